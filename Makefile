@@ -1,0 +1,44 @@
+# Everything is installed into the checkout: .venv and build/.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench kafka clean
+
+help:  ## explain the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev  ## install everything for development into .venv
+
+$(VENV)/.demo: requirements/demo.txt requirements/build.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/demo.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+demo: $(VENV)/.demo  ## mock cluster, Sluice and three clients; ends by itself with verdicts and demo.svg
+	@$(BIN)/sluice demo
+
+test: $(VENV)/.dev  ## all tests; what a missing tool prevents is named
+	@$(BIN)/python -m tests.run
+
+check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## cost per request against a bare uvloop pump, and the micro benches
+	@$(BIN)/python -m bench
+
+kafka: $(VENV)/.dev  ## a real Apache Kafka in the foreground (VERSION=4.3.1 or 3.9.1)
+	@$(BIN)/python -m tests.support.kafka $(VERSION)
+
+clean:  ## remove what setup and tests made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
