@@ -1,0 +1,40 @@
+"""Every bound of the wire format, by name. Decisions are made on these before a byte is stored."""
+
+LENGTH_BYTES = 4
+"""The size field in front of each frame; not counted by itself."""
+
+HEAD_BYTES = 12
+"""Length, API key, version, correlation id: what every request begins with, readable in place."""
+
+RESPONSE_HEAD_BYTES = 8
+"""Length and correlation id: what every response begins with."""
+
+MAX_REQUEST_BYTES = 104_857_600
+"""Largest request frame, without its length. Source: Kafka's default `socket.request.max.bytes`."""
+
+MAX_REQUEST_BYTES_BEFORE_AUTHENTICATION = 524_288
+"""Largest request frame of a client that has not authenticated. Source: Kafka's `sasl.server.max.receive.size`."""
+
+MAX_RESPONSE_BYTES = 2_147_483_647
+"""Largest response frame: it is streamed, so only the sign of the length limits it."""
+
+MAX_REWRITTEN_RESPONSE_BYTES = 64 * 1024 * 1024
+"""Largest response that is held whole to be rewritten; above it the connection closes rather than leak an address."""
+
+MAX_HEADER_BYTES = 160 * 1024
+"""Largest request or response header."""
+
+MAX_TAGGED_FIELDS = 64
+"""Most tagged fields in one header or in a tag section that is read."""
+
+MAX_TAGGED_FIELD_BYTES = 64 * 1024
+"""Largest tagged field in a header."""
+
+MAX_CLIENT_ID_BYTES = 32_767
+"""Largest client id: its length is an int16."""
+
+MAX_STRING_BYTES = 32_767
+"""Largest string, also where its length is a varint. Source: Kafka's generated message classes."""
+
+MAX_WALK_BYTES = 64 * 1024
+"""Most bytes of a streamed response that are kept to be looked at: one cut field, or its tail with node endpoints."""

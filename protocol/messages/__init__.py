@@ -1,0 +1,1 @@
+"""What Sluice looks into: one file per API, all other messages pass through unread."""
