@@ -1,0 +1,86 @@
+"""Apache Kafka from Maven: the jars of one version and our own few classes compiled against them, under build/."""
+
+import hashlib
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+from tests.support.places import BUILD, ROOT
+from tests.support.tools import missing_tools
+
+KRAFT = "4.3.1"
+ZOOKEEPER = "3.9.1"
+VERSIONS = (KRAFT, ZOOKEEPER)
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+_JAVA_SOURCES = ROOT / "tests/support/java"
+_lock = threading.Lock()
+
+
+class KafkaUnavailableError(Exception):
+    """A real broker cannot be had on this machine; the text says what is missing."""
+
+
+def class_path(version: str) -> str:
+    """Return the class path of `version`, fetching and compiling first what is not there yet (about 5 s, once).
+
+    Raises:
+        KafkaUnavailableError: a tool is missing, or Maven or the compiler failed.
+    """
+    if missing := missing_tools():
+        raise KafkaUnavailableError("missing: " + ", ".join(missing))
+    with _lock:
+        jars = _fetch(version)
+        classes = _compile(version, jars)
+    return f"{classes}:{jars}/*"
+
+
+def _fetch(version: str) -> Path:
+    pom = Path(__file__).with_name(f"pom-{version}.xml")
+    home = BUILD / f"kafka-{version}"
+    jars = home / "lib"
+    if _is_made_from(home / ".jars", pom):
+        return jars
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    _run(
+        ["mvn", "-B", "-q", "-f", str(pom), f"-Dmaven.repo.local={BUILD / 'maven'}", _COPY]
+        + ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"],
+        f"Maven could not fetch Apache Kafka {version}",
+    )
+    _mark(home / ".jars", pom)
+    return jars
+
+
+def _compile(version: str, jars: Path) -> Path:
+    home = BUILD / f"kafka-{version}"
+    classes = home / "classes"
+    sources = sorted(_JAVA_SOURCES.glob("*.java"))
+    if _is_made_from(home / ".classes", *sources):
+        return classes
+    shutil.rmtree(classes, ignore_errors=True)
+    _run(
+        ["javac", "-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", str(classes), *map(str, sources)],
+        f"the classes of tests/support/java do not compile against Kafka {version}",
+    )
+    _mark(home / ".classes", *sources)
+    return classes
+
+
+def _run(command: list[str], problem: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise KafkaUnavailableError(f"{problem}:\n{said}")
+
+
+def _is_made_from(marker: Path, *sources: Path) -> bool:
+    return marker.exists() and marker.read_text() == _digest(*sources)
+
+
+def _mark(marker: Path, *sources: Path) -> None:
+    marker.write_text(_digest(*sources))
+
+
+def _digest(*sources: Path) -> str:
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

@@ -1,0 +1,69 @@
+"""One child JVM: started with a small footprint, ended by its own process id, its output in a log file."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.support.kafka.jars import class_path
+from tests.support.places import log_file
+
+STOP_SECONDS = 20
+_HERE = Path(__file__).parent
+
+
+def java_command(version: str, heap_mb: int) -> list[str]:
+    """Return the start of a command line: a JVM tuned for a quick start rather than for peak speed."""
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", f"-Xmx{heap_mb}m"]
+    options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+    options += [f"-Dlog4j.configuration={(_HERE / 'log4j.properties').as_uri()}", "-Dzookeeper.forceSync=no"]
+    return ["java", *options, "-cp", class_path(version)]
+
+
+class JavaProcess:
+    """A main class in a JVM of its own; dies with this process at the latest (see Supervised.java)."""
+
+    def __init__(self, version: str, main: list[str], *, name: str, heap_mb: int) -> None:
+        self.log = log_file(name)
+        command = [*java_command(version, heap_mb), "Supervised", *main]
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        """Return the child's process id."""
+        return self._process.pid
+
+    def is_running(self) -> bool:
+        """Say whether the JVM has not ended."""
+        return self._process.poll() is None
+
+    def log_tail(self, lines: int = 30) -> str:
+        """Return the last lines it printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it still runs."""
+        if self.is_running():
+            os.kill(self._process.pid, number)
+
+    def stop(self) -> None:
+        """Ask it to end (SIGTERM) and wait; kill it when it takes more than 20 s."""
+        self.signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._close_pipe()
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL) and wait."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()

@@ -1,0 +1,131 @@
+"""Kafka's own command-line tools, many calls in one JVM per version (see ToolServer.java)."""
+
+import base64
+import contextlib
+import itertools
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from tests.support.kafka.jars import KRAFT
+from tests.support.kafka.java_process import java_command
+from tests.support.places import log_file
+
+DEFAULT_TIMEOUT_SECONDS = 120
+
+
+class ToolFailedError(Exception):
+    """A tool ended with a code other than 0, or not at all; the text has what it printed."""
+
+
+@dataclass(slots=True)
+class Command:
+    """A call under way, or its outcome."""
+
+    name: str
+    _out: list[bytes] = field(default_factory=list)
+    _err: list[bytes] = field(default_factory=list)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    code: int | None = None
+
+    @property
+    def out(self) -> str:
+        """Return what it has printed on standard output up to now."""
+        return b"".join(self._out).decode(errors="replace")
+
+    @property
+    def err(self) -> str:
+        """Return what it has printed on standard error up to now."""
+        return b"".join(self._err).decode(errors="replace")
+
+    def is_running(self) -> bool:
+        """Say whether it has not ended."""
+        return not self._ended.is_set()
+
+    def wait(self, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Self:
+        """Wait for its end.
+
+        Raises:
+            ToolFailedError: its code is not 0, or it did not end in time.
+        """
+        if not self._ended.wait(timeout_seconds):
+            raise ToolFailedError(f"{self.name} did not end in {timeout_seconds} s\n{self.out}\n{self.err}")
+        if self.code:
+            raise ToolFailedError(f"{self.name} ended with {self.code}\n{self.out}\n{self.err}")
+        return self
+
+    def take(self, kind: str, payload: str) -> None:
+        """Note a line of the tool server: a piece of output (O, E) or the end (X)."""
+        if kind == "X":
+            self.code = int(payload)
+            self._ended.set()
+        else:
+            (self._out if kind == "O" else self._err).append(base64.b64decode(payload))
+
+
+class JavaTools:
+    """One JVM that runs any main class of Kafka `version`, or of tests/support/java, as often as wanted. A context manager."""
+
+    def __init__(self, version: str = KRAFT, heap_mb: int = 256) -> None:
+        self.version = version
+        self._ids = itertools.count()
+        self._commands: dict[str, Command] = {}
+        with log_file(f"tools-{version}").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*java_command(version, heap_mb), "ToolServer"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._reader = threading.Thread(target=self._read, name=f"java-tools-{version}", daemon=True)
+        self._reader.start()
+
+    def start(self, main_class: str, *arguments: str) -> Command:
+        """Start a command and return at once."""
+        command_id = str(next(self._ids))
+        command = self._commands[command_id] = Command(main_class)
+        words = [command_id, main_class, *(base64.b64encode(argument.encode()).decode() for argument in arguments)]
+        assert self._process.stdin is not None
+        self._process.stdin.write((" ".join(words) + "\n").encode())
+        self._process.stdin.flush()
+        return command
+
+    def run(self, main_class: str, *arguments: str, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Command:
+        """Run a command to its end.
+
+        Raises:
+            ToolFailedError: its code is not 0, or it did not end in time.
+        """
+        return self.start(main_class, *arguments).wait(timeout_seconds)
+
+    def close(self) -> None:
+        """End the JVM by closing its input; kill it if that is not enough."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            command_id, kind, payload = line.decode().split()
+            self._commands[command_id].take(kind, payload)
+        for command in self._commands.values():
+            if command.is_running():
+                command.take("X", "255")

@@ -1,0 +1,93 @@
+"""Calls of Kafka's tools in the words of the tests; differences between 3.9.1 and 4.3.1 end here."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.support.kafka.java_tools import Command, JavaTools
+from tests.support.kafka.jars import ZOOKEEPER
+
+PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
+CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
+TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+CONFIG_COMMAND = "kafka.admin.ConfigCommand"
+
+
+def create_topic(tools: JavaTools, bootstrap: str, topic: str, *, partitions: int = 1, replicas: int = 1) -> None:
+    """Create a topic with kafka-topics."""
+    where = ("--bootstrap-server", bootstrap, "--create", "--topic", topic)
+    tools.run(TOPIC_COMMAND, *where, "--partitions", str(partitions), "--replication-factor", str(replicas))
+
+
+def set_client_quota(tools: JavaTools, bootstrap: str, client_id: str, **bounds: float) -> None:
+    """Give a client-id its native quota on the broker itself, with kafka-configs."""
+    values = ",".join(f"{name}={value}" for name, value in bounds.items())
+    entity = ("--entity-type", "clients", "--entity-name", client_id)
+    tools.run(CONFIG_COMMAND, "--bootstrap-server", bootstrap, "--alter", *entity, "--add-config", values)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRun:
+    """What ProducerPerformance printed at its end."""
+
+    records: int
+    records_per_second: float
+    metrics: Mapping[str, float]
+
+    def metric(self, name: str) -> float:
+        """Return the largest value of a producer metric over all its tags."""
+        return max(value for key, value in self.metrics.items() if key.startswith(f"{name}:"))
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerLoad:
+    """A run of ProducerPerformance: how many records of which size, with which client properties."""
+
+    topic: str
+    records: int
+    record_bytes: int = 1_000
+    client_id: str = "perf-producer"
+    properties: Mapping[str, str] | None = None
+
+    def arguments(self, version: str, bootstrap: str) -> list[str]:
+        """Return the command line; 4.x has named options of its own for what 3.9 reads from --producer-props."""
+        load = ["--topic", self.topic, "--num-records", str(self.records), "--record-size", str(self.record_bytes)]
+        load += ["--throughput", "-1", "--print-metrics"]
+        properties = {"client.id": self.client_id, **(self.properties or {})}
+        if version == ZOOKEEPER:
+            return [*load, "--producer-props", *_assignments({"bootstrap.servers": bootstrap} | properties)]
+        return [*load, "--bootstrap-server", bootstrap, "--command-property", *_assignments(properties)]
+
+
+def start_producer(tools: JavaTools, bootstrap: str, load: ProducerLoad) -> Command:
+    """Start ProducerPerformance; `producer_result` reads what it printed."""
+    return tools.start(PRODUCER_PERFORMANCE, *load.arguments(tools.version, bootstrap))
+
+
+def run_producer(tools: JavaTools, bootstrap: str, load: ProducerLoad) -> ProducerRun:
+    """Run ProducerPerformance to its end."""
+    return producer_result(start_producer(tools, bootstrap, load))
+
+
+def producer_result(command: Command) -> ProducerRun:
+    """Wait for a run of ProducerPerformance and read its last summary and its metrics."""
+    out = command.wait().out
+    totals = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec .*99\.9th", out, re.MULTILINE)
+    assert totals, f"no summary in what ProducerPerformance printed:\n{out}\n{command.err}"
+    metrics = {name.strip(): float(value) for name, value in re.findall(r"^(\S+:\{.*?\})\s*: (-?\d+\.\d+)$", out, re.MULTILINE)}
+    records, rate = totals[-1]
+    return ProducerRun(int(records), float(rate), metrics)
+
+
+def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, client_id: str = "perf-consumer", group: str) -> int:
+    """Run ConsumerPerformance in a consumer group until it has read `records`. Returns how many it read."""
+    where = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000"]
+    # Its client id only comes from a file in 3.9; both know --print-metrics, neither needs it here.
+    count = "--messages" if tools.version == ZOOKEEPER else "--num-records"
+    command = tools.run(CONSUMER_PERFORMANCE, *where, count, str(records))
+    row = command.out.strip().splitlines()[-1].split(", ")
+    return int(row[4])
+
+
+def _assignments(properties: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in properties.items()]

@@ -1,0 +1,57 @@
+"""Free TCP ports for children that must be told their ports before they start.
+
+Ports come from below the range the kernel hands to outgoing connections, so nothing takes one between the choice and the bind but another
+test run; the random start makes that unlikely. A port is given once per process.
+"""
+
+import random
+import socket
+
+FIRST_PORT = 12_000
+LAST_PORT = 32_000
+BROKER_PORTS = 12
+"""Room behind a bootstrap port P for the ports P + 1 + node_id."""
+
+_given: set[int] = set()
+_random = random.SystemRandom()
+
+
+def free_port() -> int:
+    """Return one port that nobody listens on at 127.0.0.1."""
+    return free_port_range(1)
+
+
+def free_bootstrap_port() -> int:
+    """Return a port P with P + 1 ... P + 12 free as well: a gateway's bootstrap port and its brokers' ports."""
+    return free_port_range(1 + BROKER_PORTS)
+
+
+def free_port_range(count: int) -> int:
+    """Return the first of `count` neighbouring free ports.
+
+    Raises:
+        RuntimeError: no such range was found in 1,000 tries.
+    """
+    for _ in range(1_000):
+        first = _random.randrange(FIRST_PORT, LAST_PORT - count)
+        ports = range(first, first + count)
+        if _given.isdisjoint(ports) and all(map(_is_free, ports)):
+            _given.update(ports)
+            return first
+    raise RuntimeError(f"no {count} neighbouring free ports between {FIRST_PORT} and {LAST_PORT}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of the first address in a bootstrap string."""
+    host, _, port = address.split(",")[0].rpartition(":")
+    return host, int(port)

@@ -1,0 +1,36 @@
+"""Which programs of this machine the tests with real brokers need, and what is missing in plain words."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+
+JAVA_VERSION_MIN = 17
+
+
+def in_ci() -> bool:
+    """Say whether this is a CI run, where a missing broker is a failure and not a skip."""
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+@functools.cache
+def missing_tools() -> tuple[str, ...]:
+    """Name what is missing for real brokers; empty when all is there."""
+    missing = []
+    if not shutil.which("java"):
+        missing.append(f"java (a JDK, {JAVA_VERSION_MIN} or newer)")
+    elif java_version() < JAVA_VERSION_MIN:
+        missing.append(f"a JDK of version {JAVA_VERSION_MIN} or newer (found {java_version()})")
+    if not shutil.which("javac"):
+        missing.append("javac (a JDK, not only a JRE)")
+    if not shutil.which("mvn"):
+        missing.append("mvn (Apache Maven)")
+    return tuple(missing)
+
+
+def java_version() -> int:
+    """Return the major version of the `java` on the path, 0 when it does not say."""
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    return int(found[1]) if found else 0
