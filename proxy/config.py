@@ -1,0 +1,221 @@
+"""What an operator can set: the file `sluice.toml`, the flags that override it, and every default.
+
+All problems are found at once; unknown keys are refused, and so is a key that nothing would act on.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from proxy.config_check import check_together
+from proxy.config_flags import Flags, apply_flags, name_flags
+from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
+from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
+from proxy.config_values import (
+    read_bootstrap,
+    read_broker_ports,
+    read_class_name,
+    read_frame_size,
+    read_listen,
+    read_name,
+    read_path,
+    read_rate,
+    read_reachable_host,
+)
+from proxy.host_port import HOST_PORT_REMEDY, HOST_REMEDY, HostPort
+from proxy.units import SIZE_REMEDY, read_size
+
+EnforcementMode = Literal["delay", "mute", "observe"]
+Scope = Literal["broker", "cluster"]
+
+_Size = Annotated[int, Reader(read_size, SIZE_REMEDY)]
+_FrameSize = Annotated[int, Reader(read_frame_size, f"{SIZE_REMEDY}, below 2GiB")]
+_Rate = Annotated[float | None, Reader(read_rate, f"bytes per second: {SIZE_REMEDY}")]
+_Port = Annotated[int, msgspec.Meta(ge=1, le=65_535, description="a port from 1 to 65535")]
+_Ms = Annotated[int, msgspec.Meta(ge=1, le=86_400_000, description="milliseconds from 1 to 86400000")]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
+
+
+class Upstream(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster behind: where it is first met."""
+
+    bootstrap: Annotated[tuple[HostPort, ...], Reader(read_bootstrap, 'a list such as ["kafka-1:9092", "kafka-2:9092"]')]
+    protocol: Literal["plaintext"] = "plaintext"
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """A door for clients. A gateway opens one port more for each broker behind it."""
+
+    address: Annotated[HostPort, Reader(read_listen, HOST_PORT_REMEDY)]
+    name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = ""
+    protocol: Literal["auto", "plaintext"] = "auto"
+    advertised_host: Annotated[str | None, Reader(read_reachable_host, HOST_REMEDY)] = None
+    """None: the host of `address`, or with a wildcard the local address of the accepted socket."""
+    first_broker_port: _Port | None = None
+    """Broker n is met at this port + n. None: the port of `address` + 1."""
+    broker_ports: Annotated[dict[int, int] | None, Reader(read_broker_ports, "a table such as { 1 = 9093, 2 = 9094 }")] = None
+    """Node id to port. When given, a broker that is not in it has no port and counts as unmapped."""
+
+    def broker_port(self, node_id: int, bound_port: int | None = None) -> int | None:
+        """Return the port at which clients meet broker `node_id`, or None when it has none.
+
+        `bound_port` is what the system picked where `address` has port 0.
+        """
+        if self.broker_ports is not None:
+            return self.broker_ports.get(node_id)
+        port = (self.first_broker_port or (bound_port or self.address.port) + 1) + node_id
+        return port if 1 <= port <= 65_535 else None
+
+
+class Enforcement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verdict does."""
+
+    mode: EnforcementMode = "delay"
+    delay_max_ms: Annotated[int, msgspec.Meta(ge=0, le=5_000, description="milliseconds from 0 to 5000")] = 5_000
+    scope: Scope = "broker"
+
+
+class Quotas(msgspec.Struct, frozen=True, kw_only=True):
+    """Where quotas come from, and the static defaults below all of them."""
+
+    store: Literal["file"] = "file"
+    path: Annotated[Path | None, Reader(read_path, "the path of a quota file")] = None
+    """Relative to the configuration file; on the command line, to the current directory. None: no quota is set."""
+    produce: bool = True
+    """False: produced bytes are counted, and no quota applies to them."""
+    fetch: bool = True
+    """False: fetched bytes are counted, and no quota applies to them."""
+    producer_default: _Rate = None
+    """Bytes per second for a producer that no quota matches: the old broker setting quota.producer.default."""
+    consumer_default: _Rate = None
+    """Bytes per second for a consumer that no quota matches: the old broker setting quota.consumer.default."""
+
+
+class Callback(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's own class that decides who shares which quota."""
+
+    class_name: Annotated[str, Reader(read_class_name, '"module:Class"')] = msgspec.field(name="class")
+    settings: Annotated[dict[str, Any], msgspec.Meta(description="[callback.settings]")] = msgspec.field(default_factory=dict)
+
+
+class Admin(msgspec.Struct, frozen=True, kw_only=True):
+    """The port for operators: metrics, health and the state of quotas."""
+
+    address: Annotated[HostPort | None, Reader(read_listen, HOST_PORT_REMEDY)] = None
+    open_quotas: bool = False
+    """Whether /quotas, which names users and client-ids, is shown to other machines too."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of everything that grows or waits."""
+
+    max_connections: _Count = 10_000
+    request_frame_bytes_max: _FrameSize = 100 * 1024 * 1024
+    rewritten_response_bytes_max: _FrameSize = 64 * 1024 * 1024
+    requests_in_flight_max: _Count = 64
+    connection_buffer_bytes_max: _Size = 256 * 1024
+    process_buffer_bytes_max: _Size = 256 * 1024 * 1024
+    first_frame_ms: _Ms = 10_000
+    frame_grace_ms: _Ms = 10_000
+    frame_bytes_per_second_min: _Size = 4 * 1024
+    undrained_ms: _Ms = 60_000
+    idle_ms: _Ms = 600_000
+    upstream_connect_ms: _Ms = 5_000
+    drain_ms: _Ms = 10_000
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings, checked; the root of `sluice.toml`."""
+
+    upstream: Upstream
+    listeners: tuple[Listener, ...] = msgspec.field(name="listener")
+    sidecar: bool = False
+    empty_client_id: Literal["default-entity", "kafka"] = "default-entity"
+    unknown_apis: Literal["close", "pass"] = "close"
+    broker_configs: Literal["redact", "pass"] = "redact"
+    """Whether DescribeConfigs of a broker may show its listeners' addresses."""
+    enforcement: Enforcement = Enforcement()
+    quotas: Quotas = Quotas()
+    callback: Callback | None = None
+    admin: Admin = Admin()
+    limits: Limits = Limits()
+    log: Log = Log()
+    profile: Annotated[bool, FLAG_ONLY] = False
+    """Print where the time goes when the run ends. Only a flag sets it."""
+
+
+_LATER: Final = "is not part of this version"
+LATER_KEYS: Final = {
+    "metering": f"metering {_LATER}",
+    "quota_admin": f"altering quotas through the API {_LATER}",
+    "connections": f"connection quotas {_LATER.replace('is', 'are', 1)}",
+    "audit": f"the audit file {_LATER}",
+    "upstream.credentials": f"logging in to brokers {_LATER}",
+    "upstream.tls": f"TLS to brokers {_LATER}",
+    "quotas.connect": f"the ZooKeeper store {_LATER}",
+    "quotas.topic": f"the topic store {_LATER}",
+    "quotas.profile": f"altering quotas through the API {_LATER}",
+    "admin.tokens": f"logging in to the admin port {_LATER}",
+}
+LATER_LISTENER_KEYS: Final = {
+    "tls": f"TLS from clients {_LATER}",
+    "sasl": f"ending SASL at Sluice {_LATER}",
+    "proxy_protocol_from": f"the PROXY protocol {_LATER}",
+}
+
+
+class ConfigSource:
+    """The file and the flags of one command line; read again at every reload."""
+
+    def __init__(self, path: Path | None = None, flags: Flags | None = None) -> None:
+        self.path = path
+        self.flags = flags or Flags()
+
+    def load(self) -> Config:
+        """Return the configuration as it stands now.
+
+        Raises:
+            ConfigProblems: everything that is wrong with it.
+        """
+        problems: list[Problem] = []
+        table: dict[str, Any] = {} if self.path is None else read_toml(self.path)
+        apply_flags(table, self.flags, problems)
+        place = Place(COMMAND_LINE if self.path is None else str(self.path), "", problems, _later_keys(table))
+        values = read_values(Config, table, place)
+        check_together(values, place)
+        if problems:
+            raise ConfigProblems(problems if self.path else name_flags(problems))
+        return self._resolved(Config(**values))
+
+    def _resolved(self, config: Config) -> Config:
+        listeners = tuple(
+            listener if listener.name else msgspec.structs.replace(listener, name="default" if at == 1 else f"listener-{at}")
+            for at, listener in enumerate(config.listeners, 1)
+        )
+        quotas = config.quotas
+        if self.path is not None and quotas.path is not None and self.flags.quotas is None:
+            quotas = msgspec.structs.replace(quotas, path=self.path.parent / quotas.path)
+        return msgspec.structs.replace(config, listeners=listeners, quotas=quotas, profile=self.flags.profile)
+
+
+def load_config(path: Path | None, flags: Flags | None = None) -> Config:
+    """Return the configuration of `path` with `flags` over it.
+
+    Raises:
+        ConfigProblems: everything that is wrong with it.
+    """
+    return ConfigSource(path, flags).load()
+
+
+def _later_keys(table: dict[str, Any]) -> dict[str, str]:
+    listeners = table.get("listener")
+    count = len(listeners) if isinstance(listeners, list) else 0
+    of_listeners = {f"listener[{at}].{key}": sentence for at in range(1, count + 1) for key, sentence in LATER_LISTENER_KEYS.items()}
+    return {**LATER_KEYS, **of_listeners, "profile": "is only a flag"}

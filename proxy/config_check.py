@@ -1,0 +1,84 @@
+"""Settings that are right each by itself and wrong together."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from proxy.config_read import Place
+from proxy.host_port import HostPort, is_wildcard
+
+if TYPE_CHECKING:
+    from proxy.config import Limits, Listener, Upstream
+
+
+def check_together(values: dict[str, Any], place: Place) -> None:
+    """Report what does not fit together in `values`: fields of Config, those missing or None that could not be read."""
+    listeners = [(f"listener[{at}]", one) for at, one in enumerate(values.get("listeners") or (), 1) if one is not None]
+    _check_names(listeners, place)
+    _check_doors(listeners, values, place)
+    upstream = values.get("upstream")
+    if upstream is not None:
+        _check_loop(listeners, upstream, place)
+    if values.get("sidecar"):
+        _check_sidecar(listeners, upstream, place)
+    if values.get("limits") is not None:
+        _check_limits(values["limits"], place)
+
+
+def _check_names(listeners: Sequence[tuple[str, "Listener"]], place: Place) -> None:
+    seen: dict[str, str] = {}
+    for key, listener in listeners:
+        first = seen.setdefault(listener.name or key, key)
+        if first != key:
+            place.add(f"{key}.name", f'"{listener.name}" is the name of {first} too', "write another name")
+
+
+def _check_doors(listeners: Sequence[tuple[str, "Listener"]], values: dict[str, Any], place: Place) -> None:
+    """No two doors of this process may be one port."""
+    doors: list[tuple[str, HostPort]] = []
+    for key, listener in listeners:
+        doors.append((f"{key}.address", listener.address))
+        if listener.broker_ports is not None and listener.first_broker_port is not None:
+            place.add(f"{key}.first_broker_port", "has no effect beside broker_ports", "write one of the two")
+        if listener.broker_ports is None and not values.get("sidecar") and listener.first_broker_port == listener.address.port:
+            place.add(f"{key}.first_broker_port", "is the listener's own port", f"write {listener.address.port + 1}")
+        if listener.broker_ports is None and not values.get("sidecar") and listener.broker_port(0) is None:
+            place.add(f"{key}.address", "leaves no port for brokers, which follow it", "write a lower port or first_broker_port")
+        for node_id, port in (listener.broker_ports or {}).items():
+            doors.append((f"{key}.broker_ports.{node_id}", HostPort(listener.address.host, port)))
+    admin = values.get("admin")
+    if admin is not None and admin.address is not None:
+        doors.append(("admin.address", admin.address))
+    for at, (key, door) in enumerate(doors):
+        for other_key, other in doors[:at]:
+            if _collide(door, other):
+                place.add(key, f"{door} is taken by {other_key}", "write another port")
+                break
+
+
+def _collide(one: HostPort, other: HostPort) -> bool:
+    if one.port != other.port or one.port == 0:
+        return False
+    return one.host == other.host or is_wildcard(one.host) or is_wildcard(other.host)
+
+
+def _check_loop(listeners: Sequence[tuple[str, "Listener"]], upstream: "Upstream", place: Place) -> None:
+    own = {listener.address for _, listener in listeners}
+    for address in upstream.bootstrap:
+        if address in own:
+            place.add("upstream.bootstrap", f"{address} is Sluice's own listener", "write the address of a broker")
+
+
+def _check_sidecar(listeners: Sequence[tuple[str, "Listener"]], upstream: "Upstream | None", place: Place) -> None:
+    if upstream is not None and len(upstream.bootstrap) > 1:
+        place.add("upstream.bootstrap", f"a sidecar stands in front of one broker, not {len(upstream.bootstrap)}", "write one address")
+    for key, listener in listeners:
+        for name in ("advertised_host", "first_broker_port", "broker_ports"):
+            if getattr(listener, name) is not None:
+                place.add(f"{key}.{name}", "has no effect in a sidecar, which rewrites no address", "leave it out")
+
+
+def _check_limits(limits: "Limits", place: Place) -> None:
+    if limits.connection_buffer_bytes_max < 16 * 1024:
+        place.add("limits.connection_buffer_bytes_max", f"{limits.connection_buffer_bytes_max} is below 16384", "write 16384 or more")
+    if limits.process_buffer_bytes_max < limits.connection_buffer_bytes_max:
+        place.add("limits.process_buffer_bytes_max", "is below connection_buffer_bytes_max", "write a larger size")

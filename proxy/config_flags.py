@@ -1,0 +1,99 @@
+"""The command line over the file: a flag sets the key that it stands for."""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from proxy.config_problem import COMMAND_LINE, Problem
+from proxy.config_values import read_bootstrap, read_listen, read_path, read_reachable_host
+from proxy.host_port import HOST_PORT_REMEDY, HOST_REMEDY
+from proxy.units import shown
+
+
+class Flags(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says, as it was typed; None and False override nothing."""
+
+    listen: str | None = None
+    upstream: str | None = None
+    advertise: str | None = None
+    quotas: str | None = None
+    enforcement: str | None = None
+    admin: str | None = None
+    sidecar: bool = False
+    profile: bool = False
+
+
+def _read_mode(value: object) -> str:
+    if value not in ("delay", "mute", "observe"):
+        raise ValueError(f"{shown(value)} is not possible")
+    return str(value)
+
+
+class _Flag(NamedTuple):
+    key: str
+    read: Callable[[object], Any]
+    remedy: str
+
+
+_FLAGS: Final = {
+    "listen": _Flag("listener.address", read_listen, f"--listen {HOST_PORT_REMEDY}"),
+    "advertise": _Flag("listener.advertised_host", read_reachable_host, f"--advertise with {HOST_REMEDY}"),
+    "upstream": _Flag("upstream.bootstrap", read_bootstrap, f"--upstream {HOST_PORT_REMEDY}; several are separated by commas"),
+    "quotas": _Flag("quotas.path", read_path, "--quotas with the path of a quota file"),
+    "enforcement": _Flag("enforcement.mode", _read_mode, "--enforcement delay, mute or observe"),
+    "admin": _Flag("admin.address", read_listen, f"--admin {HOST_PORT_REMEDY}"),
+}
+_MISSING: Final = {
+    "listener": Problem(COMMAND_LINE, "--listen", "is missing", "write --listen HOST:PORT, or name a file with --config"),
+    "upstream": Problem(COMMAND_LINE, "--upstream", "is missing", "write --upstream HOST:PORT, or name a file with --config"),
+}
+_NAMES: Final = {
+    "listener[1].address": "--listen",
+    "listener[1].advertised_host": "--advertise",
+    "upstream.bootstrap": "--upstream",
+    "admin.address": "--admin",
+}
+
+
+def apply_flags(table: dict[str, Any], flags: Flags, problems: list[Problem]) -> None:
+    """Write into `table` what `flags` set; a flag that makes no sense goes to `problems` instead."""
+    if flags.sidecar:
+        table["sidecar"] = True
+    for name, flag in _FLAGS.items():
+        text = getattr(flags, name)
+        if text is None:
+            continue
+        try:
+            flag.read(text)
+        except ValueError as error:
+            problems.append(Problem(COMMAND_LINE, f"--{name}", str(error), f"write {flag.remedy}"))
+        else:
+            _set(table, name, flag.key, text, problems)
+
+
+def name_flags(problems: list[Problem]) -> list[Problem]:
+    """Return `problems` of a configuration without a file, with the flags that cause them for keys."""
+    complained = {problem.key for problem in problems}
+    named = []
+    for problem in problems:
+        missing = _MISSING.get(problem.key)
+        if missing is None:
+            named.append(problem._replace(key=_NAMES.get(problem.key, problem.key)))
+        elif missing.key not in complained:
+            named.append(missing)
+    return named
+
+
+def _set(table: dict[str, Any], name: str, dotted: str, text: str, problems: list[Problem]) -> None:
+    section, key = dotted.split(".")
+    if section != "listener":
+        inner = table.setdefault(section, {})
+    else:
+        listeners = table.setdefault("listener", [{}])
+        if isinstance(listeners, list) and len(listeners) > 1:
+            problems.append(Problem(COMMAND_LINE, f"--{name}", f"the file has {len(listeners)} listeners", "set it in the file"))
+            return
+        inner = listeners[0] if isinstance(listeners, list) and listeners else None
+    if isinstance(inner, dict):  # what is no table is reported with the file
+        inner[key] = text

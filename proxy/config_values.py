@@ -1,0 +1,96 @@
+"""Values of the configuration that are more than a number or a choice: read, or refused with what is wrong."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from proxy.host_port import HostPort, is_wildcard, read_host, read_host_port
+from proxy.units import read_size, shown
+
+FRAME_BYTES_MAX: Final = 2**31 - 1
+"""A frame's length is a signed 32-bit number."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_CLASS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def read_listen(value: object) -> HostPort:
+    """Return an address to listen on; port 0 is whichever is free."""
+    return read_host_port(value, port_min=0)
+
+
+def read_bootstrap(value: object) -> tuple[HostPort, ...]:
+    """Return the addresses in a list or a comma-separated text, each once, in their order."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list):
+        raise ValueError(f"{shown(value)} is not a list of addresses")
+    addresses = tuple(dict.fromkeys(read_host_port(text) for text in texts if text != ""))
+    if not addresses:
+        raise ValueError("names no address")
+    if any(address.is_wildcard for address in addresses):
+        raise ValueError("a wildcard address cannot be connected to")
+    return addresses
+
+
+def read_reachable_host(value: object) -> str:
+    """Return a host that others can be told."""
+    host = read_host(value)
+    if is_wildcard(host):
+        raise ValueError(f"{shown(value)} names no machine")
+    return host
+
+
+def read_broker_ports(value: object) -> dict[int, int]:
+    """Return node id to port; TOML's keys are texts."""
+    if not isinstance(value, dict) or not value:
+        raise ValueError(f"{shown(value)} is not a table of node id = port")
+    ports = {_node_id(key): _port(key, port) for key, port in value.items()}
+    if len(set(ports.values())) < len(value):
+        raise ValueError("gives two brokers one port")
+    return ports
+
+
+def read_name(value: object) -> str:
+    """Return the name of a listener, as it stands in metrics and logs."""
+    if not isinstance(value, str) or _NAME.fullmatch(value) is None:
+        raise ValueError(f"{shown(value)} is not a name")
+    return value
+
+
+def read_class_name(value: object) -> str:
+    """Return `module:Class` as it is written; whether it can be imported is another question."""
+    if not isinstance(value, str) or _CLASS.fullmatch(value) is None:
+        raise ValueError(f"{shown(value)} names no class")
+    return value
+
+
+def read_path(value: object) -> Path:
+    """Return the path of a file that may or may not be there."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError(f"{shown(value)} is not a path")
+    return Path(value)
+
+
+def read_frame_size(value: object) -> int:
+    """Return a size that fits the length of a frame."""
+    size = read_size(value)
+    if size > FRAME_BYTES_MAX:
+        raise ValueError(f"{shown(value)} is more than {FRAME_BYTES_MAX}")
+    return size
+
+
+def read_rate(value: object) -> float:
+    """Return bytes per second: a whole number above 0."""
+    return float(read_size(value))
+
+
+def _node_id(key: Any) -> int:
+    if not (isinstance(key, str) and key.isascii() and key.isdecimal() and int(key) < 2**31):
+        raise ValueError(f"{shown(key)} is not a node id")
+    return int(key)
+
+
+def _port(key: Any, port: Any) -> int:
+    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65_535:
+        raise ValueError(f"{shown(port)} is not a port for broker {key}")
+    return port

@@ -1,0 +1,165 @@
+"""What the data path counts: plain integers that it may raise anywhere, and that a scrape only reads.
+
+No lock: one thread writes, others read a value that is a moment old.
+"""
+
+from typing import Final, NamedTuple
+
+API_KEYS_MAX: Final = 128
+USAGES_MAX: Final = 50_000
+OTHER: Final = "__other__"
+"""Who is counted together with others, because the table or the number of series is full."""
+
+THROTTLE_BUCKETS_MS: Final = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000)
+"""Upper edges of the throttle histogram; what is longer goes to one bucket more."""
+
+
+class ThrottleHistogram:
+    """How long the throttles of one quota type were."""
+
+    __slots__ = ("buckets", "sum_ms")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(THROTTLE_BUCKETS_MS) + 1)
+        self.sum_ms = 0
+
+    def record(self, throttle_ms: int) -> None:
+        """Count one throttle of `throttle_ms`."""
+        at = 0
+        for edge in THROTTLE_BUCKETS_MS:
+            if throttle_ms <= edge:
+                break
+            at += 1
+        self.buckets[at] += 1
+        self.sum_ms += throttle_ms
+
+
+class Counters:
+    """Of the whole process. Dictionaries are keyed by text that is ours (a listener, a reason), never by a client's."""
+
+    __slots__ = (
+        "bytes_from_brokers",
+        "bytes_from_clients",
+        "bytes_to_brokers",
+        "bytes_to_clients",
+        "callback_errors",
+        "closes",
+        "config_reloads_rejected",
+        "config_reloads_succeeded",
+        "connections_accepted",
+        "connections_open",
+        "connections_refused",
+        "internal_errors",
+        "requests",
+        "requests_refused",
+        "responses",
+        "responses_held",
+        "responses_rewritten",
+        "throttles",
+        "unmapped",
+        "upstream_connect_failures",
+        "upstream_connects",
+    )
+
+    def __init__(self) -> None:
+        self.connections_accepted: dict[str, int] = {}
+        """By the listener's name."""
+        self.connections_open = 0
+        self.connections_refused: dict[str, int] = {}
+        """Sockets closed before they had a session, by reason (too many, draining)."""
+        self.closes: dict[str, int] = {}
+        """By close reason."""
+        self.requests = 0
+        self.requests_refused: dict[str, int] = {}
+        """By protocol error reason."""
+        self.responses = 0
+        self.responses_rewritten = 0
+        self.responses_held = 0
+        """Held back in `delay` mode."""
+        self.bytes_from_clients = 0
+        self.bytes_to_brokers = 0
+        self.bytes_from_brokers = 0
+        self.bytes_to_clients = 0
+        self.upstream_connects = 0
+        self.upstream_connect_failures = 0
+        self.unmapped = 0
+        """Addresses in answers that are no listener of ours, or brokers whose port could not be bound."""
+        self.config_reloads_succeeded = 0
+        self.config_reloads_rejected = 0
+        self.callback_errors = 0
+        self.internal_errors = 0
+        """Exceptions of our own that ended a connection: each is a bug."""
+        self.throttles: dict[str, ThrottleHistogram] = {}
+        """By quota type."""
+
+    def throttled(self, quota_type: str, throttle_ms: int) -> None:
+        """Count one verdict above zero of `quota_type` ("Produce", "Fetch", ...)."""
+        histogram = self.throttles.get(quota_type)
+        if histogram is None:
+            histogram = self.throttles[quota_type] = ThrottleHistogram()
+        histogram.record(throttle_ms)
+
+
+def bump(counts: dict[str, int], key: str, by: int = 1) -> None:
+    """Raise `counts[key]`, which may be new."""
+    counts[key] = counts.get(key, 0) + by
+
+
+class Usage:
+    """What one user with one client-id did since the process began."""
+
+    __slots__ = ("client_id", "fetch_bytes", "produce_bytes", "requests", "throttle_ms", "throttled_requests", "user")
+
+    def __init__(self, user: str, client_id: str) -> None:
+        self.user = user
+        self.client_id = client_id
+        self.produce_bytes = 0
+        self.fetch_bytes = 0
+        self.requests = [0] * API_KEYS_MAX
+        """By API key."""
+        self.throttled_requests: dict[tuple[str, str], int] = {}
+        """By quota type and the rule that matched."""
+        self.throttle_ms: dict[tuple[str, str], int] = {}
+        """By quota type and the rule that matched."""
+
+    def throttled(self, quota_type: str, rule: str, throttle_ms: int) -> None:
+        """Count one verdict above zero; `rule` names the entity whose quota it was."""
+        key = (quota_type, rule)
+        self.throttled_requests[key] = self.throttled_requests.get(key, 0) + 1
+        self.throttle_ms[key] = self.throttle_ms.get(key, 0) + throttle_ms
+
+
+class UsageKey(NamedTuple):
+    """Raw names, as the client gave them."""
+
+    user: str
+    client_id: str
+
+
+class UsageTable:
+    """Usage by user and client-id; a bounded number, then one for all others, since clients choose their ids."""
+
+    __slots__ = ("_usages", "_usages_max", "other")
+
+    def __init__(self, usages_max: int = USAGES_MAX) -> None:
+        self._usages: dict[tuple[str, str], Usage] = {}
+        self._usages_max = usages_max
+        self.other = Usage(OTHER, OTHER)
+
+    def get(self, user: str, client_id: str) -> Usage:
+        """Return the usage of `user` with `client_id`: the same object at every call."""
+        usage = self._usages.get((user, client_id))
+        return usage if usage is not None else self._add(user, client_id)
+
+    def __len__(self) -> int:
+        return len(self._usages)
+
+    def snapshot(self) -> list[Usage]:
+        """Return all usages in one step, safe against a thread that adds; `other` is the last."""
+        return [*self._usages.values(), self.other]
+
+    def _add(self, user: str, client_id: str) -> Usage:
+        if len(self._usages) >= self._usages_max:
+            return self.other
+        usage = self._usages[user, client_id] = Usage(user, client_id)
+        return usage
