@@ -8,7 +8,6 @@ import struct
 import time
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 

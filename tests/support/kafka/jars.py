@@ -44,12 +44,25 @@ def _fetch(version: str) -> Path:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     _run(
-        ["mvn", "-B", "-q", "-f", str(pom), f"-Dmaven.repo.local={BUILD / 'maven'}", _COPY]
-        + ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"],
+        [
+            "mvn",
+            "-B",
+            "-q",
+            "-f",
+            str(pom),
+            f"-Dmaven.repo.local={BUILD / 'maven'}",
+            _COPY,
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={jars}",
+        ],
         f"Maven could not fetch Apache Kafka {version}",
     )
     _mark(home / ".jars", pom)
     return jars
+
+
+def _copy_options(jars: Path) -> list[str]:
+    return ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
 
 
 def _compile(version: str, jars: Path) -> Path:

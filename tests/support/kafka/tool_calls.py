@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.support.kafka.java_tools import Command, JavaTools
 from tests.support.kafka.jars import ZOOKEEPER
+from tests.support.kafka.java_tools import Command, JavaTools
 
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
