@@ -15,8 +15,8 @@ def in_ci() -> bool:
 
 
 @functools.cache
-def missing_tools() -> tuple[str, ...]:
-    """Name what is missing for real brokers; empty when all is there."""
+def missing_to_run() -> tuple[str, ...]:
+    """Name what is missing to run and compile Java; empty when all is there."""
     missing = []
     if not shutil.which("java"):
         missing.append(f"java (a JDK, {JAVA_VERSION_MIN} or newer)")
@@ -24,9 +24,13 @@ def missing_tools() -> tuple[str, ...]:
         missing.append(f"a JDK of version {JAVA_VERSION_MIN} or newer (found {java_version()})")
     if not shutil.which("javac"):
         missing.append("javac (a JDK, not only a JRE)")
-    if not shutil.which("mvn"):
-        missing.append("mvn (Apache Maven)")
     return tuple(missing)
+
+
+@functools.cache
+def missing_to_fetch() -> tuple[str, ...]:
+    """Name what is missing besides that to fetch a broker that is not in build/ yet."""
+    return () if shutil.which("mvn") else ("mvn (Apache Maven)",)
 
 
 def java_version() -> int:

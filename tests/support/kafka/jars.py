@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from tests.support.places import BUILD, ROOT
-from tests.support.tools import missing_tools
+from tests.support.tools import missing_to_fetch, missing_to_run
 
 KRAFT = "4.3.1"
 ZOOKEEPER = "3.9.1"
@@ -27,7 +27,8 @@ def class_path(version: str) -> str:
     Raises:
         KafkaUnavailableError: a tool is missing, or Maven or the compiler failed.
     """
-    if missing := missing_tools():
+    needs_fetching = not _is_fetched(version)
+    if missing := missing_to_run() + (missing_to_fetch() if needs_fetching else ()):
         raise KafkaUnavailableError("missing: " + ", ".join(missing))
     with _lock:
         jars = _fetch(version)
@@ -35,11 +36,19 @@ def class_path(version: str) -> str:
     return f"{classes}:{jars}/*"
 
 
+def _pom(version: str) -> Path:
+    return Path(__file__).with_name(f"pom-{version}.xml")
+
+
+def _is_fetched(version: str) -> bool:
+    return _is_made_from(BUILD / f"kafka-{version}" / ".jars", _pom(version))
+
+
 def _fetch(version: str) -> Path:
-    pom = Path(__file__).with_name(f"pom-{version}.xml")
+    pom = _pom(version)
     home = BUILD / f"kafka-{version}"
     jars = home / "lib"
-    if _is_made_from(home / ".jars", pom):
+    if _is_fetched(version):
         return jars
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)

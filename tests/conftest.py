@@ -1,0 +1,87 @@
+"""What all layers share: the order of a run, its share of time, and the brokers, each started once when the first test asks for it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.demo.mock_cluster import MockCluster
+from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.jars import KRAFT, ZOOKEEPER, KafkaUnavailableError, class_path
+from tests.support.kafka.java_tools import JavaTools
+from tests.support.time_shares import TimeShares, rank
+from tests.support.tools import in_ci
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count time also when pytest is called without tests/run.py."""
+    if not any(isinstance(plugin, TimeShares) for plugin in config.pluginmanager.get_plugins()):
+        config.pluginmanager.register(TimeShares())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the layers from cheap to dear; within a layer the order stays."""
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
+def _require(version: str) -> None:
+    """Skip what needs this Kafka when it cannot be had; fail in CI."""
+    try:
+        class_path(version)
+    except KafkaUnavailableError as problem:
+        reason = f"no Apache Kafka {version}: {problem}"
+        if in_ci():
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+def _cluster(version: str, *, nodes: int = 1, name: str = "") -> Iterator[KafkaCluster]:
+    _require(version)
+    with KafkaCluster(version, nodes=nodes, name=name) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kraft() -> Iterator[KafkaCluster]:
+    """A single Kafka 4.3.1 in KRaft mode."""
+    yield from _cluster(KRAFT)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_kafka() -> Iterator[KafkaCluster]:
+    """A single Kafka 3.9.1 with its ZooKeeper."""
+    yield from _cluster(ZOOKEEPER)
+
+
+@pytest.fixture(scope="module")
+def kraft_pair() -> Iterator[KafkaCluster]:
+    """Two nodes of Kafka 4.3.1; node 1 is also the controller. One pair per module: its tests may stop nodes."""
+    yield from _cluster(KRAFT, nodes=2, name="kafka-pair")
+
+
+@pytest.fixture(scope="session", params=[KRAFT, ZOOKEEPER], ids=["kafka-4.3.1", "kafka-3.9.1-zookeeper"])
+def kafka(request: pytest.FixtureRequest) -> KafkaCluster:
+    """Each of the two single brokers in turn."""
+    return request.getfixturevalue("kraft" if request.param == KRAFT else "zookeeper_kafka")
+
+
+@pytest.fixture(scope="session")
+def tools() -> Iterator[JavaTools]:
+    """Kafka's own tools, version 4.3.1."""
+    _require(KRAFT)
+    with JavaTools(KRAFT) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def old_tools() -> Iterator[JavaTools]:
+    """Kafka's own tools, version 3.9.1."""
+    _require(ZOOKEEPER)
+    with JavaTools(ZOOKEEPER) as running:
+        yield running
+
+
+@pytest.fixture
+def mock_cluster() -> Iterator[MockCluster]:
+    """A fresh mock cluster of three brokers."""
+    with MockCluster() as cluster:
+        yield cluster

@@ -1,0 +1,34 @@
+"""`python -m tests.run [pytest arguments]`: fetch real brokers into build/, then run all layers in one pytest run, whose closing line is last.
+
+What this machine lacks for real brokers is said before and, by pytest's list of skips, after. With CI=true that is a failure instead.
+"""
+
+import sys
+import time
+
+import pytest
+
+from tests.support.kafka.jars import VERSIONS, KafkaUnavailableError, class_path
+from tests.support.time_shares import TimeShares
+from tests.support.tools import in_ci
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tests. Returns pytest's exit code."""
+    started = time.monotonic()
+    _prepare_brokers()
+    shares = TimeShares({"fetching brokers": time.monotonic() - started})
+    return int(pytest.main(arguments, plugins=[shares]))
+
+
+def _prepare_brokers() -> None:
+    try:
+        for version in VERSIONS:
+            class_path(version)
+    except KafkaUnavailableError as problem:
+        consequence = "they FAIL, because CI is set" if in_ci() else "they are SKIPPED; all others run"
+        print(f"Tests with a real Apache Kafka cannot run here, {consequence}. {problem}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,203 @@
+"""Sluice as a child process, the way an operator starts it: `python -m proxy run ...`."""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support.places import ROOT, log_file
+from tests.support.ports import BROKER_PORTS, free_bootstrap_port, free_port_range
+
+START_SECONDS = 30
+STOP_SECONDS = 30
+"""Hang guards. The drain itself is promised within 10 s."""
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+QuotaEntry = Mapping[str, str | float]
+
+
+class SluiceFailedError(Exception):
+    """The proxy did not become ready; the text ends with what it printed."""
+
+
+def write_quotas(path: Path, entries: Iterable[QuotaEntry]) -> Path:
+    """Write quotas.toml: one [[quota]] table for each mapping of keys to values. Replaced atomically, as an editor would."""
+    text = "\n".join("[[quota]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in entry.items()) for entry in entries)
+    beside = path.with_suffix(".new")
+    beside.write_text(text)
+    beside.rename(path)
+    return path
+
+
+class SluiceProcess:
+    """`sluice run` in front of `upstream`; ends with this process at the latest. A context manager: started and ready inside the block.
+
+    Args:
+        upstream: bootstrap addresses of the brokers.
+        quotas: a quotas.toml, or None for no limits.
+        enforcement: delay, mute or observe; None leaves it to the default.
+        arguments: further options of `sluice run`.
+        name: the log's name under build/logs.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        quotas: Path | None = None,
+        enforcement: str | None = None,
+        arguments: Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
+        name: str = "sluice",
+    ) -> None:
+        self.port = free_bootstrap_port()
+        self.admin_port = free_port_range(1)
+        self.log = log_file(name)
+        self._command = [sys.executable, "-m", "proxy", "run", "--listen", self.bootstrap, "--upstream", upstream]
+        self._command += ["--admin", f"127.0.0.1:{self.admin_port}"]
+        self._command += ["--quotas", str(quotas)] if quotas else []
+        self._command += ["--enforcement", enforcement] if enforcement else []
+        self._command += arguments
+        self._environment = os.environ | (environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the address clients bootstrap at."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def ports(self) -> range:
+        """Return every port that clients may be told: the bootstrap port and the brokers' behind it."""
+        return range(self.port, self.port + 1 + BROKER_PORTS)
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self._running.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how it ended; None while it runs."""
+        return self._running.poll()
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self) -> None:
+        """Start it, on the same ports as before if it ran already, and wait for /readyz.
+
+        Raises:
+            SluiceFailedError: it ended, or was not ready within 30 s.
+        """
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=ROOT,
+                env=self._environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self.is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise SluiceFailedError(f"sluice is not ready; {self.log}:\n{self.output()[-3_000:]}")
+            time.sleep(0.02)
+
+    def is_ready(self) -> bool:
+        """Say whether /readyz answers 200."""
+        with contextlib.suppress(OSError):
+            return self.get("/readyz")[0] == 200
+        return False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask the admin listener. Returns status and body.
+
+        Raises:
+            OSError: it does not answer.
+        """
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            with refused:
+                return refused.code, refused.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum over all series of a metric that carry these labels; 0 when there is none."""
+        total = 0.0
+        for line in self.get("/metrics")[1].splitlines():
+            series, _, value = line.rpartition(" ")
+            if series.partition("{")[0] == name and all(f'{key}="{text}"' in series for key, text in labels.items()):
+                total += float(value)
+        return total
+
+    def quotas(self) -> Any:
+        """Return what /quotas says."""
+        return json.loads(self.get("/quotas")[1])
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal: SIGHUP reloads, SIGTERM drains."""
+        self._running.send_signal(number)
+
+    def stop(self) -> int:
+        """Ask it to drain (SIGTERM) and wait. Returns the exit code."""
+        self.send(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end.
+
+        Raises:
+            SluiceFailedError: it still runs after 30 s; it is killed.
+        """
+        try:
+            return self._running.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise SluiceFailedError(f"sluice did not end in {STOP_SECONDS} s:\n{self.output()[-3_000:]}") from None
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self._process and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def output(self) -> str:
+        """Return all it printed, over all its starts."""
+        return self.log.read_text(errors="replace")
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """Return its log lines, one JSON object each; only those whose "event" is `name` if given."""
+        lines = [json.loads(line) for line in self.output().splitlines() if line.startswith("{")]
+        return [line for line in lines if name is None or line.get("event") == name]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process and self._process.poll() is None:
+            self.stop()
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: let the kernel end the child when the thread that started it is gone."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
