@@ -1,12 +1,35 @@
-"""Replace broker addresses in responses: skim and splice, driven by the layouts of `apis.json`."""
+"""Replace broker addresses in responses: skim and splice, driven by the layouts of `apis.json`.
+
+One walker per API and version is compiled at import. It goes no further than the last address; what it does not name stays
+byte for byte, unknown tagged fields and trailing bytes too.
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from protocol.api_keys import ApiVersion
+from protocol.api_keys import API_VERSIONS, TABLE, ApiVersion
+from protocol.errors import BadResponseError
+from protocol.headers import response_header_len
+from protocol.layout import (
+    Field,
+    Layout,
+    Skip,
+    layout_of,
+    read_count,
+    read_uvarint,
+    reading,
+    skip_compact,
+    skip_fields,
+    skip_string,
+    skip_struct,
+)
+from protocol.limits import LENGTH_BYTES
+from protocol.primitives import INT32, string, uvarint, with_length
 
 Resolve = Callable[[int, str, int], tuple[str, int] | None]
 """(node id, host, port) of an entry to the host and port that clients may see, or None: not ours to say, leave it."""
+
+_BROKERS = 1  # EndpointType of DescribeCluster, KIP-919
 
 
 class Spliced(NamedTuple):
@@ -15,7 +38,7 @@ class Spliced(NamedTuple):
     Attributes:
         frame: the same object that was given when nothing changed.
         node_ids: ids met, in wire order, -1 ("no node") included.
-        unmapped: those of them that `resolve` answered None to, so they stand there unchanged.
+        unmapped: those of them that `resolve` answered None to, so they stand there unchanged, and "no node" entries.
         controllers: DescribeCluster about an endpoint type other than brokers: nothing was touched, nobody was asked.
     """
 
@@ -23,6 +46,149 @@ class Spliced(NamedTuple):
     node_ids: tuple[int, ...]
     unmapped: tuple[int, ...]
     controllers: bool
+
+
+class _Splicing:
+    """What one walk over one frame collects: patches in wire order, as (from, to, new bytes)."""
+
+    __slots__ = ("frame", "node_ids", "patches", "resolve", "unmapped")
+
+    def __init__(self, frame: bytes, resolve: Resolve) -> None:
+        self.frame = frame
+        self.resolve = resolve
+        self.patches: list[tuple[int, int, bytes]] = []
+        self.node_ids: list[int] = []
+        self.unmapped: list[int] = []
+
+    def address(self, at: int, *, compact: bool) -> int:
+        """Visit a node id, a host and a port that begin at `at`; return the offset behind them."""
+        frame = self.frame
+        (node_id,) = INT32.unpack_from(frame, at)
+        port_at = skip_compact(frame, at + 4) if compact else skip_string(frame, at + 4)
+        (port,) = INT32.unpack_from(frame, port_at)
+        host_at = at + 4 + (1 if compact else 2)
+        if compact and frame[at + 4] >= 0x80:
+            _, host_at = read_uvarint(frame, at + 4)
+        host = frame[host_at:port_at].decode("utf-8", "replace")
+        self.node_ids.append(node_id)
+        replacement = None if node_id < 0 and not host else self.resolve(node_id, host, port)
+        if replacement is None:
+            self.unmapped.append(node_id)
+        elif replacement != (host, port):
+            self.patches.append((at + 4, port_at + 4, string(replacement[0], compact=compact) + INT32.pack(replacement[1])))
+        return port_at + 4
+
+    def growth_since(self, patch: int) -> int:
+        """Return by how many bytes the patches from number `patch` on lengthen the frame."""
+        return sum(len(new) - (end - at) for at, end, new in self.patches[patch:])
+
+    def result(self) -> bytes:
+        """Return the frame with all patches, or the frame itself when there are none."""
+        if not self.patches:
+            return self.frame
+        pieces: list[bytes] = []
+        done = LENGTH_BYTES
+        for at, end, new in self.patches:
+            pieces += (self.frame[done:at], new)
+            done = end
+        pieces.append(self.frame[done:])
+        return with_length(b"".join(pieces))
+
+
+_Visit = Callable[[_Splicing, int], int]
+
+
+def _visit_entry(fields: tuple[Field, ...], address: dict[str, Any], *, flexible: bool, whole: bool) -> _Visit:
+    """Compile the visit of a struct with one address; `whole` goes on to its end."""
+    ordinary = [field for field in fields if field.tag is None]
+    first = next(index for index, field in enumerate(ordinary) if field.name == address["id"])
+    found = [(field.name, field.type) for field in ordinary[first : first + 3]]
+    if found != [(address["id"], "int32"), (address["host"], "string"), (address["port"], "int32")]:
+        raise ValueError(f"node id, host and port do not stand together: {found}")
+    prefix = skip_fields(ordinary[:first], flexible=flexible)
+    suffix = skip_struct(ordinary[first + 3 :], flexible=flexible) if whole else None
+
+    def visit(splicing: _Splicing, at: int) -> int:
+        at = splicing.address(prefix(splicing.frame, at), compact=flexible)
+        return at if suffix is None else suffix(splicing.frame, at)
+
+    return visit
+
+
+def _visit_array(entry: _Visit, *, flexible: bool) -> _Visit:
+    def visit(splicing: _Splicing, at: int) -> int:
+        count, at = read_count(splicing.frame, at, compact=flexible)
+        for _ in range(count):
+            at = entry(splicing, at)
+        return at
+
+    return visit
+
+
+def _visit_tagged(visit_value: _Visit, wanted: int) -> _Visit:
+    """Compile the visit of a tag section: the size of the wanted field follows what is replaced inside it."""
+
+    def visit(splicing: _Splicing, at: int) -> int:
+        frame = splicing.frame
+        count, at = read_uvarint(frame, at)
+        for _ in range(count):
+            tag, size_at = read_uvarint(frame, at)
+            size, value_at = read_uvarint(frame, size_at)
+            at = value_at + size
+            if tag == wanted:
+                before = len(splicing.patches)
+                if visit_value(splicing, value_at) != at:
+                    raise BadResponseError(f"tagged field {tag} is not {size} bytes long")
+                growth = splicing.growth_since(before)
+                if growth:
+                    splicing.patches.insert(before, (size_at, value_at, uvarint(size + growth)))
+        return at
+
+    return visit
+
+
+def _after(prefix: Skip, visit_rest: _Visit) -> _Visit:
+    return lambda splicing, at: visit_rest(splicing, prefix(splicing.frame, at))
+
+
+def _compile(layout: Layout, address: dict[str, Any]) -> _Visit:
+    if address["path"] == "(top level)":
+        return _visit_entry(layout.fields, address, flexible=layout.flexible, whole=False)
+    name = address["path"].removesuffix("[]")
+    field = layout.field(name)
+    entry = _visit_entry(field.fields, address, flexible=layout.flexible, whole=True)
+    array = _visit_array(entry, flexible=layout.flexible)
+    visit = array if field.tag is None else _visit_tagged(array, field.tag)
+    return _after(skip_fields(layout.before(name), flexible=layout.flexible), visit)
+
+
+def _address_of(api: ApiVersion) -> dict[str, Any]:
+    row = next(row for row in TABLE["apis"] if row["key"] == api.key)
+    found: list[dict[str, Any]] = [
+        address
+        for address in row["addresses"]
+        if address["in"] == "response"
+        and address["treatment"] == "rewrite"
+        and address["versions"][0] <= api.version <= address["versions"][1]
+    ]
+    if len(found) != 1:
+        raise ValueError(f"{api.name} v{api.version} has {len(found)} places with addresses, one is supported")
+    return found[0]
+
+
+class _Splicer(NamedTuple):
+    visit: _Visit
+    endpoint_type_at: Skip | None  # leads to a byte that says whether the entries are brokers
+
+
+def _splicer_of(api: ApiVersion) -> _Splicer:
+    layout = layout_of(api.key, "response", api.version)
+    has_type = layout.has("EndpointType")
+    to_type = skip_fields(layout.before("EndpointType"), flexible=layout.flexible) if has_type else None
+    return _Splicer(_compile(layout, _address_of(api)), to_type)
+
+
+_SPLICERS = {api.index: _splicer_of(api) for api in API_VERSIONS.values() if api.splice}
 
 
 def splice(api: ApiVersion, frame: bytes, resolve: Resolve) -> bytes:
@@ -33,7 +199,26 @@ def splice(api: ApiVersion, frame: bytes, resolve: Resolve) -> bytes:
 def splice_report(api: ApiVersion, frame: bytes, resolve: Resolve) -> Spliced:
     """Replace host and port of every entry that `resolve` answers, and put lengths and sizes right.
 
+    An API or version without addresses comes back as it is.
+
     Raises:
         BadResponseError: the frame does not read as its API and version say.
     """
-    raise NotImplementedError
+    splicer = _SPLICERS.get(api.index)
+    if splicer is None:
+        return Spliced(frame, (), (), controllers=False)
+    splicing = _Splicing(frame, resolve)
+    with reading():
+        body_at = LENGTH_BYTES + _header_len(api, frame)
+        if splicer.endpoint_type_at is not None and frame[splicer.endpoint_type_at(frame, body_at)] != _BROKERS:
+            return Spliced(frame, (), (), controllers=True)
+        if splicer.visit(splicing, body_at) > len(frame):
+            raise BadResponseError("the addresses go past the end of the frame")
+    return Spliced(splicing.result(), tuple(splicing.node_ids), tuple(splicing.unmapped), controllers=False)
+
+
+def _header_len(api: ApiVersion, frame: bytes) -> int:
+    header_len = response_header_len(api, frame, 0)
+    if header_len is None:
+        raise BadResponseError("the frame ends inside its header")
+    return header_len
