@@ -1,47 +1,133 @@
-"""ApiVersions responses (18): cut to what Sluice can handle, and written anew where a broker's answer cannot be used."""
+"""ApiVersions responses (18): cut to what Sluice can handle, and written anew where a broker's answer cannot be used.
+
+Their header is always v0. An answer with error 35 has a v0 body whatever version was asked (KIP-511).
+"""
 
 from collections.abc import Container, Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from protocol.api_keys import ApiKey
+from protocol.errors import BadResponseError
+from protocol.layout import read_count, reading, skip_tags
+from protocol.limits import HEAD_BYTES, LENGTH_BYTES, RESPONSE_HEAD_BYTES
+from protocol.primitives import INT16, INT32, Buffer, string, uvarint, with_length
 
 UNSUPPORTED_VERSION = 35
 """Kafka's error code for a version that the broker does not know."""
 
+_FLEXIBLE_SINCE = 3
+_ENTRY = Struct(">hhh")  # api key, lowest version, highest version
+_ARRAY_AT = RESPONSE_HEAD_BYTES + 2
+_NO_TAGS = b"\x00"
 
-def error_code(frame: bytes) -> int:
+
+class _Entry(NamedTuple):
+    """One entry and where it stands, its tag section included."""
+
+    key: int
+    min_version: int
+    max_version: int
+    at: int
+    end: int
+
+
+def error_code(frame: Buffer) -> int:
     """Return the error code of an ApiVersions response; it stands at the same place in all versions."""
-    raise NotImplementedError
+    if len(frame) < _ARRAY_AT:
+        raise BadResponseError(f"an ApiVersions response of {len(frame)} bytes")
+    code: int = INT16.unpack_from(frame, RESPONSE_HEAD_BYTES)[0]
+    return code
 
 
 def read_api_keys(version: int, frame: bytes) -> list[tuple[int, int, int]]:
-    """Return (key, lowest version, highest version) of every entry, in wire order. An error-35 answer is read as v0."""
-    raise NotImplementedError
+    """Return (key, lowest version, highest version) of every entry, in wire order.
+
+    Raises:
+        BadResponseError: the frame does not read as its version says, or as v0 where it has error 35.
+    """
+    flexible = version >= _FLEXIBLE_SINCE and error_code(frame) != UNSUPPORTED_VERSION
+    entries, _ = _read_entries(frame, flexible=flexible)
+    return [entry[:3] for entry in entries]
 
 
 def intersect(version: int, frame: bytes, maximum: Mapping[int, int], drop: Container[int], own: Mapping[int, tuple[int, int]]) -> bytes:
     """Return the response `frame` (to a request of `version`) with its ranges cut.
 
     A key in `own` gets exactly that range; else a key in `drop` goes; else its maximum is capped by `maximum` and it goes when
-    nothing remains. Keys of `own` that the broker lacks are appended. All else survives byte for byte, and an answer with
-    error 35 is returned as it is.
+    nothing remains. Keys of `own` that the broker lacks are appended. Minima are never raised: clients take a higher minimum of
+    Produce for a broker that they cannot talk to (KAFKA-18659). All else survives byte for byte, and an answer with error 35 is
+    returned as it is.
 
     Raises:
         BadResponseError: the frame does not read as its version says.
     """
-    raise NotImplementedError
+    if error_code(frame) == UNSUPPORTED_VERSION:
+        return frame
+    flexible = version >= _FLEXIBLE_SINCE
+    entries, after = _read_entries(frame, flexible=flexible)
+    kept = [_cut(frame, entry, maximum, drop, own) for entry in entries]
+    written = [entry for entry in kept if entry]
+    present = {entry.key for entry in entries}
+    written += [_ENTRY.pack(key, *own[key]) + _NO_TAGS * flexible for key in sorted(own) if key not in present]
+    count = uvarint(len(written) + 1) if flexible else INT32.pack(len(written))
+    return with_length(b"".join((frame[LENGTH_BYTES:_ARRAY_AT], count, *written, frame[after:])))
+
+
+def _read_entries(frame: bytes, *, flexible: bool) -> tuple[list[_Entry], int]:
+    """Return the entries and the offset behind them."""
+    entries: list[_Entry] = []
+    error_code(frame)
+    with reading():
+        count, at = read_count(frame, _ARRAY_AT, compact=flexible)
+        for _ in range(count):
+            key, lowest, highest = _ENTRY.unpack_from(frame, at)
+            end = skip_tags(frame, at + _ENTRY.size) if flexible else at + _ENTRY.size
+            entries.append(_Entry(key, lowest, highest, at, end))
+            at = end
+    if at > len(frame):
+        raise BadResponseError("the entries go past the end of the frame")
+    return entries, at
+
+
+def _cut(frame: bytes, entry: _Entry, maximum: Mapping[int, int], drop: Container[int], own: Mapping[int, tuple[int, int]]) -> bytes:
+    """Return the bytes of `entry` as they leave; none when it goes."""
+    tags = frame[entry.at + _ENTRY.size : entry.end]
+    if entry.key in own:
+        return _ENTRY.pack(entry.key, *own[entry.key]) + tags
+    if entry.key in drop:
+        return b""
+    highest = min(entry.max_version, maximum.get(entry.key, entry.max_version))
+    return _ENTRY.pack(entry.key, entry.min_version, highest) + tags if highest >= entry.min_version else b""
 
 
 def fallback_response(correlation_id: int, max_version: int) -> bytes:
     """Write the v0 answer with error 35 that names the versions of ApiVersions itself (KIP-511)."""
-    raise NotImplementedError
+    entry = _ENTRY.pack(ApiKey.API_VERSIONS, 0, max_version)
+    return with_length(INT32.pack(correlation_id) + INT16.pack(UNSUPPORTED_VERSION) + INT32.pack(1) + entry)
 
 
-def repair(version: int, frame: bytes, max_version: int) -> bytes:
-    """Return `frame`, or a well-formed answer when it is an error-35 answer that does not read as v0.
+def repair(frame: bytes, max_version: int) -> bytes:
+    """Return `frame`, or a well-formed answer in its place when it is an error-35 answer that does not read as v0.
 
     librdkafka's mock cluster writes such answers: an element count of one byte where v0 has four.
+
+    Raises:
+        BadResponseError: the frame is too short for an error code.
     """
-    raise NotImplementedError
+    if error_code(frame) != UNSUPPORTED_VERSION:
+        return frame
+    try:
+        _, after = _read_entries(frame, flexible=False)
+    except BadResponseError:
+        after = -1
+    if after == len(frame):
+        return frame
+    (correlation_id,) = INT32.unpack_from(frame, LENGTH_BYTES)
+    return fallback_response(correlation_id, max_version)
 
 
 def request_v0(correlation_id: int, client_id: str) -> bytes:
     """Write an ApiVersions request v0, which every broker answers."""
-    raise NotImplementedError
+    head = _ENTRY.pack(ApiKey.API_VERSIONS, 0, 0)[: HEAD_BYTES - LENGTH_BYTES - 4]
+    return with_length(head + INT32.pack(correlation_id) + string(client_id, compact=False))

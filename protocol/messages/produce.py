@@ -1,7 +1,37 @@
 """Produce responses (0): where the throttle time stands and whether node endpoints follow (KIP-951)."""
 
-from protocol.api_keys import ApiVersion
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
+from protocol.errors import BadResponseError
+from protocol.headers import response_header_len
+from protocol.layout import Skip, layout_of, read_uvarint, reading, skip_compact, skip_struct, skip_tags
+from protocol.limits import LENGTH_BYTES
 from protocol.primitives import Buffer
+
+FLEXIBLE_SINCE = 9
+_TOPIC_ID_SINCE = 13
+_TOPIC_ID_BYTES = 16
+_NODE_ENDPOINTS_TAG = 0
+_THROTTLE_BYTES = 4
+
+# index, error code, base offset, log append time, log start offset
+_PARTITION_FIXED_BYTES = 4 + 2 + 8 + 8 + 8
+# what nearly every partition ends with: no record errors, no error message, no tagged fields
+_PARTITION_PLAIN_END = b"\x01\x00\x00"
+# the same, and no tagged fields of the topic
+_LAST_PARTITION_PLAIN_END = b"\x01\x00\x00\x00"
+_PLAIN_PARTITION_BYTES = _PARTITION_FIXED_BYTES + len(_PARTITION_PLAIN_END)
+
+
+def _partition_walker(version: int) -> Skip:
+    layout = layout_of(ApiKey.PRODUCE, "response", version)
+    topic = layout.field("Responses")
+    partition = next(field for field in topic.fields if field.name == "PartitionResponses")
+    return skip_struct(partition.fields, flexible=layout.flexible)
+
+
+_PARTITION_WALKERS = {
+    api.version: _partition_walker(api.version) for api in API_VERSIONS.values() if api.key == ApiKey.PRODUCE and api.flexible
+}
 
 
 def walk_produce(api: ApiVersion, data: Buffer, at: int, end: int) -> tuple[int, bool]:
@@ -13,4 +43,54 @@ def walk_produce(api: ApiVersion, data: Buffer, at: int, end: int) -> tuple[int,
     Raises:
         BadResponseError: the frame does not read as its version says.
     """
-    raise NotImplementedError
+    topic_end = end - 5 - _PARTITION_FIXED_BYTES - len(_LAST_PARTITION_PLAIN_END) - 1
+    if topic_end > at and data[at + 8] == 0 and data[at + 9] == 2:
+        # One topic, one partition, nothing else, which is what most answers are: all offsets follow from one length.
+        name_bytes = _TOPIC_ID_BYTES if api.version >= _TOPIC_ID_SINCE else data[at + 10]
+        if (
+            0 < name_bytes < 0x80
+            and at + 10 + name_bytes == topic_end
+            and data[topic_end] == 2
+            and data[end - 9 : end - 5] == _LAST_PARTITION_PLAIN_END
+            and data[end - 1] == 0
+        ):
+            return end - 5 - at, False
+    return _walk(api, data, at, end)
+
+
+def _walk(api: ApiVersion, data: Buffer, at: int, end: int) -> tuple[int, bool]:
+    with reading():
+        header_len = response_header_len(api, data, at)
+        if header_len is None:
+            raise BadResponseError("the frame ends inside its header")
+        throttle_at = _skip_topics(api.version, data, at + LENGTH_BYTES + header_len)
+        after, endpoints = _read_tags(data, throttle_at + _THROTTLE_BYTES)
+    if after > end:
+        raise BadResponseError("the message goes past the end of its frame")
+    return throttle_at - at, endpoints
+
+
+def _skip_topics(version: int, data: Buffer, at: int) -> int:
+    walk_partition = _PARTITION_WALKERS[version]
+    topics, at = read_uvarint(data, at)
+    for _ in range(topics - 1):
+        at = at + _TOPIC_ID_BYTES if version >= _TOPIC_ID_SINCE else skip_compact(data, at)
+        partitions, at = read_uvarint(data, at)
+        for _ in range(partitions - 1):
+            plain_end = at + _PLAIN_PARTITION_BYTES
+            plain = data[at + _PARTITION_FIXED_BYTES : plain_end] == _PARTITION_PLAIN_END
+            at = plain_end if plain else walk_partition(data, at)
+        at = skip_tags(data, at)
+    return at
+
+
+def _read_tags(data: Buffer, at: int) -> tuple[int, bool]:
+    """Return the offset behind the last tag section and whether node endpoints are in it."""
+    count, at = read_uvarint(data, at)
+    endpoints = False
+    for _ in range(count):
+        tag, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
+        endpoints |= tag == _NODE_ENDPOINTS_TAG
+        at += size
+    return at, endpoints
