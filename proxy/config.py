@@ -155,7 +155,7 @@ _LATER: Final = "is not part of this version"
 LATER_KEYS: Final = {
     "metering": f"metering {_LATER}",
     "quota_admin": f"altering quotas through the API {_LATER}",
-    "connections": f"connection quotas {_LATER.replace('is', 'are', 1)}",
+    "connections": f"a quota on connections {_LATER}",
     "audit": f"the audit file {_LATER}",
     "upstream.credentials": f"logging in to brokers {_LATER}",
     "upstream.tls": f"TLS to brokers {_LATER}",
@@ -163,11 +163,10 @@ LATER_KEYS: Final = {
     "quotas.topic": f"the topic store {_LATER}",
     "quotas.profile": f"altering quotas through the API {_LATER}",
     "admin.tokens": f"logging in to the admin port {_LATER}",
-}
-LATER_LISTENER_KEYS: Final = {
-    "tls": f"TLS from clients {_LATER}",
-    "sasl": f"ending SASL at Sluice {_LATER}",
-    "proxy_protocol_from": f"the PROXY protocol {_LATER}",
+    "listener.tls": f"TLS from clients {_LATER}",
+    "listener.sasl": f"ending SASL at Sluice {_LATER}",
+    "listener.proxy_protocol_from": f"the PROXY protocol {_LATER}",
+    "profile": "is a flag only: sluice run --profile",
 }
 
 
@@ -187,7 +186,7 @@ class ConfigSource:
         problems: list[Problem] = []
         table: dict[str, Any] = {} if self.path is None else read_toml(self.path)
         apply_flags(table, self.flags, problems)
-        place = Place(COMMAND_LINE if self.path is None else str(self.path), "", problems, _later_keys(table))
+        place = Place(COMMAND_LINE if self.path is None else str(self.path), "", problems, LATER_KEYS)
         values = read_values(Config, table, place)
         check_together(values, place)
         if problems:
@@ -212,10 +211,3 @@ def load_config(path: Path | None, flags: Flags | None = None) -> Config:
         ConfigProblems: everything that is wrong with it.
     """
     return ConfigSource(path, flags).load()
-
-
-def _later_keys(table: dict[str, Any]) -> dict[str, str]:
-    listeners = table.get("listener")
-    count = len(listeners) if isinstance(listeners, list) else 0
-    of_listeners = {f"listener[{at}].{key}": sentence for at in range(1, count + 1) for key, sentence in LATER_LISTENER_KEYS.items()}
-    return {**LATER_KEYS, **of_listeners, "profile": "is only a flag"}

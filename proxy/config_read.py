@@ -1,6 +1,8 @@
 """Tables of TOML into msgspec structs, without stopping at the first problem."""
 
 import difflib
+import functools
+import re
 import tomllib
 import types
 import typing
@@ -14,6 +16,8 @@ from proxy.config_problem import ConfigProblems, Problem
 from proxy.units import shown
 
 CONFIG_BYTES_MAX: Final = 1024 * 1024
+
+_POSITION: Final = re.compile(r"\[\d+\]")
 
 StructType = TypeVar("StructType", bound=msgspec.Struct)
 
@@ -37,7 +41,7 @@ class Place(NamedTuple):
     prefix: str
     problems: list[Problem]
     later: Mapping[str, str]
-    """Dotted keys that a later version knows, with the sentence that refuses them."""
+    """Dotted keys, without positions in lists, that a later version knows, with the sentence that refuses them."""
 
     def add(self, key: str, message: str, remedy: str = "") -> None:
         self.problems.append(Problem(self.file, self.prefix + key, message, remedy))
@@ -96,20 +100,34 @@ def read_struct(cls: type[StructType], table: Mapping[str, Any], place: Place) -
 
 def read_values(cls: type[msgspec.Struct], table: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """Return the fields of a `cls` that `table` sets; a field with a problem, which `place` learns, is None."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    fields = {field.encode_name: field for field in msgspec.structs.fields(cls) if FLAG_ONLY not in _unwrap(hints[field.name])[1]}
+    fields = _fields_of(cls)
     _refuse_unknown(table, fields, place)
     for name, field in fields.items():
         if field.required and name not in table:
-            place.add(name, "is missing", f"write {_expected(hints[field.name], place.prefix + name)}")
-    return {fields[name].name: _read_value(hints[fields[name].name], value, name, place) for name, value in table.items() if name in fields}
+            place.add(name, "is missing", f"write {_expected(field.hint, place.prefix + name)}")
+    return {fields[name].name: _read_value(fields[name].hint, value, name, place) for name, value in table.items() if name in fields}
+
+
+class _Field(NamedTuple):
+    name: str
+    hint: Any
+    required: bool
+
+
+@functools.cache
+def _fields_of(cls: type[msgspec.Struct]) -> dict[str, _Field]:
+    """Return what a file may set in a `cls`, by the names that it has there."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields = (_Field(field.name, hints[field.name], field.required) for field in msgspec.structs.fields(cls))
+    names = (field.encode_name for field in msgspec.structs.fields(cls))
+    return {name: field for name, field in zip(names, fields, strict=True) if FLAG_ONLY not in _unwrap(field.hint)[1]}
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: Mapping[str, object], place: Place) -> None:
     for key in table:
         if key in known:
             continue
-        sentence = place.later.get(place.prefix + key)
+        sentence = place.later.get(_POSITION.sub("", place.prefix) + key)
         if sentence is not None:
             place.add(key, sentence, "leave it out")
             continue

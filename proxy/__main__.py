@@ -1,0 +1,152 @@
+"""The command line. Errors are one line each on stderr; exit codes: 0 done, 1 a check failed, 2 bad input or usage."""
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+
+from proxy import log
+from proxy.config import Config, ConfigSource
+from proxy.config_callback import load_callback_class
+from proxy.config_flags import Flags
+from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
+from proxy.errors import StartError
+from proxy.printable import printable
+from proxy.quota_source.file import read_quota_file
+
+BAD_INPUT: Final = 2
+
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+
+
+@click.group(context_settings=CONTEXT, no_args_is_help=False)
+@click.version_option(importlib.metadata.version("kafka-sluice"), prog_name="sluice")
+def cli() -> None:
+    """Sluice: Kafka's client quotas, enforced in front of the brokers."""
+
+
+@cli.command()
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings; flags override them.")
+@click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Broker n is met at PORT + 1 + n.")
+@click.option("--upstream", metavar="HOST:PORT[,...]", help="Brokers to bootstrap from.")
+@click.option("--advertise", metavar="HOST", help="The host that clients are told, if not that of --listen.")
+@click.option("--sidecar", is_flag=True, help="One listener in front of one broker; no address is rewritten.")
+@click.option("--quotas", metavar="FILE", help="The quota file.")
+@click.option("--enforcement", metavar="MODE", help="delay, mute or observe.")
+@click.option("--admin", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz and /quotas.")
+@click.option("--metering", metavar="DIR", help="Not part of this version.", hidden=True)
+@click.option("--quota-admin", metavar="User:NAME", multiple=True, help="Not part of this version.", hidden=True)
+@click.option("--profile", is_flag=True, help="Print where the time went when the run ends.")
+def run(config: Path | None, metering: str | None, quota_admin: Sequence[str], **flags: Any) -> None:
+    """Run the proxy. SIGHUP reloads; SIGTERM drains, a second one ends at once."""
+    refused = _not_in_this_version(metering, quota_admin)
+    source = ConfigSource(config, Flags(**flags))
+    config = _check(source, refused)
+    from proxy import app  # only here: `check-config` and --help need no event loop
+
+    handler = log.start_logging(config.log.level)
+    try:
+        sys.exit(app.run(source))
+    finally:
+        log.stop_logging(handler)
+
+
+@cli.command("check-config")
+@click.argument("file", type=click.Path(path_type=Path), metavar="sluice.toml")
+def check_config(file: Path) -> None:
+    """Name every problem of a configuration, its quota file and its callback at once."""
+    config = _check(ConfigSource(file), [])
+    click.echo(f"{file}: right ({len(config.listeners)} {'listener' if len(config.listeners) == 1 else 'listeners'})")
+
+
+@cli.command()
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def demo(arguments: Sequence[str]) -> None:
+    """Show it: a small cluster, the proxy and three clients; ends by itself with verdicts and demo.svg."""
+    from proxy.demo import main as run_demo
+
+    sys.exit(run_demo(list(arguments)))
+
+
+def _not_in_this_version(metering: str | None, quota_admin: Sequence[str]) -> list[Problem]:
+    refused = []
+    if metering is not None:
+        refused.append(Problem(COMMAND_LINE, "--metering", "metering is not part of this version", "leave it out"))
+    if quota_admin:
+        refused.append(
+            Problem(COMMAND_LINE, "--quota-admin", "altering quotas through the API is not part of this version", "leave it out")
+        )
+    return refused
+
+
+def _check(source: ConfigSource, refused: Sequence[Problem]) -> Config:
+    """Return the configuration when it, its quota file and its callback are right.
+
+    Raises:
+        ConfigProblems: all that is wrong with any of them, `refused` included.
+    """
+    problems = list(refused)
+    config: Config | None = None
+    try:
+        config = source.load()
+    except ConfigProblems as found:
+        problems += found.problems
+    if config is not None:
+        problems += _problems_beyond(config, source)
+    if config is None or problems:
+        raise ConfigProblems(problems)
+    return config
+
+
+def _problems_beyond(config: Config, source: ConfigSource) -> list[Problem]:
+    problems: list[Problem] = []
+    if config.quotas.path is not None:
+        try:
+            read_quota_file(config.quotas.path)
+        except ConfigProblems as found:
+            problems += found.problems
+    if config.callback is not None:
+        try:
+            load_callback_class(config.callback.class_name, str(source.path))
+        except ConfigProblems as found:
+            problems += found.problems
+    return problems
+
+
+def _fail(lines: Sequence[str]) -> NoReturn:
+    for line in lines:
+        click.echo(f"sluice: {line}", err=True)
+    sys.exit(BAD_INPUT)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit with its code; whatever is wrong with what was typed is a line, not a traceback."""
+    sys.path.insert(0, os.getcwd())  # a callback's module stands beside the configuration, as with `python -m`
+    try:
+        code = cli.main(args=None if arguments is None else list(arguments), prog_name="sluice", standalone_mode=False)
+    except ConfigProblems as problems:
+        _fail(problems.lines())
+    except StartError as error:
+        _fail([printable(str(error), 1_000)])
+    except click.UsageError as error:
+        _fail(
+            [
+                printable(
+                    f"{' '.join(error.format_message().split())} ({error.ctx.command_path if error.ctx else 'sluice'} --help explains)",
+                    1_000,
+                )
+            ]
+        )
+    except click.ClickException as error:
+        _fail([printable(" ".join(error.format_message().split()), 1_000)])
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

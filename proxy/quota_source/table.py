@@ -1,0 +1,129 @@
+"""The text of `quotas.toml` as a table: pure, all problems at once."""
+
+import ipaddress
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from proxy.config_problem import ConfigProblems
+from proxy.config_read import Place, Reader, parse_toml, read_struct
+from proxy.config_values import read_rate
+from proxy.units import SIZE_REMEDY, shown
+from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
+
+QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
+"""Every quota: by type, by entity, in bytes per second. Nobody changes one; a new one takes its place."""
+
+NAME_BYTES_MAX: Final = 32_767
+"""The longest name that the protocol carries (a string with a 16-bit length)."""
+
+_NAME_REMEDY: Final = f'a name, or "{DEFAULT}" for whoever has no quota of their own'
+
+
+def _read_name(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{shown(value)} is not a name")
+    if len(value.encode()) > NAME_BYTES_MAX:
+        raise ValueError(f"is longer than {NAME_BYTES_MAX} bytes")
+    return value
+
+
+def _read_ip(value: object) -> str:
+    if value == DEFAULT:
+        return DEFAULT
+    try:
+        return str(ipaddress.ip_address(value if isinstance(value, str) else ""))
+    except ValueError:
+        raise ValueError(f"{shown(value)} is not an IP address") from None
+
+
+_Name = Annotated[str | None, Reader(_read_name, _NAME_REMEDY)]
+_Rate = Annotated[float | None, Reader(read_rate, f"bytes per second: {SIZE_REMEDY}")]
+
+
+class _Row(msgspec.Struct, frozen=True, kw_only=True):
+    user: _Name = None
+    client_id: _Name = msgspec.field(name="client-id", default=None)
+    ip: Annotated[str | None, Reader(_read_ip, f'an IP address or "{DEFAULT}"')] = None
+    producer_byte_rate: _Rate = None
+    consumer_byte_rate: _Rate = None
+
+
+_RATES: Final = {"producer_byte_rate": ClientQuotaType.PRODUCE, "consumer_byte_rate": ClientQuotaType.FETCH}
+_LATER: Final = {
+    f"quota.{key}": "is not enforced by this version"
+    for key in ("request_percentage", "controller_mutation_rate", "connection_creation_rate")
+}
+
+
+def empty_table() -> QuotaTable:
+    """Return the table of nobody's quotas."""
+    return _frozen({quota_type: {} for quota_type in _RATES.values()})
+
+
+def read_quota_table(data: bytes, file: str) -> QuotaTable:
+    """Return the quotas in `data`, the content of `file`.
+
+    Raises:
+        ConfigProblems: all that is wrong with it; then no part of it may be used.
+    """
+    place = Place(file, "", [], _LATER)
+    tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {quota_type: {} for quota_type in _RATES.values()}
+    seen: dict[tuple[str | None, ...], int] = {}
+    for at, row in enumerate(_rows(parse_toml(data, file), place), 1):
+        here = place.inside(f"quota[{at}]")
+        read = read_struct(_Row, row, here)
+        if read is not None and _is_sound(read, row, here) and _is_first(read, at, seen, here):
+            _enter(read, tables)
+    if place.problems:
+        raise ConfigProblems(place.problems)
+    return _frozen(tables)
+
+
+def _rows(table: dict[str, Any], place: Place) -> list[dict[str, Any]]:
+    for key in [key for key in table if key != "quota"]:
+        place.add(key, "is not known here", "write every quota under [[quota]]")
+    rows = table.get("quota", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        place.add("quota", "is not a list of tables", "write [[quota]]")
+        return []
+    return rows
+
+
+def _is_sound(row: _Row, written: Mapping[str, Any], place: Place) -> bool:
+    entity = [key for key in ("user", "client-id", "ip") if key in written]
+    rates = [key for key in _RATES if key in written]
+    if not entity:
+        place.add("user", "is missing", "write user, client-id, both, or ip alone")
+    elif "ip" in entity and len(entity) > 1:
+        place.add("ip", f"cannot stand beside {entity[0]}", "write it in a [[quota]] of its own")
+    elif "ip" in entity and rates:
+        place.add(rates[0], "does not apply to an ip", "write user or client-id instead of ip")
+    elif not rates:
+        place.add("producer_byte_rate", "is missing, as is consumer_byte_rate", "write at least one of them")
+    else:
+        return True
+    return False
+
+
+def _is_first(row: _Row, at: int, seen: dict[tuple[str | None, ...], int], place: Place) -> bool:
+    first = seen.setdefault((row.user, row.client_id), at)
+    if first != at:
+        place.add(
+            "client-id" if row.client_id is not None else "user", f"is the entity of quota[{first}] again", "write one [[quota]] for both"
+        )
+    return first == at
+
+
+def _enter(row: _Row, tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]]) -> None:
+    entity = ClientQuotaEntity(row.user, row.client_id)
+    for key, quota_type in _RATES.items():
+        rate = getattr(row, key)
+        if rate is not None:
+            tables[quota_type][entity] = rate
+
+
+def _frozen(tables: Mapping[ClientQuotaType, dict[ClientQuotaEntity, float]]) -> QuotaTable:
+    return MappingProxyType({quota_type: MappingProxyType(table) for quota_type, table in tables.items()})

@@ -1,0 +1,49 @@
+"""How it stands with parts of the proxy: values that those parts give and observers show."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class SourceStatus(NamedTuple):
+    """How it stands with the source of quotas."""
+
+    source: str
+    """Its kind and place, such as "file:quotas.toml"; "none" where no quota is set."""
+    entries: int
+    last_success_s: float
+    """Seconds since the epoch when the source was last read and found right; 0 before."""
+    last_success_ms: int
+    """The same on the monotonic clock."""
+    error: str | None
+    """Why the last attempt kept the last good values, or None."""
+
+
+class CallbackStatus(NamedTuple):
+    """How it stands with the operator's own callback; all managers together."""
+
+    class_name: str | None
+    errors: int
+    error: str | None
+
+
+class ReadinessCheck(NamedTuple):
+    """One condition for taking traffic."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class ConnectionInfo(NamedTuple):
+    """A connection at a glance, for JSON."""
+
+    peer: str
+    listener: str
+    broker: str
+    principal: str
+    client_id: str
+    age_ms: int
+    requests: int
+    in_flight: int
+    paused_for: Sequence[str]
+    debt_until_ms: int
