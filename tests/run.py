@@ -1,4 +1,4 @@
-"""`python -m tests.run [pytest arguments]`: fetch real brokers into build/, then run all layers in one pytest run, whose closing line is last.
+"""`python -m tests.run [pytest arguments]`: fetch real brokers into build/, run all layers in one pytest run, whose closing line is last.
 
 What this machine lacks for real brokers is said before and, by pytest's list of skips, after. With CI=true that is a failure instead.
 """
