@@ -107,15 +107,16 @@ def fallback_response(correlation_id: int, max_version: int) -> bytes:
     return with_length(INT32.pack(correlation_id) + INT16.pack(UNSUPPORTED_VERSION) + INT32.pack(1) + entry)
 
 
-def repair(frame: bytes, max_version: int) -> bytes:
+def repair(version: int, frame: bytes, max_version: int) -> bytes:
     """Return `frame`, or a well-formed answer in its place when it is an error-35 answer that does not read as v0.
 
-    librdkafka's mock cluster writes such answers: an element count of one byte where v0 has four.
+    librdkafka's mock cluster writes such answers to requests of a flexible `version`: an element count of one byte where v0 has
+    four.
 
     Raises:
         BadResponseError: the frame is too short for an error code.
     """
-    if error_code(frame) != UNSUPPORTED_VERSION:
+    if error_code(frame) != UNSUPPORTED_VERSION or version < _FLEXIBLE_SINCE:
         return frame
     try:
         _, after = _read_entries(frame, flexible=False)

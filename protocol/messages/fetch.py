@@ -1,32 +1,98 @@
 """Fetch and ShareFetch responses (1, 78): find the tail that may hold node endpoints, without keeping a record."""
 
-from protocol.api_keys import ApiVersion
-from protocol.messages.addresses import Resolve
-from protocol.primitives import Buffer
+from typing import NamedTuple
+
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
+from protocol.errors import BadRequestError, BadResponseError
+from protocol.layout import Field, Skip, layout_of, read_uvarint, reading, skip_fields
+from protocol.limits import MAX_WALK_BYTES, RESPONSE_HEAD_BYTES
+from protocol.messages.node_endpoints import blank_endpoints, tail_has_endpoints
+from protocol.primitives import INT32, INT32_MAX, Buffer, IncompleteError, Reader
+
+__all__ = ["FetchWalker", "blank_endpoints", "find_tail", "read_replica_id", "tail_has_endpoints"]
 
 
-def find_tail(api: ApiVersion, data: Buffer, at: int, end: int) -> int:
-    """Return where the tail of the whole response in `data[at:end]` begins, counted from `at`, the first byte of its length.
+class _Step(NamedTuple):
+    """`fixed` bytes, then a varint: the length of what follows, or the number of elements that `element` describes.
 
-    The tail is the last tag section of a Fetch, and of a ShareFetch the node endpoints before it too.
-
-    Raises:
-        BadResponseError: the frame does not read as its version says.
+    `bias` is 1 for compact lengths (n + 1), 0 for those of tag sections. A tag number is a length that counts for nothing.
     """
-    raise NotImplementedError
+
+    fixed: int
+    bias: int
+    element: tuple["_Step", ...] | None
+    is_number: bool = False
+
+
+_TAGGED_FIELD = (_Step(0, 0, None, is_number=True), _Step(0, 0, None))
+_TAG_SECTION = _Step(0, 0, _TAGGED_FIELD)
+
+
+def _steps_of(fields: tuple[Field, ...]) -> tuple[list[_Step], int]:
+    """Return the steps over ordinary fields of a flexible version and the fixed bytes behind the last of them."""
+    steps: list[_Step] = []
+    fixed = 0
+    for field in fields:
+        if field.tag is not None:
+            continue
+        if field.fixed_bytes is not None:
+            fixed += field.fixed_bytes
+        elif field.is_array:
+            steps.append(_Step(fixed, 1, _struct_of(field)))
+            fixed = 0
+        elif field.fields:
+            first, *others = _struct_of(field)
+            steps += [first._replace(fixed=fixed + first.fixed), *others]
+            fixed = 0
+        else:
+            steps.append(_Step(fixed, 1, None))
+            fixed = 0
+    return steps, fixed
+
+
+def _struct_of(field: Field) -> tuple[_Step, ...]:
+    if not field.fields:
+        raise ValueError(f"{field.name}: arrays of {field.type} are not walked here")
+    steps, fixed = _steps_of(field.fields)
+    return (*steps, _TAG_SECTION._replace(fixed=fixed))
+
+
+def _program_of(api: ApiVersion) -> tuple[_Step, ...]:
+    """Compile the steps from the first byte of a frame to the tail: to the node endpoints where they are an ordinary field."""
+    layout = layout_of(api.key, "response", api.version)
+    steps, fixed = _steps_of(layout.before("NodeEndpoints"))
+    header = _TAG_SECTION._replace(fixed=RESPONSE_HEAD_BYTES)
+    if fixed:
+        raise ValueError(f"{api.name} v{api.version}: fixed fields before the tail")
+    return (header, *steps)
+
+
+_WALKED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+_PROGRAMS = {api.index: _program_of(api) for api in API_VERSIONS.values() if api.key in _WALKED and api.flexible}
 
 
 class FetchWalker:
     """Finds the tail of a response that passes through in pieces. Records are skipped by their length, never kept.
 
+    Kept between two pieces: counters, and of a varint that was cut its value so far.
+
     Attributes:
         tail_at: where the tail begins, counted from the first byte of the frame's length; -1 until it is found.
     """
 
-    __slots__ = ("tail_at",)
+    __slots__ = ("_frame_bytes", "_position", "_remaining", "_shift", "_skip", "_stack", "_step", "_steps", "_value", "tail_at")
 
     def __init__(self, api: ApiVersion, frame_bytes: int) -> None:
-        """`frame_bytes` is the whole frame with its length field."""
+        """`frame_bytes` is the whole frame with its length field; `api` is a flexible version of Fetch or ShareFetch."""
+        self._frame_bytes = frame_bytes
+        self._position = 0
+        self._stack: list[tuple[tuple[_Step, ...], int, int]] = []
+        self._steps = _PROGRAMS[api.index]
+        self._step = 0
+        self._remaining = 1
+        self._skip = self._steps[0].fixed
+        self._value = 0
+        self._shift = 0
         self.tail_at = -1
 
     def feed(self, data: Buffer, at: int, end: int) -> int:
@@ -39,26 +105,184 @@ class FetchWalker:
         Raises:
             BadResponseError: the frame does not read as its version says, or its tail is larger than MAX_WALK_BYTES.
         """
-        raise NotImplementedError
+        if self.tail_at < 0:
+            self._walk(data, at, end)
+        position = self._position
+        self._position = position + end - at
+        if self.tail_at < 0:
+            return end - at
+        return min(max(self.tail_at - position, 0), end - at)
+
+    def _walk(self, data: Buffer, at: int, end: int) -> None:
+        """Go on to the next varint, again and again; what lies between is skipped, here or in the next piece."""
+        start = at
+        while True:
+            at += self._skip
+            if self._position + at - start >= self._frame_bytes:
+                raise BadResponseError("the message goes past the end of its frame")
+            if at >= end:
+                self._skip = at - end
+                return
+            self._skip = 0
+            byte = data[at]
+            at += 1
+            if byte < 0x80 and self._shift == 0:
+                self._after_varint(byte)
+            elif not self._add_to_varint(byte):
+                continue
+            if self._steps is _DONE:
+                self._found(self._position + at - start + self._skip)
+                return
+
+    def _add_to_varint(self, byte: int) -> bool:
+        """Take one byte of a longer varint; return whether it was the last."""
+        self._value |= (byte & 0x7F) << self._shift
+        self._shift += 7
+        if byte >= 0x80:
+            if self._shift > 28:
+                raise BadResponseError("varint of more than 5 bytes")
+            return False
+        value = self._value
+        if value > INT32_MAX:
+            raise BadResponseError("varint of more than 31 bits")
+        self._value = self._shift = 0
+        self._after_varint(value)
+        return True
+
+    def _after_varint(self, value: int) -> None:
+        """Go into the elements that were counted, or skip the bytes; then prepare the way to the next varint."""
+        step = self._steps[self._step]
+        self._step += 1
+        count = value - step.bias
+        if step.element is not None and count > 0:
+            self._stack.append((self._steps, self._step, self._remaining))
+            self._steps, self._step, self._remaining = step.element, 0, count
+        elif step.element is None and not step.is_number:
+            self._skip = max(count, 0)
+        while self._step == len(self._steps):
+            self._remaining -= 1
+            if self._remaining:
+                self._step = 0
+            elif self._stack:
+                self._steps, self._step, self._remaining = self._stack.pop()
+            else:
+                self._steps = _DONE
+                return
+        self._skip += self._steps[self._step].fixed
+
+    def _found(self, tail_at: int) -> None:
+        tail_bytes = self._frame_bytes - tail_at
+        if not 0 < tail_bytes <= MAX_WALK_BYTES:
+            raise BadResponseError(f"a tail of {tail_bytes} bytes")
+        self.tail_at = tail_at
 
 
-def tail_has_endpoints(api: ApiVersion, tail: Buffer) -> bool:
-    """Return whether the complete `tail` of a response holds node endpoints."""
-    raise NotImplementedError
+_DONE: tuple[_Step, ...] = ()
+
+_TOPIC_ID_BYTES = 16
+_FIXED_BEFORE_TOPICS = 4 + 2 + 4  # throttle time, error code, session id
+_PARTITION_FIXED_BYTES = 4 + 2 + 8 + 8 + 8  # index, error code, high watermark, last stable offset, log start offset
+_PREFERRED_REPLICA_BYTES = 4
 
 
-def blank_endpoints(api: ApiVersion, tail: bytes, resolve: Resolve) -> bytes:
-    """Return a tail of exactly the same length with the addresses replaced.
+def find_tail(api: ApiVersion, data: Buffer, at: int, end: int) -> int:
+    """Return where the tail of the whole response in `data[at:end]` begins, counted from `at`, the first byte of its length.
 
-    The length of the frame has left already, so what ours are shorter is filled by an unknown tagged field, and where ours do
-    not fit, or `resolve` answers None, the entries go (clients then ask for metadata).
+    The tail is the last tag section of a Fetch, and of a ShareFetch the node endpoints before it too.
 
     Raises:
-        BadResponseError: the tail does not read as its version says.
+        BadResponseError: the frame does not read as its version says.
     """
-    raise NotImplementedError
+    if api.splice and api.key == ApiKey.FETCH and end - at > RESPONSE_HEAD_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0:
+        tail_at = _find_plain_tail(data, at + RESPONSE_HEAD_BYTES + 1, end)
+        if tail_at >= 0:
+            return tail_at - at
+    walker = FetchWalker(api, end - at)
+    walker.feed(data, at, end)
+    if walker.tail_at < 0:
+        raise BadResponseError("the message ends before its last field")
+    return walker.tail_at
 
 
-def read_replica_id(api: ApiVersion, data: Buffer, at: int, end: int) -> tuple[int, int | None]:
-    """Return the replica id of a whole Fetch request v15+ and its offset from `at`; (-1, None) where it is absent."""
-    raise NotImplementedError
+def _find_plain_tail(data: Buffer, at: int, end: int) -> int:
+    """Return the offset of the last tag section of a Fetch v16+ whose body begins at `at`, or -1 when it is not plain.
+
+    Plain is nearly every answer: no aborted transactions, no tagged fields below the top level, counts below 127.
+    """
+    at += _FIXED_BEFORE_TOPICS
+    try:
+        topics = data[at]
+        at += 1
+        while topics > 1:
+            topics -= 1
+            at += _TOPIC_ID_BYTES
+            partitions = data[at]
+            if (topics | partitions) & 0x80:
+                return -1
+            at += 1
+            while partitions > 1:
+                partitions -= 1
+                at += _PARTITION_FIXED_BYTES
+                if data[at] > 1:
+                    return -1
+                at += 1 + _PREFERRED_REPLICA_BYTES
+                length = data[at]
+                if length < 0x80:
+                    at += length or 1
+                else:
+                    length, at = read_uvarint(data, at)
+                    at += length - 1 if length else 0
+                if data[at]:
+                    return -1
+                at += 1
+            if data[at]:
+                return -1
+            at += 1
+    except IndexError:
+        return -1
+    return at if at < end else -1
+
+
+def _replica_state_walker(api: ApiVersion) -> Skip:
+    layout = layout_of(api.key, "request", api.version)
+    return skip_fields([field for field in layout.fields if field.tag is None], flexible=layout.flexible)
+
+
+_REPLICA_STATE_SINCE = 15
+_REPLICA_STATE_TAG = 1
+_REPLICA_ID_BYTES = 4
+_REQUEST_WALKERS = {
+    api.index: _replica_state_walker(api)
+    for api in API_VERSIONS.values()
+    if api.key == ApiKey.FETCH and api.version >= _REPLICA_STATE_SINCE
+}
+
+
+def read_replica_id(api: ApiVersion, data: Buffer, body_at: int, end: int) -> tuple[int, int | None]:
+    """Return the replica id of a whole Fetch request v15+ and its offset in `data`; (-1, None) where it is absent.
+
+    Args:
+        api: Fetch, v15 or newer.
+        data: where the frame lies.
+        body_at: offset in `data` of the first byte after the request header.
+        end: offset of the end of the frame.
+
+    Raises:
+        BadRequestError: the frame does not read as its version says.
+    """
+    try:
+        with reading():
+            reader = Reader(data, _REQUEST_WALKERS[api.index](data, body_at), end)
+            return _find_replica_state(data, reader)
+    except (BadResponseError, IncompleteError) as cause:
+        raise BadRequestError("the Fetch request does not read as its version says") from cause
+
+
+def _find_replica_state(data: Buffer, reader: Reader) -> tuple[int, int | None]:
+    for _ in range(reader.uvarint()):
+        tag, size = reader.uvarint(), reader.uvarint()
+        value_at = reader.skip(size)
+        if tag == _REPLICA_STATE_TAG and size >= _REPLICA_ID_BYTES:
+            replica_id: int = INT32.unpack_from(data, value_at)[0]
+            return replica_id, value_at
+    return -1, None
