@@ -13,7 +13,9 @@ from tests.support.tools import in_ci
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count time also when pytest is called without tests/run.py."""
+    """Let client libraries warn about themselves; count time also when pytest is called without tests/run.py."""
+    for pattern in ("(read|open)_text is deprecated:DeprecationWarning", ".*:DeprecationWarning:kafka"):  # kafka-python's own
+        config.addinivalue_line("filterwarnings", f"ignore:{pattern}")
     if not any(isinstance(plugin, TimeShares) for plugin in config.pluginmanager.get_plugins()):
         config.pluginmanager.register(TimeShares())
 

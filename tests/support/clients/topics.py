@@ -1,0 +1,33 @@
+"""Topics made directly at the brokers, through confluent-kafka's admin client."""
+
+import itertools
+import time
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+READY_SECONDS = 30
+_numbers = itertools.count(1)
+
+
+def new_topic(bootstrap: str, name: str, *, partitions: int = 1, replicas: int = 1, assignment: list[list[int]] | None = None) -> str:
+    """Create a topic under a fresh name that begins with `name`, and wait until each partition has a leader. Returns the name.
+
+    Args:
+        assignment: node ids per partition; takes the place of `partitions` and `replicas`.
+    """
+    topic = f"{name}-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    spread = {"replica_assignment": assignment} if assignment else {"replication_factor": replicas}
+    count = len(assignment) if assignment else partitions
+    admin.create_topics([NewTopic(topic, num_partitions=count, **spread)])[topic].result(READY_SECONDS)
+    deadline = time.monotonic() + READY_SECONDS
+    while len(leaders(admin, topic)) < count:
+        assert time.monotonic() < deadline, f"{topic} has no leaders"
+        time.sleep(0.02)
+    return topic
+
+
+def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
+    """Return partition -> node id of its leader, for those that have one."""
+    known = admin.list_topics(topic, timeout=10).topics[topic]
+    return {number: partition.leader for number, partition in known.partitions.items() if partition.leader >= 0}
