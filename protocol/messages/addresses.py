@@ -24,7 +24,8 @@ from protocol.layout import (
     skip_struct,
 )
 from protocol.limits import LENGTH_BYTES
-from protocol.primitives import INT32, string, uvarint, with_length
+from protocol.patches import Patches
+from protocol.primitives import INT32, string, uvarint
 
 Resolve = Callable[[int, str, int], tuple[str, int] | None]
 """(node id, host, port) of an entry to the host and port that clients may see, or None: not ours to say, leave it."""
@@ -39,26 +40,29 @@ class Spliced(NamedTuple):
         frame: the same object that was given when nothing changed.
         node_ids: ids met, in wire order, -1 ("no node") included.
         unmapped: those of them that `resolve` answered None to, so they stand there unchanged, and "no node" entries.
+        exposed: those of `unmapped` that come with a host, of whatever sign: an address that is not ours stands in the frame.
         controllers: DescribeCluster about an endpoint type other than brokers: nothing was touched, nobody was asked.
     """
 
     frame: bytes
     node_ids: tuple[int, ...]
     unmapped: tuple[int, ...]
+    exposed: tuple[int, ...]
     controllers: bool
 
 
 class _Splicing:
-    """What one walk over one frame collects: patches in wire order, as (from, to, new bytes)."""
+    """What one walk over one frame collects."""
 
-    __slots__ = ("frame", "node_ids", "patches", "resolve", "unmapped")
+    __slots__ = ("exposed", "frame", "node_ids", "patches", "resolve", "unmapped")
 
     def __init__(self, frame: bytes, resolve: Resolve) -> None:
         self.frame = frame
         self.resolve = resolve
-        self.patches: list[tuple[int, int, bytes]] = []
+        self.patches = Patches(frame)
         self.node_ids: list[int] = []
         self.unmapped: list[int] = []
+        self.exposed: list[int] = []
 
     def address(self, at: int, *, compact: bool) -> int:
         """Visit a node id, a host and a port that begin at `at`; return the offset behind them."""
@@ -66,33 +70,20 @@ class _Splicing:
         (node_id,) = INT32.unpack_from(frame, at)
         port_at = skip_compact(frame, at + 4) if compact else skip_string(frame, at + 4)
         (port,) = INT32.unpack_from(frame, port_at)
-        host_at = at + 4 + (1 if compact else 2)
-        if compact and frame[at + 4] >= 0x80:
-            _, host_at = read_uvarint(frame, at + 4)
+        host_at = read_uvarint(frame, at + 4)[1] if compact else at + 6
         host = frame[host_at:port_at].decode("utf-8", "replace")
         self.node_ids.append(node_id)
-        replacement = None if node_id < 0 and not host else self.resolve(node_id, host, port)
+        replacement = self.resolve(node_id, host, port) if host or node_id >= 0 else None
         if replacement is None:
-            self.unmapped.append(node_id)
+            self._leave(node_id, host)
         elif replacement != (host, port):
-            self.patches.append((at + 4, port_at + 4, string(replacement[0], compact=compact) + INT32.pack(replacement[1])))
+            self.patches.add(at + 4, port_at + 4, string(replacement[0], compact=compact) + INT32.pack(replacement[1]))
         return port_at + 4
 
-    def growth_since(self, patch: int) -> int:
-        """Return by how many bytes the patches from number `patch` on lengthen the frame."""
-        return sum(len(new) - (end - at) for at, end, new in self.patches[patch:])
-
-    def result(self) -> bytes:
-        """Return the frame with all patches, or the frame itself when there are none."""
-        if not self.patches:
-            return self.frame
-        pieces: list[bytes] = []
-        done = LENGTH_BYTES
-        for at, end, new in self.patches:
-            pieces += (self.frame[done:at], new)
-            done = end
-        pieces.append(self.frame[done:])
-        return with_length(b"".join(pieces))
+    def _leave(self, node_id: int, host: str) -> None:
+        self.unmapped.append(node_id)
+        if host:
+            self.exposed.append(node_id)
 
 
 _Visit = Callable[[_Splicing, int], int]
@@ -139,9 +130,9 @@ def _visit_tagged(visit_value: _Visit, wanted: int) -> _Visit:
                 before = len(splicing.patches)
                 if visit_value(splicing, value_at) != at:
                     raise BadResponseError(f"tagged field {tag} is not {size} bytes long")
-                growth = splicing.growth_since(before)
+                growth = splicing.patches.growth_since(before)
                 if growth:
-                    splicing.patches.insert(before, (size_at, value_at, uvarint(size + growth)))
+                    splicing.patches.insert(before, size_at, value_at, uvarint(size + growth))
         return at
 
     return visit
@@ -206,15 +197,17 @@ def splice_report(api: ApiVersion, frame: bytes, resolve: Resolve) -> Spliced:
     """
     splicer = _SPLICERS.get(api.index)
     if splicer is None:
-        return Spliced(frame, (), (), controllers=False)
+        return Spliced(frame, (), (), (), controllers=False)
     splicing = _Splicing(frame, resolve)
     with reading():
         body_at = LENGTH_BYTES + _header_len(api, frame)
         if splicer.endpoint_type_at is not None and frame[splicer.endpoint_type_at(frame, body_at)] != _BROKERS:
-            return Spliced(frame, (), (), controllers=True)
+            return Spliced(frame, (), (), (), controllers=True)
         if splicer.visit(splicing, body_at) > len(frame):
             raise BadResponseError("the addresses go past the end of the frame")
-    return Spliced(splicing.result(), tuple(splicing.node_ids), tuple(splicing.unmapped), controllers=False)
+    return Spliced(
+        splicing.patches.result(), tuple(splicing.node_ids), tuple(splicing.unmapped), tuple(splicing.exposed), controllers=False
+    )
 
 
 def _header_len(api: ApiVersion, frame: bytes) -> int:

@@ -1,8 +1,18 @@
 """Metadata (3): what a response says about the cluster, and requests to ask for it."""
 
+from struct import Struct
 from typing import NamedTuple
 
-from protocol.api_keys import ApiVersion
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
+from protocol.errors import BadResponseError
+from protocol.headers import response_header_len
+from protocol.layout import Skip, layout_of, reading, skip_struct
+from protocol.limits import LENGTH_BYTES
+from protocol.primitives import INT16, INT32, Reader, string, with_length
+
+FLEXIBLE_SINCE = 9
+_REQUEST_VERSION_MAX = 13
+_PARTITION_HEAD = Struct(">hii")  # error code, partition, leader
 
 
 class Broker(NamedTuple):
@@ -31,15 +41,91 @@ class Topology(NamedTuple):
     partitions: tuple[Partition, ...]
 
 
+def _partition_end(version: int) -> Skip:
+    """Compile the walker from behind a partition's leader to the end of the partition."""
+    layout = layout_of(ApiKey.METADATA, "response", version)
+    partition = next(field for field in layout.field("Topics").fields if field.name == "Partitions")
+    names = [field.name for field in partition.fields]
+    return skip_struct(partition.fields[names.index("LeaderId") + 1 :], flexible=layout.flexible)
+
+
+_PARTITION_ENDS = {api.version: _partition_end(api.version) for api in API_VERSIONS.values() if api.key == ApiKey.METADATA}
+
+
 def read_topology(api: ApiVersion, frame: bytes) -> Topology:
-    """Read brokers, topics, partitions and leaders.
+    """Read brokers, topics, partitions and leaders. A topic without a name, known by its id only, is left out.
 
     Raises:
         BadResponseError: the frame does not read as its version says.
     """
-    raise NotImplementedError
+    header_len = response_header_len(api, frame, 0)
+    if header_len is None:
+        raise BadResponseError("the frame ends inside its header")
+    reader = Reader(frame, LENGTH_BYTES + header_len, len(frame))
+    version, compact = api.version, api.flexible
+    reader.skip(4 if version >= 3 else 0)  # throttle time
+    brokers = tuple(_read_broker(reader, version) for _ in range(reader.length(compact=compact)))
+    cluster_id = reader.nullable_string(compact=compact) if version >= 2 else None
+    controller_id = reader.int32() if version >= 1 else -1
+    partitions: list[Partition] = []
+    for _ in range(reader.length(compact=compact)):
+        _read_topic(reader, frame, version, partitions)
+    return Topology(cluster_id, controller_id, brokers, tuple(partitions))
+
+
+def _read_broker(reader: Reader, version: int) -> Broker:
+    compact = version >= FLEXIBLE_SINCE
+    node_id, host, port = reader.int32(), reader.string(compact=compact), reader.int32()
+    rack = reader.nullable_string(compact=compact) if version >= 1 else None
+    if compact:
+        reader.skip_tag_section()
+    return Broker(node_id, host, port, rack)
+
+
+def _read_topic(reader: Reader, frame: bytes, version: int, partitions: list[Partition]) -> None:
+    compact = version >= FLEXIBLE_SINCE
+    reader.int16()  # error code
+    name = reader.nullable_string(compact=compact)
+    reader.skip((16 if version >= 10 else 0) + (1 if version >= 1 else 0))  # topic id, is internal
+    count = reader.length(compact=compact)
+    reader.at = _read_partitions(frame, reader.at, count, name, version, partitions)
+    reader.skip(4 if version >= 8 else 0)  # authorized operations
+    if compact:
+        reader.skip_tag_section()
+
+
+def _read_partitions(frame: bytes, at: int, count: int, topic: str | None, version: int, partitions: list[Partition]) -> int:
+    walk_to_end = _PARTITION_ENDS[version]
+    with reading():
+        for _ in range(count):
+            _, partition, leader = _PARTITION_HEAD.unpack_from(frame, at)
+            at = walk_to_end(frame, at + _PARTITION_HEAD.size)
+            if topic is not None:
+                partitions.append(Partition(topic, partition, leader))
+    if at > len(frame):
+        raise BadResponseError("the partitions go past the end of the frame")
+    return at
 
 
 def metadata_request(version: int, correlation_id: int, client_id: str, *, all_topics: bool) -> bytes:
-    """Write a Metadata request (0-12) for all topics or for none; topics are never created by it from v4 on."""
-    raise NotImplementedError
+    """Write a Metadata request v0-v13 for all topics or for none (from v1 on).
+
+    No topic is created by it, and from v8 on no authorized operations are asked for.
+
+    Raises:
+        ValueError: a version that cannot say what is asked.
+    """
+    if not 0 <= version <= _REQUEST_VERSION_MAX or (version == 0 and not all_topics):
+        raise ValueError(f"no Metadata request v{version} for {'all topics' if all_topics else 'no topic'}")
+    flexible = version >= FLEXIBLE_SINCE
+    header = INT16.pack(ApiKey.METADATA) + INT16.pack(version) + INT32.pack(correlation_id) + string(client_id, compact=False)
+    flags = (version >= 4) + (8 <= version <= 10) + (version >= 8)  # auto-creation, operations of the cluster, of topics: all off
+    tags = b"\x00" * flexible
+    return with_length(header + tags + _topics(version, all_topics=all_topics) + bytes(flags) + tags)
+
+
+def _topics(version: int, *, all_topics: bool) -> bytes:
+    """Write the array of topics: null means all, empty means none; in v0 empty means all."""
+    if version >= FLEXIBLE_SINCE:
+        return b"\x00" if all_topics else b"\x01"
+    return INT32.pack(-1 if all_topics and version > 0 else 0)
