@@ -1,10 +1,11 @@
 """Sluice in front of the shared brokers, without any quota unless a test starts its own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
+from proxy.demo.mock_cluster import MockCluster
 from tests.support.clients.topics import new_topic
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.sluice_process import SluiceProcess
@@ -37,3 +38,35 @@ def route(kafka: KafkaCluster) -> Iterator[Route]:
     """Sluice in front of each broker in turn."""
     with SluiceProcess(kafka.bootstrap, name=f"sluice-{kafka.version}") as sluice:
         yield Route(sluice, kafka)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster to lose nothing in front of: a real one or the mock."""
+
+    bootstrap: str
+    brokers: int
+    partitions: int
+    records: int
+    topic: Callable[[str], str]
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("mock", marks=pytest.mark.mock),
+        pytest.param("kraft", marks=pytest.mark.kafka, id="kafka-4.3.1"),
+        pytest.param("zookeeper_kafka", marks=pytest.mark.kafka, id="kafka-3.9.1-zookeeper"),
+    ]
+)
+def target(request: pytest.FixtureRequest) -> Target:
+    """The mock, which keeps only 5 MiB per partition, and both real brokers."""
+    if request.param == "mock":
+        cluster: MockCluster = request.getfixturevalue("mock_cluster")
+        return Target(cluster.bootstrap, 3, 16, 40_000, lambda name: _mock_topic(cluster, name, 16))
+    kafka: KafkaCluster = request.getfixturevalue(request.param)
+    return Target(kafka.bootstrap, 1, 3, 100_000, lambda name: new_topic(kafka.bootstrap, name, partitions=3))
+
+
+def _mock_topic(cluster: MockCluster, name: str, partitions: int) -> str:
+    cluster.create_topic(name, partitions)
+    return name

@@ -74,6 +74,15 @@ def read_all(bootstrap: str, topic: str, partitions: int, settings: Settings | N
         consumer.close()
 
 
+def stored_count(bootstrap: str, topic: str, partitions: int) -> int:
+    """Return how many offsets a topic has given out; markers of transactions count."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "stored-count", **QUIET})
+    try:
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1] for number in range(partitions))
+    finally:
+        consumer.close()
+
+
 def _read_to(consumer: Consumer, ends: dict[int, int]) -> list[Message]:
     """Read until each partition's position is at its end; markers of transactions are positions without a message."""
     messages: list[Message] = []
