@@ -1,0 +1,38 @@
+"""Record batches (magic 2) that a real broker accepts, and the walk over those that it returns."""
+
+import struct
+
+import crc32c
+
+from bench.frames import uvarint
+
+BATCH_HEAD_BYTES = 61
+CRC_AT, AFTER_CRC = 17, 21
+NO_TIMESTAMP = -1
+
+
+def record_batch(value: bytes) -> bytes:
+    """One uncompressed batch with one record without key and headers."""
+    body = b"\0" + _zigzag(0) + _zigzag(0) + _zigzag(-1) + _zigzag(len(value)) + value + _zigzag(0)
+    record = _zigzag(len(body)) + body
+    checked = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + record
+    head = struct.pack(">qiibI", 0, 4 + 1 + 4 + len(checked), -1, 2, crc32c.crc32c(checked))
+    return head + checked
+
+
+def _zigzag(value: int) -> bytes:
+    return uvarint((value << 1) ^ (value >> 63))
+
+
+def whole_batches(records: bytes | memoryview) -> list[tuple[int, int, int]]:
+    """(first byte, length, next offset) of each batch that is there in full; the last one in an answer may be cut."""
+    found, at = [], 0
+    while at + BATCH_HEAD_BYTES <= len(records):
+        base_offset, length = struct.unpack_from(">qi", records, at)
+        (last_delta,) = struct.unpack_from(">i", records, at + 23)
+        size = 12 + length
+        if at + size > len(records):
+            break
+        found.append((at, size, base_offset + last_delta + 1))
+        at += size
+    return found
