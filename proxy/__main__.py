@@ -45,10 +45,10 @@ def run(config: Path | None, metering: str | None, quota_admin: Sequence[str], *
     """Run the proxy. SIGHUP reloads; SIGTERM drains, a second one ends at once."""
     refused = _not_in_this_version(metering, quota_admin)
     source = ConfigSource(config, Flags(**flags))
-    config = _check(source, refused)
+    level = _check(source, refused).log.level
     from proxy import app  # only here: `check-config` and --help need no event loop
 
-    handler = log.start_logging(config.log.level)
+    handler = log.start_logging(level)
     try:
         sys.exit(app.run(source))
     finally:

@@ -1,0 +1,142 @@
+"""The port for operators: /metrics, /healthz, /readyz, /quotas and /connections. It only reads.
+
+Metrics and health may be asked by anyone who reaches the port. What names users and client-ids one by one is for this
+machine only, unless the configuration opens it; a web page that a browser shows here cannot fetch it by a name of its own.
+"""
+
+import asyncio
+import json
+from itertools import islice
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from proxy.errors import StartError
+from proxy.host_port import HostPort, ip_of
+from proxy.observe.health import Health
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.metrics import CONTENT_TYPE, MetricsPage
+from proxy.observe.quotas_json import quotas_json
+from proxy.observe.snapshot import take_snapshot
+from proxy.observe.state import ProxyState
+
+CONNECTIONS_SHOWN_MAX: Final = 1_000
+PAGES: Final = "/metrics /healthz /readyz /quotas /connections"
+SAFE_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+_KEEP_ALIVE_SECONDS: Final = 15.0
+_BODY_BYTES_MAX: Final = 64 * 1024
+
+
+class AdminHttp:
+    """A listener of its own, on the loop that it is started on; pages are made in a thread.
+
+    Args:
+        address: where; port 0 takes any free one.
+        open_quotas: whether other machines may see /quotas and /connections.
+    """
+
+    def __init__(self, state: ProxyState, address: HostPort, *, lag: LoopLag, open_quotas: bool = False) -> None:
+        self._state = state
+        self._address = address
+        self._open_quotas = open_quotas
+        self._metrics = MetricsPage(lag)
+        self._health = Health()
+        self._one_at_a_time = asyncio.Lock()
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> HostPort:
+        """Listen; return where.
+
+        Raises:
+            StartError: the address cannot be listened on.
+        """
+        self._runner = web.AppRunner(self._application(), access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS, shutdown_timeout=1.0)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._address.host, self._address.port, backlog=32).start()
+        except OSError as error:
+            await self.stop()
+            raise StartError(f"admin.address: {self._address} cannot be listened on: {error.strerror}") from None
+        return HostPort(self._address.host, self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stop listening; requests under way get a second."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    def _application(self) -> web.Application:
+        application = web.Application(middlewares=[self._guard], client_max_size=_BODY_BYTES_MAX)
+        application.router.add_get("/metrics", self._get_metrics)
+        application.router.add_get("/healthz", self._get_healthz)
+        application.router.add_get("/readyz", self._get_readyz)
+        application.router.add_get("/quotas", self._get_quotas)
+        application.router.add_get("/connections", self._get_connections)
+        return application
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except web.HTTPNotFound:
+            response = web.Response(status=404, text=f"pages: {PAGES}\n")
+        except web.HTTPException as error:
+            response = web.Response(status=error.status, text=f"{error.reason}\n", headers=_allowed(error))
+        response.headers.update(SAFE_HEADERS)
+        return response
+
+    async def _get_metrics(self, _: web.Request) -> web.Response:
+        async with self._one_at_a_time:
+            snapshot = take_snapshot(self._state)
+            page = await asyncio.to_thread(self._metrics.render, snapshot)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+
+    async def _get_healthz(self, _: web.Request) -> web.Response:
+        complaint = self._health.complaint(self._state.counters.internal_errors, self._state.now_ms())
+        return web.Response(status=200 if complaint is None else 503, text=f"{complaint or 'ok'}\n")
+
+    async def _get_readyz(self, _: web.Request) -> web.Response:
+        checks = list(self._state.readiness())
+        ready = all(check.ok for check in checks)
+        return _json({"ready": ready, "checks": [check._asdict() for check in checks]}, status=200 if ready else 503)
+
+    async def _get_quotas(self, request: web.Request) -> web.Response:
+        self._refuse_strangers(request)
+        async with self._one_at_a_time:
+            snapshot = take_snapshot(self._state)
+            page = await asyncio.to_thread(quotas_json, snapshot)
+        return web.Response(body=page, content_type="application/json")
+
+    async def _get_connections(self, request: web.Request) -> web.Response:
+        self._refuse_strangers(request)
+        shown = [connection._asdict() for connection in islice(self._state.connections(), CONNECTIONS_SHOWN_MAX)]
+        return _json({"open": self._state.counters.connections_open, "connections": shown})
+
+    def _refuse_strangers(self, request: web.Request) -> None:
+        if self._open_quotas:
+            return
+        if not _is_loopback(request.remote or ""):
+            raise web.HTTPForbidden(reason="only for this machine; admin.open_quotas = true opens it")
+        # A page whose own name was pointed at this address (DNS rebinding) comes with that name as the host.
+        host = request.url.host or ""
+        if host != "localhost" and ip_of(host) is None:
+            raise web.HTTPForbidden(reason="ask by IP address or localhost")
+
+
+def _allowed(error: web.HTTPException) -> dict[str, str]:
+    return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+
+
+def _is_loopback(remote: str) -> bool:
+    address = ip_of(remote)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address is not None and (mapped or address).is_loopback
+
+
+def _json(page: dict[str, Any], *, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=json.dumps(page).encode(), content_type="application/json")

@@ -1,0 +1,144 @@
+"""Families that name clients: the busiest have series of their own, within a budget; the rest is `__other__`."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from prometheus_client.metrics_core import Metric
+
+from protocol.api_keys import TABLE
+from proxy.counters import OTHER, Usage
+from proxy.observe.families import counter, counters, gauge, gauges
+from proxy.observe.series import Fold, Labels, label
+from proxy.observe.snapshot import GroupView, Snapshot
+
+API_NAMES: Final[dict[int, str]] = {api["key"]: api["name"] for api in TABLE["apis"]}
+GROUP_SERIES: Final = 3
+"""Limit, rate and utilization."""
+OTHER_SERIES_MAX: Final = 150
+"""What `__other__` may need: two directions, every API, every quota type and its rule."""
+
+_BYTES, _REQUESTS, _THROTTLED, _THROTTLE_MS = "bytes", "requests", "throttled", "throttle_ms"
+
+
+class ClientFamilies:
+    """Makes the families of one scrape after another, and remembers between them who was folded."""
+
+    def __init__(self) -> None:
+        self._fold: Fold[Usage] = Fold(_without_rule)
+
+    def families(self, snapshot: Snapshot, series_max: int) -> Iterator[Metric]:
+        """Return families of together at most `series_max` series."""
+        group_budget = max(0, series_max // 2 - 2 * GROUP_SERIES)
+        groups = _most_urgent(snapshot.groups, group_budget // GROUP_SERIES, snapshot.now_ms)
+        yield from _group_families(groups, snapshot)
+        left = series_max - GROUP_SERIES * len(groups) - 2 - OTHER_SERIES_MAX
+        yield from self._usage_families(snapshot.usages, left)
+        tracked = len(snapshot.usages) - 1
+        yield gauge("kafka_quota_tracked_entities", "Users with their client-ids that are counted one by one.", tracked)
+        yield counter("kafka_quota_folded_entities_total", "How often a client had no series of its own.", self._fold.folded_total)
+
+    def _usage_families(self, usages: Sequence[Usage], series_max: int) -> Iterator[Metric]:
+        *named, overflow = usages
+        shown: dict[Usage, dict[Labels, int]] = {}
+        folded: list[Usage] = []
+        for usage in sorted(named, key=_traffic, reverse=True):
+            series = series_of(usage) if series_max > 0 else {}
+            if series and len(series) <= series_max:
+                shown[usage] = series
+                series_max -= len(series)
+            else:
+                series_max = 0  # no smaller one slips in before a busier one
+                folded.append(usage)
+        others = self._fold.fold(shown, folded, _sums([*folded, overflow]))
+        rows = [((label(usage.user), label(usage.client_id)), series) for usage, series in shown.items()]
+        yield from _counters([*rows, ((OTHER, OTHER), others)])
+
+
+def series_of(usage: Usage) -> dict[Labels, int]:
+    """Return what a usage shows: a value for each thing that it did at all."""
+    series: dict[Labels, int] = {}
+    for direction, value in (("produce", usage.produce_bytes), ("fetch", usage.fetch_bytes)):
+        if value:
+            series[_BYTES, direction] = value
+    for key, count in enumerate(usage.requests):
+        if count:
+            series[_REQUESTS, _api_name(key)] = count
+    for (quota_type, rule), count in list(usage.throttled_requests.items()):
+        series[_THROTTLED, quota_type, rule] = count
+    for (quota_type, rule), throttle_ms in list(usage.throttle_ms.items()):
+        series[_THROTTLE_MS, quota_type, rule] = throttle_ms
+    return series
+
+
+def _without_rule(labels: Labels) -> Labels:
+    """Return the labels under which `__other__` counts what `labels` name: rules are as many as quotas."""
+    kind, first, *_ = labels
+    return (kind, first, OTHER) if kind in (_THROTTLED, _THROTTLE_MS) else labels
+
+
+def _traffic(usage: Usage) -> tuple[int, int]:
+    return (usage.produce_bytes + usage.fetch_bytes, sum(usage.requests))
+
+
+def _api_name(key: int) -> str:
+    return API_NAMES.get(key, f"api_{key}")
+
+
+def _sums(usages: Sequence[Usage]) -> dict[Labels, int]:
+    """Return the series of all `usages` as one. Column by column: a loop over 128 numbers of 50,000 clients would be felt."""
+    sums: dict[Labels, int] = defaultdict(int)
+    for direction, total in (("produce", sum(one.produce_bytes for one in usages)), ("fetch", sum(one.fetch_bytes for one in usages))):
+        sums[_BYTES, direction] = total
+    for key, column in enumerate(zip(*(one.requests for one in usages), strict=False)):
+        sums[_REQUESTS, _api_name(key)] = sum(column)
+    for usage in usages:
+        for (quota_type, _), count in list(usage.throttled_requests.items()):
+            sums[_THROTTLED, quota_type, OTHER] += count
+        for (quota_type, _), throttle_ms in list(usage.throttle_ms.items()):
+            sums[_THROTTLE_MS, quota_type, OTHER] += throttle_ms
+    return {key: value for key, value in sums.items() if value}
+
+
+def _counters(rows: Sequence[tuple[tuple[str, str], Mapping[Labels, int]]]) -> Iterator[Metric]:
+    by_kind: dict[str, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
+    for (user, client_id), series in rows:
+        for (kind, *labels), value in series.items():
+            scale = 1_000 if kind == _THROTTLE_MS else 1
+            by_kind[kind].append(((*(label(one) if one != OTHER else one for one in labels), user, client_id), value / scale))
+    names = ("user", "client_id")
+    throttled = ("quota_type", "quota_entity", *names)
+    yield counters("kafka_quota_bytes_total", "Bytes that count for quotas.", ("direction", *names), by_kind[_BYTES])
+    yield counters("kafka_quota_requests_total", "Requests, by API.", ("api", *names), by_kind[_REQUESTS])
+    yield counters(
+        "kafka_quota_throttled_requests_total", "Verdicts above zero, by the quota that caused them.", throttled, by_kind[_THROTTLED]
+    )
+    yield counters("kafka_quota_throttle_seconds_total", "Time of all throttles together.", throttled, by_kind[_THROTTLE_MS])
+
+
+def _most_urgent(groups: Sequence[GroupView], groups_max: int, now_ms: int) -> list[GroupView]:
+    """Return the groups to show: those being throttled first, then those with a bound, then by traffic."""
+    if len(groups) <= groups_max:
+        return list(groups)
+    return sorted(
+        groups, key=lambda view: (view.group.throttled_until_ms > now_ms, view.is_limited, view.group.recorded_total), reverse=True
+    )[:groups_max]
+
+
+def _group_families(groups: Sequence[GroupView], snapshot: Snapshot) -> Iterator[Metric]:
+    names = ("broker", "quota_type", "quota_entity")
+    limits, rates, shares = [], [], []
+    for view in groups:
+        labels = (label(view.broker), view.quota_type, label(view.name))
+        rate = view.group.rate(snapshot.now_ms)
+        rates.append((labels, rate))
+        if view.is_limited:
+            limits.append((labels, view.group.bound))
+            shares.append((labels, rate / view.group.bound if view.group.bound > 0 else float("inf")))
+    yield gauges("kafka_quota_limit", "The bound of a group in units per second; none when unlimited.", names, limits)
+    yield gauges("kafka_quota_rate", "What a group uses in units per second, measured as its quota is.", names, rates)
+    yield gauges("kafka_quota_utilization_ratio", "Rate divided by limit; may exceed 1.", names, shares)
+    yield gauge("kafka_quota_groups", "Groups that have a sensor now.", len(snapshot.groups) + snapshot.groups_left_out)
+    yield gauge(
+        "kafka_quota_groups_without_series", "Groups that no series shows.", len(snapshot.groups) + snapshot.groups_left_out - len(groups)
+    )

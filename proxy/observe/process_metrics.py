@@ -1,0 +1,100 @@
+"""Families about the process as a whole: at most a few series each, none named by a client."""
+
+from collections.abc import Iterator
+
+from prometheus_client import GCCollector, ProcessCollector
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import CollectorRegistry
+
+from proxy.counters import Counters
+from proxy.observe.families import counter, counters, counts, gauge, gauges, throttle_histogram
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.snapshot import Snapshot
+
+_BARE = CollectorRegistry()  # collectors register themselves somewhere; this one nobody reads
+_PROCESS = ProcessCollector(registry=_BARE)
+_GC = GCCollector(registry=_BARE)
+
+
+def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator[Metric]:
+    """Return everything that does not grow with the number of clients."""
+    yield gauges("kafka_sluice_build_info", "The version that runs.", ("version",), [((version,), 1)])
+    yield gauges(
+        "kafka_sluice_enforcement_info",
+        "What a verdict does, and what a quota counts over.",
+        ("mode", "scope"),
+        [((snapshot.mode, snapshot.scope), 1)],
+    )
+    yield gauges(
+        "kafka_sluice_ready",
+        "1 when this condition for taking traffic holds.",
+        ("check",),
+        [((check.name,), int(check.ok)) for check in snapshot.readiness],
+    )
+    yield from _connection_families(snapshot.counters)
+    yield from _traffic_families(snapshot.counters)
+    yield from _loop_families(lag)
+    yield from _source_families(snapshot)
+    yield throttle_histogram("kafka_quota_throttle_duration_seconds", "How long throttles were.", snapshot.counters.throttles)
+    yield from _PROCESS.collect()
+    yield from _GC.collect()
+
+
+def _connection_families(counted: Counters) -> Iterator[Metric]:
+    yield counts("kafka_quota_connections_accepted_total", "Connections accepted.", "listener", counted.connections_accepted)
+    yield gauge("kafka_sluice_connections_open", "Client connections now open.", counted.connections_open)
+    yield counts(
+        "kafka_sluice_connections_refused_total", "Connections closed before a byte was read.", "reason", counted.connections_refused
+    )
+    yield counts("kafka_sluice_closes_total", "Connections ended, each with its one reason.", "reason", counted.closes)
+    yield counter("kafka_sluice_upstream_connects_total", "Connections made to brokers.", counted.upstream_connects)
+    yield counter(
+        "kafka_sluice_upstream_connect_failures_total", "Attempts to reach a broker that failed.", counted.upstream_connect_failures
+    )
+    yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses that no listener stands for.", counted.unmapped)
+    yield counter("kafka_sluice_internal_errors_total", "Connections ended by an error of Sluice itself.", counted.internal_errors)
+
+
+def _traffic_families(counted: Counters) -> Iterator[Metric]:
+    yield counter("kafka_sluice_requests_total", "Requests read from clients.", counted.requests)
+    yield counts("kafka_sluice_requests_refused_total", "Requests that ended their connection.", "reason", counted.requests_refused)
+    yield counter("kafka_sluice_responses_total", "Responses that went to clients.", counted.responses)
+    yield counter(
+        "kafka_sluice_responses_rewritten_total", "Responses in which an address or a time was changed.", counted.responses_rewritten
+    )
+    yield counter("kafka_sluice_responses_held_total", "Responses held back for a throttle.", counted.responses_held)
+    passed = {
+        ("client", "in"): counted.bytes_from_clients,
+        ("client", "out"): counted.bytes_to_clients,
+        ("broker", "in"): counted.bytes_from_brokers,
+        ("broker", "out"): counted.bytes_to_brokers,
+    }
+    yield counters("kafka_sluice_bytes_total", "Bytes on sockets; in is towards Sluice.", ("side", "direction"), passed.items())
+
+
+def _loop_families(lag: LoopLag) -> Iterator[Metric]:
+    yield gauge("kafka_sluice_loop_lag_seconds", "How late the event loop was when last asked.", lag.last_ms / 1_000)
+    yield gauge("kafka_sluice_loop_lag_max_seconds", "The longest lag of the last one to two minutes.", lag.max_ms() / 1_000)
+    yield counter("kafka_sluice_loop_stalls_total", "Lags long enough to have their stack logged.", lag.stalls)
+
+
+def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
+    source, counted = snapshot.source, snapshot.counters
+    name = (source.source,)
+    yield gauges("kafka_quota_config_info", "Where quotas come from.", ("source",), [(name, 1)])
+    yield gauges(
+        "kafka_quota_config_last_success_timestamp_seconds",
+        "When quotas were last read and found right.",
+        ("source",),
+        [(name, source.last_success_s)],
+    )
+    yield gauges("kafka_quota_config_entries", "Entities that have a quota.", ("source",), [(name, source.entries)])
+    yield gauges(
+        "kafka_quota_config_error",
+        "1 while the last good quotas are kept because of an error.",
+        ("source",),
+        [(name, int(source.error is not None))],
+    )
+    reloads = {("success",): counted.config_reloads_succeeded, ("rejected",): counted.config_reloads_rejected}
+    yield counters("kafka_sluice_config_reloads_total", "Reloads of the configuration.", ("outcome",), reloads.items())
+    yield counter("kafka_quota_callback_errors_total", "Faults of the operator's callback.", snapshot.callback.errors)

@@ -1,0 +1,56 @@
+"""The page /quotas: every live group with its rule, its bound and its last verdicts, exact to the bit."""
+
+import json
+import math
+from typing import Any
+
+from proxy.observe.snapshot import GroupView, Snapshot
+from quota.group import Verdict
+
+
+def quotas_json(snapshot: Snapshot) -> bytes:
+    """Return the page. A float is written so that reading it gives the same bits; unlimited is null."""
+    page = {
+        "mode": snapshot.mode,
+        "scope": snapshot.scope,
+        "now_ms": snapshot.now_ms,
+        "source": snapshot.source._asdict(),
+        "groups": [_group(view, snapshot.now_ms) for view in snapshot.groups],
+        "groups_left_out": snapshot.groups_left_out,
+    }
+    return json.dumps(page, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _group(view: GroupView, now_ms: int) -> dict[str, Any]:
+    group = view.group
+    observed = group.rate(now_ms)
+    return {
+        "broker": view.broker,
+        "quota_type": view.quota_type,
+        "tags": dict(group.tags),
+        "rule": view.rule,
+        "bound": _number(group.bound) if view.is_limited else None,
+        "observed": _number(observed),
+        "utilization": _number(observed / group.bound) if view.is_limited and group.bound > 0 else None,
+        "throttled_until_ms": group.throttled_until_ms,
+        "throttle_count": group.throttle_count,
+        "throttle_ms_total": group.throttle_ms_total,
+        "recorded_total": _number(group.recorded_total),
+        "verdicts": [_verdict(verdict) for verdict in tuple(group.verdicts)],
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "time_ms": verdict.time_ms,
+        "bytes": _number(verdict.amount),
+        "observed": _number(verdict.observed),
+        "bound": _number(verdict.bound),
+        "window_ms": verdict.window_ms,
+        "throttle_ms": verdict.throttle_ms,
+    }
+
+
+def _number(value: float) -> float | str:
+    """Return `value`, or its name where JSON has no number for it."""
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,64 @@
+"""Which clients get series of their own: the busiest; all others are one series, `__other__`, that never falls back.
+
+Clients choose their ids, so the number of series is ours to bound, not theirs.
+"""
+
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, Generic, TypeVar
+
+from proxy.counters import OTHER
+from proxy.printable import printable
+
+LABEL_CHARS_MAX: Final = 128
+_DIGEST_CHARS: Final = 16
+
+Owner = TypeVar("Owner", bound=Hashable)
+Labels = tuple[str, ...]
+"""What tells the series of one owner apart: a direction, an API, a quota type."""
+
+
+def label(text: str) -> str:
+    """Return `text` fit to be a label: printable, at most 128 characters, and different for different texts."""
+    safe = printable(text, LABEL_CHARS_MAX)
+    if safe == text and text != OTHER:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+    return f"{safe[: LABEL_CHARS_MAX - _DIGEST_CHARS - 1]}~{digest}"
+
+
+class Fold(Generic[Owner]):
+    """Adds up the counters of those without series of their own.
+
+    A client that grows large enough for its own series takes its history along, and one that shrinks brings only what
+    is new: without these corrections `__other__` would fall, which Prometheus takes for a restart.
+    """
+
+    def __init__(self, other_labels: Callable[[Labels], Labels]) -> None:
+        self._other_labels = other_labels
+        self._corrections: dict[Labels, int] = {}
+        self._shown: dict[Owner, dict[Labels, int]] = {}
+        self._folded: set[Owner] = set()
+        self.folded_total = 0
+        """How often a client lost, or did not get, its own series."""
+
+    def fold(
+        self, shown: Mapping[Owner, dict[Labels, int]], folded: Iterable[Owner], folded_sums: Mapping[Labels, int]
+    ) -> dict[Labels, int]:
+        """Return the series of `__other__`, given what each owner in `shown` shows and the sums over all in `folded`."""
+        for owner, values in shown.items():
+            if owner in self._folded:
+                self._correct(values, +1)
+        now_folded = set(folded)
+        for owner in now_folded & self._shown.keys():
+            self._correct(self._shown[owner], -1)
+        self.folded_total += len(now_folded - self._folded)
+        self._folded, self._shown = now_folded, dict(shown)
+        keys = folded_sums.keys() | self._corrections.keys()
+        series = {key: folded_sums.get(key, 0) + self._corrections.get(key, 0) for key in keys}
+        return {key: value for key, value in sorted(series.items()) if value}
+
+    def _correct(self, values: Mapping[Labels, int], sign: int) -> None:
+        for own, value in values.items():
+            key = self._other_labels(own)
+            self._corrections[key] = self._corrections.get(key, 0) + sign * value

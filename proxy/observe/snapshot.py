@@ -1,0 +1,77 @@
+"""What one look takes along: lists made on the loop's thread in one step, to be worked on in another."""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from proxy.counters import Counters, Usage
+from proxy.observe.state import ProxyState
+from proxy.rule import group_name, rule_of
+from proxy.status import CallbackStatus, ReadinessCheck, SourceStatus
+from quota.entity import UNLIMITED
+
+if TYPE_CHECKING:
+    from quota.group import QuotaGroup
+    from quota.manager import ClientQuotaManager
+
+GROUPS_MAX: Final = 50_000
+"""More groups are counted and not shown."""
+
+
+class GroupView(NamedTuple):
+    """A live group and where it belongs. The group is the live object: what is read from it never changes it."""
+
+    broker: str
+    quota_type: str
+    manager: "ClientQuotaManager"
+    group: "QuotaGroup"
+
+    @property
+    def name(self) -> str:
+        """What the members have in common."""
+        return group_name(self.group.tags)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has a bound."""
+        return self.group.bound < UNLIMITED
+
+    @property
+    def rule(self) -> str:
+        """The entity whose quota applies."""
+        return rule_of(self.group.tags, self.manager.limits, custom_callback=self.manager.custom_callback, limited=self.is_limited)
+
+
+class Snapshot(NamedTuple):
+    """Everything that a page is made of."""
+
+    mode: str
+    scope: str
+    now_ms: int
+    counters: Counters
+    usages: list[Usage]
+    groups: list[GroupView]
+    groups_left_out: int
+    source: SourceStatus
+    callback: CallbackStatus
+    readiness: list[ReadinessCheck]
+
+
+def take_snapshot(state: ProxyState) -> Snapshot:
+    """Return how things stand; on the loop's thread, since groups come and go there."""
+    groups = [
+        GroupView(broker.label, quota_type.value, manager, group)
+        for broker in state.brokers()
+        for quota_type, manager in broker.managers.items()
+        for group in manager.groups()
+    ]
+    return Snapshot(
+        state.mode(),
+        state.scope(),
+        state.now_ms(),
+        state.counters,
+        state.usages.snapshot(),
+        groups[:GROUPS_MAX],
+        max(0, len(groups) - GROUPS_MAX),
+        state.quota_source(),
+        state.callback(),
+        list(state.readiness()),
+    )
