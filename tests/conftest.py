@@ -60,12 +60,6 @@ def kraft_pair() -> Iterator[KafkaCluster]:
     yield from _cluster(KRAFT, nodes=2, name="kafka-pair")
 
 
-@pytest.fixture(scope="session", params=[KRAFT, ZOOKEEPER], ids=["kafka-4.3.1", "kafka-3.9.1-zookeeper"])
-def kafka(request: pytest.FixtureRequest) -> KafkaCluster:
-    """Each of the two single brokers in turn."""
-    return request.getfixturevalue("kraft" if request.param == KRAFT else "zookeeper_kafka")
-
-
 @pytest.fixture(scope="session")
 def tools() -> Iterator[JavaTools]:
     """Kafka's own tools, version 4.3.1."""

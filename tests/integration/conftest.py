@@ -33,11 +33,27 @@ class Route:
         return new_topic(self.direct, name, partitions=partitions)
 
 
-@pytest.fixture(scope="session")
-def route(kafka: KafkaCluster) -> Iterator[Route]:
-    """Sluice in front of each broker in turn."""
+def _route(kafka: KafkaCluster) -> Iterator[Route]:
     with SluiceProcess(kafka.bootstrap, name=f"sluice-{kafka.version}") as sluice:
         yield Route(sluice, kafka)
+
+
+@pytest.fixture(scope="session")
+def kraft_route(kraft: KafkaCluster) -> Iterator[Route]:
+    """Sluice in front of Kafka 4.3.1."""
+    yield from _route(kraft)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_route(zookeeper_kafka: KafkaCluster) -> Iterator[Route]:
+    """Sluice in front of Kafka 3.9.1 with ZooKeeper."""
+    yield from _route(zookeeper_kafka)
+
+
+@pytest.fixture(params=["kraft_route", "zookeeper_route"], ids=["kafka-4.3.1", "kafka-3.9.1-zookeeper"])
+def route(request: pytest.FixtureRequest) -> Route:
+    """Sluice in front of each broker in turn."""
+    return request.getfixturevalue(request.param)
 
 
 @dataclass(frozen=True, slots=True)

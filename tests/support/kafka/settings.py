@@ -61,6 +61,13 @@ def kraft_settings(ports: NodePorts, voter: NodePorts, nodes: int, directory: Pa
         "listeners": listeners + (f",CONTROLLER://127.0.0.1:{ports.controller}" if is_voter else ""),
         "advertised.listeners": listeners,
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "group.consumer.min.heartbeat.interval.ms": 300,
+        "group.consumer.heartbeat.interval.ms": 300,
+        "group.share.min.heartbeat.interval.ms": 300,
+        "group.share.heartbeat.interval.ms": 300,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 1,
         "broker.heartbeat.interval.ms": 500,
         "broker.session.timeout.ms": 3_000,
     }

@@ -10,6 +10,7 @@ from tests.support.kafka.java_tools import Command, JavaTools
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+SHARE_CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ShareConsumerPerformance"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 
 
@@ -24,6 +25,12 @@ def set_client_quota(tools: JavaTools, bootstrap: str, client_id: str, **bounds:
     values = ",".join(f"{name}={value}" for name, value in bounds.items())
     entity = ("--entity-type", "clients", "--entity-name", client_id)
     tools.run(CONFIG_COMMAND, "--bootstrap-server", bootstrap, "--alter", *entity, "--add-config", values)
+
+
+def set_group_config(tools: JavaTools, bootstrap: str, group: str, settings: Mapping[str, str]) -> None:
+    """Set the broker's configuration of a group, with kafka-configs."""
+    where = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "groups", "--entity-name", group)
+    tools.run(CONFIG_COMMAND, *where, "--add-config", ",".join(_assignments(settings)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,13 @@ def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, 
     command = tools.run(CONSUMER_PERFORMANCE, *where, count, str(records))
     row = command.out.strip().splitlines()[-1].split(", ")
     return int(row[4])
+
+
+def run_share_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> int:
+    """Run ShareConsumerPerformance until it has read `records`. Returns how many it read."""
+    where = ("--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000")
+    row = tools.run(SHARE_CONSUMER_PERFORMANCE, *where, "--num-records", str(records)).out.strip().splitlines()[-1].split(", ")
+    return int(row[5])
 
 
 def _assignments(properties: Mapping[str, str]) -> list[str]:
