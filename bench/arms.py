@@ -28,6 +28,8 @@ class Arm:
     process: subprocess.Popen[bytes]
     port: int
     admin: str | None = None
+    bootstrap: str = ""
+    log: Path | None = None
     stop_signal: int = signal.SIGKILL
 
     def pids(self) -> list[int]:
@@ -91,12 +93,9 @@ def start_sluice(
     quotas = quota_file(folder, produce, fetch)
     command = [sys.executable, "-m", "proxy", "run", "--listen", f"{HOST}:{port}", "--upstream", f"{HOST}:{upstream_port}"]
     command += ["--quotas", str(quotas), "--admin", admin, *flags]
-    arm = _when_listening(Arm("sluice", _child(command, folder / "sluice.log"), port, admin, signal.SIGTERM))
-    try:
-        arm.port = advertised_port(port)
-    except OSError:
-        arm.stop()
-        raise
+    log = folder / f"sluice-{port}.log"
+    arm = _when_listening(Arm("sluice", _child(command, log), port, admin, f"{HOST}:{port}", log, signal.SIGTERM))
+    arm.port = _learnt_port(arm)
     return arm
 
 
@@ -164,7 +163,8 @@ def _when_listening(arm: Arm) -> Arm:
     deadline = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < deadline:
         if arm.process.poll() is not None:
-            raise RuntimeError(f"{arm.name} ended with exit code {arm.process.returncode} at start")
+            said = arm.log.read_text()[-2_000:] if arm.log else ""
+            raise RuntimeError(f"{arm.name} ended with exit code {arm.process.returncode} at start\n{said}")
         try:
             socket.create_connection((HOST, arm.port), 1).close()
         except OSError:
@@ -185,6 +185,18 @@ def _free_run_of_ports(count: int) -> int:
         except (OSError, OverflowError):
             continue
         return first
+
+
+def _learnt_port(arm: Arm) -> int:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while True:
+        try:
+            return advertised_port(arm.port)
+        except OSError:
+            if time.monotonic() > deadline or arm.process.poll() is not None:
+                arm.stop()
+                raise
+            time.sleep(0.1)
 
 
 def advertised_port(bootstrap_port: int) -> int:

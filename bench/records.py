@@ -24,6 +24,34 @@ def _zigzag(value: int) -> bytes:
     return uvarint((value << 1) ^ (value >> 63))
 
 
+def record_values(batch: bytes | memoryview) -> list[bytes]:
+    """The values of the records of one uncompressed batch."""
+    values, at = [], BATCH_HEAD_BYTES
+    while at < len(batch):
+        length, at = _read_zigzag(batch, at)
+        end = at + length
+        at += 1
+        for _ in range(2):  # timestamp and offset deltas
+            _, at = _read_zigzag(batch, at)
+        key_length, at = _read_zigzag(batch, at)
+        at += max(key_length, 0)
+        value_length, at = _read_zigzag(batch, at)
+        values.append(bytes(batch[at : at + max(value_length, 0)]))
+        at = end
+    return values
+
+
+def _read_zigzag(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+
+
 def whole_batches(records: bytes | memoryview) -> list[tuple[int, int, int]]:
     """(first byte, length, next offset) of each batch that is there in full; the last one in an answer may be cut."""
     found, at = [], 0
