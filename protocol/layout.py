@@ -28,6 +28,7 @@ class Field(NamedTuple):
     is_array: bool
     fields: tuple["Field", ...]
     tag: int | None
+    nullable: bool = False
 
     @property
     def fixed_bytes(self) -> int | None:
@@ -91,6 +92,7 @@ def _field_of(row: dict[str, Any], version: int) -> Field:
         is_array=is_array,
         fields=_fields_of(row.get("f", []), version),
         tag=row["tag"] if in_range(row.get("tagv"), version) else None,
+        nullable=in_range(row.get("null"), version),
     )
 
 
@@ -204,8 +206,9 @@ def _skip_value(field: Field, *, flexible: bool) -> Skip:
 
 
 def _skip_array(field: Field, *, flexible: bool) -> Skip:
-    fixed = _FIXED_BYTES.get(field.type)
+    fixed = _element_bytes(field, flexible=flexible)
     if fixed is not None:
+        # One multiplication: a loop that reads nothing would not notice the end of the bytes.
         return _skip_array_of_fixed(fixed, flexible=flexible)
     element = _skip_value(field, flexible=flexible)
 
@@ -216,6 +219,15 @@ def _skip_array(field: Field, *, flexible: bool) -> Skip:
         return at
 
     return skip
+
+
+def _element_bytes(field: Field, *, flexible: bool) -> int | None:
+    """Return the length of an element that has always the same, or None."""
+    if field.type in _FIXED_BYTES:
+        return _FIXED_BYTES[field.type]
+    lengths = [inner.fixed_bytes for inner in field.fields]
+    known = [length for length in lengths if length is not None]
+    return sum(known) if lengths and len(known) == len(lengths) and not flexible else None
 
 
 def _skip_array_of_fixed(element_bytes: int, *, flexible: bool) -> Skip:

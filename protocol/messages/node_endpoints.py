@@ -9,7 +9,7 @@ from protocol.api_keys import ApiKey, ApiVersion
 from protocol.errors import BadResponseError
 from protocol.layout import read_count, read_uvarint, reading, skip_compact, skip_tags
 from protocol.messages.addresses import Resolve
-from protocol.primitives import INT32, Buffer, string, uvarint, uvarint_bytes
+from protocol.primitives import INT32, INT32_MAX, Buffer, string, uvarint, uvarint_bytes
 
 NODE_ENDPOINTS_TAG = 0
 PADDING_TAG = 101
@@ -32,7 +32,6 @@ class _Tail(NamedTuple):
 
     entries: list[_Entry]
     is_tagged: bool
-    has_field: bool  # the tagged field is there, with entries or without
     others: list[tuple[int, bytes]]
     trailing: bytes
 
@@ -85,7 +84,6 @@ def _read_tail(api: ApiVersion, tail: bytes) -> _Tail:
         if not is_tagged:
             entries, at = _read_entries(tail, at)
         others, end = _read_tags(tail, at)
-        has_field = is_tagged and any(tag == NODE_ENDPOINTS_TAG for tag, _ in others)
         for value in [value for tag, value in others if is_tagged and tag == NODE_ENDPOINTS_TAG]:
             found, value_end = _read_entries(value, 0)
             if value_end != len(value):
@@ -94,7 +92,7 @@ def _read_tail(api: ApiVersion, tail: bytes) -> _Tail:
     if end > len(tail):
         raise BadResponseError("the tail goes past the end of its frame")
     kept = [(tag, value) for tag, value in others if not (is_tagged and tag == NODE_ENDPOINTS_TAG)]
-    return _Tail(entries, is_tagged, has_field, kept, tail[end:])
+    return _Tail(entries, is_tagged, kept, tail[end:])
 
 
 def _read_entries(data: bytes, at: int) -> tuple[list[_Entry], int]:
@@ -127,12 +125,10 @@ def _read_tags(data: bytes, at: int) -> tuple[list[tuple[int, bytes]], int]:
 def _fitted(tail: _Tail, length: int) -> bytes | None:
     """Write `tail` and fill it up to `length` bytes; None when that cannot be done."""
     written = _write(tail, tail.others)
-    missing = length - len(written)
-    if missing == 0:
+    if len(written) == length:
         return written
-    # A further field may make the number of fields one byte longer, so count with it.
-    tags = _padding_tags(tail.others)
-    for tag in tags:
+    for tag in _padding_tags(tail.others):
+        # Written with the field, because it may make the number of fields one byte longer.
         bare = len(_write(tail, [*tail.others, (tag, b"")]))
         padding = _padding_bytes(length - bare)
         if padding is not None:
@@ -141,9 +137,9 @@ def _fitted(tail: _Tail, length: int) -> bytes | None:
 
 
 def _padding_tags(others: list[tuple[int, bytes]]) -> list[int]:
-    """Return tags above all others, one whose number takes a byte if there is one, then one that takes more."""
+    """Return tags above all others, as Kafka orders them: one whose number takes a byte if there is one, then one that takes more."""
     lowest = max([PADDING_TAG, *(tag + 1 for tag, _ in others)])
-    return [lowest, max(lowest, _LARGEST_ONE_BYTE_TAG + 1)]
+    return [tag for tag in (lowest, max(lowest, _LARGEST_ONE_BYTE_TAG + 1)) if tag <= INT32_MAX]
 
 
 def _padding_bytes(more: int) -> int | None:

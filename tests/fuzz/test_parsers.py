@@ -1,0 +1,192 @@
+"""On any bytes a parser accepts or raises ProtocolError, nothing else, and what it allocates follows the bytes, not the numbers in them."""
+
+import contextlib
+import itertools
+import json
+import struct
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition
+from protocol.errors import ProtocolError
+from protocol.headers import response_header_len
+from protocol.messages import api_versions, describe_configs
+from protocol.messages.addresses import splice_report
+from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, read_replica_id, tail_has_endpoints
+from protocol.messages.metadata import read_topology
+from protocol.messages.produce import walk_produce
+from protocol.messages.throttle_time import throttle_at
+from protocol.request_head import read_request_head
+
+FRAMES = Path(__file__).parents[1] / "vectors" / "frames"
+ALLOCATION_LIMIT = 64 * 1024  # for inputs of at most a few kilobytes; a count from the wire may be 2^31
+BYTES_PER_BYTE = 200  # an array element of one byte may become an object
+
+EDGES = [-(2**31), -2, -1, 0, 1, 0x7FFF, 0x10000, 2**31 - 1]
+VARINT_EDGES = [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x01", b"\x80\x00", b"\xff\x7f"]
+
+
+class Target(NamedTuple):
+    """A parser, and the frames that it is meant for."""
+
+    parse: Callable[[ApiVersion, bytes], object]
+    apis: list[ApiVersion]
+    is_request: bool = False
+
+
+def walk_in_pieces(api: ApiVersion, frame: bytes) -> None:
+    """Feed a walker three bytes at a time."""
+    walker = FetchWalker(api, len(frame))
+    for at in range(0, len(frame), 3):
+        walker.feed(frame, at, min(at + 3, len(frame)))
+
+
+def apis_of(*keys: int) -> list[ApiVersion]:
+    """Return all versions of some APIs."""
+    return [api for api in API_VERSIONS.values() if api.key in keys]
+
+
+def flexible_apis_of(*keys: int) -> list[ApiVersion]:
+    """Return the flexible versions of some APIs."""
+    return [api for api in apis_of(*keys) if api.flexible]
+
+
+def resolve(node_id: int, host: str, port: int) -> tuple[str, int] | None:
+    """Know every second node."""
+    return ("sluice.example", 9093) if node_id % 2 else None
+
+
+TARGETS = {
+    "request head": Target(lambda _, frame: read_request_head(frame, 0, len(frame) - 4), list(API_VERSIONS.values()), is_request=True),
+    "request head of a vendor": Target(
+        lambda _, frame: read_request_head(frame, 0, len(frame) - 4, unknown_apis_pass=True), list(API_VERSIONS.values()), is_request=True
+    ),
+    "replica id": Target(
+        lambda api, frame: read_replica_id(api, frame, 14, len(frame)), [api for api in apis_of(1) if api.version >= 15], is_request=True
+    ),
+    "response header": Target(lambda api, frame: response_header_len(api, frame, 0), list(API_VERSIONS.values())),
+    "throttle time": Target(throttle_at, [api for api in API_VERSIONS.values() if api.throttle is not ThrottlePosition.NONE]),
+    "addresses": Target(lambda api, frame: splice_report(api, frame, resolve), [api for api in API_VERSIONS.values() if api.splice]),
+    "produce": Target(lambda api, frame: walk_produce(api, frame, 0, len(frame)), flexible_apis_of(ApiKey.PRODUCE)),
+    "fetch": Target(lambda api, frame: find_tail(api, frame, 0, len(frame)), flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
+    "fetch in pieces": Target(walk_in_pieces, flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
+    "endpoints": Target(lambda api, frame: tail_has_endpoints(api, frame[8:]), flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
+    "blanked": Target(lambda api, frame: blank_endpoints(api, frame[8:], resolve), flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
+    "api keys": Target(lambda api, frame: api_versions.read_api_keys(api.version, frame), apis_of(ApiKey.API_VERSIONS)),
+    "intersect": Target(
+        lambda api, frame: api_versions.intersect(api.version, frame, {0: 9}, {1}, {48: (0, 1)}), apis_of(ApiKey.API_VERSIONS)
+    ),
+    "repair": Target(lambda api, frame: api_versions.repair(api.version, frame, 4), apis_of(ApiKey.API_VERSIONS)),
+    "topology": Target(read_topology, apis_of(ApiKey.METADATA)),
+    "redact": Target(describe_configs.redact, apis_of(ApiKey.DESCRIBE_CONFIGS)),
+}
+
+
+def golden(name: str, *, member: str = "frame") -> dict[tuple[int, int], list[bytes]]:
+    """Return the frames of a golden file by API key and version."""
+    found: dict[tuple[int, int], list[bytes]] = {}
+    for case in json.loads((FRAMES / name).read_text(encoding="utf-8"))["cases"]:
+        if "key" in case or name == "apiversions.json":
+            found.setdefault((case.get("key", 18), case["version"]), []).append(bytes.fromhex(case[member]))
+    return found
+
+
+REQUESTS = golden("requests.json")
+RESPONSES = golden("throttle.json")
+for more in (golden("addresses.json"), golden("apiversions.json", member="response")):
+    for pair, of_pair in more.items():
+        RESPONSES.setdefault(pair, []).extend(of_pair)
+
+
+@st.composite
+def hostile(draw: st.DrawFn, api: ApiVersion, *, is_request: bool) -> bytes:
+    """Return noise behind a proper head, or a real frame with numbers overwritten by edges, cut or lengthened."""
+    seeds = (REQUESTS if is_request else RESPONSES).get((api.key, api.version), [])
+    head = struct.pack(">hh", api.key, api.version) if is_request else b""
+    noise = st.binary(max_size=200).map(lambda tail: bytes(4) + head + bytes(4) + tail)
+    frame = bytearray(draw(noise | st.sampled_from(seeds) if seeds else noise))
+    for _ in range(draw(st.integers(0, 3))):
+        patch = draw(st.sampled_from([struct.pack(">i", edge) for edge in EDGES] + VARINT_EDGES) | st.binary(min_size=1, max_size=2))
+        at = draw(st.integers(8, max(8, len(frame))))
+        frame[at : at + len(patch)] = patch
+    del frame[draw(st.integers(12, 12 + len(frame))) :]
+    frame[:4] = struct.pack(">i", len(frame) - 4)
+    return bytes(frame)
+
+
+def parse(target: Target, api: ApiVersion, frame: bytes) -> None:
+    """Call a parser; only ProtocolError may come out."""
+    with contextlib.suppress(ProtocolError):
+        target.parse(api, frame)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_any_bytes_are_accepted_or_raise_a_protocol_error(name: str) -> None:
+    """Nothing but ProtocolError leaves a parser, and its peak of memory stays small whatever the numbers in the frame say."""
+    target = TARGETS[name]
+    peaks: list[int] = []
+
+    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        api = data.draw(st.sampled_from(target.apis))
+        frame = data.draw(hostile(api, is_request=target.is_request))
+        parse(target, api, frame)  # once before it is measured: what is made once does not count
+        tracemalloc.start()
+        try:
+            parse(target, api, frame)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert peaks[-1] <= ALLOCATION_LIMIT + BYTES_PER_BYTE * len(frame)
+
+    check()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_cut_of_real_frames_is_accepted_or_raises_a_protocol_error(name: str) -> None:
+    """A frame that ends anywhere, with its length saying so, costs an error at most."""
+    target = TARGETS[name]
+    seeds = REQUESTS if target.is_request else RESPONSES
+    for api in target.apis:
+        for frame in itertools.islice(seeds.get((api.key, api.version), []), 2):
+            for end in range(12, min(len(frame), 400)):
+                parse(target, api, struct.pack(">i", end - 4) + frame[4:end])
+
+
+@pytest.mark.parametrize("name", ["request head", "throttle time", "response header"])
+def test_every_prefix_of_real_frames_waits_for_more(name: str) -> None:
+    """What has not arrived yet is no error: the same frame cut by TCP reads the same or asks for more."""
+    target = TARGETS[name]
+    for api in target.apis:
+        for frame in itertools.islice((REQUESTS if target.is_request else RESPONSES).get((api.key, api.version), []), 2):
+            for end in range(12, min(len(frame), 400)):
+                if target.is_request:
+                    head = read_request_head(frame[:end], 0, len(frame) - 4)
+                    assert head is None or head.head_len <= end
+                else:
+                    target.parse(api, frame[:end])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["addresses", "throttle time", "topology", "redact", "produce", "fetch", "fetch in pieces", "api keys", "intersect", "endpoints"],
+)
+@pytest.mark.parametrize(
+    "count", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08"], ids=["int32", "varint", "long-varint"]
+)
+def test_a_huge_count_ends_with_the_bytes(name: str, count: bytes) -> None:
+    """Two billion elements announced at any place of a frame of zeros are not waited for."""
+    target = TARGETS[name]
+    for api in target.apis:
+        for at in range(8, 40):
+            body = bytearray(80)
+            body[at : at + len(count)] = count
+            body[:4] = struct.pack(">i", len(body) - 4)
+            parse(target, api, bytes(body))
