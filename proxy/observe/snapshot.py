@@ -9,8 +9,9 @@ from proxy.status import CallbackStatus, ReadinessCheck, SourceStatus
 from quota.entity import UNLIMITED
 
 if TYPE_CHECKING:
-    from quota.group import QuotaGroup
     from quota.manager import ClientQuotaManager
+
+    from quota.group import QuotaGroup
 
 GROUPS_MAX: Final = 50_000
 """More groups are counted and not shown."""

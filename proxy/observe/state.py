@@ -7,8 +7,9 @@ from proxy.counters import Counters, Usage, UsageTable
 from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus
 
 if TYPE_CHECKING:
-    from quota.entity import ClientQuotaType
     from quota.manager import ClientQuotaManager
+
+    from quota.entity import ClientQuotaType
 
 __all__ = [
     "BrokerQuotas",

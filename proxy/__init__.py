@@ -1,0 +1,1 @@
+"""Sluice itself: composes `protocol` and `quota`, owns all I/O."""

@@ -1,0 +1,276 @@
+"""The composition root: builds the house from its settings, starts it, reloads it, drains it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+from typing import Any
+
+import uvloop
+from quota.cluster import Cluster, PartitionInfo
+
+from protocol.messages.metadata import Topology
+from proxy import log
+from proxy.clock import now_ms, now_ns, wall_time_s
+from proxy.config import Config, ConfigSource
+from proxy.config_callback import load_callback_class
+from proxy.config_problem import ConfigProblems
+from proxy.counters import Counters, UsageTable
+from proxy.live_state import LiveState
+from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
+from proxy.net.prober import Prober
+from proxy.net.sweeper import Deadlines
+from proxy.net.upstream import Bootstrap
+from proxy.observe.admin_http import AdminHttp
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.watchdog import Watchdog
+from proxy.open_files import fit_open_files
+from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
+from proxy.quota_source.file import FileQuotaSource
+from proxy.reload import needs_restart
+from proxy.session.enforcement import Enforcement, Mode
+from proxy.session.session import SessionSettings
+from quota.entity import ClientQuotaType
+
+EXPIRE_S = 30.0
+GC_THRESHOLDS = (50_000, 20, 50)  # connections are long-lived and free of cycles: look for garbage rarely
+
+
+class App:
+    """One running proxy."""
+
+    def __init__(self, config: Config, source: ConfigSource) -> None:
+        self._source = source
+        self.config = config
+        self.enforcement = Enforcement()
+        self.counters = Counters()
+        self.usages = UsageTable()
+        self._session_settings = SessionSettings(self.enforcement, self.usages, self.counters)
+        self._deadlines = Deadlines()
+        self._apply_live(config)
+        self.scopes = QuotaScopes(per_cluster=config.enforcement.scope == "cluster", choice=_choice(config), statics=_statics(config))
+        self.scopes.switch(produce=config.quotas.produce, fetch=config.quotas.fetch)
+        bootstrap = Bootstrap(config.upstream.bootstrap)
+        self.gateway = Gateway(
+            _gateway_settings(config),
+            self._session_settings,
+            self.counters,
+            bootstrap,
+            self._deadlines,
+            GatewayEvents(self.scopes.of, self._learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster),
+        )
+        self.scopes.on_moved = self.gateway.count_anew
+        self.prober = Prober(
+            bootstrap, self._learn_topology, lambda: self.scopes.wants_cluster, self._on_upstream, config.limits.upstream_connect_ms
+        )
+        self.quota_source: FileQuotaSource | None = None
+        self.state = LiveState(config, self.gateway, self.scopes, self.prober, None)
+        self._admin: AdminHttp | None = None
+        self._lag = LoopLag()
+        self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._quota_task: asyncio.Task[Any] | None = None
+
+    async def start(self) -> None:
+        """Read the quotas, bind every port, then begin.
+
+        Raises:
+            ConfigProblems: the quota file is not right.
+            StartError: an address cannot be bound.
+        """
+        await self._use_quota_file()
+        self.gateway.open()
+        if self.config.admin.address is not None:
+            self._admin = AdminHttp(self.state, self.config.admin.address, lag=self._lag, open_quotas=self.config.admin.open_quotas)
+            await self._admin.start()
+        self._watchdog.start(asyncio.get_running_loop())
+        self._tasks = [asyncio.create_task(self.prober.run()), asyncio.create_task(self._expire_forever())]
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        for door in self.gateway.doors:
+            log.info("listening", listener=door.listener.name, host=door.listener.address.host, port=door.bootstrap_port)
+
+    async def reload(self) -> bool:
+        """Read file and flags again; what can change does so without a disconnect, the rest is named. False: kept all."""
+        try:
+            config = self._source.load()
+            choice = _choice(config)
+            if (config.quotas.path is not None and config.quotas.path != self.config.quotas.path) or config.quotas.path is None:
+                await self._use_quota_file(config)
+        except ConfigProblems as problems:
+            self.counters.config_reloads_rejected += 1
+            for line in problems.lines():
+                log.error("config_rejected", problem=line)
+            return False
+        quotas_are_right = self.quota_source is None or await self.quota_source.reload()
+        for key in needs_restart(self.config, config):
+            log.warning("restart_needed", key=key)
+        self._rebuild_scopes(config, choice)
+        self._apply_live(config)
+        self.config = self.state.config = config
+        if quotas_are_right:
+            self.counters.config_reloads_succeeded += 1
+            log.info("config_reloaded", mode=config.enforcement.mode, scope=config.enforcement.scope)
+        else:
+            self.counters.config_reloads_rejected += 1
+        return quotas_are_right
+
+    async def drain(self) -> None:
+        """Stop accepting, answer what is in flight, release what waits."""
+        self.state.draining = True
+        log.info("draining", connections=len(self.gateway.connections))
+        in_time = await self.gateway.drain()
+        log.info("drained", in_time=in_time)
+
+    async def stop(self) -> None:
+        """End everything now."""
+        for task in [*self._tasks, *filter(None, [self._quota_task])]:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.gateway.close()
+        self.scopes.close()
+        if self._admin is not None:
+            await self._admin.stop()
+        self._watchdog.stop()
+
+    # --- parts
+
+    def _apply_live(self, config: Config) -> None:
+        """Settings that take effect on the next request."""
+        self.enforcement.mode = Mode(config.enforcement.mode)
+        self.enforcement.delay_max_ms = config.enforcement.delay_max_ms
+        self._session_settings.empty_client_id_is_default = config.empty_client_id == "default-entity"
+        self._session_settings.unknown_apis_pass = config.unknown_apis == "pass"
+        self._session_settings.frame_bytes_max = config.limits.request_frame_bytes_max
+        limits = config.limits
+        self._deadlines.first_frame_ms = limits.first_frame_ms
+        self._deadlines.frame_grace_ms = limits.frame_grace_ms
+        self._deadlines.frame_bytes_per_second_min = limits.frame_bytes_per_second_min
+        self._deadlines.undrained_ms = limits.undrained_ms
+        self._deadlines.idle_ms = limits.idle_ms
+
+    def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
+        old = self.config
+        if (config.enforcement.scope, config.callback, _statics(config)) != (old.enforcement.scope, old.callback, _statics(old)):
+            self.scopes.rebuild(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=_statics(config))
+        self.scopes.switch(produce=config.quotas.produce, fetch=config.quotas.fetch)
+
+    async def _use_quota_file(self, config: Config | None = None) -> None:
+        """Follow the quota file of the configuration from now on."""
+        path = (config or self.config).quotas.path
+        source = None
+        if path is not None:
+            source = FileQuotaSource(path, self._apply_table, now_ms=now_ms, wall_time_s=wall_time_s)
+            await source.start()
+        if self._quota_task is not None:
+            self._quota_task.cancel()
+            self._quota_task = None
+        if source is not None:
+            self._quota_task = asyncio.create_task(source.poll_forever())
+        elif self.quota_source is not None:
+            self._apply_table({})
+        self.quota_source = self.state.source = source
+
+    def _apply_table(self, table: QuotaTable) -> None:
+        self.scopes.apply_table(table)
+
+    def _learn_topology(self, topology: Topology) -> None:
+        """What the prober heard: where brokers are, so that their ports are bound early, and the cluster."""
+        if not self.gateway.settings.sidecar:
+            for broker in topology.brokers:
+                self.gateway.book.learn(broker.node_id, broker.host, broker.port)
+        self._learn_cluster(topology)
+
+    def _learn_cluster(self, topology: Topology) -> None:
+        if self.scopes.wants_cluster:
+            partitions = tuple(PartitionInfo(part.topic, part.partition, part.leader) for part in topology.partitions)
+            nodes = tuple(broker.node_id for broker in topology.brokers)
+            self.scopes.update_cluster(Cluster(topology.cluster_id, nodes, partitions))
+
+    def _on_upstream(self, error: str | None) -> None:
+        if error is None:
+            log.info("upstream_answers")
+        else:
+            log.warning("upstream_silent", limit_key="upstream", problem=error)
+
+    async def _expire_forever(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_S)
+            self.scopes.expire(now_ms())
+
+
+def _choice(config: Config) -> CallbackChoice:
+    if config.callback is None:
+        return CallbackChoice()
+    return CallbackChoice(load_callback_class(config.callback.class_name, "sluice.toml"), config.callback.settings)
+
+
+def _statics(config: Config) -> dict[ClientQuotaType, float]:
+    statics = {ClientQuotaType.PRODUCE: config.quotas.producer_default, ClientQuotaType.FETCH: config.quotas.consumer_default}
+    return {quota_type: bound for quota_type, bound in statics.items() if bound is not None}
+
+
+def _gateway_settings(config: Config) -> GatewaySettings:
+    return GatewaySettings(
+        config.listeners,
+        config.sidecar,
+        config.limits.max_connections,
+        config.limits.upstream_connect_ms,
+        config.limits.drain_ms,
+        config.broker_configs == "redact",
+    )
+
+
+def run(source: ConfigSource) -> int:
+    """Run until a signal says stop; return the exit code.
+
+    Raises:
+        ConfigProblems: configuration or quotas are not right.
+        StartError: an address cannot be bound.
+    """
+    config = fit_open_files(source.load())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, source))
+
+
+async def _serve(config: Config, source: ConfigSource) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_exception)
+    app = App(config, source)
+    terminated, ended = asyncio.Event(), asyncio.Event()
+
+    def terminate() -> None:
+        (ended if terminated.is_set() else terminated).set()
+
+    reloads: set[asyncio.Task[bool]] = set()
+
+    def reload() -> None:
+        task = asyncio.ensure_future(app.reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    loop.add_signal_handler(signal.SIGINT, terminate)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        await app.start()
+        await terminated.wait()
+        drained, second = asyncio.ensure_future(app.drain()), asyncio.ensure_future(ended.wait())
+        await asyncio.wait({drained, second}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (drained, second):
+            task.cancel()
+        return 0
+    finally:
+        await app.stop()
+
+
+def _log_stall(stack: str) -> None:
+    log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
+
+
+def _log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))

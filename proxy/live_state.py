@@ -1,0 +1,106 @@
+"""What observers may see of the running proxy; nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from proxy import clock
+from proxy.config import Config
+from proxy.net.gateway import Gateway
+from proxy.net.prober import Prober
+from proxy.observe.state import BrokerQuotas
+from proxy.quota_scopes import QuotaScopes
+from proxy.quota_source.file import FileQuotaSource
+from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus
+from quota.entity import ClientQuotaType
+
+ANSWERED_LATELY_MS = 30_000
+SOURCE_FRESH_MS = 60_000
+NO_SOURCE = SourceStatus("none", 0, 0.0, 0, None)
+
+
+class LiveState:
+    """The `ProxyState` of a running `App`."""
+
+    def __init__(self, config: Config, gateway: Gateway, scopes: QuotaScopes, prober: Prober, source: FileQuotaSource | None) -> None:
+        self.config = config
+        self._gateway = gateway
+        self._scopes = scopes
+        self._prober = prober
+        self.source = source
+        self.draining = False
+        self.counters = gateway.counters
+        self.usages = gateway.usages
+
+    def mode(self) -> str:
+        """The enforcement mode."""
+        return self.config.enforcement.mode
+
+    def scope(self) -> str:
+        """Whether sensors belong to a broker or to the cluster."""
+        return self.config.enforcement.scope
+
+    def now_ms(self) -> int:
+        """The monotonic time that sensors know."""
+        return clock.now_ms()
+
+    def wall_time_s(self) -> float:
+        """Seconds since the epoch, for labels."""
+        return clock.wall_time_s()
+
+    def brokers(self) -> Iterable[BrokerQuotas]:
+        """The managers of every scope met so far."""
+        for scope in self._scopes.all():
+            yield BrokerQuotas(scope.label, {ClientQuotaType.PRODUCE: scope.produce, ClientQuotaType.FETCH: scope.fetch})
+
+    def quota_source(self) -> SourceStatus:
+        """How it stands with the quota file."""
+        return NO_SOURCE if self.source is None else self.source.status
+
+    def callback(self) -> CallbackStatus:
+        """How it stands with the operator's callback."""
+        callbacks = self._scopes.callbacks
+        errors = sum(callback.errors for callback in callbacks)
+        error = next((callback.last_error for callback in callbacks if callback.last_error), None)
+        return CallbackStatus(self._scopes.callback_name, errors, error)
+
+    def readiness(self) -> Sequence[ReadinessCheck]:
+        """Whether traffic may come: doors open, a broker answered lately, quotas fresh."""
+        return [self._listeners(), self._upstream(), self._source()]
+
+    def connections(self) -> Iterable[ConnectionInfo]:
+        """The open connections, oldest first."""
+        now = clock.now_ms()
+        for connection in list(self._gateway.connections):
+            session = connection.session
+            yield ConnectionInfo(
+                f"{connection.peer[0]}:{connection.peer[1]}",
+                connection.listener_name,
+                connection.upstream,
+                str(session.principal),
+                ",".join(session.client_ids),
+                now - connection.accepted_ms,
+                session.requests.frames,
+                len(session.in_flight),
+                connection.client.paused_for + connection.broker.paused_for,
+                session.debt.debt_until_ms,
+            )
+
+    def _listeners(self) -> ReadinessCheck:
+        ok = self._gateway.bound and not self.draining
+        return ReadinessCheck("listeners", ok, "bound" if ok else "draining" if self.draining else "not bound")
+
+    def _upstream(self) -> ReadinessCheck:
+        answered_ms = self._prober.answered_ms
+        age_ms = None if answered_ms is None else clock.now_ms() - answered_ms
+        ok = age_ms is not None and age_ms <= ANSWERED_LATELY_MS
+        detail = "no broker has answered yet" if age_ms is None else f"answered {age_ms} ms ago"
+        return ReadinessCheck("upstream", ok, detail if self._prober.error is None else f"{detail}; {self._prober.error}")
+
+    def _source(self) -> ReadinessCheck:
+        status = self.quota_source()
+        if self.source is None:
+            return ReadinessCheck("quota_source", True, "no quotas configured")
+        age_ms = clock.now_ms() - status.last_success_ms
+        ok = status.error is None and age_ms <= SOURCE_FRESH_MS
+        return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago")

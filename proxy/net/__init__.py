@@ -1,0 +1,1 @@
+"""What acts: sockets, timers, back-pressure. Every decision is the session's."""

@@ -1,0 +1,71 @@
+"""The broker's socket. Moves bytes; every decision is the session's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.errors import ProtocolError
+from proxy.clock import now_ms
+from proxy.net.flow import PEER_FULL, Channel
+
+if TYPE_CHECKING:
+    from proxy.net.connection import Connection
+    from proxy.session.session import Session
+
+
+class BrokerChannel(Channel):
+    """Writes requests, reads answers."""
+
+    __slots__ = ("_connection", "_debt", "_requests", "_responses")
+
+    def __init__(self, connection: Connection, session: Session) -> None:
+        super().__init__()
+        self._connection = connection
+        self._requests = session.requests
+        self._responses = session.responses
+        self._debt = session.debt
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The broker answered the call."""
+        self.attach(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Let the session match the answers and send on what may leave."""
+        connection = self._connection
+        if connection.closing:
+            return
+        now = now_ms()
+        self.read_ms = now
+        self.bytes_in += len(data)
+        responses = self._responses
+        try:
+            onward = responses.scan(data, now)
+            if onward is not None:
+                connection.write_client(onward)
+            if responses.hold_until_ms or self._debt.active or self._requests.stop or connection.needs_settling:
+                connection.settle(now)
+        except ProtocolError as error:
+            connection.fail_broker(error)
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
+            connection.crash(error)
+
+    def eof_received(self) -> bool:
+        """The broker is done with this connection; so are we."""
+        self._connection.broker_gone(None)
+        return False
+
+    def pause_writing(self) -> None:
+        """The broker does not take requests: the client waits."""
+        self.write_full_since_ms = now_ms()
+        self._connection.client.pause(PEER_FULL)
+
+    def resume_writing(self) -> None:
+        """The broker reads again."""
+        self.write_full_since_ms = 0
+        self._connection.client.resume(PEER_FULL)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self.lost = True
+        self._connection.broker_gone(exc)

@@ -1,0 +1,70 @@
+"""The client's socket. Moves bytes; every decision is the session's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.errors import ProtocolError
+from proxy.clock import now_ms
+from proxy.net.flow import PEER_FULL, Channel
+
+if TYPE_CHECKING:
+    from proxy.net.connection import Connection
+    from proxy.session.session import Session
+
+
+class ClientChannel(Channel):
+    """Reads requests, writes answers."""
+
+    __slots__ = ("_connection", "_in_flight", "_requests")
+
+    def __init__(self, connection: Connection, session: Session) -> None:
+        super().__init__()
+        self._connection = connection
+        self._requests = session.requests
+        self._in_flight = session.in_flight
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Both sides are there: the broker was connected first."""
+        self.attach(transport)
+        self._connection.client_made()
+
+    def data_received(self, data: bytes) -> None:
+        """Let the session follow the frames and send on what may go on."""
+        connection = self._connection
+        if connection.closing:
+            return
+        now = now_ms()
+        self.read_ms = now
+        self.bytes_in += len(data)
+        try:
+            onward = self._requests.scan(data, now)
+            if onward is not None:
+                connection.write_broker(onward)
+            if self._requests.stop or (self._in_flight and self._in_flight[0][0] is None):
+                connection.settle(now)
+        except ProtocolError as error:
+            connection.fail_client(error, data)
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
+            connection.crash(error)
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it sent completely still counts."""
+        self._connection.client_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers: the broker waits."""
+        self.write_full_since_ms = now_ms()
+        self._connection.broker.pause(PEER_FULL)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.write_full_since_ms = 0
+        self._connection.broker.resume(PEER_FULL)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self.lost = True
+        self._connection.client_lost(exc)

@@ -1,0 +1,396 @@
+"""A client's connection and the broker's connection that belongs to it: their common life."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol
+
+from protocol.errors import ProtocolError
+from proxy.clock import now_ms
+from proxy.counters import Counters
+from proxy.net.broker_channel import BrokerChannel
+from proxy.net.client_channel import ClientChannel
+from proxy.net.flow import DRAIN, IN_FLIGHT, THROTTLE, Channel
+from proxy.net.sockets import SMALL_RECEIVE_BYTES, USUAL_RECEIVE_BYTES, set_broker_options, set_client_options, set_receive_buffer
+from proxy.net.throttled_channels import ThrottledChannels
+from proxy.session.close_reason import CloseReason, reason_of
+from proxy.session.request_side import Stop
+from proxy.session.session import Session
+
+FLUSH_S = 5.0  # how long a side that is being closed may take what was written to it
+HALF_CLOSE_MS = 5_000
+
+
+class Owner(Protocol):
+    """Who keeps the connections: the composition root."""
+
+    counters: Counters
+    timers: ThrottledChannels
+
+    def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
+        """A connection ended, with its one reason."""
+
+    def connection_gone(self, connection: Connection) -> None:
+        """Both its sockets are gone."""
+
+
+class Connection:
+    """One client, one broker, one session between them.
+
+    `settle` brings pauses, timers and kept bytes in line with what the session decided; it may be called at any time.
+    """
+
+    __slots__ = (
+        "_loop",
+        "_owner",
+        "_small_broker_buffer",
+        "_small_client_buffer",
+        "accepted_ms",
+        "broker",
+        "broker_peer",
+        "client",
+        "client_eof_ms",
+        "client_sock",
+        "closing",
+        "draining",
+        "listener_name",
+        "peer",
+        "session",
+        "upstream",
+        "wake_at_ms",
+    )
+
+    def __init__(
+        self, owner: Owner, session: Session, client_sock: socket.socket, peer: tuple[str, int], listener_name: str, upstream: str
+    ) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self.client_sock = client_sock
+        self._small_client_buffer = False
+        self._small_broker_buffer = False
+        self.session = session
+        self.peer = peer
+        self.listener_name = listener_name
+        self.upstream = upstream
+        self.accepted_ms = now_ms()
+        self.broker_peer: tuple[str, int] = ("", 0)
+        self.wake_at_ms = 0
+        self.client_eof_ms = 0
+        self.closing = False
+        self.draining = False
+        self.client = ClientChannel(self, session)
+        self.broker = BrokerChannel(self, session)
+
+    # --- bytes
+
+    def write_broker(self, data: bytes) -> None:
+        """Send on what the client sent."""
+        transport = self.broker.transport
+        if transport is not None and not self.broker.lost:
+            transport.write(data)
+
+    def write_client(self, data: bytes) -> None:
+        """Send on what the broker answered."""
+        transport = self.client.transport
+        if transport is not None and not self.client.lost:
+            transport.write(data)
+
+    @property
+    def needs_settling(self) -> bool:
+        """Whether an answer that just left may have been the last thing somebody waited for."""
+        in_flight = self.session.in_flight
+        return self.client_eof_ms > 0 or self.draining or (bool(in_flight) and in_flight[0][0] is None)
+
+    def settle(self, now: int) -> None:
+        """Carry out what the session decided: pauses, the timer, kept bytes, our own replies."""
+        if self.closing:
+            return
+        hold_ms = self._settle_hold(now)
+        own = self.session.responses.take_own_replies() if self.session.in_flight else None
+        if own is not None:
+            self.write_client(own)
+        read_ms = self._settle_reading(now)
+        if self.client_eof_ms or self.draining:
+            self._settle_end()
+            if self.closing:
+                return
+        if hold_ms or read_ms:
+            self._owner.timers.schedule(self, min(filter(None, (hold_ms, read_ms))))
+        elif self.wake_at_ms:
+            self._owner.timers.schedule(self, 0)
+
+    def wake(self, now: int) -> None:
+        """A deadline of this connection has come."""
+        try:
+            self.settle(now)
+        except ProtocolError as error:
+            self.fail_client(error, b"")
+        except Exception as error:  # noqa: BLE001 - as in the channels
+            self.crash(error)
+
+    def _settle_hold(self, now: int) -> int:
+        """Hold or release answers; return when to look again, 0 for never."""
+        responses = self.session.responses
+        if not responses.hold_until_ms:
+            return 0
+        if now < responses.hold_until_ms and not self.draining and not self.client_eof_ms:
+            self.broker.pause(THROTTLE)
+            self._shrink_broker_buffer()
+            return responses.hold_until_ms
+        held = responses.release()
+        if held is not None:
+            self.write_client(held)
+        self.broker.resume(THROTTLE)
+        return 0
+
+    def _settle_reading(self, now: int) -> int:
+        """Pause or resume the client's side; return when to look again, 0 for never."""
+        requests, debt = self.session.requests, self.session.debt
+        if self.draining:
+            if not requests.in_frame:
+                self.client.pause(DRAIN)
+            return 0
+        while True:
+            if debt.active or now < debt.read_off_until_ms:
+                self._shrink_client_buffer()
+            if now < debt.read_off_until_ms and not requests.ungated:
+                self.client.pause(THROTTLE)
+                return debt.read_off_until_ms
+            stop = requests.stop
+            if stop is Stop.NONE:
+                break
+            if stop is Stop.THROTTLE and now < requests.resume_at_ms:
+                self.client.pause(THROTTLE)
+                return requests.resume_at_ms
+            if stop is Stop.IN_FLIGHT and len(self.session.in_flight) >= debt.in_flight_max(now) > 0:
+                self.client.pause(IN_FLIGHT)
+                return 0
+            if stop is Stop.TURN:
+                self.client.pause(IN_FLIGHT)
+                self._loop.call_soon(self._next_turn)
+                return 0
+            onward = requests.resume(now)
+            if onward is not None:
+                self.write_broker(onward)
+        self.client.resume(THROTTLE | IN_FLIGHT)
+        if not debt.active:
+            self._restore_buffers()
+        return 0
+
+    def _next_turn(self) -> None:
+        """Go on with the frames that were too many for one callback."""
+        if self.closing or self.session.requests.stop is not Stop.TURN:
+            return
+        try:
+            now = now_ms()
+            onward = self.session.requests.resume(now)
+            if onward is not None:
+                self.write_broker(onward)
+            self.settle(now)
+        except ProtocolError as error:
+            self.fail_client(error, b"")
+        except Exception as error:  # noqa: BLE001 - as in the channels
+            self.crash(error)
+
+    def _settle_end(self) -> None:
+        """The client sends no more, or we drain: end when nothing is owed any more."""
+        session = self.session
+        if session.in_flight or session.responses.in_frame:
+            return
+        if self.draining:
+            if not session.requests.in_frame:
+                self.close(CloseReason.DRAIN)
+        elif session.requests.stop is Stop.NONE:
+            self.close(CloseReason.CLIENT_CLOSED)
+
+    # --- receive buffers: what waits stays with who sent it
+
+    def _shrink_client_buffer(self) -> None:
+        if not self._small_client_buffer:
+            self._small_client_buffer = True
+            set_receive_buffer(self.client_sock, SMALL_RECEIVE_BYTES)
+
+    def _shrink_broker_buffer(self) -> None:
+        if not self._small_broker_buffer and self.broker.transport is not None:
+            self._small_broker_buffer = True
+            set_receive_buffer(self.broker.transport.get_extra_info("socket"), SMALL_RECEIVE_BYTES)
+
+    def _restore_buffers(self) -> None:
+        if self._small_client_buffer:
+            self._small_client_buffer = False
+            set_receive_buffer(self.client_sock, USUAL_RECEIVE_BYTES)
+        if self._small_broker_buffer and self.broker.transport is not None:
+            self._small_broker_buffer = False
+            set_receive_buffer(self.broker.transport.get_extra_info("socket"), USUAL_RECEIVE_BYTES)
+
+    # --- beginning and end
+
+    def client_made(self) -> None:
+        """The client's transport is there; from here on bytes flow."""
+        set_client_options(self.client_sock)
+        if self.broker.transport is not None:
+            set_broker_options(self.broker.transport.get_extra_info("socket"))
+        if self.broker.lost:
+            self.close(CloseReason.BROKER_CLOSED)
+
+    def client_eof(self) -> None:
+        """The client half-closed: complete frames go on, the broker is told, what it still answers is delivered."""
+        if self.closing or self.client_eof_ms:
+            return
+        now = now_ms()
+        self.client_eof_ms = now
+        self.session.requests.ungated = True
+        self.session.debt.forgive()
+        try:
+            onward = self.session.requests.resume(now)
+            if onward is not None:
+                self.write_broker(onward)
+        except ProtocolError as error:
+            self.fail_client(error, b"")
+            return
+        self._half_close_broker()
+        self.settle(now)
+
+    def client_left_while_paused(self) -> None:
+        """The kernel has the client's FIN although we do not read: take what is queued, send it on, let the slot go."""
+        if self.closing or self.client_eof_ms:
+            return
+        self.session.requests.ungated = True
+        self.session.debt.forgive()
+        self.client.resume(THROTTLE | IN_FLIGHT)
+        self.settle(now_ms())
+
+    def _gone(self) -> None:
+        if self.closing and (self.client.lost or self.client.transport is None) and (self.broker.lost or self.broker.transport is None):
+            self._owner.connection_gone(self)
+
+    def client_lost(self, error: Exception | None) -> None:
+        """The client's socket is gone."""
+        if self.closing:
+            self._gone()
+        else:
+            self.close(CloseReason.CLIENT_CLOSED if error is None else CloseReason.CLIENT_RESET)
+
+    def broker_gone(self, error: Exception | None) -> None:
+        """The broker ended the connection: what it answered is delivered, then the client is closed; nothing is made up."""
+        if self.closing:
+            self._gone()
+            return
+        held = self.session.responses.release()
+        if held is not None:
+            self.write_client(held)
+        if self.client_eof_ms and error is None:
+            self.close(CloseReason.CLIENT_CLOSED)
+        else:
+            self.close(CloseReason.BROKER_CLOSED if error is None else CloseReason.BROKER_RESET)
+
+    def drain(self) -> None:
+        """Take no new request, send on what was received, release what waits; the connection ends when nothing is owed."""
+        if self.closing or self.draining:
+            return
+        now = now_ms()
+        requests = self.session.requests
+        self.draining = True
+        requests.ungated = True
+        self.session.debt.forgive()
+        onward = requests.resume(now)
+        if onward is not None:
+            self.write_broker(onward)
+        requests.draining = True
+        self.settle(now)
+
+    def fail_client(self, error: ProtocolError, data: bytes) -> None:
+        """The client's bytes cannot be understood, or ask for what is refused."""
+        reason = _looks_like(data) if error.reason == "frame_size" and not self.session.requests.frames else None
+        self.close(reason or reason_of(error, otherwise=CloseReason.BAD_REQUEST), str(error))
+
+    def fail_broker(self, error: ProtocolError) -> None:
+        """The broker's bytes cannot be understood, or must not leave."""
+        if error.reason == "unmapped":
+            self._owner.counters.unmapped += 1
+        self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))
+
+    def crash(self, error: Exception) -> None:
+        """A bug of ours: this connection ends, the process goes on."""
+        self._owner.counters.internal_errors += 1
+        self._loop.call_exception_handler({"message": "a connection ended by an internal error", "exception": error})
+        self.close(CloseReason.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+
+    def close(self, reason: CloseReason, detail: str = "") -> None:
+        """End both sides: what was written is still delivered, for a bounded time."""
+        if self.closing:
+            return
+        self.closing = True
+        self._owner.timers.schedule(self, 0)
+        self.session.close()
+        self._close_client()
+        self._close_broker(linger=reason not in _BROKER_AT_FAULT)
+        self._owner.connection_closed(self, reason, detail)
+        self._gone()
+
+    def abort(self) -> None:
+        """Drop both sockets now."""
+        for channel in (self.client, self.broker):
+            if channel.transport is not None and not channel.lost:
+                channel.transport.abort()
+
+    def _close_client(self) -> None:
+        transport = self.client.transport
+        if transport is None:
+            self.client_sock.close()
+        elif not self.client.lost:
+            transport.close()
+            self._abort_later(self.client)
+
+    def _close_broker(self, *, linger: bool) -> None:
+        transport = self.broker.transport
+        if transport is None or self.broker.lost:
+            return
+        if not linger:
+            transport.abort()
+            return
+        # Closing with unread answers would reset the connection and could take back requests that were just sent.
+        self._half_close_broker()
+        self.broker.pauses = 0
+        if not transport.is_closing():
+            transport.resume_reading()
+        self._abort_later(self.broker)
+
+    def _half_close_broker(self) -> None:
+        transport = self.broker.transport
+        if transport is not None and not self.broker.lost and not transport.is_closing() and transport.can_write_eof():
+            transport.write_eof()
+
+    def _abort_later(self, channel: Channel) -> None:
+        self._loop.call_later(FLUSH_S, _abort, channel)
+
+
+def _abort(channel: Channel) -> None:
+    if channel.transport is not None and not channel.lost:
+        channel.transport.abort()
+
+
+def _looks_like(data: bytes) -> CloseReason | None:
+    """Name what often comes to a Kafka port by mistake."""
+    if data[:1] == b"\x16" and data[1:2] == b"\x03":
+        return CloseReason.NOT_KAFKA_TLS
+    if data[:6] == b"PROXY " or data[:12] == b"\r\n\r\n\x00\r\nQUIT\n":
+        return CloseReason.NOT_KAFKA_PROXY_HEADER
+    if data[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"CONN", b"PRI "):
+        return CloseReason.NOT_KAFKA_HTTP
+    return None
+
+
+_BROKER_AT_FAULT = frozenset(
+    {
+        CloseReason.BAD_RESPONSE,
+        CloseReason.RESPONSE_MISMATCH,
+        CloseReason.RESPONSE_UNSOLICITED,
+        CloseReason.REWRITE_LIMIT,
+        CloseReason.UNMAPPED,
+        CloseReason.INTERNAL_ERROR,
+        CloseReason.BROKER_RESET,
+        CloseReason.SHUTDOWN,
+    }
+)

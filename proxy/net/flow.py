@@ -1,0 +1,56 @@
+"""Pausing a transport for reasons that come and go independently."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+# Plain ints: an IntFlag costs a microsecond per operation, and these are set on the data path.
+THROTTLE = 1  # a quota: reading is off, or an answer is held
+PEER_FULL = 2  # the other side does not take what we have
+IN_FLIGHT = 4  # enough requests forwarded, or enough frames for one turn
+DRAIN = 8
+MEMORY = 16  # the process holds too much
+
+REASON_NAMES = {THROTTLE: "throttle", PEER_FULL: "peer_full", IN_FLIGHT: "in_flight", DRAIN: "drain", MEMORY: "memory"}
+
+WRITE_HIGH_BYTES = 256 * 1024
+WRITE_LOW_BYTES = 64 * 1024
+
+
+class Channel(asyncio.Protocol):
+    """One socket of a connection: reading goes on when every reason to pause is gone."""
+
+    __slots__ = ("bytes_in", "lost", "pauses", "read_ms", "transport", "write_full_since_ms")
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.pauses = 0
+        self.lost = False
+        self.bytes_in = 0
+        self.read_ms = 0
+        self.write_full_since_ms = 0
+
+    def attach(self, transport: asyncio.BaseTransport) -> None:
+        """Take over a transport that was just made."""
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one without inheriting from it
+        self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+
+    def pause(self, reason: int) -> None:
+        """Stop reading until every reason is gone."""
+        if not self.pauses and self.transport is not None and not self.lost:
+            self.transport.pause_reading()
+        self.pauses |= reason
+
+    def resume(self, reasons: int) -> None:
+        """Take back reasons; reading goes on when none is left."""
+        if not self.pauses & reasons:
+            return
+        self.pauses &= ~reasons
+        if not self.pauses and self.transport is not None and not self.lost and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    @property
+    def paused_for(self) -> tuple[str, ...]:
+        """Names of the reasons in force."""
+        return tuple(name for reason, name in REASON_NAMES.items() if self.pauses & reason)

@@ -1,0 +1,313 @@
+"""The doors of the house: listeners, one port per broker, and every open connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from protocol.messages.metadata import Topology
+from proxy import log
+from proxy.clock import now_ms
+from proxy.config import Listener
+from proxy.counters import Counters, bump
+from proxy.errors import StartError
+from proxy.host_port import HostPort
+from proxy.net.connection import Connection
+from proxy.net.listener import Acceptor
+from proxy.net.sockets import listen
+from proxy.net.sweeper import Deadlines, Sweeper
+from proxy.net.throttled_channels import ThrottledChannels
+from proxy.net.upstream import Bootstrap, UpstreamUnreachableError, connect
+from proxy.session.addresses import AddressBook, ClientView
+from proxy.session.close_reason import CloseReason
+from proxy.session.quota_scope import QuotaScope
+from proxy.session.rewrite import Rewriter
+from proxy.session.session import Session, SessionSettings
+
+SWEEP_S = 1.0
+FLUSH_MS = 2_000  # how long closed connections may take their last bytes when the process ends
+Peer = tuple[str, int]
+
+
+@dataclass(slots=True)
+class GatewaySettings:
+    """What connections need to know. A reload changes it in place; listeners need a restart."""
+
+    listeners: tuple[Listener, ...]
+    sidecar: bool
+    max_connections: int
+    connect_timeout_ms: int
+    drain_ms: int
+    redact_configs: bool = True
+
+
+@dataclass(slots=True)
+class GatewayEvents:
+    """Whom the gateway asks and tells."""
+
+    scope_of: Callable[[Peer], QuotaScope]
+    on_topology: Callable[[Topology], None]
+    on_node_met: Callable[[int, Peer], None]  # a broker's own port led to this peer
+    wants_topology: Callable[[], bool]
+
+
+class Door:
+    """One configured listener: its bootstrap port and its ports of brokers."""
+
+    __slots__ = ("acceptors", "bootstrap_port", "listener")
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.acceptors: dict[int | None, Acceptor] = {}
+        self.bootstrap_port = listener.address.port
+
+    def client_port(self, node_id: int) -> int | None:
+        """The port at which clients of this listener meet a broker; None when it has none."""
+        acceptor = self.acceptors.get(node_id)
+        return None if acceptor is None else acceptor.port
+
+
+class Gateway:
+    """Accepts clients, connects each to its broker, keeps the connections."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        session_settings: SessionSettings,
+        counters: Counters,
+        bootstrap: Bootstrap,
+        deadlines: Deadlines,
+        events: GatewayEvents,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.settings = settings
+        self.counters = counters
+        self.timers = ThrottledChannels(self._loop)
+        self.book = AddressBook(self._bind_broker)
+        self.sweeper = Sweeper(lambda: self.connections, deadlines)
+        self.connections: dict[Connection, None] = {}
+        self.doors = [Door(listener) for listener in settings.listeners]
+        self._session_settings = session_settings
+        self.usages = session_settings.usages
+        self._bootstrap = bootstrap
+        self._events = events
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: set[Connection] = set()  # closed, but a socket still has something to send
+        self._accepting = True
+        self._ended = asyncio.Event()  # set when a connection closed or its sockets are gone
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    # --- doors
+
+    def open(self) -> None:
+        """Bind the bootstrap ports.
+
+        Raises:
+            StartError: an address cannot be bound.
+        """
+        for door in self.doors:
+            address = door.listener.address
+            try:
+                sock = listen(address.host, address.port)
+            except OSError as error:
+                raise StartError(
+                    f"listener {door.listener.name}: {address} cannot be bound: {error.strerror or error}; "
+                    "choose another port, or end what listens there"
+                ) from error
+            acceptor = self._acceptor(door, sock, None)
+            door.acceptors[None] = acceptor
+            door.bootstrap_port = acceptor.port
+        self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _bind_broker(self, node_id: int) -> bool:
+        """Open the port of a broker on every listener; False when one of them cannot."""
+        bound = [self._bind_at(door, node_id) for door in self.doors]  # every door tries, also after one failed
+        return all(bound)
+
+    def _bind_at(self, door: Door, node_id: int) -> bool:
+        if node_id in door.acceptors:
+            return True
+        if not self._accepting:
+            return False
+        port = door.listener.broker_port(node_id, door.bootstrap_port)
+        if port is None:
+            log.warning("broker_without_port", limit_key=str(node_id), listener=door.listener.name, node_id=node_id)
+            return False
+        address = HostPort(door.listener.address.host, port)
+        try:
+            sock = listen(address.host, address.port)
+        except OSError as error:
+            problem = f"{address} cannot be bound: {error.strerror or error}"
+            log.warning("broker_port_not_bound", limit_key=str(address), listener=door.listener.name, node_id=node_id, problem=problem)
+            return False
+        door.acceptors[node_id] = self._acceptor(door, sock, node_id)
+        log.info("broker_port_bound", listener=door.listener.name, node_id=node_id, address=str(address))
+        return True
+
+    def _acceptor(self, door: Door, sock: socket.socket, node_id: int | None) -> Acceptor:
+        return Acceptor(sock, lambda client, peer: self._accepted(door, node_id, client, peer), self._may_accept)
+
+    def _may_accept(self) -> bool:
+        return len(self.connections) + len(self._tasks) < self.settings.max_connections
+
+    @property
+    def bound(self) -> bool:
+        """Whether every configured listener is open."""
+        return self._accepting and all(None in door.acceptors for door in self.doors)
+
+    # --- connections
+
+    def _accepted(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+        bump(self.counters.connections_accepted, door.listener.name)
+        task = self._loop.create_task(self._serve(door, node_id, sock, peer[:2]))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+        """Connect the broker, then give the client's socket a transport: before that nothing is read from it."""
+        address = self._upstream_of(node_id)
+        session = Session(self._session_settings, self._rewriter(door, sock))
+        connection = Connection(self, session, sock, peer, door.listener.name, str(address))
+        try:
+            self.counters.upstream_connects += 1
+            transport = await connect(lambda: connection.broker, address, self.settings.connect_timeout_ms)
+        except UpstreamUnreachableError as error:
+            self.counters.upstream_connect_failures += 1
+            self._bootstrap.failed(address)
+            connection.close(CloseReason.UPSTREAM_UNREACHABLE, str(error))
+            return
+        except asyncio.CancelledError:
+            connection.close(CloseReason.SHUTDOWN)
+            raise
+        broker_peer: Peer = transport.get_extra_info("peername")[:2]
+        if node_id is not None:
+            self._events.on_node_met(node_id, broker_peer)
+        connection.broker_peer = broker_peer
+        session.count_in(self._events.scope_of(broker_peer))
+        self.connections[connection] = None
+        self.counters.connections_open += 1
+        try:
+            await self._loop.connect_accepted_socket(lambda: connection.client, sock)
+        except OSError as error:
+            connection.close(CloseReason.CLIENT_RESET, str(error))
+
+    def _upstream_of(self, node_id: int | None) -> HostPort:
+        if node_id is None:
+            return self._bootstrap.current()
+        return HostPort(*self.book.upstream[node_id])
+
+    def _rewriter(self, door: Door, sock: socket.socket) -> Rewriter:
+        on_topology = self._events.on_topology if self._events.wants_topology() else None
+        unknown_apis_pass = self._session_settings.unknown_apis_pass
+        if self.settings.sidecar:
+            return Rewriter(None, on_topology, unknown_apis_pass=unknown_apis_pass, redact_configs=False)
+        view = ClientView(self.book, self._advertised_host(door, sock), door.client_port)
+        return Rewriter(view.client_address, on_topology, unknown_apis_pass=unknown_apis_pass, redact_configs=self.settings.redact_configs)
+
+    def _advertised_host(self, door: Door, sock: socket.socket) -> str:
+        listener = door.listener
+        if listener.advertised_host is not None:
+            return listener.advertised_host
+        if listener.address.is_wildcard:
+            return _plain_ip(sock.getsockname()[0])
+        return listener.address.host
+
+    def count_anew(self) -> None:
+        """Every connection asks for its scope again."""
+        for connection in self.connections:
+            connection.session.count_in(self._events.scope_of(connection.broker_peer))
+
+    def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
+        """Count and log the end of a connection."""
+        if connection in self.connections:
+            del self.connections[connection]
+            self.counters.connections_open -= 1
+        self.sweeper.forget(connection)
+        self._closing.add(connection)
+        self._ended.set()
+        bump(self.counters.closes, reason.value)
+        requests, responses = connection.session.requests, connection.session.responses
+        self.counters.requests += requests.frames
+        self.counters.responses += responses.answers
+        self.counters.bytes_from_clients += connection.client.bytes_in
+        self.counters.bytes_from_brokers += connection.broker.bytes_in
+        log.info(
+            "connection_closed",
+            limit_key=reason.value,
+            reason=reason.value,
+            detail=detail,
+            peer=f"{connection.peer[0]}:{connection.peer[1]}",
+            listener=connection.listener_name,
+            broker=connection.upstream,
+            client_ids=list(connection.session.client_ids),
+            requests=requests.frames,
+            answers=responses.answers,
+            unanswered=len(connection.session.in_flight),
+            discarded_bytes=requests.kept_bytes,
+            age_ms=now_ms() - connection.accepted_ms,
+        )
+
+    def connection_gone(self, connection: Connection) -> None:
+        """Both sockets of a closed connection are gone."""
+        self._closing.discard(connection)
+        self._ended.set()
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
+        self.sweeper.sweep(now_ms())
+
+    # --- the end
+
+    async def drain(self) -> bool:
+        """Stop accepting, answer what is in flight, release what waits; False when the time was not enough."""
+        self._stop_accepting()
+        for connection in list(self.connections):
+            connection.drain()
+        in_time = await self._until_none(self.connections, self.settings.drain_ms)
+        for connection in list(self.connections):
+            connection.close(CloseReason.DRAIN_DEADLINE)
+        await self._until_none(self._closing, FLUSH_MS)
+        return in_time
+
+    async def _until_none(self, connections: Collection[Connection], timeout_ms: int) -> bool:
+        """Wait until a collection is empty; False when the time was not enough."""
+        self._ended.clear()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while connections:
+                    await self._ended.wait()
+                    self._ended.clear()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End everything now."""
+        self._stop_accepting()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for connection in list(self.connections):
+            connection.close(CloseReason.SHUTDOWN)
+            connection.abort()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self.timers.close()
+
+    def _stop_accepting(self) -> None:
+        self._accepting = False
+        for door in self.doors:
+            for acceptor in door.acceptors.values():
+                acceptor.close()
+            door.acceptors.clear()
+
+
+def _plain_ip(host: str) -> str:
+    """An IPv4 address as such, also where an IPv6 socket accepted it."""
+    return host.removeprefix("::ffff:")

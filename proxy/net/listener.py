@@ -1,0 +1,91 @@
+"""A listening port: our own accept loop, so that the decision falls before a transport exists."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable
+
+ACCEPTS_PER_TURN = 32
+RETRY_S = 0.1
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+OnAccept = Callable[[socket.socket, tuple[str, int]], None]
+
+
+class Acceptor:
+    """Accepts on one socket and hands each connection to `on_accept`.
+
+    When descriptors run out it stops for a moment instead of spinning; existing connections are not touched.
+    `may_accept` is asked before each accept; while it says no, clients wait in the kernel's queue.
+    """
+
+    def __init__(self, sock: socket.socket, on_accept: OnAccept, may_accept: Callable[[], bool]) -> None:
+        self._sock = sock
+        self._on_accept = on_accept
+        self._may_accept = may_accept
+        self._loop = asyncio.get_running_loop()
+        self._reading = False
+        self._retry: asyncio.TimerHandle | None = None
+        self.exhausted_count = 0
+        self.port: int = sock.getsockname()[1]
+        self._spare = _spare_descriptor()
+        self._resume()
+
+    def close(self) -> None:
+        """Stop listening; what waits in the kernel's queue is refused by it."""
+        self._pause()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._sock.close()
+        os.close(self._spare)
+
+    def _resume(self) -> None:
+        self._retry = None
+        if not self._reading and self._sock.fileno() >= 0:
+            self._reading = True
+            self._loop.add_reader(self._sock.fileno(), self._on_readable)
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._sock.fileno())
+
+    def _pause_for_a_moment(self) -> None:
+        self._pause()
+        self._retry = self._loop.call_later(RETRY_S, self._resume)
+
+    def _on_readable(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            if not self._may_accept():
+                self._pause_for_a_moment()
+                return
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._descriptors_exhausted()
+                return
+            sock.setblocking(False)
+            self._on_accept(sock, peer)
+
+    def _descriptors_exhausted(self) -> None:
+        """Refuse one client with the spare descriptor, so that it hears a no, then wait."""
+        self.exhausted_count += 1
+        os.close(self._spare)
+        try:
+            sock, _ = self._sock.accept()
+            sock.close()
+        except OSError:
+            pass
+        self._spare = _spare_descriptor()
+        self._pause_for_a_moment()
+
+
+def _spare_descriptor() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

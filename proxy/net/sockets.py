@@ -1,0 +1,66 @@
+"""Options of the sockets on both sides, and what the kernel knows of a connection that is not being read."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+TCP_CLOSE = 7
+TCP_CLOSE_WAIT = 8
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 30, 10, 3
+USER_TIMEOUT_MS = 120_000  # shorter ones abort a live broker whose window is closed
+SMALL_RECEIVE_BYTES = 32 * 1024
+USUAL_RECEIVE_BYTES = 208 * 1024  # the kernel's usual ceiling for a size set by hand
+BACKLOG = 1_024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket on an address or a host name's first address.
+
+    Raises:
+        OSError: it cannot be bound.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host in ("::", "") else 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def set_broker_options(sock: socket.socket) -> None:
+    """Notice a broker that vanished: keep-alive for the idle, a user timeout for the unacknowledged."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+
+
+def set_client_options(sock: socket.socket) -> None:
+    """Keep-alive only: how slow a client may be is for the sweeper to say."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+
+
+def set_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
+    """Let the kernel hold no more than about `size_bytes` that we have not read."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
+
+
+def tcp_state(sock: socket.socket) -> int:
+    """The kernel's state of the connection: CLOSE_WAIT after a FIN, CLOSE after a reset, also while nothing is read."""
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[0]
+    except OSError:
+        return TCP_CLOSE

@@ -1,0 +1,174 @@
+"""All quota managers of the process: one pair per broker (as Kafka), or one for the whole cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from quota.callback import ClientQuotaCallback
+from quota.cluster import Cluster
+from quota.guarded_callback import GuardedCallback
+from quota.manager import ClientQuotaManager
+
+from proxy.session.quota_scope import QuotaScope
+from quota.entity import ClientQuotaEntity, ClientQuotaType
+
+Address = tuple[str, int]
+QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
+CLUSTER = "cluster"
+EMPTY_TABLE: QuotaTable = {}
+
+
+class CallbackChoice:
+    """Which class decides the groups, and its settings; None: Kafka's eight levels."""
+
+    __slots__ = ("callback_class", "settings")
+
+    def __init__(self, callback_class: type[Any] | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        self.callback_class = callback_class
+        self.settings = dict(settings or {})
+
+
+class QuotaScopes:
+    """Scopes by upstream address; a scope learns its node id when an answer names it.
+
+    Args:
+        statics: bytes per second for who matches no quota, by type (Kafka's old `quota.producer.default`).
+    """
+
+    def __init__(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
+        self._per_cluster = per_cluster
+        self._choice = choice
+        self._statics = dict(statics)
+        self._scopes: dict[Address | str, QuotaScope] = {}
+        self._callbacks: dict[QuotaScope, GuardedCallback] = {}
+        self._node_ids: dict[Address, int] = {}
+        self._table: QuotaTable = EMPTY_TABLE
+        self._cluster: Cluster | None = None
+        self._on = (True, True)
+        self.on_moved: Callable[[], None] | None = None  # told when connections have to ask `of` again
+
+    def of(self, address: Address) -> QuotaScope:
+        """The scope that traffic to the broker at `address` counts in."""
+        key: Address | str = CLUSTER if self._per_cluster else address
+        scope = self._scopes.get(key)
+        if scope is None:
+            scope = self._scopes[key] = self._make(CLUSTER if self._per_cluster else self._label(address), self._node_ids.get(address))
+        return scope
+
+    def all(self) -> list[QuotaScope]:
+        """Every scope once."""
+        return list(dict.fromkeys(self._scopes.values()))
+
+    def learn(self, node_id: int, address: Address) -> None:
+        """The broker at `address` has this node id; a broker that moved keeps its sensors."""
+        if self._node_ids.get(address) == node_id:
+            return
+        known = next((other for other, other_id in self._node_ids.items() if other_id == node_id), None)
+        self._node_ids[address] = node_id
+        if self._per_cluster:
+            return
+        scope = self._scopes.get(address)
+        if known is not None and known in self._scopes and scope is None:
+            self._scopes[address] = self._scopes[known]
+        if known is not None:
+            del self._node_ids[known]
+        if scope is not None:
+            scope.label = str(node_id)
+            callback = self._callbacks.get(scope)
+            if callback is not None:
+                callback.configure(self._configs(node_id))
+
+    def apply_table(self, table: QuotaTable) -> None:
+        """Put a quota table in place everywhere; who is not in it has no quota."""
+        self._table = table
+        for scope in self.all():
+            self._fill(scope)
+
+    def switch(self, *, produce: bool, fetch: bool) -> None:
+        """Let quotas apply to produced and to fetched bytes, or not."""
+        self._on = (produce, fetch)
+        for scope in self.all():
+            scope.produce_on, scope.fetch_on = produce, fetch
+            scope.produce.generation += 1
+            scope.fetch.generation += 1
+
+    def rebuild(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
+        """Start over with other groups: the scope, the callback or a static default changed. History begins anew."""
+        old = list(self._callbacks.values())
+        self._per_cluster, self._choice, self._statics = per_cluster, choice, dict(statics)
+        self._scopes, self._callbacks = {}, {}
+        if self.on_moved is not None:
+            self.on_moved()
+        for callback in old:
+            callback.close()
+
+    def update_cluster(self, cluster: Cluster) -> None:
+        """Tell every callback which partitions exist and who leads them."""
+        if cluster == self._cluster:
+            return
+        self._cluster = cluster
+        for scope, callback in self._callbacks.items():
+            if callback.update_cluster_metadata(cluster):
+                scope.produce.refresh_bounds()
+                scope.fetch.refresh_bounds()
+
+    @property
+    def wants_cluster(self) -> bool:
+        """Whether anybody asks for topics, partitions and leaders."""
+        return self._choice.callback_class is not None
+
+    @property
+    def callbacks(self) -> list[GuardedCallback]:
+        """The operator's callbacks, one per scope."""
+        return list(self._callbacks.values())
+
+    @property
+    def callback_name(self) -> str | None:
+        """Module and class of the operator's callback."""
+        chosen = self._choice.callback_class
+        return None if chosen is None else f"{chosen.__module__}:{chosen.__qualname__}"
+
+    def expire(self, now_ms: int) -> None:
+        """Forget groups that recorded nothing for an hour."""
+        for scope in self.all():
+            scope.produce.expire(now_ms)
+            scope.fetch.expire(now_ms)
+
+    def close(self) -> None:
+        """End the operator's callbacks."""
+        for callback in self._callbacks.values():
+            callback.close()
+
+    def _label(self, address: Address) -> str:
+        node_id = self._node_ids.get(address)
+        return f"{address[0]}:{address[1]}" if node_id is None else str(node_id)
+
+    def _make(self, label: str, node_id: int | None) -> QuotaScope:
+        callback = self._make_callback(node_id)
+        scope = QuotaScope(
+            label,
+            ClientQuotaManager(ClientQuotaType.PRODUCE, callback=callback, static_default=self._statics.get(ClientQuotaType.PRODUCE)),
+            ClientQuotaManager(ClientQuotaType.FETCH, callback=callback, static_default=self._statics.get(ClientQuotaType.FETCH)),
+        )
+        scope.produce_on, scope.fetch_on = self._on
+        if isinstance(callback, GuardedCallback):
+            self._callbacks[scope] = callback
+            if self._cluster is not None:
+                callback.update_cluster_metadata(self._cluster)
+        self._fill(scope)
+        return scope
+
+    def _make_callback(self, node_id: int | None) -> ClientQuotaCallback | None:
+        if self._choice.callback_class is None:
+            return None
+        callback = GuardedCallback(self._choice.callback_class())
+        callback.configure(self._configs(node_id))
+        return callback
+
+    def _configs(self, node_id: int | None) -> dict[str, Any]:
+        return {**self._choice.settings, "broker.id": -1 if node_id is None else node_id}
+
+    def _fill(self, scope: QuotaScope) -> None:
+        scope.produce.replace_quotas(self._table.get(ClientQuotaType.PRODUCE, {}))
+        scope.fetch.replace_quotas(self._table.get(ClientQuotaType.FETCH, {}))

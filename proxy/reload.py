@@ -1,0 +1,25 @@
+"""What a reload can change while connections live, and what needs a restart."""
+
+from __future__ import annotations
+
+from proxy.config import Config
+
+FIXED = ("upstream", "listeners", "sidecar", "admin", "broker_configs")
+FIXED_LIMITS = (
+    "max_connections",
+    "rewritten_response_bytes_max",
+    "requests_in_flight_max",
+    "connection_buffer_bytes_max",
+    "process_buffer_bytes_max",
+    "upstream_connect_ms",
+    "drain_ms",
+)
+
+
+def needs_restart(old: Config, new: Config) -> list[str]:
+    """The keys whose new values wait for a restart."""
+    changed = [key for key in FIXED if getattr(old, key) != getattr(new, key)]
+    changed += [f"limits.{key}" for key in FIXED_LIMITS if getattr(old.limits, key) != getattr(new.limits, key)]
+    if old.log != new.log:
+        changed.append("log")
+    return changed

@@ -1,0 +1,1 @@
+"""What decides: bytes, numbers and times go in, values come out. No socket, no clock."""

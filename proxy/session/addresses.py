@@ -1,0 +1,62 @@
+"""Which broker is where: the brokers' own addresses, and the ones that clients may see instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Address = tuple[str, int]
+
+
+class AddressBook:
+    """node id -> where the broker is, and node id -> the port that leads clients there.
+
+    A port is bound before the answer that names it leaves, so `bind` is asked for every node id that is new.
+
+    Args:
+        bind: opens the listeners of a node id; False: it has none, its address counts as unmapped.
+    """
+
+    __slots__ = ("_bind", "_bound", "on_move", "upstream")
+
+    def __init__(self, bind: Callable[[int], bool]) -> None:
+        self._bind = bind
+        self._bound: set[int] = set()
+        self.upstream: dict[int, Address] = {}
+        self.on_move: Callable[[int, Address], None] | None = None  # told of each new node id or address
+
+    def learn(self, node_id: int, host: str, port: int) -> bool:
+        """Take in where a broker is; return whether clients can be sent to it."""
+        if node_id < 0 or not host or not 0 < port < 65536:
+            return False
+        if self.upstream.get(node_id) != (host, port):
+            self.upstream[node_id] = (host, port)
+            if self.on_move is not None:
+                self.on_move(node_id, (host, port))
+        if node_id in self._bound:
+            return True
+        if not self._bind(node_id):
+            return False
+        self._bound.add(node_id)
+        return True
+
+    def unbound(self, node_id: int) -> None:
+        """The listeners of this node id are gone."""
+        self._bound.discard(node_id)
+
+
+class ClientView:
+    """The address book as the clients of one listener see it."""
+
+    __slots__ = ("_book", "_ports", "host")
+
+    def __init__(self, book: AddressBook, host: str, ports: Callable[[int], int | None]) -> None:
+        self._book = book
+        self._ports = ports
+        self.host = host
+
+    def client_address(self, node_id: int, host: str, port: int) -> Address | None:
+        """Learn where the broker is and answer where clients find it; None when it has no listener."""
+        if not self._book.learn(node_id, host, port):
+            return None
+        client_port = self._ports(node_id)
+        return None if client_port is None else (self.host, client_port)

@@ -1,0 +1,48 @@
+"""Every way a connection can end. Each closed connection has exactly one of these."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from protocol.errors import ProtocolError
+
+
+class CloseReason(StrEnum):
+    """The label of `kafka_sluice_closes_total` and the `reason` of the log line."""
+
+    CLIENT_CLOSED = "client_closed"  # the client ended the connection in order
+    CLIENT_RESET = "client_reset"
+    CLIENT_GONE_WHILE_PAUSED = "client_gone_while_paused"  # seen in the kernel's TCP state, not by reading
+    BROKER_CLOSED = "broker_closed"
+    BROKER_RESET = "broker_reset"
+    UPSTREAM_UNREACHABLE = "upstream_unreachable"
+    FRAME_SIZE = "frame_size"
+    NOT_KAFKA_HTTP = "not_kafka_http"
+    NOT_KAFKA_TLS = "not_kafka_tls"
+    NOT_KAFKA_PROXY_HEADER = "not_kafka_proxy_header"
+    BAD_HEADER = "bad_header"
+    BAD_REQUEST = "bad_request"
+    BAD_RESPONSE = "bad_response"
+    RESPONSE_MISMATCH = "response_mismatch"
+    RESPONSE_UNSOLICITED = "response_unsolicited"
+    REWRITE_LIMIT = "rewrite_limit"
+    API_UNKNOWN = "api_unknown"
+    API_REFUSED = "api_refused"
+    UNMAPPED = "unmapped"
+    FIRST_FRAME_DEADLINE = "first_frame_deadline"
+    SLOW_FRAME = "slow_frame"
+    SLOW_READER = "slow_reader"
+    IDLE = "idle"
+    HALF_CLOSE_DEADLINE = "half_close_deadline"
+    DRAIN = "drain"
+    DRAIN_DEADLINE = "drain_deadline"
+    SHUTDOWN = "shutdown"
+    INTERNAL_ERROR = "internal_error"
+
+
+_BY_VALUE = {reason.value: reason for reason in CloseReason}
+
+
+def reason_of(error: ProtocolError, *, otherwise: CloseReason) -> CloseReason:
+    """The close reason of a protocol error; `otherwise` for a slug that has no reason of its own."""
+    return _BY_VALUE.get(error.reason, otherwise)

@@ -1,0 +1,120 @@
+"""What a verdict means for one connection: how long an answer waits, how long nothing is read."""
+
+from __future__ import annotations
+
+from quota.group import QuotaGroup
+
+from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
+
+
+class Debt:
+    """The throttle state of one connection. The rate belongs to the group, the debt to the connection.
+
+    From a verdict above zero on nothing is read, in `delay` as in `mute`; until the next verdict of zero
+    one request at a time goes on. Answers that were owed when the verdict fell never start a second wait.
+    """
+
+    __slots__ = (
+        "_enforcement",
+        "_group",
+        "_step_taken",
+        "active",
+        "debt_until_ms",
+        "hold_until_ms",
+        "in_debt",
+        "owed",
+        "read_off_until_ms",
+    )
+
+    def __init__(self, enforcement: Enforcement) -> None:
+        self._enforcement = enforcement
+        self._group: QuotaGroup | None = None  # whose verdict this is: the one that hands out steps
+        self._step_taken = False  # this connection is the one that goes on in the present age step
+        self.active = False  # False: no verdict needs looking at, the hot path asks only this
+        self.in_debt = False
+        self.owed = 0  # answers still to come of requests that were in flight when the verdict fell
+        self.hold_until_ms = 0
+        self.debt_until_ms = 0
+        self.read_off_until_ms = 0
+
+    def judge(self, throttle_ms: int, group: QuotaGroup, now_ms: int, received_ms: int, in_flight: int) -> int:
+        """Take in the verdict on an answer whose head is here.
+
+        Args:
+            throttle_ms: what the group says, 0 or less for "within quota".
+            group: whose quota it is.
+            now_ms: monotonic milliseconds.
+            received_ms: when the request of this answer was read.
+            in_flight: answers still owed behind this one.
+
+        Returns:
+            Milliseconds to announce in the answer, 0 to leave it untouched. How long the answer itself
+            waits stands in `hold_until_ms` (in the past: not at all).
+        """
+        was_owed = self._answer_came()
+        if throttle_ms <= 0 or self._enforcement.mode is Mode.OBSERVE:
+            self._leave_debt()
+            return 0
+        throttle_ms = min(throttle_ms, INT32_MAX)
+        if not was_owed:
+            self.owed = in_flight
+            if self._enforcement.mode is Mode.DELAY:
+                age_ms = now_ms - received_ms
+                hold_ms = max(0, min(throttle_ms, self._enforcement.delay_max_ms, AGE_MAX_MS - age_ms))
+                self.hold_until_ms = now_ms + hold_ms
+        self._extend(throttle_ms, group, now_ms)
+        return throttle_ms - min(throttle_ms, max(0, self.hold_until_ms - now_ms))
+
+    def judge_unanswered(self, throttle_ms: int, group: QuotaGroup, now_ms: int, in_flight: int) -> None:
+        """Take in the verdict on a request that has no answer (acks=0): the mute is all there is."""
+        if throttle_ms <= 0 or self._enforcement.mode is Mode.OBSERVE:
+            self._leave_debt()
+            return
+        self.owed = in_flight
+        self._extend(min(throttle_ms, INT32_MAX), group, now_ms)
+
+    def pass_answer(self) -> None:
+        """An answer that no byte quota judges went by."""
+        self._answer_came()
+        self.active = self.in_debt or self.owed > 0
+
+    def in_flight_max(self, now_ms: int) -> int:
+        """How many requests may be in flight now: 0 while reading is off, 1 in debt, else the limit.
+
+        At the end of an age step debt may be left. Then one request goes on, and only if no other connection
+        of the group went on in this step: the step is for the client's sake, not a licence.
+        """
+        if now_ms < self.read_off_until_ms:
+            return 0
+        if not self.in_debt:
+            return IN_FLIGHT_MAX
+        if now_ms < self.debt_until_ms and self._group is not None and not self._step_taken:
+            if now_ms - self._group.last_step_ms < AGE_MAX_MS:
+                self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+                return 0
+            self._group.last_step_ms = now_ms
+            self._step_taken = True
+        return 1
+
+    def forgive(self) -> None:
+        """Drop what is left: enforcement was switched to observe, or the connection drains."""
+        self.owed = 0
+        self.hold_until_ms = self.debt_until_ms = self.read_off_until_ms = 0
+        self._leave_debt()
+
+    def _answer_came(self) -> bool:
+        if self.owed == 0:
+            return False
+        self.owed -= 1
+        return True
+
+    def _extend(self, throttle_ms: int, group: QuotaGroup, now_ms: int) -> None:
+        self.active = self.in_debt = True
+        self._step_taken = False
+        self._group = group
+        self.debt_until_ms = max(self.debt_until_ms, now_ms + throttle_ms)
+        self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+
+    def _leave_debt(self) -> None:
+        self.in_debt = False
+        self.active = self.owed > 0

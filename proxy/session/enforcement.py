@@ -1,0 +1,26 @@
+"""How verdicts are carried out: the settings that every session of a process shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+INT32_MAX = 2**31 - 1
+AGE_MAX_MS = 25_000  # below every client's request timeout (30 s is the shortest default)
+IN_FLIGHT_MAX = 64
+
+
+class Mode(Enum):
+    """What happens to a client that is over its quota."""
+
+    DELAY = "delay"  # its answer waits, then reading goes on
+    MUTE = "mute"  # it is answered at once and told, then not read (KIP-219)
+    OBSERVE = "observe"  # nothing; arithmetic and metrics run as if
+
+
+@dataclass(slots=True)
+class Enforcement:
+    """Shared and mutable: a reload changes it in place, the next verdict obeys."""
+
+    mode: Mode = Mode.DELAY
+    delay_max_ms: int = 5_000

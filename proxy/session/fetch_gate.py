@@ -1,0 +1,69 @@
+"""The first of the two judgements of a fetch: may it go to the broker now?
+
+An answer that has arrived cannot be un-sent as Kafka un-sends it (it empties the answer and takes the bytes
+back), so a fetch waits here while the group's rate plus what its forwarded fetches will bring exceeds the bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from quota.group import QuotaGroup
+
+from proxy.session.enforcement import AGE_MAX_MS
+
+
+class FetchGate:
+    """The fetches of one connection that are under way, and the one that waits."""
+
+    __slots__ = ("_expected_bytes", "_under_way", "_waiting_since_ms", "wait_until_ms")
+
+    def __init__(self) -> None:
+        self._under_way: deque[tuple[QuotaGroup | None, int]] = deque()
+        self._expected_bytes = 0  # the size of this connection's last answer
+        self._waiting_since_ms: int | None = None
+        self.wait_until_ms = 0
+
+    def admits(self, group: QuotaGroup, now_ms: int) -> bool:
+        """Whether a fetch of `group` may go on; if not, `wait_until_ms` says when to ask again."""
+        throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes, now_ms)
+        if throttle_ms <= 0 or self._step_is_free(group, now_ms):
+            self._waiting_since_ms = None
+            return True
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = now_ms
+        step_end_ms = self._waiting_since_ms + AGE_MAX_MS
+        if step_end_ms <= now_ms:  # this step was another connection's
+            self._waiting_since_ms = now_ms
+            step_end_ms = now_ms + AGE_MAX_MS
+        self.wait_until_ms = min(now_ms + throttle_ms, step_end_ms)
+        return False
+
+    def _step_is_free(self, group: QuotaGroup, now_ms: int) -> bool:
+        if self._waiting_since_ms is None or now_ms - self._waiting_since_ms < AGE_MAX_MS:
+            return False
+        if now_ms - group.last_step_ms < AGE_MAX_MS:
+            return False
+        group.last_step_ms = now_ms
+        return True
+
+    def forwarded(self, group: QuotaGroup | None) -> None:
+        """A fetch went to the broker."""
+        self._under_way.append((group, self._expected_bytes))
+        if group is not None:
+            group.fetch_pending_bytes += self._expected_bytes
+
+    def answered(self, size_bytes: int) -> None:
+        """The answer of the oldest fetch under way is here."""
+        self._expected_bytes = size_bytes
+        if self._under_way:
+            group, expected_bytes = self._under_way.popleft()
+            if group is not None:
+                group.fetch_pending_bytes -= expected_bytes
+
+    def abandon(self) -> None:
+        """The connection ends: nothing of it is under way any more."""
+        while self._under_way:
+            group, expected_bytes = self._under_way.popleft()
+            if group is not None:
+                group.fetch_pending_bytes -= expected_bytes

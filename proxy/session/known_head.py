@@ -1,0 +1,41 @@
+"""Request heads as a connection has met them: read once, recognised by their bytes afterwards."""
+
+from __future__ import annotations
+
+from protocol.api_keys import ApiVersion
+from proxy.session.quota_scope import ClientQuota
+
+# What kind of request: ordered, so that the data path asks `kind >= FETCH` once for all that needs more than a note.
+PASS = 0
+PRODUCE = 1
+FETCH = 2
+NO_ACK = 3
+ANSWER = 4
+
+# What has to happen to the answer before it leaves.
+AS_IT_IS = 0
+WHOLE = 1  # rewritten as a whole frame
+WALK = 2  # Fetch 16+: followed while it passes, its last tag section is looked at
+
+
+class KnownHead:
+    """One (API version, client-id, head bytes) of a connection.
+
+    A request whose bytes from the client-id on equal `prefix` has the same client, acks and fetch limits,
+    so nothing of it needs to be parsed again.
+    """
+
+    __slots__ = ("api", "client", "key", "kind", "max_bytes", "max_bytes_at", "min_bytes", "min_bytes_at", "prefix", "rewrite", "size_min")
+
+    def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes) -> None:
+        self.api = api
+        self.key = api.key
+        self.client = client
+        self.kind = kind
+        self.rewrite = rewrite
+        self.prefix = prefix
+        self.size_min = 8 + len(prefix)
+        self.max_bytes: int | None = None  # Fetch: what the client asked for, and where it stands in the frame
+        self.max_bytes_at = 0
+        self.min_bytes = 0
+        self.min_bytes_at = 0

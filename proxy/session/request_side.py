@@ -1,0 +1,301 @@
+"""The client's bytes: follow the frames, note each request in the FIFO, say how far the bytes may go on.
+
+The data path in one sentence: a frame's first twelve bytes are unpacked, the bytes behind them are compared with the
+head seen last for this API version, and the frame goes on; nothing else happens to a request that is like its predecessor.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+
+from protocol.errors import FrameSizeError, ProtocolError
+from protocol.limits import MAX_REQUEST_BYTES
+from proxy.session.debt import Debt
+from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
+from proxy.session.fetch_gate import FetchGate
+from proxy.session.known_head import ANSWER, FETCH, NO_ACK, KnownHead
+from quota.entity import UNLIMITED
+
+LENGTH_BYTES = 4
+HEAD = Struct(">iIi")  # size, api key and version as one number, correlation id
+HEAD_BYTES = HEAD.size
+CLIENT_ID = Struct(">iIih")  # the same and the length of the client-id
+INT32 = Struct(">i")
+FRAMES_PER_TURN = 64
+KNOWN_HEADS_MAX = 64
+
+InFlight = deque[tuple[int | None, "KnownHead | bytes", int, int]]
+"""Correlation id, head, size, time read; with None as the correlation id a reply of our own in its turn."""
+
+
+class Stop(IntEnum):
+    """Why scanning stopped before the end of the bytes."""
+
+    NONE = 0
+    TURN = 1  # enough for one callback: go on in the next one
+    IN_FLIGHT = 2  # go on when an answer came
+    THROTTLE = 3  # go on at `resume_at_ms`
+
+
+class RequestSide:
+    """What a client sends on one connection."""
+
+    __slots__ = (
+        "_body_left",
+        "_debt",
+        "_enforcement",
+        "_frame_bytes_max",
+        "_gate",
+        "_in_flight",
+        "_kept",
+        "_kept_at",
+        "_known",
+        "_reply",
+        "_resolve_head",
+        "_tail",
+        "_tail_need",
+        "draining",
+        "frames",
+        "frames_unanswered",
+        "resume_at_ms",
+        "stop",
+        "ungated",
+    )
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        debt: Debt,
+        gate: FetchGate,
+        enforcement: Enforcement,
+        resolve_head: Callable[[bytes | bytearray, int, int], KnownHead | None],
+        reply: Callable[[int, KnownHead], bytes],
+        frame_bytes_max: int = MAX_REQUEST_BYTES,
+    ) -> None:
+        self._in_flight = in_flight
+        self._debt = debt
+        self._gate = gate
+        self._enforcement = enforcement
+        self._resolve_head = resolve_head
+        self._reply = reply
+        self._frame_bytes_max = frame_bytes_max
+        self._known: dict[int, KnownHead] = {}
+        self._body_left = 0
+        self._tail: bytearray | None = None  # a head that TCP cut in two
+        self._tail_need = 0
+        self._kept: bytes | None = None  # bytes behind a stop; `_kept_at` is where they begin
+        self._kept_at = 0
+        self.stop = Stop.NONE
+        self.resume_at_ms = 0
+        self.ungated = False  # the client is gone or we drain: complete frames go on whatever they cost
+        self.draining = False  # no new request goes on; one that has begun may be completed
+        self.frames = 0
+        self.frames_unanswered = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes read from the client that have not gone on."""
+        kept = 0 if self._kept is None else len(self._kept) - self._kept_at
+        return kept + (0 if self._tail is None else len(self._tail))
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether a frame has begun that is not here in whole."""
+        return self._body_left > 0 or self._tail is not None
+
+    def forget_heads(self) -> None:
+        """Resolve every client anew: principal, scope or settings changed."""
+        self._known.clear()
+
+    def scan(self, data: bytes, now_ms: int) -> bytes | None:
+        """Take in bytes of the client; return what goes to the broker now.
+
+        Raises:
+            ProtocolError: the client cannot be understood or asked for what is refused.
+        """
+        if self._kept is not None:  # one more read slipped in behind a stop
+            self._kept = self._kept[self._kept_at :] + data
+            self._kept_at = 0
+            return None
+        if self._tail is not None:
+            joined = self._join_tail(data)
+            if joined is None:
+                return None
+            return self._scan_heads(joined, 0, 0, now_ms)
+        body_left = self._body_left
+        if body_left >= len(data):
+            self._body_left = body_left - len(data)
+            return data
+        return self._scan_heads(data, 0, body_left, now_ms)
+
+    def resume(self, now_ms: int) -> bytes | None:
+        """Go on with what was kept back; return what goes to the broker now."""
+        self.stop = Stop.NONE
+        data, at = self._kept, self._kept_at
+        if data is None:
+            return None
+        self._kept = None
+        return self._scan_heads(data, at, at, now_ms)
+
+    def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int) -> bytes | None:
+        """Follow the frames from `at` on; everything from `start` up to where it ends goes on."""
+        end = len(data)
+        known = self._known
+        in_flight = self._in_flight
+        in_flight_max = self._debt.in_flight_max(now_ms) if self._debt.in_debt or now_ms < self._debt.read_off_until_ms else IN_FLIGHT_MAX
+        if self.draining:
+            in_flight_max = 0
+        turn_ends = self.frames + FRAMES_PER_TURN
+        frames = self.frames
+        self._body_left = 0
+        while at < end:
+            if end - at < HEAD_BYTES:
+                self._keep_tail(data, at)
+                break
+            size, api_version, correlation_id = HEAD.unpack_from(data, at)
+            head = known.get(api_version)
+            if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self._frame_bytes_max:
+                head = self._read_head(data, at, size, api_version)
+                if head is None:
+                    break
+            if (len(in_flight) >= in_flight_max or frames == turn_ends) and (not self.ungated or self.draining):
+                self._stop(data, at, in_flight_max, now_ms)
+                break
+            if head.kind >= FETCH:
+                if head.kind == FETCH:
+                    if not self._admit_fetch(head, data, at, now_ms):
+                        break
+                    if head.max_bytes is not None:
+                        data = self._cap_fetch(head, data, at, now_ms)
+                elif head.kind == NO_ACK:
+                    if self._record_unanswered(head, size, now_ms):
+                        in_flight_max = 0
+                    frames += 1
+                    at += size + LENGTH_BYTES
+                    continue
+                else:
+                    if at + LENGTH_BYTES + size > end:
+                        self._keep_whole(data, at, size)
+                        break
+                    in_flight.append((None, self._reply(correlation_id, head), size, now_ms))
+                    data = data[:at] + data[at + LENGTH_BYTES + size :]
+                    end = len(data)
+                    continue
+            in_flight.append((correlation_id, head, size, now_ms))
+            head.client.usage.requests[head.key] += 1
+            frames += 1
+            at += size + LENGTH_BYTES
+        else:
+            self._body_left = at - end
+            at = end
+        self.frames = frames
+        if start == 0 and at == len(data):
+            return _frozen(data)
+        return bytes(data[start:at]) if at > start else None
+
+    def _stop(self, data: bytes | bytearray, at: int, in_flight_max: int, now_ms: int) -> None:
+        """Keep what begins at `at` until the reason is gone."""
+        self._kept = _frozen(data)
+        self._kept_at = at
+        if in_flight_max == 0:
+            self.stop = Stop.THROTTLE
+            self.resume_at_ms = max(self._debt.read_off_until_ms, now_ms + 1)
+        elif len(self._in_flight) >= in_flight_max:
+            self.stop = Stop.IN_FLIGHT
+        else:
+            self.stop = Stop.TURN
+
+    def _admit_fetch(self, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int) -> bool:
+        group = head.client.fetch(now_ms)
+        if group is not None and group.bound < UNLIMITED and self._enforcement.mode is not Mode.OBSERVE and not self.ungated:
+            if not self._gate.admits(group, now_ms):
+                self._kept = _frozen(data)
+                self._kept_at = at
+                self.stop = Stop.THROTTLE
+                self.resume_at_ms = self._gate.wait_until_ms
+                return False
+            self._gate.forwarded(group)
+        else:
+            self._gate.forwarded(None)
+        return True
+
+    def _cap_fetch(self, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int) -> bytes | bytearray:
+        """Lower max_bytes to what the quota's window can hold, as Kafka does; else it would be over quota for ever."""
+        if self._enforcement.mode is Mode.OBSERVE:
+            return data
+        cap = head.client.fetch_bytes_max(now_ms)
+        if cap >= INT32_MAX or head.max_bytes is None or head.max_bytes <= cap:
+            return data
+        patched = data if isinstance(data, bytearray) else bytearray(data)
+        INT32.pack_into(patched, at + head.max_bytes_at, cap)
+        if head.min_bytes > cap:
+            INT32.pack_into(patched, at + head.min_bytes_at, cap)
+        return patched
+
+    def _record_unanswered(self, head: KnownHead, size: int, now_ms: int) -> bool:
+        """Count a Produce with acks=0, which nobody answers; return whether reading stops here."""
+        client = head.client
+        client.usage.requests[head.key] += 1
+        client.usage.produce_bytes += size
+        self.frames_unanswered += 1
+        group = client.produce(now_ms)
+        if group is None:
+            return False
+        throttle_ms = group.record(size, now_ms)
+        if throttle_ms > 0:
+            client.produce_throttled(group, throttle_ms, now_ms)
+        if throttle_ms > 0 or self._debt.in_debt:
+            self._debt.judge_unanswered(throttle_ms, group, now_ms, len(self._in_flight))
+        return now_ms < self._debt.read_off_until_ms
+
+    def _read_head(self, data: bytes | bytearray, at: int, size: int, api_version: int) -> KnownHead | None:
+        """Parse a head that is not like the last one; None when more bytes are needed."""
+        if not 0 < size <= self._frame_bytes_max:
+            raise FrameSizeError(f"request frame of {size} bytes, limit {self._frame_bytes_max}")
+        head = self._resolve_head(data, at, size)
+        if head is None:
+            if len(data) - at >= size + LENGTH_BYTES:
+                raise ProtocolError("request head is longer than its frame", reason="bad_header")
+            self._keep_tail(data, at)
+            return None
+        if len(self._known) >= KNOWN_HEADS_MAX:
+            self._known.clear()
+        self._known[api_version] = head
+        return head
+
+    def _keep_tail(self, data: bytes | bytearray, at: int) -> None:
+        """Keep a head that is not here in whole; it grows by what comes, never by what it claims."""
+        if len(data) - at >= LENGTH_BYTES:
+            (size,) = INT32.unpack_from(data, at)
+            if not 0 < size <= self._frame_bytes_max:
+                raise FrameSizeError(f"request frame of {size} bytes, limit {self._frame_bytes_max}")
+        self._tail = bytearray(data[at:])
+        self._tail_need = len(self._tail) + 1
+        if len(self._tail) >= CLIENT_ID.size:  # the client-id is the one long part of a head: wait for all of it at once
+            *_, client_id_bytes = CLIENT_ID.unpack_from(self._tail)
+            self._tail_need = max(self._tail_need, min(CLIENT_ID.size + client_id_bytes, size + LENGTH_BYTES))
+
+    def _keep_whole(self, data: bytes | bytearray, at: int, size: int) -> None:
+        """Keep a request that we answer ourselves until it is here in whole."""
+        self._tail = bytearray(data[at:])
+        self._tail_need = size + LENGTH_BYTES
+
+    def _join_tail(self, data: bytes) -> bytes | None:
+        assert self._tail is not None
+        self._tail += data
+        if len(self._tail) < self._tail_need:
+            return None
+        joined = bytes(self._tail)
+        self._tail = None
+        return joined
+
+
+def _frozen(data: bytes | bytearray) -> bytes:
+    """What was patched goes on as bytes of its own."""
+    return bytes(data) if isinstance(data, bytearray) else data
+
+
+assert FETCH < NO_ACK < ANSWER

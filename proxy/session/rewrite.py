@@ -1,0 +1,123 @@
+"""Answers that may not leave as they came: ApiVersions, addresses, configurations with addresses in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+
+from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion, keys_to_drop
+from protocol.errors import ProtocolError
+from protocol.messages import api_versions, describe_configs
+from protocol.messages.addresses import splice_report
+from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, tail_has_endpoints
+from protocol.messages.metadata import Topology, read_topology
+from protocol.messages.produce import walk_produce
+from proxy.session.known_head import AS_IT_IS, WALK, WHOLE
+
+NODE_ENDPOINTS_IN_PRODUCE = 10
+NODE_ENDPOINTS_IN_FETCH = 16
+NO_OWN_APIS: Mapping[int, tuple[int, int]] = {}
+
+ClientAddress = Callable[[int, str, int], "tuple[str, int] | None"]
+"""(node id, host, port) of a broker to the host and port that clients may see; None: it has none."""
+
+
+class Rewriter:
+    """Rewrites the answers of one connection.
+
+    Args:
+        client_address: None in a sidecar, where the broker's addresses are the clients' own.
+        on_topology: told what a Metadata answer says; None when nobody wants to know.
+        redact_configs: take the addresses out of DescribeConfigs answers.
+        unknown_apis_pass: leave keys that Sluice does not know in ApiVersions answers.
+    """
+
+    __slots__ = ("_client_address", "_drop", "_on_topology", "_redact_configs")
+
+    def __init__(
+        self,
+        client_address: ClientAddress | None,
+        on_topology: Callable[[Topology], None] | None,
+        *,
+        unknown_apis_pass: bool,
+        redact_configs: bool,
+    ) -> None:
+        self._client_address = client_address
+        self._on_topology = on_topology
+        self._redact_configs = redact_configs
+        self._drop: Container[int] = keys_to_drop(unknown_apis_pass=unknown_apis_pass)
+
+    def what_for(self, api: ApiVersion) -> int:
+        """Whether answers of `api` pass as they are, need to be whole, or are followed while they pass."""
+        if api.key == ApiKey.API_VERSIONS:
+            return WHOLE
+        if self._client_address is None:
+            return WHOLE if api.key == ApiKey.METADATA and self._on_topology else AS_IT_IS
+        if api.key == ApiKey.FETCH or api.key == ApiKey.SHARE_FETCH:
+            return WALK if api.splice else AS_IT_IS
+        return WHOLE if api.splice or (api.redact and self._redact_configs) else AS_IT_IS
+
+    def rewrite(self, api: ApiVersion, frame: bytes) -> bytes:
+        """Return the whole answer as it may leave; `frame` itself when nothing had to change.
+
+        Raises:
+            ProtocolError: it does not read as its version says, or an address in it has no listener (`unmapped`).
+        """
+        key = api.key
+        if key == ApiKey.PRODUCE:
+            return self._splice(api, frame) if walk_produce(api, frame, 0, len(frame))[1] else frame
+        if key == ApiKey.FETCH or key == ApiKey.SHARE_FETCH:
+            tail = frame[find_tail(api, frame, 0, len(frame)) :]
+            return self._splice(api, frame) if tail_has_endpoints(api, tail) else frame
+        if key == ApiKey.API_VERSIONS:
+            return self._intersect(api, frame)
+        if api.redact:
+            return describe_configs.redact(api, frame)
+        if key == ApiKey.METADATA and self._on_topology is not None:
+            self._on_topology(read_topology(api, frame))
+        return self._splice(api, frame) if self._client_address is not None else frame
+
+    def walker(self, api: ApiVersion, frame_bytes: int) -> AnswerWalker:
+        """Follow one answer that is too large to be here in whole."""
+        assert self._client_address is not None
+        return AnswerWalker(api, frame_bytes, self._client_address)
+
+    def _splice(self, api: ApiVersion, frame: bytes) -> bytes:
+        assert self._client_address is not None
+        report = splice_report(api, frame, self._client_address)
+        if report.controllers:
+            raise ProtocolError("the answer names controllers, which no client listener may show", reason="unmapped")
+        for node_id in report.unmapped:
+            if node_id >= 0:
+                raise ProtocolError(f"no listener for broker {node_id}: its address must not leave", reason="unmapped")
+        return report.frame
+
+    def _intersect(self, api: ApiVersion, frame: bytes) -> bytes:
+        frame = api_versions.repair(api.version, frame, MAX_VERSIONS[ApiKey.API_VERSIONS])
+        return api_versions.intersect(api.version, frame, MAX_VERSIONS, self._drop, NO_OWN_APIS)
+
+
+class AnswerWalker:
+    """An answer that passes in pieces: everything before its tail goes on, the tail leaves when its addresses are ours.
+
+    The length of the frame has left already, so the tail keeps its length: see `blank_endpoints`.
+    """
+
+    __slots__ = ("_api", "_client_address", "_left", "_tail", "_walker")
+
+    def __init__(self, api: ApiVersion, frame_bytes: int, client_address: ClientAddress) -> None:
+        self._api = api
+        self._left = frame_bytes
+        self._client_address = client_address
+        self._walker = FetchWalker(api, frame_bytes)
+        self._tail = bytearray()
+
+    def feed(self, data: bytes) -> bytes:
+        """Take in the next bytes of the frame (never more than it has); return what may leave."""
+        self._left -= len(data)
+        passes = self._walker.feed(data, 0, len(data)) if self._walker.tail_at < 0 else 0
+        if passes == len(data) and self._left:
+            return data
+        self._tail += data[passes:]
+        if self._left:
+            return data[:passes]
+        return data[:passes] + blank_endpoints(self._api, bytes(self._tail), self._client_address)
