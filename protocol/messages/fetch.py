@@ -77,10 +77,22 @@ class FetchWalker:
     Kept between two pieces: counters, and of a varint that was cut its value so far.
 
     Attributes:
-        tail_at: where the tail begins, counted from the first byte of the frame's length; -1 until it is found.
+        tail_at: where the tail begins, counted from the first byte of the frame's length; -1 until all before it went by.
     """
 
-    __slots__ = ("_frame_bytes", "_position", "_remaining", "_shift", "_skip", "_stack", "_step", "_steps", "_value", "tail_at")
+    __slots__ = (
+        "_found_at",
+        "_frame_bytes",
+        "_position",
+        "_remaining",
+        "_shift",
+        "_skip",
+        "_stack",
+        "_step",
+        "_steps",
+        "_value",
+        "tail_at",
+    )
 
     def __init__(self, api: ApiVersion, frame_bytes: int) -> None:
         """`frame_bytes` is the whole frame with its length field; `api` is a flexible version of Fetch or ShareFetch."""
@@ -93,6 +105,7 @@ class FetchWalker:
         self._skip = self._steps[0].fixed
         self._value = 0
         self._shift = 0
+        self._found_at = -1
         self.tail_at = -1
 
     def feed(self, data: Buffer, at: int, end: int) -> int:
@@ -105,13 +118,14 @@ class FetchWalker:
         Raises:
             BadResponseError: the frame does not read as its version says, or its tail is larger than MAX_WALK_BYTES.
         """
-        if self.tail_at < 0:
+        if self._found_at < 0:
             self._walk(data, at, end)
         position = self._position
         self._position = position + end - at
-        if self.tail_at < 0:
+        if not 0 <= self._found_at <= self._position:
             return end - at
-        return min(max(self.tail_at - position, 0), end - at)
+        self.tail_at = self._found_at
+        return max(self.tail_at - position, 0)
 
     def _walk(self, data: Buffer, at: int, end: int) -> None:
         """Go on to the next varint, again and again; what lies between is skipped, here or in the next piece."""
@@ -174,7 +188,7 @@ class FetchWalker:
         tail_bytes = self._frame_bytes - tail_at
         if not 0 < tail_bytes <= MAX_WALK_BYTES:
             raise BadResponseError(f"a tail of {tail_bytes} bytes")
-        self.tail_at = tail_at
+        self._found_at = tail_at
 
 
 _DONE: tuple[_Step, ...] = ()

@@ -1,9 +1,11 @@
 """Where throttle_time_ms sits in each response; stamped in place."""
 
+import struct
+
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition
 from protocol.errors import BadResponseError
 from protocol.headers import frame_end, response_header_len
-from protocol.layout import Skip, layout_of, reading, skip_fields
+from protocol.layout import Skip, layout_of, skip_fields
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.api_versions import UNSUPPORTED_VERSION
 from protocol.primitives import INT16, INT32, Buffer
@@ -13,6 +15,7 @@ NOT_HERE_YET = -1
 
 _FIELD = "ThrottleTimeMs"
 _FIELD_BYTES = 4
+_ERROR_CODE_BYTES = 2
 
 
 def _walker_of(api: ApiVersion) -> Skip:
@@ -38,34 +41,36 @@ def throttle_at(api: ApiVersion, data: Buffer, at: int = 0) -> int | None:
         return NOT_HERE_YET
     end = frame_end(data, at)
     header_len = response_header_len(api, data, at)
-    found = None if header_len is None else _position(api, data, at + LENGTH_BYTES + header_len, end)
-    if found is not None and found + _FIELD_BYTES > end:
-        raise BadResponseError("the frame ends before its throttle time")
-    if found is None:
-        return None if _is_v0_error(api, data, at) else NOT_HERE_YET
-    return found - at
-
-
-def _position(api: ApiVersion, data: Buffer, body_at: int, end: int) -> int | None:
-    """Return the absolute offset of the field, or None when it has none or the bytes do not reach there."""
+    if header_len is None:
+        return _not_here(data, end)
+    body_at = at + LENGTH_BYTES + header_len
     if api.throttle is ThrottlePosition.FIRST:
-        return body_at
-    if api.key == ApiKey.API_VERSIONS and (len(data) < body_at + 2 or INT16.unpack_from(data, body_at)[0] == UNSUPPORTED_VERSION):
-        return None
+        found = body_at
+    elif api.key != ApiKey.API_VERSIONS:
+        found = _walk(api, data, body_at, end)
+    elif len(data) < body_at + _ERROR_CODE_BYTES:
+        return _not_here(data, end)
+    elif INT16.unpack_from(data, body_at)[0] == UNSUPPORTED_VERSION:
+        return None  # a v0 body, whatever version was asked
+    else:
+        found = _walk(api, data, body_at, end)
+    if found + _FIELD_BYTES > end:
+        raise BadResponseError("the frame ends before its throttle time")
+    return found if found == NOT_HERE_YET else found - at
+
+
+def _walk(api: ApiVersion, data: Buffer, body_at: int, end: int) -> int:
+    """Return the absolute offset of the field, or NOT_HERE_YET."""
     try:
-        with reading():
-            found = _WALKERS[api.index](data, body_at)
-    except BadResponseError:
-        if len(data) < end:
-            return None
-        raise
-    return found if len(data) >= end or found <= len(data) else None
+        return _WALKERS[api.index](data, body_at)
+    except (IndexError, struct.error):
+        return _not_here(data, end)
 
 
-def _is_v0_error(api: ApiVersion, data: Buffer, at: int) -> bool:
-    """Return whether this is an ApiVersions answer with error 35: a v0 body, which ends before the field."""
-    code_at = at + RESPONSE_HEAD_BYTES
-    return api.key == ApiKey.API_VERSIONS and len(data) >= code_at + 2 and INT16.unpack_from(data, code_at)[0] == UNSUPPORTED_VERSION
+def _not_here(data: Buffer, end: int) -> int:
+    if len(data) >= end:
+        raise BadResponseError("the frame ends before its throttle time")
+    return NOT_HERE_YET
 
 
 def stamp(buffer: bytearray, at: int, throttle_ms: int) -> bool:
