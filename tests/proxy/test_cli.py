@@ -1,0 +1,145 @@
+"""The command line: what it refuses, in which words, with which exit code."""
+
+# ruff: noqa: E501 -- the lines that operators read stand here whole
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.__main__ import main
+
+GOOD = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
+
+
+def sluice(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], list[str]]:
+    """Run one command in this process; return its exit code and the lines of stdout and stderr."""
+    path_before = list(sys.path)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+    finally:
+        sys.path[:] = path_before
+    out, err = capsys.readouterr()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, out.splitlines(), err.splitlines()
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version is that of the distribution."""
+    assert sluice(capsys, "--version") == (0, [f"sluice, version {importlib.metadata.version('kafka-sluice')}"], [])
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Help goes to stdout with exit code 0."""
+    code, out, err = sluice(capsys, "--help")
+    assert (code, err) == (0, [])
+    assert {"run", "check-config", "demo"} <= {line.split()[0] for line in out if line.startswith("  ")}
+
+
+def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every flag that works is explained; what is refused is not offered."""
+    _, out, _ = sluice(capsys, "run", "--help")
+    flags = {word for line in out for word in line.split() if word.startswith("--")}
+    assert flags == {
+        "--config", "--listen", "--upstream", "--advertise", "--sidecar", "--quotas", "--enforcement", "--admin", "--profile", "--help",
+        "--listen.",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "Missing command. (sluice --help explains)"),
+        (["bogus"], "No such command 'bogus'. (sluice --help explains)"),
+        (["run", "--bogus"], "No such option '--bogus'. (sluice run --help explains)"),
+        (["run", "--listen"], "Option '--listen' requires an argument. (sluice --help explains)"),
+        (["run", "extra"], "Got unexpected extra argument (extra) (sluice run --help explains)"),
+        (["check-config"], "Missing argument 'sluice.toml'. (sluice check-config --help explains)"),
+        (["check-config", "/nowhere.toml"], "/nowhere.toml: cannot be read: No such file or directory; name a file that Sluice may read"),
+        (
+            ["run", "--config", "/nowhere.toml"],
+            "/nowhere.toml: cannot be read: No such file or directory; name a file that Sluice may read",
+        ),
+        (
+            ["run", "--listen", "h:1", "--upstream", "k:1", "--metering", "x"],
+            "command line: --metering: metering is not part of this version; leave it out",
+        ),
+        (
+            ["run", "--listen", "h:1", "--upstream", "k:1", "--quota-admin", "User:a", "--quota-admin", "User:b"],
+            "command line: --quota-admin: altering quotas through the API is not part of this version; leave it out",
+        ),
+        (
+            ["run", "--listen", "h:1", "--upstream", "k:1", "--enforcement", "DELAY"],
+            'command line: --enforcement: "DELAY" is not possible; write --enforcement delay, mute or observe',
+        ),
+        (
+            ["run", "--listen", "h:1", "--upstream", "k:1", "--quotas", "/nowhere.toml"],
+            "/nowhere.toml: cannot be read: No such file or directory; name a file that Sluice may read",
+        ),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
+    """Whatever is wrong with what was typed is one line on stderr, nothing on stdout, exit code 2."""
+    assert sluice(capsys, *arguments) == (2, [], [f"sluice: {line}"])
+
+
+def test_check_config_says_that_all_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A configuration without a problem is exit code 0."""
+    path = tmp_path / "sluice.toml"
+    path.write_text(GOOD)
+    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)"], [])
+
+
+def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Problems of the files that a configuration names come with its own check."""
+    path, quotas = tmp_path / "sluice.toml", tmp_path / "quotas.toml"
+    path.write_text(GOOD + '[quotas]\npath = "quotas.toml"\n[callback]\nclass = "no_such_module_here:Class"\n')
+    quotas.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 0\n')
+    code, out, err = sluice(capsys, "check-config", str(path))
+    assert (code, out) == (2, [])
+    assert err == [
+        f"sluice: {quotas}: quota[1].producer_byte_rate: 0 is not above 0; "
+        'write bytes per second: a whole number of bytes, such as 1048576, "1MiB" or "10MB"',
+        f'sluice: {path}: callback.class: "no_such_module_here:Class" cannot be imported: '
+        "ModuleNotFoundError: No module named 'no_such_module_here'; name a class that Python finds, see PYTHONPATH",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("class_name", "line"),
+    [
+        ("json:loads", '"json:loads" is not a class; name a class'),
+        ("json:Nope", "\"json:Nope\" cannot be imported: AttributeError: module 'json' has no attribute 'Nope'; name a class that Python finds, see PYTHONPATH"),
+        (
+            "collections:OrderedDict",
+            '"collections:OrderedDict" has no quota_metric_tags, quota_limit, update_quota, remove_quota, quota_reset_required, '
+            "update_cluster_metadata, close; derive it from sluice.callback.ClientQuotaCallback",
+        ),
+    ],
+)  # fmt: skip
+def test_a_callback_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], class_name: str, line: str) -> None:
+    """A name that leads to no callback class is refused before the first connection needs it."""
+    path = tmp_path / "sluice.toml"
+    path.write_text(f'{GOOD}[callback]\nclass = "{class_name}"\n')
+    assert sluice(capsys, "check-config", str(path)) == (2, [], [f"sluice: {path}: callback.class: {line}"])
+
+
+def test_a_callback_module_may_stand_in_the_current_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `python -m`, the operator's module is found where the command is run."""
+    methods = [
+        "quota_metric_tags",
+        "quota_limit",
+        "update_quota",
+        "remove_quota",
+        "quota_reset_required",
+        "update_cluster_metadata",
+        "close",
+    ]
+    (tmp_path / "sluice_test_tenants.py").write_text("class Mine:\n" + "".join(f"    def {name}(self, *_): ...\n" for name in methods))
+    (tmp_path / "sluice.toml").write_text(GOOD + '[callback]\nclass = "sluice_test_tenants:Mine"\n')
+    monkeypatch.chdir(tmp_path)
+    assert sluice(capsys, "check-config", "sluice.toml") == (0, ["sluice.toml: right (1 listener)"], [])

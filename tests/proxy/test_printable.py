@@ -1,0 +1,25 @@
+"""Text from strangers, made safe to show."""
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.printable import printable
+
+UNSAFE_CATEGORIES = {"Cc", "Zl", "Zp", "Cs"}
+UNSAFE_DIRECTIONS = {"RLO", "LRO", "RLE", "LRE", "PDF", "RLI", "LRI", "FSI", "PDI"}
+
+
+@given(st.text(alphabet=st.characters(), max_size=80), st.integers(8, 100))
+def test_nothing_unsafe_comes_through(text: str, length_max: int) -> None:
+    """No control, format, line or paragraph separator, surrogate or private direction mark, and never longer than asked."""
+    safe = printable(text, length_max)
+    assert len(safe) <= length_max
+    assert not {unicodedata.category(one) for one in safe} & UNSAFE_CATEGORIES
+    assert not {unicodedata.bidirectional(one) for one in safe} & UNSAFE_DIRECTIONS
+
+
+def test_plain_text_stays() -> None:
+    """Letters of any script stay as they are."""
+    assert printable("Zoë-客户端-7", 128) == "Zoë-客户端-7"

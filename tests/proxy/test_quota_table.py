@@ -1,0 +1,123 @@
+"""The text of quotas.toml as a table."""
+
+# ruff: noqa: E501 -- the lines that operators read stand here whole
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.config_problem import ConfigProblems
+from proxy.quota_source.table import empty_table, read_quota_table
+from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
+
+PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
+RATE = 'write bytes per second: a whole number of bytes, such as 1048576, "1MiB" or "10MB"'
+NAME = 'write a name, or "<default>" for whoever has no quota of their own'
+
+
+def complaints(text: str) -> list[str]:
+    """Return the lines without the name of the file."""
+    with pytest.raises(ConfigProblems) as caught:
+        read_quota_table(text.encode("utf-8", "surrogatepass"), "q")
+    return [line.removeprefix("q: ") for line in caught.value.lines()]
+
+
+def test_every_kind_of_entity() -> None:
+    """A user, a client-id, both, and the default of each; bytes as a number or with a unit."""
+    table = read_quota_table(
+        b"""
+        [[quota]]
+        user = "alice"
+        client-id = "etl"
+        producer_byte_rate = 1048576
+        consumer_byte_rate = "2MiB"
+        [[quota]]
+        user = "<default>"
+        producer_byte_rate = "10MB"
+        [[quota]]
+        client-id = "<default>"
+        consumer_byte_rate = 9223372036854775807
+        [[quota]]
+        user = "<default>"
+        client-id = "<default>"
+        consumer_byte_rate = 1
+        """,
+        "q",
+    )
+    assert table == {
+        PRODUCE: {ClientQuotaEntity("alice", "etl"): 1_048_576.0, ClientQuotaEntity(DEFAULT, None): 10_000_000.0},
+        FETCH: {
+            ClientQuotaEntity("alice", "etl"): 2_097_152.0,
+            ClientQuotaEntity(None, DEFAULT): UNLIMITED,
+            ClientQuotaEntity(DEFAULT, DEFAULT): 1.0,
+        },
+    }
+
+
+def test_an_empty_file_sets_no_quota() -> None:
+    """Nothing written is no problem: nobody is limited."""
+    assert read_quota_table(b"", "q") == empty_table() == {PRODUCE: {}, FETCH: {}}
+
+
+def test_a_table_cannot_be_changed() -> None:
+    """What readers hold stays what it was."""
+    table = read_quota_table(b"", "q")
+    with pytest.raises(TypeError):
+        table[PRODUCE][ClientQuotaEntity("a")] = 1.0  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('user = "a"\nproducer_byte_rate = 0', f"quota[1].producer_byte_rate: 0 is not above 0; {RATE}"),
+        ('user = "a"\nproducer_byte_rate = -1', f"quota[1].producer_byte_rate: -1 is not above 0; {RATE}"),
+        ('user = "a"\nproducer_byte_rate = nan', f"quota[1].producer_byte_rate: nan is not a whole number; {RATE}"),
+        ('user = "a"\nproducer_byte_rate = inf', f"quota[1].producer_byte_rate: inf is not a whole number; {RATE}"),
+        ('user = "a"\nproducer_byte_rate = 1e999', f"quota[1].producer_byte_rate: inf is not a whole number; {RATE}"),
+        ('user = "a"\nproducer_byte_rate = 10.5', f"quota[1].producer_byte_rate: 10.5 is not a whole number; {RATE}"),
+        ('user = "a"\nconsumer_byte_rate = "10 MBB"', f'quota[1].consumer_byte_rate: "10 MBB" is not a size; {RATE}'),
+        ('user = "a"\nconsumer_byte_rate = true', f"quota[1].consumer_byte_rate: true is not a size; {RATE}"),
+        ('user = "a"\nconsumer_byte_rate = 9223372036854775808', f"quota[1].consumer_byte_rate: 9223372036854775808 is more than 9223372036854775807; {RATE}"),
+        ('user = ""\nproducer_byte_rate = 1', f'quota[1].user: "" is not a name; {NAME}'),
+        ('client-id = 5\nproducer_byte_rate = 1', f"quota[1].client-id: 5 is not a name; {NAME}"),
+        (f'user = "{"é" * 20_000}"\nproducer_byte_rate = 1', f"quota[1].user: is longer than 32767 bytes; {NAME}"),
+        ("producer_byte_rate = 1", "quota[1].user: is missing; write user, client-id, both, or ip alone"),
+        ('user = "a"', "quota[1].producer_byte_rate: is missing, as is consumer_byte_rate; write at least one of them"),
+        ('client_id = "a"\nproducer_byte_rate = 1', "quota[1].client_id: is not a setting; did you mean client-id?"),
+        ('user = "a"\nproducer_byte_rate = 1\nrequest_percentage = 50.0', "quota[1].request_percentage: is not enforced by this version; leave it out"),
+        ('user = "a"\nproducer_byte_rate = 1\ncontroller_mutation_rate = 5', "quota[1].controller_mutation_rate: is not enforced by this version; leave it out"),
+        ('ip = "<default>"\nconnection_creation_rate = 20', "quota[1].connection_creation_rate: is not enforced by this version; leave it out"),
+        ('ip = "10.0.0.1"\nproducer_byte_rate = 20', "quota[1].producer_byte_rate: does not apply to an ip; write user or client-id instead of ip"),
+        ('ip = "10.0.0.1"\nuser = "a"\nproducer_byte_rate = 20', "quota[1].ip: cannot stand beside user; write it in a [[quota]] of its own"),
+        ('ip = "10.0.0.256"\nproducer_byte_rate = 20', 'quota[1].ip: "10.0.0.256" is not an IP address; write an IP address or "<default>"'),
+        ('user = "a"\nproducer_byte_rate = 1\n[[quota]]\nuser = "a"\nconsumer_byte_rate = 1', "quota[2].user: is the entity of quota[1] again; write one [[quota]] for both"),
+        ('user = "a"\nproducer_byte_rate = 1\n[quotas]', "quotas: is not known here; write every quota under [[quota]]"),
+        ('user = "a"\nuser = "b"', "is not TOML: Cannot overwrite a value (at line 3, column 11)"),
+    ],
+)  # fmt: skip
+def test_one_clear_line(text: str, line: str) -> None:
+    """Each problem is one line: which quota, which key, what is wrong, what to write instead."""
+    assert complaints(f"[[quota]]\n{text}\n") == [line]
+
+
+@pytest.mark.parametrize("text", ["quota = 5", "[quota]\nuser = 'a'", "quota = [1]"])
+def test_quotas_are_a_list_of_tables(text: str) -> None:
+    """Another shape is named with what to write."""
+    assert complaints(text) == ["quota: is not a list of tables; write [[quota]]"]
+
+
+def test_all_problems_at_once() -> None:
+    """Every wrong quota is named, also after the first."""
+    lines = complaints("".join(f'[[quota]]\nuser = "u{n}"\nproducer_byte_rate = {n - 2}\n' for n in range(1, 5)) + "[[quota]]\n")
+    assert [line.split(":")[0] for line in lines] == ["quota[1].producer_byte_rate", "quota[2].producer_byte_rate", "quota[5].user"]
+
+
+@given(st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_a_table_or_problems(data: bytes) -> None:
+    """Nothing but ConfigProblems comes out, each problem one printable line."""
+    lines: list[str] = []
+    try:
+        assert set(read_quota_table(data, "q")) == {PRODUCE, FETCH}
+    except ConfigProblems as problems:
+        lines = problems.lines()
+    assert not [line for line in lines if "\n" in line or "\x1b" in line]
