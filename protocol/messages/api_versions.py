@@ -111,7 +111,7 @@ def repair(version: int, frame: bytes, max_version: int) -> bytes:
     """Return `frame`, or a well-formed answer in its place when it is an error-35 answer that does not read as v0.
 
     librdkafka's mock cluster writes such answers to requests of a flexible `version`: an element count of one byte where v0 has
-    four.
+    four. The answer then names the versions of ApiVersions that are found behind that byte, capped to `max_version`.
 
     Raises:
         BadResponseError: the frame is too short for an error code.
@@ -125,7 +125,19 @@ def repair(version: int, frame: bytes, max_version: int) -> bytes:
     if after == len(frame):
         return frame
     (correlation_id,) = INT32.unpack_from(frame, LENGTH_BYTES)
-    return fallback_response(correlation_id, max_version)
+    return fallback_response(correlation_id, min(max_version, _highest_behind_short_count(frame)))
+
+
+def _highest_behind_short_count(frame: bytes) -> int:
+    """Return the highest version of ApiVersions in an answer whose element count is one byte, 0 when it names none."""
+    if len(frame) < _ARRAY_AT + 1:
+        return 0
+    count, first = frame[_ARRAY_AT], _ARRAY_AT + 1
+    for at in range(first, min(first + count * _ENTRY.size, len(frame) - _ENTRY.size + 1), _ENTRY.size):
+        key, _, highest = _ENTRY.unpack_from(frame, at)
+        if key == ApiKey.API_VERSIONS:
+            return max(0, int(highest))
+    return 0
 
 
 def request_v0(correlation_id: int, client_id: str) -> bytes:
