@@ -2,7 +2,9 @@
 
 import itertools
 import time
+import uuid
 
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 READY_SECONDS = 30
@@ -31,3 +33,11 @@ def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
     """Return partition -> node id of its leader, for those that have one."""
     known = admin.list_topics(topic, timeout=10).topics[topic]
     return {number: partition.leader for number, partition in known.partitions.items() if partition.leader >= 0}
+
+
+def topic_id(bootstrap: str, topic: str) -> uuid.UUID | None:
+    """Return the id of a topic; None from a broker that gives no ids."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_topics(TopicCollection([topic]))[topic].result(READY_SECONDS).topic_id
+    number = (found.get_most_significant_bits() % 2**64) << 64 | found.get_least_significant_bits() % 2**64
+    return uuid.UUID(int=number) if number else None
