@@ -1,0 +1,1 @@
+"""Kafka's quota arithmetic and tables: numbers and times in, milliseconds out; no clock, no socket, no log."""

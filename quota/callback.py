@@ -1,0 +1,165 @@
+"""Which group a request belongs to and what its limit is: the interface, and Kafka's own answer in eight levels and a ninth.
+
+Source: KIP-257; Kafka 3.8 `ClientQuotaCallback`, `ClientQuotaManager.DefaultQuotaCallback`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quota.cluster import Cluster
+from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
+
+USER_TAG: Final = "user"
+CLIENT_ID_TAG: Final = "client-id"
+
+CLIENT_ID_LEVEL: Final = 1
+USER_LEVEL: Final = 2
+USER_CLIENT_ID_LEVEL: Final = 4
+CUSTOM_LEVEL: Final = 8
+
+
+class ClientQuotaCallback:
+    """Base of custom callbacks; override what you need. One object serves all quota types, called by one thread.
+
+    `quota_metric_tags` and `quota_reset_required` run once per request: keep them fast. The others run when something changes.
+    """
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Take the settings of the configuration, once, before anything else; `broker.id` says for which broker (-1: for all)."""
+
+    def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
+        """Return the tags of the group that this client belongs to; equal tags share one budget."""
+        raise NotImplementedError
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        """Return the limit of a group in units per second; None: unlimited.
+
+        Asked when a group appears, for every group after a change, and for a fetch's cap; not per request.
+        """
+        raise NotImplementedError
+
+    def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
+        """Learn a stored quota: at the start every one, later each change. Keep a copy; limits are asked for again right after."""
+
+    def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
+        """Forget a stored quota."""
+
+    def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
+        """Return True once when limits changed by themselves; all limits of this type are then asked for again. Per request."""
+        return False
+
+    def update_cluster_metadata(self, cluster: Cluster) -> bool:
+        """Learn topics, partitions and leaders; return True when limits changed with them."""
+        return False
+
+    def close(self) -> None:
+        """Let go of resources, once, at the end."""
+
+
+class _DefaultPart:
+    """Stands for a default entity in keys: no name, however odd, equals it."""
+
+
+_DEFAULT_PART: Final = _DefaultPart()
+_Part = str | _DefaultPart | None
+_Key = tuple[_Part, _Part]
+
+
+class DefaultQuotaCallback(ClientQuotaCallback):
+    """Kafka's own rule: the most specific entity wins. One object per quota type, because the levels in use are per type.
+
+    1 user+client, 2 user+default client, 3 user, 4 default user+client, 5 default user+default client, 6 default user, 7 client,
+    8 default client; then, as brokers before 3.0 had it in their settings, 9 `static_default` for any client-id without another.
+    """
+
+    def __init__(self, static_default: float | None = None) -> None:
+        self._entities: dict[_Key, tuple[ClientQuotaEntity, float]] = {}
+        self._static_default = static_default
+        self.levels = CLIENT_ID_LEVEL if static_default is not None else 0
+
+    def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> dict[str, str]:
+        """Return user and client-id, either of them empty where the matching level does not look at it."""
+        user = sanitize(principal.name)
+        by_user, by_client = self._looked_at(user, client_id)
+        return {USER_TAG: user if by_user else "", CLIENT_ID_TAG: client_id if by_client else ""}
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        """Return the limit of the first level that has one for these tags."""
+        rule = self.rule(metric_tags)
+        if rule is not None:
+            return rule[1]
+        by_client_only = not metric_tags.get(USER_TAG) and bool(metric_tags.get(CLIENT_ID_TAG))
+        return self._static_default if by_client_only else None
+
+    def rule(self, metric_tags: Mapping[str, str]) -> tuple[ClientQuotaEntity, float] | None:
+        """Return the entity whose quota these tags get, with its value; None: no entity's (perhaps the static default)."""
+        for key in _keys(metric_tags.get(USER_TAG, ""), metric_tags.get(CLIENT_ID_TAG, "")):
+            found = self._entities.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
+        """Set an entity's quota."""
+        self.levels |= level_of(entity)
+        self._entities[_key(entity)] = (entity, new_value)
+
+    def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
+        """Remove an entity's quota; its level counts as used from now on, as in Kafka."""
+        self.levels |= level_of(entity)
+        self._entities.pop(_key(entity), None)
+
+    def update_static_default(self, value: float | None) -> None:
+        """Set the ninth level; None: there is none."""
+        self._static_default = value
+        if value is not None:
+            self.levels |= CLIENT_ID_LEVEL
+
+    def _looked_at(self, user: str, client_id: str) -> tuple[bool, bool]:
+        """Return whether the user and whether the client-id make the group."""
+        if self.levels in (0, CLIENT_ID_LEVEL):
+            return False, True
+        if self.levels == USER_LEVEL:
+            return True, False
+        if self.levels == USER_CLIENT_ID_LEVEL:
+            return True, True
+        return self._first_match(user, client_id)
+
+    def _first_match(self, user: str, client_id: str) -> tuple[bool, bool]:
+        entities = self._entities
+        for user_part in (user, _DEFAULT_PART):
+            if (user_part, client_id) in entities or (user_part, _DEFAULT_PART) in entities:
+                return True, True
+            if (user_part, None) in entities:
+                return True, False
+        return False, True
+
+
+def level_of(entity: ClientQuotaEntity) -> int:
+    """Return the bit of the level that an entity belongs to."""
+    if entity.user is None:
+        return CLIENT_ID_LEVEL if entity.client_id is not None else 0
+    return USER_LEVEL if entity.client_id is None else USER_CLIENT_ID_LEVEL
+
+
+def tags_of(entity: ClientQuotaEntity) -> dict[str, str]:
+    """Return the tags of a group that has exactly the parts of `entity`."""
+    return {USER_TAG: sanitize(entity.user or ""), CLIENT_ID_TAG: entity.client_id or ""}
+
+
+def _key(entity: ClientQuotaEntity) -> _Key:
+    user: _Part = None if entity.user is None else sanitize(entity.user)
+    return (
+        _DEFAULT_PART if entity.user_is_default else user,
+        _DEFAULT_PART if entity.client_id_is_default else entity.client_id,
+    )
+
+
+def _keys(user: str, client_id: str) -> tuple[_Key, ...]:
+    if user and client_id:
+        return (user, client_id), (user, _DEFAULT_PART), (_DEFAULT_PART, client_id), (_DEFAULT_PART, _DEFAULT_PART)
+    if user:
+        return (user, None), (_DEFAULT_PART, None)
+    if client_id:
+        return (None, client_id), (None, _DEFAULT_PART)
+    return ()

@@ -1,0 +1,36 @@
+"""What a callback may know about the cluster: nodes, partitions and who leads them. Source: Kafka 3.8 `Cluster`, `PartitionInfo`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker as the cluster names it; the address is the broker's own and meant for no client."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition; `leader` is a node id, or None while there is none."""
+
+    topic: str
+    partition: int
+    leader: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One view of the cluster; equal views compare equal, so who sees no change need not tell anybody."""
+
+    cluster_id: str | None
+    nodes: tuple[Node, ...] = ()
+    partitions: tuple[PartitionInfo, ...] = ()
+
+    def partitions_led_by(self, node_id: int) -> Iterator[PartitionInfo]:
+        """Yield the partitions that the broker leads."""
+        return (partition for partition in self.partitions if partition.leader == node_id)

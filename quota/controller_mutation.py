@@ -1,0 +1,24 @@
+"""Controller-mutation quotas: topics and partitions made or deleted. Source: Kafka 3.8 `ControllerMutationQuotaManager`."""
+
+from collections.abc import Mapping
+
+from quota.callback import ClientQuotaCallback
+from quota.entity import ClientQuotaType
+from quota.manager import QuotaGroups
+from quota.mutation_group import MutationGroup
+
+
+class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):
+    """Token buckets per group; `record_and_get_throttle_time_ms` is the strict use."""
+
+    def __init__(
+        self,
+        *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
+        callback: ClientQuotaCallback | None = None,
+    ) -> None:
+        super().__init__(ClientQuotaType.CONTROLLER_MUTATION, num_samples=num_samples, window_ms=window_ms, callback=callback)
+
+    def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> MutationGroup:
+        return MutationGroup(tags, bound, num_samples=self.num_samples, window_ms=self.window_ms, created_ms=now_ms)

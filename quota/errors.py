@@ -1,0 +1,9 @@
+"""What can go wrong in the arithmetic room. Being over quota is not an error: it is a number of milliseconds."""
+
+
+class QuotaError(Exception):
+    """A quota, entity or name that cannot be; the message says which and why."""
+
+
+class SanitizedNameError(QuotaError):
+    """A percent-encoded name with a malformed escape."""

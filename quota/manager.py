@@ -1,0 +1,251 @@
+"""Groups per quota type, found by what the callback says, with bounds that follow the quota table.
+
+Source: Kafka 3.8 `ClientQuotaManager`, `QuotaFactory`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final, Generic, TypeVar
+
+from quota.callback import CUSTOM_LEVEL, ClientQuotaCallback, DefaultQuotaCallback, level_of, tags_of
+from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.errors import QuotaError
+from quota.group import GroupKey, QuotaGroup, group_key, max_value_in_window
+from quota.mutation_group import MutationGroup
+
+INACTIVE_MS: Final = 3_600_000
+"""A group without a record for longer than this is forgotten."""
+
+SINGLE_LEVELS: Final = (0, 1, 2, 4)
+
+Group = TypeVar("Group", QuotaGroup, MutationGroup)
+
+
+class QuotaGroups(Generic[Group]):
+    """What the managers of all types have in common: the table of limits, the callback, and the groups.
+
+    Attributes:
+        enabled: a quota of this type has ever been given (or a custom callback is there) and nobody switched it off. While False
+            nothing is recorded.
+        generation: grows whenever a group that somebody remembers may no longer be the right one.
+        custom_callback: the callback is not Kafka's own, so groups are to be asked for per request.
+    """
+
+    def __init__(
+        self,
+        quota_type: ClientQuotaType,
+        *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
+        callback: ClientQuotaCallback | None = None,
+        static_default: float | None = None,
+        lazy: bool = True,
+    ) -> None:
+        self.quota_type = quota_type
+        self.num_samples = num_samples
+        self.window_ms = window_ms
+        self.generation = 0
+        self._lazy = lazy
+        self._limits: dict[ClientQuotaEntity, float] = {}
+        self._groups: dict[GroupKey, Group] = {}
+        self._switched_on = True
+        self._static_default = static_default
+        self._levels = 0
+        self._idle_group: Group = self._new_group({}, UNLIMITED, 0)
+        self._install(callback)
+
+    # The quota table
+
+    @property
+    def limits(self) -> Mapping[ClientQuotaEntity, float]:
+        """The quotas in force, by entity."""
+        return self._limits
+
+    def update_quota(self, entity: ClientQuotaEntity, bound: float | None) -> None:
+        """Set an entity's quota in units per second, or remove it with None; takes effect on the next record."""
+        self._tell(entity, bound)
+        if self._levels in SINGLE_LEVELS and not entity.user_is_default and not entity.client_id_is_default:
+            self._refresh_one(group_key(tags_of(entity)))
+        else:
+            self._ask_bounds()
+        self._changed()
+
+    def replace_quotas(self, table: Mapping[ClientQuotaEntity, float]) -> None:
+        """Make `table` the quotas in force, with one refresh for all changes; unchanged entities are not touched."""
+        changes: dict[ClientQuotaEntity, float | None] = {entity: None for entity in self._limits if entity not in table}
+        changes.update((entity, bound) for entity, bound in table.items() if self._limits.get(entity) != bound)
+        if not changes:
+            return
+        for entity, bound in changes.items():
+            self._tell(entity, bound)
+        self.refresh_bounds()
+
+    def update_static_default(self, bound: float | None) -> None:
+        """Set the ninth level (`producer_default`, `consumer_default`); None: there is none. A custom callback never sees it."""
+        if bound == self._static_default:
+            return
+        self._static_default = bound
+        if isinstance(self._callback, DefaultQuotaCallback):
+            self._callback.update_static_default(bound)
+            self._levels |= self._callback.levels
+        self.refresh_bounds()
+
+    def refresh_bounds(self) -> None:
+        """Ask the callback for every group's limit again, as after a change of the cluster."""
+        self._ask_bounds()
+        self._changed()
+
+    # The callback
+
+    @property
+    def callback(self) -> ClientQuotaCallback:
+        """Who resolves groups and limits."""
+        return self._callback
+
+    def replace_callback(self, callback: ClientQuotaCallback | None) -> None:
+        """Let another callback decide from the next request on; it learns every quota first. Groups with equal tags go on."""
+        self._install(callback)
+        for entity, bound in self._limits.items():
+            self._tell(entity, bound)
+        self.refresh_bounds()
+
+    # On and off (KIP-13)
+
+    def switch(self, on: bool) -> None:
+        """Stop or resume recording and checking for the whole process; groups and quotas stay."""
+        self._switched_on = on
+        self._changed()
+
+    def close(self) -> None:
+        """Record nothing any more. The callback is shared, so whoever made it closes it."""
+        self.switch(on=False)
+
+    # Per request
+
+    def group(self, principal: KafkaPrincipal, client_id: str, now_ms: int) -> Group:
+        """Return the group of a client, made if need be: what Kafka does on every request.
+
+        While not enabled, a stand-in without a bound that belongs to nobody.
+        """
+        if not self.enabled:
+            return self._idle_group
+        tags = self._callback.quota_metric_tags(self.quota_type, principal, client_id)
+        key = group_key(tags)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = self._new_group(tags, self._limit(tags), now_ms)
+        if self._callback.quota_reset_required(self.quota_type):
+            self.refresh_bounds()
+        return group
+
+    def record_and_get_throttle_time_ms(self, principal: KafkaPrincipal, client_id: str, value: float, now_ms: int) -> int:
+        """Count `value` (bytes, percent, mutations) and return Kafka's throttle time; 0 while not enabled."""
+        return self.group(principal, client_id, now_ms).record(value, now_ms) if self.enabled else 0
+
+    def record_no_throttle(self, principal: KafkaPrincipal, client_id: str, value: float, now_ms: int) -> None:
+        """Count `value` without looking at the bound."""
+        if self.enabled:
+            self.group(principal, client_id, now_ms).record_unchecked(value, now_ms)
+
+    def unrecord(self, principal: KafkaPrincipal, client_id: str, value: float, now_ms: int) -> None:
+        """Take `value` back, unchecked."""
+        self.record_no_throttle(principal, client_id, -value, now_ms)
+
+    def max_value_in_window(self, principal: KafkaPrincipal, client_id: str, now_ms: int) -> float:
+        """Return the most that a window can hold, the cap of one fetch; the largest double when unlimited."""
+        if not self.enabled:
+            return max_value_in_window(None, self.num_samples, self.window_ms)
+        group = self.group(principal, client_id, now_ms)
+        limit = self._callback.quota_limit(self.quota_type, group.tags)
+        return max_value_in_window(limit, self.num_samples, self.window_ms)
+
+    def throttle(self, principal: KafkaPrincipal, client_id: str, throttle_ms: int, now_ms: int) -> None:
+        """Count a delay that took effect in the group's throttle-time average; nothing for 0 and less."""
+        if throttle_ms > 0 and self.enabled:
+            self.group(principal, client_id, now_ms).record_throttle(throttle_ms, now_ms)
+
+    # Looking at and forgetting groups
+
+    def groups(self) -> Collection[Group]:
+        """Every live group."""
+        return self._groups.values()
+
+    def rule(self, group: Group) -> ClientQuotaEntity | None:
+        """Return the entity whose quota a group gets; None with a custom callback, the static default, or no quota."""
+        if not isinstance(self._callback, DefaultQuotaCallback):
+            return None
+        found = self._callback.rule(group.tags)
+        return None if found is None else found[0]
+
+    def expire(self, now_ms: int) -> int:
+        """Forget what has not been recorded for more than an hour, history included; return how many groups."""
+        idle = [key for key, group in self._groups.items() if now_ms - group.last_record_ms > INACTIVE_MS]
+        for key in idle:
+            del self._groups[key]
+        for group in self._groups.values():
+            if group.throttle_time is not None and now_ms - group.throttle_time.last_record_ms > INACTIVE_MS:
+                group.throttle_time = None
+        if idle:
+            self._changed()
+        return len(idle)
+
+    # Inside
+
+    def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> Group:
+        raise NotImplementedError
+
+    def _install(self, callback: ClientQuotaCallback | None) -> None:
+        self.custom_callback = callback is not None
+        self._callback = DefaultQuotaCallback(self._static_default) if callback is None else callback
+        self._levels = CUSTOM_LEVEL if callback is not None else self._levels & ~CUSTOM_LEVEL
+        if isinstance(self._callback, DefaultQuotaCallback):
+            self._levels |= self._callback.levels
+        self._changed()
+
+    def _tell(self, entity: ClientQuotaEntity, bound: float | None) -> None:
+        level = level_of(entity)
+        if not level:
+            raise QuotaError("an entity needs a user, a client-id, or both")
+        self._levels |= level
+        if bound is None:
+            self._limits.pop(entity, None)
+            self._callback.remove_quota(self.quota_type, entity)
+        else:
+            self._limits[entity] = bound
+            self._callback.update_quota(self.quota_type, entity, bound)
+
+    def _limit(self, tags: Mapping[str, str]) -> float:
+        limit = self._callback.quota_limit(self.quota_type, tags)
+        return UNLIMITED if limit is None else float(limit)
+
+    def _refresh_one(self, key: GroupKey) -> None:
+        group = self._groups.get(key)
+        if group is not None:
+            group.update_bound(self._limit(group.tags))
+
+    def _ask_bounds(self) -> None:
+        for group in self._groups.values():
+            bound = self._limit(group.tags)
+            if bound != group.bound:
+                group.update_bound(bound)
+
+    def _changed(self) -> None:
+        self.enabled = self._switched_on and self._levels != 0
+        self.generation += 1
+
+
+class ClientQuotaManager(QuotaGroups[QuotaGroup]):
+    """Byte-rate quotas of one type. Source: Kafka 3.8 `ClientQuotaManager`."""
+
+    def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> QuotaGroup:
+        return QuotaGroup(
+            tags,
+            bound,
+            num_samples=self.num_samples,
+            window_ms=self.window_ms,
+            cap_ms=self._cap_ms(),
+            created_ms=now_ms,
+            lazy=self._lazy,
+        )
+
+    def _cap_ms(self) -> int | None:
+        return None

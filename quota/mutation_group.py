@@ -1,0 +1,88 @@
+"""A group under a controller-mutation quota: a token bucket. Source: Kafka 3.8 `StrictControllerMutationQuota` and its kin."""
+
+from collections.abc import Mapping
+
+from quota.entity import UNLIMITED
+from quota.sensor import Avg, Rate, TokenBucket
+from quota.throttle import narrow_to_int32, round_half_up
+
+
+class MutationGroup:
+    """Balance of one group.
+
+    Attributes:
+        key, tags: what the callback said that the members share.
+        bound: mutations per second.
+        mutation_rate: what was accepted, 2 x 30 s, for metrics.
+    """
+
+    __slots__ = ("_bucket", "key", "last_record_ms", "mutation_rate", "tags", "throttle_time")
+
+    def __init__(
+        self,
+        tags: Mapping[str, str],
+        bound: float = UNLIMITED,
+        *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
+        created_ms: int = 0,
+        last_update_ms: int = 0,
+    ) -> None:
+        self.tags = dict(tags)
+        self.key = tuple(sorted(self.tags.items()))
+        self.last_record_ms = created_ms
+        self.mutation_rate = Rate(2, 30_000, created_ms)
+        self.throttle_time: Avg | None = None
+        self._bucket = TokenBucket(num_samples, window_ms, bound, last_update_ms)
+
+    @property
+    def bound(self) -> float:
+        """Tokens per second."""
+        return self._bucket.bound
+
+    def update_bound(self, bound: float) -> None:
+        """Refill with `bound` from the next record on; the balance stays."""
+        self._bucket.bound = bound
+
+    def record(self, permits: float, now_ms: int) -> int:
+        """Strict use: while the balance is below zero count nothing and return the wait in ms, else count and return 0."""
+        throttle_ms = self.throttle_time_ms(now_ms)
+        if self._bucket.measure(now_ms) < 0.0:
+            return throttle_ms
+        self.record_unchecked(permits, now_ms)
+        return 0
+
+    def record_permissive(self, permits: float, now_ms: int) -> int:
+        """Permissive use: count in any case, then return the wait in ms, 0 while the balance is not below zero."""
+        self.record_unchecked(permits, now_ms)
+        return self.throttle_time_ms(now_ms)
+
+    def record_unchecked(self, permits: float, now_ms: int) -> None:
+        """Count `permits`; negative ones are given back."""
+        self._bucket.record(permits, now_ms)
+        self.mutation_rate.record(permits, now_ms)
+        self.last_record_ms = now_ms
+
+    def record_throttle(self, throttle_ms: int, now_ms: int) -> None:
+        """Count a delay that took effect in the throttle-time average; 0 and less are left out, as in Kafka."""
+        if throttle_ms <= 0:
+            return
+        if self.throttle_time is None:
+            self.throttle_time = Avg(created_ms=now_ms)
+        self.throttle_time.record(throttle_ms, now_ms)
+
+    def throttle_time_ms(self, now_ms: int) -> int:
+        """Return how long until the balance is no longer below zero, in ms, low 32 bits as in Kafka."""
+        tokens = self._bucket.measure(now_ms)
+        return narrow_to_int32(token_throttle_time_ms(tokens, self.bound)) if tokens < 0.0 else 0
+
+    def tokens(self, now_ms: int) -> float:
+        """Return the balance, changing nothing."""
+        return self._bucket.peek(now_ms)
+
+
+def token_throttle_time_ms(tokens: float, bound: float) -> int:
+    """Return the wait that brings a balance below zero back to zero, in ms, 64 bits."""
+    if bound == 0.0:
+        return round_half_up(float("inf"))
+    return round_half_up(-tokens / bound * 1_000.0)

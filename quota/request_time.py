@@ -1,0 +1,45 @@
+"""Request-time quotas: percent of one thread. Source: Kafka 3.8 `ClientRequestQuotaManager`."""
+
+from typing import Final
+
+from quota.callback import ClientQuotaCallback
+from quota.entity import ClientQuotaType, KafkaPrincipal
+from quota.manager import ClientQuotaManager
+from quota.sensor import Rate
+
+PERCENT_PER_NANOSECOND: Final = 1e-7
+"""100 / 10^9: so many percent-seconds is one nanosecond; multiplied, never divided, for the last digit."""
+
+EXEMPT_NUM_SAMPLES: Final = 2
+EXEMPT_WINDOW_MS: Final = 30_000
+
+
+class ClientRequestQuotaManager(ClientQuotaManager):
+    """Handler time per group, checked with a cap of one window; time that is exempt is only counted."""
+
+    def __init__(
+        self,
+        *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
+        callback: ClientQuotaCallback | None = None,
+        lazy: bool = True,
+    ) -> None:
+        super().__init__(ClientQuotaType.REQUEST, num_samples=num_samples, window_ms=window_ms, callback=callback, lazy=lazy)
+        self.exempt_request_time = Rate(EXEMPT_NUM_SAMPLES, EXEMPT_WINDOW_MS)
+
+    def record_handler_time(self, principal: KafkaPrincipal, client_id: str, handler_ns: int, now_ms: int) -> int:
+        """Count handler time and return the throttle time in ms, at most one window."""
+        return self.record_and_get_throttle_time_ms(principal, client_id, handler_ns * PERCENT_PER_NANOSECOND, now_ms)
+
+    def record_network_time(self, principal: KafkaPrincipal, client_id: str, network_ns: int, now_ms: int) -> None:
+        """Count network time after the fact: it can only delay the next request."""
+        self.record_no_throttle(principal, client_id, network_ns * PERCENT_PER_NANOSECOND, now_ms)
+
+    def record_exempt(self, nanoseconds: int, now_ms: int) -> None:
+        """Count time that no quota applies to; nothing while not enabled."""
+        if self.enabled:
+            self.exempt_request_time.record(nanoseconds * PERCENT_PER_NANOSECOND, now_ms)
+
+    def _cap_ms(self) -> int | None:
+        return self.window_ms

@@ -1,0 +1,260 @@
+"""Windowed measurement: a ring of samples, and what can be read from it.
+
+Source: Kafka 3.8 `SampledStat`, `Rate`, `WindowedSum`, `Avg`, `TokenBucket`. Times are integer milliseconds of any one clock; sums are
+plain loops in list order, because `math.fsum` and, from Python 3.12 on, `sum` compensate and give other last digits.
+"""
+
+from typing import Final
+
+NEVER_MS: Final = 2**63
+"""Later than any time: a sample in use does not expire."""
+
+
+class SampleRing:
+    """Up to `num_samples` + 1 samples; the one in use is kept in attributes, the others in parallel lists.
+
+    A sample is (value, start, last event). It is complete `window_ms` after its start, and obsolete `num_samples` windows after its
+    last event. Completion is noticed when recording, obsolescence when measuring, both exactly when Kafka notices them.
+    """
+
+    __slots__ = (
+        "_current",
+        "_end_ms",
+        "_last_ms",
+        "_lasts",
+        "_purge_ms",
+        "_recorded_before",
+        "_span_ms",
+        "_start_ms",
+        "_starts",
+        "_value",
+        "_values",
+        "num_samples",
+        "window_ms",
+    )
+
+    def __init__(self, num_samples: int, window_ms: int, created_ms: int = 0) -> None:
+        self.num_samples = num_samples
+        self.window_ms = window_ms
+        self._span_ms = num_samples * window_ms
+        self._values: list[float] = []
+        self._starts: list[int] = []
+        self._lasts: list[int] = []
+        self._current = 0
+        self._value: float = 0.0
+        self._start_ms = NEVER_MS
+        self._last_ms = created_ms
+        self._end_ms = -NEVER_MS  # the sample in use is complete, or another one obsolete, from here on
+        self._purge_ms = NEVER_MS  # when the next sample that is not in use becomes obsolete
+        self._recorded_before: float = 0.0
+
+    @property
+    def recorded_total(self) -> float:
+        """Everything recorded since the start, un-records subtracted; never expires."""
+        return self._recorded_before + self._value
+
+    @property
+    def last_record_ms(self) -> int:
+        """Time of the last record, or of the creation."""
+        return self._last_ms
+
+    def window_size_ms(self, now_ms: int) -> int:
+        """Return the span that a measurement at `now_ms` divides by, at least 1 ms; changes nothing."""
+        return self._peek(now_ms)[1]
+
+    def rate(self, now_ms: int) -> float:
+        """Return units per second as a measurement at `now_ms` would find them; changes nothing."""
+        total, window_ms = self._peek(now_ms)
+        return total / (window_ms / 1_000.0)
+
+    def purge(self, now_ms: int) -> None:
+        """Reset every obsolete sample, the one in use included; an empty ring gets its first sample."""
+        if not self._values:
+            self._open_sample(now_ms)
+            return
+        if now_ms - self._last_ms >= self._span_ms:
+            self._recorded_before += self._value
+            self._value = 0.0
+            self._start_ms = self._last_ms = self._starts[self._current] = now_ms
+        self._purge(now_ms)
+
+    def _add(self, amount: float, now_ms: int) -> None:
+        """Kafka's `SampledStat.record`."""
+        if not self._values:
+            self._open_sample(now_ms)
+        elif now_ms - self._start_ms >= self.window_ms:
+            self._close_sample()
+            self._open_sample(now_ms)
+        self._value = float(self._value) + float(amount)
+        self._last_ms = now_ms
+
+    def _close_sample(self) -> None:
+        self._values[self._current] = self._value
+        self._lasts[self._current] = self._last_ms
+        self._recorded_before += self._value
+        self._current = (self._current + 1) % (self.num_samples + 1)
+
+    def _open_sample(self, now_ms: int) -> None:
+        if self._current == len(self._values):
+            self._values.append(0.0)
+            self._starts.append(now_ms)
+            self._lasts.append(NEVER_MS)
+        else:
+            self._values[self._current] = 0.0
+            self._starts[self._current] = now_ms
+            self._lasts[self._current] = NEVER_MS
+        self._value = 0.0
+        self._start_ms = self._last_ms = now_ms
+        self._ring_changed()
+
+    def _purge(self, now_ms: int) -> None:
+        """Reset what is obsolete. The sample in use is spared: its last event is the record that led here."""
+        span_ms = self._span_ms
+        lasts = self._lasts
+        for index, last_ms in enumerate(lasts):
+            if now_ms - last_ms >= span_ms:
+                self._values[index] = 0.0
+                self._starts[index] = lasts[index] = now_ms
+        self._ring_changed()
+
+    def _ring_changed(self) -> None:
+        self._purge_ms = min(self._lasts) + self._span_ms
+        self._end_ms = min(self._start_ms + self.window_ms, self._purge_ms)
+
+    def _measured_window_ms(self, now_ms: int, oldest_ms: int) -> int:
+        elapsed_ms = now_ms - oldest_ms
+        # Java's division truncates towards zero; only a clock that steps back makes it matter.
+        full = elapsed_ms // self.window_ms if elapsed_ms >= 0 else -(-elapsed_ms // self.window_ms)
+        if full < self.num_samples - 1:
+            elapsed_ms += (self.num_samples - 1 - full) * self.window_ms
+        return elapsed_ms if elapsed_ms > 1 else 1
+
+    def _peek(self, now_ms: int) -> tuple[float, int]:
+        """Return (sum, window size) as measured at `now_ms`, leaving every sample as it is."""
+        total = 0.0
+        oldest_ms = now_ms if not self._values else NEVER_MS
+        for index, value in enumerate(self._values):
+            in_use = index == self._current
+            if now_ms - (self._last_ms if in_use else self._lasts[index]) >= self._span_ms:
+                oldest_ms = min(oldest_ms, now_ms)
+                continue
+            total += self._value if in_use else value
+            oldest_ms = min(oldest_ms, self._starts[index])
+        return total, self._measured_window_ms(now_ms, oldest_ms)
+
+    def _copy_samples_to(self, other: "SampleRing") -> None:
+        other._values = self._values.copy()
+        other._starts = self._starts.copy()
+        other._lasts = self._lasts.copy()
+        other._current = self._current
+        other._value = self._value
+        other._start_ms = self._start_ms
+        other._last_ms = self._last_ms
+        other._end_ms = self._end_ms
+        other._purge_ms = self._purge_ms
+
+
+class WindowedSum(SampleRing):
+    """Sum over the last windows. Source: Kafka 3.8 `WindowedSum`."""
+
+    __slots__ = ()
+
+    def record(self, amount: float, now_ms: int) -> None:
+        """Count `amount` at `now_ms`; negative amounts take back."""
+        self._add(amount, now_ms)
+
+    def measure(self, now_ms: int) -> float:
+        """Return the sum, purging as Kafka's measurement does (a change of state)."""
+        self.purge(now_ms)
+        return self._peek(now_ms)[0]
+
+    def peek(self, now_ms: int) -> float:
+        """Return what `measure` would, changing nothing."""
+        return self._peek(now_ms)[0]
+
+
+class Rate(WindowedSum):
+    """Units per second over the last windows. Source: Kafka 3.8 `Rate`."""
+
+    __slots__ = ()
+
+    def measure(self, now_ms: int) -> float:
+        """Return the rate in units per second, purging as Kafka's measurement does (a change of state)."""
+        self.purge(now_ms)
+        return self.rate(now_ms)
+
+
+class Avg:
+    """Mean of what was recorded in the last windows; NaN when nothing was. Source: Kafka 3.8 `Avg`.
+
+    Kafka counts events in the samples; here a second ring that gets 1 whenever the first gets a value does.
+    """
+
+    __slots__ = ("_counts", "_sums")
+
+    def __init__(self, num_samples: int = 2, window_ms: int = 30_000, created_ms: int = 0) -> None:
+        self._sums = WindowedSum(num_samples, window_ms, created_ms)
+        self._counts = WindowedSum(num_samples, window_ms, created_ms)
+
+    @property
+    def last_record_ms(self) -> int:
+        """Time of the last record, or of the creation."""
+        return self._sums.last_record_ms
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Count `value` at `now_ms`."""
+        self._sums.record(value, now_ms)
+        self._counts.record(1.0, now_ms)
+
+    def measure(self, now_ms: int) -> float:
+        """Return the mean, purging (a change of state)."""
+        return _mean(self._sums.measure(now_ms), self._counts.measure(now_ms))
+
+    def peek(self, now_ms: int) -> float:
+        """Return the mean, changing nothing."""
+        return _mean(self._sums.peek(now_ms), self._counts.peek(now_ms))
+
+
+def _mean(total: float, count: float) -> float:
+    return total / count if count else float("nan")
+
+
+class TokenBucket:
+    """A balance that refills at `bound` per second up to a burst of all windows. Source: Kafka 3.8 `TokenBucket`.
+
+    Starts empty at time 0: on an epoch clock the first refill fills it. On a clock that starts near 0 it does not; whoever uses such
+    a clock passes `last_update_ms` far enough in the past.
+    """
+
+    __slots__ = ("_last_update_ms", "_tokens", "bound", "num_samples", "window_ms")
+
+    def __init__(self, num_samples: int, window_ms: int, bound: float, last_update_ms: int = 0) -> None:
+        self.num_samples = num_samples
+        self.window_ms = window_ms
+        self.bound = bound
+        self._tokens = 0.0
+        self._last_update_ms = last_update_ms
+
+    def record(self, permits: float, now_ms: int) -> None:
+        """Take `permits`; giving back (negative) never exceeds the burst."""
+        self._refill(now_ms)
+        self._tokens = min(self._burst(), self._tokens - permits)
+
+    def measure(self, now_ms: int) -> float:
+        """Return the balance after refilling; below zero is a violation."""
+        self._refill(now_ms)
+        return self._tokens
+
+    def peek(self, now_ms: int) -> float:
+        """Return the balance as `measure` would, changing nothing."""
+        return self._refilled(now_ms)
+
+    def _refill(self, now_ms: int) -> None:
+        self._tokens = self._refilled(now_ms)
+        self._last_update_ms = now_ms
+
+    def _refilled(self, now_ms: int) -> float:
+        return min(self._burst(), self._tokens + self.bound * ((now_ms - self._last_update_ms) / 1_000.0))
+
+    def _burst(self) -> float:
+        return self.num_samples * (self.window_ms / 1_000.0) * self.bound
