@@ -87,16 +87,32 @@ def start_sluice(
     produce: float | None = UNREACHABLE_QUOTA,
     fetch: float | None = UNREACHABLE_QUOTA,
     flags: Sequence[str] = (),
+    learn: bool = True,
+    open_files: int | None = None,
 ) -> Arm:
-    """`sluice run` as a gateway in front of one broker; the load goes to the broker's own port, learnt from Metadata."""
+    """`sluice run` as a gateway in front of one broker.
+
+    Args:
+        upstream_port: the broker's.
+        folder: for the quota file and the log.
+        produce, fetch: the default client-id quota in bytes per second, None for none.
+        flags: more of the command line.
+        learn: ask for Metadata, so that the load goes to the broker's own port; without it, to the bootstrap port.
+        open_files: the limit on file descriptors, if it is to be low.
+    """
     port, admin = _free_run_of_ports(NODE_ID + 2), f"{HOST}:{free_port()}"
     quotas = quota_file(folder, produce, fetch)
     command = [sys.executable, "-m", "proxy", "run", "--listen", f"{HOST}:{port}", "--upstream", f"{HOST}:{upstream_port}"]
     command += ["--quotas", str(quotas), "--admin", admin, *flags]
     log = folder / f"sluice-{port}.log"
-    arm = _when_listening(Arm("sluice", _child(command, log), port, admin, f"{HOST}:{port}", log, signal.SIGTERM))
-    arm.port = _learnt_port(arm)
+    arm = _when_listening(Arm("sluice", _child(_limited(command, open_files), log), port, admin, f"{HOST}:{port}", log, signal.SIGTERM))
+    if learn:
+        arm.port = _learnt_port(arm)
     return arm
+
+
+def _limited(command: list[str], open_files: int | None) -> list[str]:
+    return command if open_files is None else ["sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *command]
 
 
 def start_haproxy(upstream_port: int, folder: Path) -> Arm:

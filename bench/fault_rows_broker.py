@@ -1,0 +1,224 @@
+"""Rows A: the broker dies, hangs, refuses, comes back, answers wrongly."""
+
+import struct
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from bench.arms import Arm, start_sluice
+from bench.fault_tools import MIB, PRODUCE, Client, Figure, ms, p99, probe, proxied, with_id
+from bench.frames import produce_request
+from bench.scripted_broker import BrokerConnection, Request, ScriptedBroker
+
+TRIES = 60
+
+
+def a1_broker_killed(folder: Path) -> list[Figure]:
+    """RST before, during and after the answer: how soon the client sees it, and whether it got a byte the broker never sent."""
+    resets: list[float] = []
+
+    def die(part: float) -> object:
+        def script(connection: BrokerConnection, request: Request) -> None:
+            answer = connection.good_answer(request)
+            connection.socket.sendall(answer[: int(len(answer) * part)])
+            time.sleep(0.005)  # let what was sent arrive: a RST may overtake it
+            resets.append(connection.reset())
+
+        return script
+
+    figures = []
+    for name, part in (("before the answer", 0.0), ("in the middle of it", 0.5), ("after it", 1.0)):
+        delays, made_up = [], 0
+        with proxied(folder, ScriptedBroker(die(part))) as bench:
+            for _ in range(TRIES):
+                with Client(bench.arm.port) as client:
+                    client.send(PRODUCE)
+                    at, came = client.until_closed()
+                    delays.append(at - resets[-1])
+                    made_up += len(came) > int(61 * part)
+        figures.append(Figure("A1", f"client sees the broker's RST {name}, p99", ms(p99(delays)), 200, "ms"))
+        figures.append(Figure("A1", f"answers made up, RST {name}", made_up, 0, "answers"))
+    return figures
+
+
+def a2_broker_hangs(folder: Path) -> list[Figure]:
+    """One connection's broker stops reading: bytes held for it, others' round trips, how soon its upstream goes when the client goes."""
+    hung: list[BrokerConnection] = []
+
+    def script(connection: BrokerConnection, request: Request) -> None:
+        if len(request.frame) < MIB:
+            connection.answer(request)
+            return
+        hung.append(connection)
+        time.sleep(3)
+
+    big = produce_request(7, filler=MIB).whole()
+    with proxied(folder, ScriptedBroker(script)) as bench:
+        base, before = p99(probe(bench.arm.port)), bench.rss
+        with Client(bench.arm.port) as client:
+            client.socket.setblocking(False)
+            deadline = time.monotonic() + 1
+            while time.monotonic() < deadline:
+                try:
+                    client.socket.send(big)
+                except BlockingIOError:
+                    time.sleep(0.01)
+            held = bench.rss - before
+            beside = p99(probe(bench.arm.port))
+            left_at = time.monotonic()
+            client.reset()
+        hung[0].ended.wait(10)
+        freed = (hung[0].ended_at or time.monotonic()) - left_at
+    return [
+        Figure("A2", "memory held for a connection whose broker does not read", held / 1024, 512, "KiB"),
+        Figure("A2", "p99 of others / p99 without it", beside / base, 1.2, "x"),
+        Figure("A2", "upstream freed after the client left (the scripted broker looks again after 3 s)", ms(freed), None, "ms"),
+    ]
+
+
+def a3_connect_refused(folder: Path) -> list[Figure]:
+    """The broker's port is closed: how long a client waits, how many attempts each costs."""
+    with proxied(folder) as bench:
+        bench.broker.stop_listening()
+        waits = []
+        for _ in range(20):
+            start = time.monotonic()
+            with Client(bench.arm.port) as client:
+                client.send(PRODUCE)
+                waits.append(client.until_closed()[0] - start)
+    return [Figure("A3", "client closed after its broker refused", max(waits), 5.5, "s")]
+
+
+def a4_broker_restarts(folder: Path) -> list[Figure]:
+    """The broker goes and comes back on its port."""
+    with proxied(folder) as bench:
+        bench.broker.stop_listening()
+        for connection in bench.broker.connections:
+            connection.reset()
+        time.sleep(1)
+        up_at = bench.broker.listen()
+        return [Figure("A4", "first success after the broker is back", _first_success(bench.arm) - up_at, 5, "s")]
+
+
+def _first_success(arm: Arm) -> float:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            with Client(arm.port) as client:
+                client.ask()
+                return time.monotonic()
+        except OSError:
+            time.sleep(0.02)
+    return deadline
+
+
+def a5_all_down_at_start(folder: Path) -> list[Figure]:
+    """No bootstrap broker answers at start; then one does."""
+    broker = ScriptedBroker()
+    arm = start_sluice(broker.port, folder, learn=False)
+    try:
+        time.sleep(3)
+        was_ready = _is_ready(arm)
+        lines = arm.log.read_bytes().count(b"\n")
+        with broker:
+            up_at = time.monotonic()
+            while not _is_ready(arm) and time.monotonic() < up_at + 20:
+                time.sleep(0.02)
+            took = time.monotonic() - up_at
+    finally:
+        arm.stop()
+    return [
+        Figure("A5", "ready although no broker answers", float(was_ready), 0, "times"),
+        Figure("A5", "ready after the first broker appears (down for 3 s before)", took, 1, "s"),
+        Figure("A5", "log lines in 3 s without any broker, start included", lines, None, "lines"),
+    ]
+
+
+def _is_ready(arm: Arm) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{arm.admin}/readyz", timeout=2) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def a6_wrong_correlation_id(folder: Path) -> list[Figure]:
+    """Answers that nobody asked for: how soon both sides close, and whether a byte of them got through."""
+
+    def script(connection: BrokerConnection, request: Request) -> None:
+        connection.socket.sendall(connection.good_answer(Request(request.key, request.version, request.correlation_id + 1, request.frame)))
+
+    return _closed_on_answer(folder, "A6", "an answer with a wrong correlation id", script)
+
+
+def a7_bad_length(folder: Path) -> list[Figure]:
+    """Answer lengths that cannot be."""
+    figures = []
+    for name, length in (("negative", -1), ("smaller than its header", 2)):
+
+        def script(connection: BrokerConnection, request: Request, length: int = length) -> None:
+            connection.socket.sendall(struct.pack(">ii", length, request.correlation_id))
+
+        figures += _closed_on_answer(folder, "A7", f"an answer of {name} length", script)
+
+    def huge(connection: BrokerConnection, request: Request) -> None:
+        connection.socket.sendall(struct.pack(">ii", 2**31 - 1, request.correlation_id) + bytes(1_000))
+        time.sleep(0.05)
+        connection.close()
+
+    with proxied(folder, ScriptedBroker(huge)) as bench:
+        before = bench.rss
+        for _ in range(20):
+            with Client(bench.arm.port) as client:
+                client.send(PRODUCE)
+                client.until_closed()
+        grown = (bench.rss - before) / MIB
+    return [*figures, Figure("A7", "memory after 20 answers that claim 2 GiB and break off", grown, 4, "MiB")]
+
+
+def _closed_on_answer(folder: Path, row: str, what: str, script: object) -> list[Figure]:
+    delays, passed = [], 0
+    with proxied(folder, ScriptedBroker(script)) as bench:
+        before = bench.rss
+        for turn in range(TRIES):
+            with Client(bench.arm.port) as client:
+                start = time.monotonic()
+                client.send(with_id(PRODUCE, turn))
+                at, came = client.until_closed()
+                delays.append(at - start)
+                passed += bool(came)
+        grown = (bench.rss - before) / MIB
+    return [
+        Figure(row, f"{what}: closed, p99", ms(p99(delays)), 100, "ms"),
+        Figure(row, f"{what}: let through", passed, 0, "times"),
+        Figure(row, f"{what}: memory after {TRIES}", grown, 4, "MiB"),
+    ]
+
+
+def a8_close_after_acks_0(folder: Path) -> list[Figure]:
+    """The broker closes to say that a Produce with acks=0 failed."""
+    closed: list[float] = []
+
+    def script(connection: BrokerConnection, request: Request) -> None:
+        closed.append(connection.close())
+
+    delays = []
+    with proxied(folder, ScriptedBroker(script)) as bench:
+        for _ in range(TRIES):
+            with Client(bench.arm.port) as client:
+                client.send(produce_request(7, filler=200, acks=0).whole())
+                delays.append(client.until_closed()[0] - closed[-1])
+    return [Figure("A8", "client sees the close that follows acks=0, p99", ms(p99(delays)), 200, "ms")]
+
+
+ROWS = {
+    "A1": a1_broker_killed,
+    "A2": a2_broker_hangs,
+    "A3": a3_connect_refused,
+    "A4": a4_broker_restarts,
+    "A5": a5_all_down_at_start,
+    "A6": a6_wrong_correlation_id,
+    "A7": a7_bad_length,
+    "A8": a8_close_after_acks_0,
+}
