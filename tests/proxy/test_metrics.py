@@ -1,0 +1,213 @@
+"""The page /metrics: right, bounded, and without effect on what it shows."""
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from proxy.counters import OTHER, THROTTLE_BUCKETS_MS, Counters, Usage, UsageTable
+from proxy.observe.client_metrics import ClientFamilies
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.metrics import SERIES_MAX, MetricsPage
+from proxy.observe.series import LABEL_CHARS_MAX, Fold, Labels, label
+from proxy.observe.snapshot import take_snapshot
+from tests.support.proxy_state import FakeState, busy_state
+
+
+def samples(state: FakeState, page: MetricsPage | None = None) -> list[Sample]:
+    """Scrape once, with Prometheus' own parser as the reader."""
+    text = (page or MetricsPage(LoopLag())).render(take_snapshot(state)).decode()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def value(found: list[Sample], name: str, **labels: str) -> float:
+    (one,) = [sample.value for sample in found if sample.name == name and labels.items() <= sample.labels.items()]
+    return one
+
+
+def test_what_a_client_did_is_shown_under_its_names() -> None:
+    """Bytes, requests by API, verdicts and their time, by user and client-id."""
+    found = samples(busy_state())
+    who = {"user": "alice", "client_id": "etl"}
+    rule = {"quota_type": "Produce", "quota_entity": "client-id=etl"}
+    assert value(found, "kafka_quota_bytes_total", direction="produce", **who) == 1_000
+    assert value(found, "kafka_quota_bytes_total", direction="fetch", **who) == 2_000
+    assert value(found, "kafka_quota_requests_total", api="Fetch", **who) == 6
+    assert value(found, "kafka_quota_throttled_requests_total", **rule, **who) == 1
+    assert value(found, "kafka_quota_throttle_seconds_total", **rule, **who) == 1.5
+
+
+def test_a_group_has_limit_rate_and_utilization() -> None:
+    """As KIP-13 asked; a group without a limit shows its rate alone."""
+    found = samples(busy_state())
+    group = {"broker": "1", "quota_type": "Produce", "quota_entity": "client-id=etl"}
+    rate = value(found, "kafka_quota_rate", **group)
+    assert value(found, "kafka_quota_limit", **group) == 1_000
+    assert rate == 5_000
+    assert value(found, "kafka_quota_utilization_ratio", **group) == 5
+    assert value(found, "kafka_quota_rate", quota_type="Fetch") == 0
+    assert not [one for one in found if one.name == "kafka_quota_limit" and one.labels["quota_type"] == "Fetch"]
+
+
+def test_throttles_have_a_histogram() -> None:
+    """Buckets add up from below, and the last has them all."""
+    counted = Counters()
+    for throttle_ms in (1, 10, 11, 60_000):
+        counted.throttled("Fetch", throttle_ms)
+    state = FakeState()
+    state.counters = counted
+    found = [one for one in samples(state) if one.name.startswith("kafka_quota_throttle_duration_seconds")]
+    buckets = [one.value for one in found if one.name.endswith("_bucket")]
+    assert buckets == [2, 3, *[3] * (len(THROTTLE_BUCKETS_MS) - 2), 4]
+    assert {one.name.rsplit("_", 1)[1]: one.value for one in found if not one.name.endswith("_bucket")} == {"count": 4, "sum": 60.022}
+
+
+def test_a_scrape_changes_no_sensor() -> None:
+    """Scraping as often as one likes leaves every sample as it was: invariant 8."""
+    state = busy_state()
+    (group,) = state.produce.groups()
+    state.time_ms += 30_000  # every sample is obsolete: a measurement would purge
+    before = pickle.dumps([getattr(group, slot) for cls in type(group).__mro__ for slot in getattr(cls, "__slots__", ())])
+    for _ in range(3):
+        samples(state)
+    assert pickle.dumps([getattr(group, slot) for cls in type(group).__mro__ for slot in getattr(cls, "__slots__", ())]) == before
+
+
+@pytest.mark.parametrize(("clients", "apis"), [(0, 1), (10, 90), (5_000, 3)])
+def test_f8_series_are_bounded(clients: int, apis: int) -> None:
+    """However many client-ids there are, a page has at most 2,000 series, and the rest is one `__other__`."""
+    state = busy_state()
+    for n in range(clients):
+        usage = state.usages.get(f"user-{n % 7}", f"client-{n}")
+        usage.produce_bytes = n
+        for key in range(apis):
+            usage.requests[key] = 1
+        state.produce.add(client_id=f"client-{n}", bound=1e9)
+    found = samples(state)
+    assert len(found) <= SERIES_MAX
+    shown = sum(one.value for one in found if one.name == "kafka_quota_bytes_total" and one.labels["direction"] == "produce")
+    assert shown == 1_000 + sum(range(clients))
+    assert value(found, "kafka_quota_tracked_entities") == clients + 1
+    if clients == 5_000:
+        assert value(found, "kafka_quota_bytes_total", direction="produce", user=OTHER, client_id=OTHER) > 0
+        assert value(found, "kafka_quota_bytes_total", direction="produce", client_id="client-4999") == 4_999
+        assert value(found, "kafka_quota_folded_entities_total") > 4_000
+        assert value(found, "kafka_quota_groups") == 5_002
+
+
+def test_the_busiest_and_the_throttled_are_shown() -> None:
+    """Who has no series of their own is the least interesting."""
+    state = FakeState()
+    for n in range(3_000):
+        state.produce.add(client_id=f"idle-{n}")
+    victim = state.produce.add(client_id="victim", bound=10.0)
+    victim.record(1_000_000, state.time_ms)
+    state.usages.get("", "small").produce_bytes = 1
+    found = samples(state)
+    assert value(found, "kafka_quota_utilization_ratio", quota_entity="client-id=victim") > 1
+
+
+def test_the_usage_table_is_bounded() -> None:
+    """When it is full, new clients are counted together and known ones go on alone."""
+    table = UsageTable(usages_max=2)
+    first = table.get("a", "1")
+    table.get("a", "2")
+    assert table.get("a", "3") is table.get("b", "4") is table.other
+    assert table.get("a", "1") is first
+    assert len(table) == 2
+
+
+def test_other_never_falls_while_clients_come_and_go() -> None:
+    """A client that gets its own series, or loses it, does not make the counter of all others fall."""
+    families, state = ClientFamilies(), FakeState()
+    others: list[float] = []
+    busiest = ["a", "b", "c", "d"]
+    for turn in range(12):
+        for at, name in enumerate(busiest):
+            state.usages.get("", name).produce_bytes += 1_000 * (4 - at) + turn
+        busiest = busiest[1:] + busiest[:1]
+        bytes_family = [
+            sample
+            for family in families.families(take_snapshot(state), 155)
+            for sample in family.samples
+            if sample.name == "kafka_quota_bytes_total"
+        ]
+        others.append(sum(sample.value for sample in bytes_family if sample.labels["user"] == OTHER))
+    assert others == sorted(others)
+    assert others[-1] > others[0]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100), st.booleans()), max_size=6), max_size=12))
+def test_fold_is_monotone(turns: list[list[tuple[int, int, bool]]]) -> None:
+    """Whoever is shown or folded in whichever turn: no series of `__other__` falls."""
+    fold: Fold[int] = Fold(lambda labels: labels)
+    totals = dict.fromkeys(range(6), 0)
+    last: dict[Labels, int] = {}
+    for turn in turns:
+        shown: set[int] = set()
+        for owner, grown, is_shown in turn:
+            totals[owner] += grown
+            shown |= {owner} if is_shown else set()
+        folded = [owner for owner in totals if owner not in shown]
+        now = fold.fold({owner: {("x",): totals[owner]} for owner in shown}, folded, {("x",): sum(totals[owner] for owner in folded)})
+        assert now.get(("x",), 0) >= last.get(("x",), 0)
+        last = now
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "a" * 129, "\u202ex", OTHER, "\ud800", "a\nb"])
+def test_a_hostile_label_is_made_safe_and_stays_unique(text: str) -> None:
+    """A client-id can neither break the page nor pass for another series."""
+    made = label(text)
+    assert made.isprintable()
+    assert len(made) <= LABEL_CHARS_MAX
+    assert made not in {text, OTHER}
+    assert made != label(text + "x")
+
+
+def hostile_ids() -> Iterator[str]:
+    yield from ('"', "\\", "\n", "\\n", "a" * 300, "a" * 301, "\x00", "\u2028", "é", "__other__", "\ud83d", "{}", 'x"} 1\nforged 2')
+
+
+def test_hostile_ids_leave_a_page_that_parses() -> None:
+    """Every client-id comes back as one series of its own."""
+    state = FakeState()
+    for text in hostile_ids():
+        state.usages.get(text, text).produce_bytes = 5
+        state.produce.add(client_id=text)
+    found = [one for one in samples(state) if one.name == "kafka_quota_bytes_total" and one.labels["user"] != OTHER]
+    assert len(found) == len({tuple(one.labels.items()) for one in found}) == len(list(hostile_ids()))
+
+
+def test_unknown_api_keys_have_a_name() -> None:
+    """A vendor's key is shown by its number."""
+    state = FakeState()
+    state.usages.get("", "x").requests[120] = 2
+    assert value(samples(state), "kafka_quota_requests_total", api="api_120", client_id="x") == 2
+
+
+def test_loop_lag() -> None:
+    """The last lag, and the longest of the last one to two minutes."""
+    lag = LoopLag()
+    lag.record(300.0, 1_000)
+    lag.record(2.0, 2_000)
+    assert (lag.last_ms, lag.max_ms()) == (2.0, 300.0)
+    lag.record(5.0, 61_000)
+    assert lag.max_ms() == 300.0
+    lag.record(4.0, 121_000)
+    assert lag.max_ms() == 5.0
+    lag.record(1.0, 600_000)
+    assert lag.max_ms() == 1.0
+
+
+def test_usage_counts_by_type_and_rule() -> None:
+    """Verdicts are told apart by the quota that caused them."""
+    usage = Usage("a", "b")
+    usage.throttled("Produce", "user=a", 5)
+    usage.throttled("Produce", "user=a", 6)
+    usage.throttled("Fetch", "user=a", 7)
+    assert usage.throttle_ms == {("Produce", "user=a"): 11, ("Fetch", "user=a"): 7}
+    assert usage.throttled_requests == {("Produce", "user=a"): 2, ("Fetch", "user=a"): 1}

@@ -1,0 +1,51 @@
+"""Which quota holds a group, in words."""
+
+import pytest
+
+from proxy.rule import group_name, rule_of
+from quota.entity import DEFAULT, ClientQuotaEntity, sanitize
+
+LADDER = [
+    (ClientQuotaEntity("a", "c"), "user=a,client-id=c"),
+    (ClientQuotaEntity("a", DEFAULT), "user=a,client-id=<default>"),
+    (ClientQuotaEntity(DEFAULT, "c"), "user=<default>,client-id=c"),
+    (ClientQuotaEntity(DEFAULT, DEFAULT), "user=<default>,client-id=<default>"),
+]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_the_most_specific_entity_wins(at: int) -> None:
+    """For a group of user and client-id there are four, each hidden by those before it."""
+    assert rule_of({"user": "a", "client-id": "c"}, {entity for entity, _ in LADDER[at:]}) == LADDER[at][1]
+
+
+@pytest.mark.parametrize(
+    ("tags", "entity", "rule"),
+    [
+        ({"user": "a", "client-id": ""}, ClientQuotaEntity("a"), "user=a"),
+        ({"user": "a", "client-id": ""}, ClientQuotaEntity(DEFAULT), "user=<default>"),
+        ({"user": "", "client-id": "c"}, ClientQuotaEntity(None, "c"), "client-id=c"),
+        ({"user": "", "client-id": "c"}, ClientQuotaEntity(None, DEFAULT), "client-id=<default>"),
+        ({"user": sanitize("CN=a b"), "client-id": ""}, ClientQuotaEntity("CN=a b"), "user=CN=a b"),
+        ({"user": "", "client-id": DEFAULT}, ClientQuotaEntity(None, DEFAULT, literal_client_id=True), "client-id=<default>"),
+    ],
+)
+def test_one_tag(tags: dict[str, str], entity: ClientQuotaEntity, rule: str) -> None:
+    """A group of one tag is matched by name, then by the default of its kind; encoded users are shown as they are called."""
+    assert rule_of(tags, {entity}) == rule
+
+
+def test_no_entity() -> None:
+    """What no entity matches is unlimited, or held by the static default; a callback keeps its reasons to itself."""
+    tags = {"user": "", "client-id": "c"}
+    assert rule_of(tags, set(), limited=False) == "none"
+    assert rule_of(tags, set()) == "static default"
+    assert rule_of({"tenant": "x"}, set(), custom_callback=True) == "callback"
+
+
+def test_group_names() -> None:
+    """A group is called by what its members share."""
+    assert group_name({"user": "a", "client-id": "c"}) == "user=a,client-id=c"
+    assert group_name({"user": "", "client-id": "c"}) == "client-id=c"
+    assert group_name({"user": "", "client-id": ""}) == "everyone"
+    assert group_name({"tenant": "x"}) == "tenant=x"

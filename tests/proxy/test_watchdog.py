@@ -1,0 +1,56 @@
+"""A stalled loop is seen and shown."""
+
+import asyncio
+import threading
+import time
+
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.watchdog import Watchdog
+
+HANG_GUARD_SECONDS = 60
+
+
+class ToldLag(LoopLag):
+    """Says when the loop has answered at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = asyncio.Event()
+
+    def record(self, lag_ms: float, now_ms: int) -> None:
+        super().record(lag_ms, now_ms)
+        self.told.set()
+
+
+async def test_a_stall_is_reported_once_with_the_stack_of_the_loop() -> None:
+    """While a call blocks the loop, the watchdog shows where; once it ends, the loop answers again."""
+    lag = ToldLag()
+    stacks: list[str] = []
+    seen = threading.Event()
+
+    def on_stall(stack: str) -> None:
+        stacks.append(stack)
+        seen.set()
+
+    def a_call_that_blocks() -> None:
+        assert seen.wait(HANG_GUARD_SECONDS)
+
+    watchdog = Watchdog(lag, clock_ns=time.monotonic_ns, on_stall=on_stall, period_seconds=0.001, stall_seconds=0.01)
+    watchdog.start(asyncio.get_running_loop())
+    a_call_that_blocks()
+    await asyncio.wait_for(lag.told.wait(), HANG_GUARD_SECONDS)
+    watchdog.stop()
+    await asyncio.to_thread(watchdog.join, HANG_GUARD_SECONDS)
+    assert lag.stalls >= 1
+    assert "a_call_that_blocks" in stacks[0]
+    assert len(stacks) == lag.stalls
+
+
+async def test_the_watchdog_ends_with_its_loop() -> None:
+    """A loop that is closed is no error, and stopping ends the thread."""
+    loop = asyncio.new_event_loop()
+    watchdog = Watchdog(LoopLag(), clock_ns=time.monotonic_ns, on_stall=lambda _: None, period_seconds=0.001)
+    loop.close()
+    watchdog.start(loop)
+    await asyncio.to_thread(watchdog.join, HANG_GUARD_SECONDS)
+    assert not any(thread.name == "sluice-watchdog" for thread in threading.enumerate())

@@ -1,0 +1,88 @@
+"""A proxy that observers can look at, without a proxy: real groups and counters, settable in every detail."""
+
+from collections.abc import Iterable, Sequence
+
+from proxy.counters import Counters, UsageTable
+from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus
+from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
+from quota.group import QuotaGroup
+
+
+class GroupsOnly:
+    """The side of a ClientQuotaManager that observers see."""
+
+    def __init__(self, *, custom_callback: bool = False) -> None:
+        self.limits: dict[ClientQuotaEntity, float] = {}
+        self.custom_callback = custom_callback
+        self._groups: list[QuotaGroup] = []
+
+    def add(self, user: str = "", client_id: str = "", bound: float = UNLIMITED) -> QuotaGroup:
+        group = QuotaGroup({"user": user, "client-id": client_id}, bound)
+        self._groups.append(group)
+        return group
+
+    def groups(self) -> list[QuotaGroup]:
+        return self._groups
+
+
+class FakeState:
+    """A `ProxyState` for tests."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.usages = UsageTable()
+        self.produce = GroupsOnly()
+        self.fetch = GroupsOnly()
+        self.time_ms = 1_000_000
+        self.source = SourceStatus("file:quotas.toml", 3, 1_700_000_000.5, 999_000, None)
+        self.callback_status = CallbackStatus(None, 0, None)
+        self.checks = [ReadinessCheck("listeners", True, "2 bound"), ReadinessCheck("upstream", True, "answered 12 ms ago")]
+        self.connection_infos: list[ConnectionInfo] = []
+
+    def mode(self) -> str:
+        return "delay"
+
+    def scope(self) -> str:
+        return "broker"
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def wall_time_s(self) -> float:
+        return 1_700_000_000.0
+
+    def brokers(self) -> Iterable[BrokerQuotas]:
+        return [BrokerQuotas("1", {ClientQuotaType.PRODUCE: self.produce, ClientQuotaType.FETCH: self.fetch})]
+
+    def quota_source(self) -> SourceStatus:
+        return self.source
+
+    def callback(self) -> CallbackStatus:
+        return self.callback_status
+
+    def readiness(self) -> Sequence[ReadinessCheck]:
+        return self.checks
+
+    def connections(self) -> Iterable[ConnectionInfo]:
+        return iter(self.connection_infos)
+
+
+def busy_state() -> FakeState:
+    """Return a state in which every metric has something to show."""
+    state = FakeState()
+    counted = state.counters
+    counted.connections_accepted["default"] = 7
+    counted.connections_refused["too_many"] = 1
+    counted.closes["idle"] = 2
+    counted.requests_refused["bad_request"] = 1
+    counted.connections_open = 4
+    counted.throttled("Produce", 120)
+    usage = state.usages.get("alice", "etl")
+    usage.produce_bytes, usage.fetch_bytes = 1_000, 2_000
+    usage.requests[0], usage.requests[1] = 5, 6
+    usage.throttled("Produce", "client-id=etl", 1_500)
+    state.produce.limits[ClientQuotaEntity(None, "etl")] = 1_000.0
+    group = state.produce.add(client_id="etl", bound=1_000.0)
+    group.record(50_000, state.time_ms)
+    state.fetch.add(client_id="etl")
+    return state
