@@ -1,17 +1,10 @@
-"""What a callback may know about the cluster: nodes, partitions and who leads them. Source: Kafka 3.8 `Cluster`, `PartitionInfo`."""
+"""What a callback may know about the cluster: node ids, partitions and who leads them; no addresses.
+
+Source: Kafka 3.8 `Cluster`, `PartitionInfo`.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A broker as the cluster names it; the address is the broker's own and meant for no client."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +21,7 @@ class Cluster:
     """One view of the cluster; equal views compare equal, so who sees no change need not tell anybody."""
 
     cluster_id: str | None
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[int, ...] = ()
     partitions: tuple[PartitionInfo, ...] = ()
 
     def partitions_led_by(self, node_id: int) -> Iterator[PartitionInfo]:

@@ -1,0 +1,60 @@
+"""From a vector file to passed and failed cases."""
+
+import json
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.vectors.compare import Runner
+from tests.vectors.managers import run_callback_calls, run_client_quota_manager, run_request_flow
+from tests.vectors.measurements import run_avg, run_rate, run_throttle_time, run_token_bucket
+from tests.vectors.names import run_mute_state, run_sanitizer
+
+RUNNERS: Final[dict[str, Runner]] = {
+    "avg/1": run_avg,
+    "callback-calls/1": run_callback_calls,
+    "client-quota-manager/1": run_client_quota_manager,
+    "mute-state/1": run_mute_state,
+    "rate/1": run_rate,
+    "request-flow/1": run_request_flow,
+    "sanitizer/1": run_sanitizer,
+    "throttle-time/1": run_throttle_time,
+    "token-bucket/1": run_token_bucket,
+}
+
+
+class FileResult(NamedTuple):
+    """How a known file went."""
+
+    passed: int
+    failed: int
+    first_failure: str | None
+
+
+def load(path: Path) -> Any:
+    """Return the parsed file; None when it is not JSON."""
+    try:
+        return json.loads(path.read_text())
+    except (ValueError, OSError):
+        return None
+
+
+def format_of(content: Any) -> str:
+    """Return the format that a file says it has."""
+    found = content.get("format") if isinstance(content, dict) else None
+    return found if isinstance(found, str) else "no format"
+
+
+def replay(content: dict[str, Any], *, lazy: bool) -> FileResult:
+    """Run every case of a file of a known format on fresh objects."""
+    runner = RUNNERS[format_of(content)]
+    columns = content.get("columns", [])
+    failures = {case["name"]: found for case in content["cases"] if (found := _first(runner, case, columns, lazy)) is not None}
+    first = next((f"{name}: {what}" for name, what in failures.items()), None)
+    return FileResult(len(content["cases"]) - len(failures), len(failures), first)
+
+
+def _first(runner: Runner, case: dict[str, Any], columns: list[str], lazy: bool) -> str | None:
+    try:
+        return next(iter(runner(case, columns, lazy)), None)
+    except Exception as error:  # noqa: BLE001 - a case that cannot be run has failed; the others go on
+        return f"{type(error).__name__}: {error}"
