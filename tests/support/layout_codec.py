@@ -1,7 +1,7 @@
 """Reads and writes whole messages by the tables of `apis.json`: a plain model to hold the walkers against, slow and obvious.
 
-A struct is a dictionary by field name; tagged fields that are absent have no entry; unknown tagged fields stand under UNKNOWN
-as a list of (tag, bytes).
+A struct is a dictionary by field name; tagged fields that are absent have no entry; the unknown tagged fields of a
+flexible struct stand under UNKNOWN as a list of (tag, bytes).
 """
 
 import struct
@@ -62,6 +62,7 @@ def _decode_struct(fields: tuple[Field, ...], data: bytes, at: int, *, flexible:
             value[field.name], at = _decode_field(field, data, at, flexible=flexible)
     if not flexible:
         return value, at
+    value[UNKNOWN] = []
     count, at = read_uvarint(data, at)
     tagged = {field.tag: field for field in fields if field.tag is not None}
     for _ in range(count):
@@ -71,7 +72,7 @@ def _decode_struct(fields: tuple[Field, ...], data: bytes, at: int, *, flexible:
             value[tagged[tag].name], end = _decode_field(tagged[tag], data, at, flexible=True)
             assert end == at + size, f"tagged field {tag} has not the size that it claims"
         else:
-            value.setdefault(UNKNOWN, []).append((tag, data[at : at + size]))
+            value[UNKNOWN].append((tag, data[at : at + size]))
         at += size
     return value, at
 
