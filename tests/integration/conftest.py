@@ -67,18 +67,26 @@ class Target:
     topic: Callable[[str], str]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("mock", marks=pytest.mark.mock),
-        pytest.param("kraft", marks=pytest.mark.kafka, id="kafka-4.3.1"),
-        pytest.param("zookeeper_kafka", marks=pytest.mark.kafka, id="kafka-3.9.1-zookeeper"),
-    ]
-)
+KRAFT_TARGET = pytest.param("kraft", marks=pytest.mark.kafka, id="kafka-4.3.1")
+ZOOKEEPER_TARGET = pytest.param("zookeeper_kafka", marks=pytest.mark.kafka, id="kafka-3.9.1-zookeeper")
+
+
+@pytest.fixture(params=[pytest.param("mock", marks=pytest.mark.mock), KRAFT_TARGET, ZOOKEEPER_TARGET])
 def target(request: pytest.FixtureRequest) -> Target:
     """The mock, which keeps only 5 MiB per partition, and both real brokers."""
-    if request.param == "mock":
-        cluster: MockCluster = request.getfixturevalue("mock_cluster")
-        return Target(cluster.bootstrap, 3, 16, 40_000, lambda name: _mock_topic(cluster, name, 16))
+    if request.param != "mock":
+        return _real_target(request)
+    cluster: MockCluster = request.getfixturevalue("mock_cluster")
+    return Target(cluster.bootstrap, 3, 16, 40_000, lambda name: _mock_topic(cluster, name, 16))
+
+
+@pytest.fixture(params=[KRAFT_TARGET, ZOOKEEPER_TARGET])
+def real_target(request: pytest.FixtureRequest) -> Target:
+    """Both real brokers, where the mock does what no broker does: it answers Produce requests with acks=0."""
+    return _real_target(request)
+
+
+def _real_target(request: pytest.FixtureRequest) -> Target:
     kafka: KafkaCluster = request.getfixturevalue(request.param)
     return Target(kafka.bootstrap, 1, 3, 100_000, lambda name: new_topic(kafka.bootstrap, name, partitions=3))
 

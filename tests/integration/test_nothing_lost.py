@@ -126,19 +126,19 @@ def _wait_for_answers(producer: RecordingProducer, count: int) -> None:
 
 
 @pytest.mark.parametrize("bound", [None, 40_000], ids=["unlimited", "muted"])
-def test_acks_0_then_close(target: Target, quotas: Path, bound: int | None) -> None:
+def test_acks_0_then_close(real_target: Target, quotas: Path, bound: int | None) -> None:
     """R7: 10,000 small records without acknowledgements, then the client closes: all are stored, also when it was muted meanwhile."""
-    topic, ledger = target.topic("acks-0"), Ledger()
+    topic, ledger = real_target.topic("acks-0"), Ledger()
     write_quotas(quotas, [{"client-id": CLIENT_ID, "producer_byte_rate": bound}] if bound else [])
-    with SluiceProcess(target.bootstrap, quotas=quotas, name="sluice-acks-0") as sluice:
+    with SluiceProcess(real_target.bootstrap, quotas=quotas, name="sluice-acks-0") as sluice:
         settings = {"client.id": CLIENT_ID, "acks": 0, "batch.size": 4_096, "linger.ms": 5}
-        producer = RecordingProducer(ledger, sluice.bootstrap, topic, target.partitions, settings)
+        producer = RecordingProducer(ledger, sluice.bootstrap, topic, real_target.partitions, settings)
         producer.send(itertools.repeat(16, 10_000))
         producer.finish()
         acknowledged = producer.acknowledged
         del producer
-        _wait_for_stored(target, topic, 10_000)
-    stored = as_stored(confluent.read_all(target.bootstrap, topic, target.partitions))
+        _wait_for_stored(real_target, topic, 10_000)
+    stored = as_stored(confluent.read_all(real_target.bootstrap, topic, real_target.partitions))
     assert ledger.judge(acknowledged, stored).problems() == {}
     assert len(stored) == 10_000
 
