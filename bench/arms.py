@@ -30,6 +30,7 @@ class Arm:
     admin: str | None = None
     bootstrap: str = ""
     log: Path | None = None
+    quotas: Path | None = None
     stop_signal: int = signal.SIGKILL
 
     def pids(self) -> list[int]:
@@ -105,7 +106,9 @@ def start_sluice(
     command = [sys.executable, "-m", "proxy", "run", "--listen", f"{HOST}:{port}", "--upstream", f"{HOST}:{upstream_port}"]
     command += ["--quotas", str(quotas), "--admin", admin, *flags]
     log = folder / f"sluice-{port}.log"
-    arm = _when_listening(Arm("sluice", _child(_limited(command, open_files), log), port, admin, f"{HOST}:{port}", log, signal.SIGTERM))
+    arm = _when_listening(
+        Arm("sluice", _child(_limited(command, open_files), log), port, admin, f"{HOST}:{port}", log, quotas, signal.SIGTERM)
+    )
     if learn:
         arm.port = _learnt_port(arm)
     return arm

@@ -60,10 +60,11 @@ def proxied(
     produce: float | None = 1e12,
     fetch: float | None = 1e12,
     flags: Sequence[str] = (),
+    open_files: int | None = None,
 ) -> Iterator[Bench]:
     """Sluice in front of a scripted broker (a good one by default)."""
     with broker or ScriptedBroker() as running:
-        arm = start_sluice(running.port, folder, produce=produce, fetch=fetch, flags=flags)
+        arm = start_sluice(running.port, folder, produce=produce, fetch=fetch, flags=flags, open_files=open_files)
         try:
             yield Bench(arm, running)
         finally:

@@ -1,0 +1,64 @@
+"""Times and memory of the fault rows, a line per row, next to the figure that passes. What the rows mean is asserted by tests/scenario.
+
+python -m bench.faults [ROW]... [--no-write] [--list]
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import fault_rows_broker, fault_rows_client, fault_rows_load
+from bench.engine import ROOT, Engine
+from bench.fault_tools import Figure
+from bench.report import Report, machine_lines
+
+ROWS: dict[str, Callable[[Path], list[Figure]]] = fault_rows_broker.ROWS | fault_rows_client.ROWS | fault_rows_load.ROWS
+
+
+def main() -> int:
+    """Run the rows; 1 when a figure is missed or a row could not run."""
+    options = _options()
+    if options.list:
+        print("\n".join(f"{name}  {row.__doc__.splitlines()[0]}" for name, row in ROWS.items()))
+        return 0
+    engine = Engine(python_only=True)
+    figures: list[Figure] = []
+    broken: list[str] = []
+    print("\n".join(HEAD), flush=True)
+    try:
+        for name in options.row or ROWS:
+            try:
+                found = ROWS[name](engine.folder)
+            except (OSError, RuntimeError, AssertionError) as error:
+                broken.append(f"| {name} | could not be measured: {error} | | | miss |")
+                print(broken[-1], flush=True)
+                continue
+            figures += found
+            print("\n".join(figure.line() for figure in found), flush=True)
+            time.sleep(0.2)
+    finally:
+        engine.close()
+    report = Report("faults")
+    report.add(*machine_lines(), "", *HEAD, *[figure.line() for figure in figures], *broken)
+    report.data["figures"] = [{name: getattr(figure, name) for name in Figure.__slots__} for figure in figures]
+    if not options.no_write:
+        report.write(options.out)
+    return int(bool(broken) or any(figure.verdict == "miss" for figure in figures))
+
+
+HEAD = ["| row | figure | measured | passes at | |", "|---|---|--:|--:|---|"]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
+    parser.add_argument("row", nargs="*", choices=[[], *ROWS], help="only these rows")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--no-write", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
