@@ -46,11 +46,11 @@ def run(config: Path | None, metering: str | None, quota_admin: Sequence[str], *
     refused = _not_in_this_version(metering, quota_admin)
     source = ConfigSource(config, Flags(**flags))
     level = _check(source, refused).log.level
-    from proxy import app  # only here: `check-config` and --help need no event loop
+    from proxy.app import run as run_app  # only here: `check-config` and --help need no event loop
 
     handler = log.start_logging(level)
     try:
-        sys.exit(app.run(source))
+        sys.exit(run_app(source))
     finally:
         log.stop_logging(handler)
 

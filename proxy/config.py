@@ -112,10 +112,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     max_connections: _Count = 10_000
     request_frame_bytes_max: _FrameSize = 100 * 1024 * 1024
-    rewritten_response_bytes_max: _FrameSize = 64 * 1024 * 1024
-    requests_in_flight_max: _Count = 64
-    connection_buffer_bytes_max: _Size = 256 * 1024
-    process_buffer_bytes_max: _Size = 256 * 1024 * 1024
     first_frame_ms: _Ms = 10_000
     frame_grace_ms: _Ms = 10_000
     frame_bytes_per_second_min: _Size = 4 * 1024

@@ -7,7 +7,7 @@ from proxy.config_read import Place
 from proxy.host_port import HostPort, is_wildcard
 
 if TYPE_CHECKING:
-    from proxy.config import Limits, Listener, Upstream
+    from proxy.config import Listener, Upstream
 
 
 def check_together(values: dict[str, Any], place: Place) -> None:
@@ -20,8 +20,6 @@ def check_together(values: dict[str, Any], place: Place) -> None:
         _check_loop(listeners, upstream, place)
     if values.get("sidecar"):
         _check_sidecar(listeners, upstream, place)
-    if values.get("limits") is not None:
-        _check_limits(values["limits"], place)
 
 
 def _check_names(listeners: Sequence[tuple[str, "Listener"]], place: Place) -> None:
@@ -75,10 +73,3 @@ def _check_sidecar(listeners: Sequence[tuple[str, "Listener"]], upstream: "Upstr
         for name in ("advertised_host", "first_broker_port", "broker_ports"):
             if getattr(listener, name) is not None:
                 place.add(f"{key}.{name}", "has no effect in a sidecar, which rewrites no address", "leave it out")
-
-
-def _check_limits(limits: "Limits", place: Place) -> None:
-    if limits.connection_buffer_bytes_max < 16 * 1024:
-        place.add("limits.connection_buffer_bytes_max", f"{limits.connection_buffer_bytes_max} is below 16384", "write 16384 or more")
-    if limits.process_buffer_bytes_max < limits.connection_buffer_bytes_max:
-        place.add("limits.process_buffer_bytes_max", "is below connection_buffer_bytes_max", "write a larger size")

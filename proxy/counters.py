@@ -40,21 +40,14 @@ class Counters:
     __slots__ = (
         "bytes_from_brokers",
         "bytes_from_clients",
-        "bytes_to_brokers",
-        "bytes_to_clients",
-        "callback_errors",
         "closes",
         "config_reloads_rejected",
         "config_reloads_succeeded",
         "connections_accepted",
         "connections_open",
-        "connections_refused",
         "internal_errors",
         "requests",
-        "requests_refused",
         "responses",
-        "responses_held",
-        "responses_rewritten",
         "throttles",
         "unmapped",
         "upstream_connect_failures",
@@ -65,28 +58,19 @@ class Counters:
         self.connections_accepted: dict[str, int] = {}
         """By the listener's name."""
         self.connections_open = 0
-        self.connections_refused: dict[str, int] = {}
-        """Sockets closed before they had a session, by reason (too many, draining)."""
         self.closes: dict[str, int] = {}
         """By close reason."""
         self.requests = 0
-        self.requests_refused: dict[str, int] = {}
-        """By protocol error reason."""
         self.responses = 0
-        self.responses_rewritten = 0
-        self.responses_held = 0
-        """Held back in `delay` mode."""
         self.bytes_from_clients = 0
-        self.bytes_to_brokers = 0
         self.bytes_from_brokers = 0
-        self.bytes_to_clients = 0
+        """These four: of connections that have ended; those that live keep their own."""
         self.upstream_connects = 0
         self.upstream_connect_failures = 0
         self.unmapped = 0
         """Addresses in answers that are no listener of ours, or brokers whose port could not be bound."""
         self.config_reloads_succeeded = 0
         self.config_reloads_rejected = 0
-        self.callback_errors = 0
         self.internal_errors = 0
         """Exceptions of our own that ended a connection: each is a bug."""
         self.throttles: dict[str, ThrottleHistogram] = {}

@@ -11,7 +11,7 @@ from proxy.net.prober import Prober
 from proxy.observe.state import BrokerQuotas
 from proxy.quota_scopes import QuotaScopes
 from proxy.quota_source.file import FileQuotaSource
-from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus
+from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import ClientQuotaType
 
 ANSWERED_LATELY_MS = 30_000
@@ -67,6 +67,18 @@ class LiveState:
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Whether traffic may come: doors open, a broker answered lately, quotas fresh."""
         return [self._listeners(), self._upstream(), self._source()]
+
+    def traffic(self) -> Traffic:
+        """What passed so far: of connections that ended, and of those that live."""
+        counted = self.counters
+        requests, responses = counted.requests, counted.responses
+        from_clients, from_brokers = counted.bytes_from_clients, counted.bytes_from_brokers
+        for connection in self._gateway.connections:
+            requests += connection.session.requests.frames
+            responses += connection.session.responses.answers
+            from_clients += connection.client.bytes_in
+            from_brokers += connection.broker.bytes_in
+        return Traffic(requests, responses, from_clients, from_brokers)
 
     def connections(self) -> Iterable[ConnectionInfo]:
         """The open connections, oldest first."""

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from proxy import log
 from proxy.config import Config, Limits
 from proxy.errors import StartError
 
@@ -33,6 +34,7 @@ def fit_open_files(config: Config) -> Config:
             f"limits.max_connections: {wanted} connections need {needed} open files, the system allows {reachable}; "
             f"write {max(fitting, 1)} or raise the limit (ulimit -n)"
         )
+    log.warning("max_connections_lowered", max_connections=fitting, open_files=reachable)
     return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, max_connections=fitting))
 
 

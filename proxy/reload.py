@@ -7,10 +7,6 @@ from proxy.config import Config
 FIXED = ("upstream", "listeners", "sidecar", "admin", "broker_configs")
 FIXED_LIMITS = (
     "max_connections",
-    "rewritten_response_bytes_max",
-    "requests_in_flight_max",
-    "connection_buffer_bytes_max",
-    "process_buffer_bytes_max",
     "upstream_connect_ms",
     "drain_ms",
 )

@@ -34,6 +34,15 @@ class ReadinessCheck(NamedTuple):
     detail: str
 
 
+class Traffic(NamedTuple):
+    """What passed since the process began, of connections that ended and of those that live."""
+
+    requests: int
+    responses: int
+    bytes_from_clients: int
+    bytes_from_brokers: int
+
+
 class ConnectionInfo(NamedTuple):
     """A connection at a glance, for JSON."""
 

@@ -10,6 +10,7 @@ from proxy.counters import Counters
 from proxy.observe.families import counter, counters, counts, gauge, gauges, throttle_histogram
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.snapshot import Snapshot
+from proxy.status import Traffic
 
 _BARE = CollectorRegistry()  # collectors register themselves somewhere; this one nobody reads
 _PROCESS = ProcessCollector(registry=_BARE)
@@ -32,7 +33,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
         [((check.name,), int(check.ok)) for check in snapshot.readiness],
     )
     yield from _connection_families(snapshot.counters)
-    yield from _traffic_families(snapshot.counters)
+    yield from _traffic_families(snapshot.traffic)
     yield from _loop_families(lag)
     yield from _source_families(snapshot)
     yield throttle_histogram("kafka_quota_throttle_duration_seconds", "How long throttles were.", snapshot.counters.throttles)
@@ -43,9 +44,6 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
 def _connection_families(counted: Counters) -> Iterator[Metric]:
     yield counts("kafka_quota_connections_accepted_total", "Connections accepted.", "listener", counted.connections_accepted)
     yield gauge("kafka_sluice_connections_open", "Client connections now open.", counted.connections_open)
-    yield counts(
-        "kafka_sluice_connections_refused_total", "Connections closed before a byte was read.", "reason", counted.connections_refused
-    )
     yield counts("kafka_sluice_closes_total", "Connections ended, each with its one reason.", "reason", counted.closes)
     yield counter("kafka_sluice_upstream_connects_total", "Connections made to brokers.", counted.upstream_connects)
     yield counter(
@@ -55,21 +53,11 @@ def _connection_families(counted: Counters) -> Iterator[Metric]:
     yield counter("kafka_sluice_internal_errors_total", "Connections ended by an error of Sluice itself.", counted.internal_errors)
 
 
-def _traffic_families(counted: Counters) -> Iterator[Metric]:
-    yield counter("kafka_sluice_requests_total", "Requests read from clients.", counted.requests)
-    yield counts("kafka_sluice_requests_refused_total", "Requests that ended their connection.", "reason", counted.requests_refused)
-    yield counter("kafka_sluice_responses_total", "Responses that went to clients.", counted.responses)
-    yield counter(
-        "kafka_sluice_responses_rewritten_total", "Responses in which an address or a time was changed.", counted.responses_rewritten
-    )
-    yield counter("kafka_sluice_responses_held_total", "Responses held back for a throttle.", counted.responses_held)
-    passed = {
-        ("client", "in"): counted.bytes_from_clients,
-        ("client", "out"): counted.bytes_to_clients,
-        ("broker", "in"): counted.bytes_from_brokers,
-        ("broker", "out"): counted.bytes_to_brokers,
-    }
-    yield counters("kafka_sluice_bytes_total", "Bytes on sockets; in is towards Sluice.", ("side", "direction"), passed.items())
+def _traffic_families(traffic: Traffic) -> Iterator[Metric]:
+    yield counter("kafka_sluice_requests_total", "Requests read from clients.", traffic.requests)
+    yield counter("kafka_sluice_responses_total", "Responses of brokers.", traffic.responses)
+    received = [(("client",), traffic.bytes_from_clients), (("broker",), traffic.bytes_from_brokers)]
+    yield counters("kafka_sluice_received_bytes_total", "Bytes read from sockets.", ("side",), received)
 
 
 def _loop_families(lag: LoopLag) -> Iterator[Metric]:

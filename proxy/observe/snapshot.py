@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from proxy.counters import Counters, Usage
 from proxy.observe.state import ProxyState
 from proxy.rule import group_name, rule_of
-from proxy.status import CallbackStatus, ReadinessCheck, SourceStatus
+from proxy.status import CallbackStatus, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import UNLIMITED
 
 if TYPE_CHECKING:
-    from quota.manager import ClientQuotaManager
-
     from quota.group import QuotaGroup
+    from quota.manager import ClientQuotaManager
 
 GROUPS_MAX: Final = 50_000
 """More groups are counted and not shown."""
@@ -51,6 +50,7 @@ class Snapshot(NamedTuple):
     usages: list[Usage]
     groups: list[GroupView]
     groups_left_out: int
+    traffic: Traffic
     source: SourceStatus
     callback: CallbackStatus
     readiness: list[ReadinessCheck]
@@ -72,6 +72,7 @@ def take_snapshot(state: ProxyState) -> Snapshot:
         state.usages.snapshot(),
         groups[:GROUPS_MAX],
         max(0, len(groups) - GROUPS_MAX),
+        state.traffic(),
         state.quota_source(),
         state.callback(),
         list(state.readiness()),

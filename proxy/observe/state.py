@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from proxy.counters import Counters, Usage, UsageTable
-from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus
+from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
 
 if TYPE_CHECKING:
-    from quota.manager import ClientQuotaManager
-
     from quota.entity import ClientQuotaType
+    from quota.manager import ClientQuotaManager
 
 __all__ = [
     "BrokerQuotas",
@@ -19,6 +18,7 @@ __all__ = [
     "ProxyState",
     "ReadinessCheck",
     "SourceStatus",
+    "Traffic",
     "Usage",
     "UsageTable",
 ]
@@ -61,6 +61,9 @@ class ProxyState(Protocol):
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Return the conditions: listeners bound, an upstream answered lately, quota source fresh."""
+
+    def traffic(self) -> Traffic:
+        """Return what passed so far."""
 
     def connections(self) -> Iterable[ConnectionInfo]:
         """Return the open connections; the caller bounds how many it takes."""

@@ -156,8 +156,8 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             "[limits]\nmax_connections = 0", "limits.max_connections: 0 is below 1; write a whole number from 1 to 1000000", id="zero"
         ),
         pytest.param(
-            "[limits]\nprocess_buffer_bytes_max = '10 MBB'",
-            'limits.process_buffer_bytes_max: "10 MBB" is not a size; write a whole number of bytes, such as 1048576, "1MiB" or "10MB"',
+            "[limits]\nframe_bytes_per_second_min = '10 MBB'",
+            'limits.frame_bytes_per_second_min: "10 MBB" is not a size; write a whole number of bytes, such as 1048576, "1MiB" or "10MB"',
             id="10-MBB",
         ),
         pytest.param(
@@ -191,8 +191,6 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         pytest.param("[callback]\nclass = 'a:B'\nsettings = 1", "callback.settings: 1 is not possible; write [callback.settings]", id="callback-settings"),
         pytest.param("[admin]\naddress = 9000", "admin.address: not a text; write HOST:PORT with a port from 1 to 65535; an IPv6 address stands in brackets, as in [::1]:9092", id="admin"),
         pytest.param("[admin]\naddress = '127.0.0.1:19092'", "admin.address: 127.0.0.1:19092 is taken by listener[1].address; write another port", id="admin-on-the-listener"),
-        pytest.param("[limits]\nconnection_buffer_bytes_max = 1", "limits.connection_buffer_bytes_max: 1 is below 16384; write 16384 or more", id="tiny-buffer"),
-        pytest.param("[limits]\nprocess_buffer_bytes_max = '64KiB'", "limits.process_buffer_bytes_max: is below connection_buffer_bytes_max; write a larger size", id="process-below-connection"),
         pytest.param("[profile]", "profile: is a flag only: sluice run --profile; leave it out", id="profile-is-a-flag"),
     ],
 )  # fmt: skip
@@ -268,7 +266,7 @@ def test_a_sidecar_has_one_broker_and_no_addresses_of_its_own(tmp_path: Path) ->
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
     """The file is mended in one go: no problem hides another."""
-    text = '[upstream]\nbootstrap = "x"\n[[listener]]\naddress = "y"\n[enforcement]\nmode = "z"\n[limits]\nidle_ms = 0\nconnection_buffer_bytes_max = 5\n[typo]\n'
+    text = '[upstream]\nbootstrap = "x"\n[[listener]]\naddress = "y"\n[enforcement]\nmode = "z"\n[limits]\nidle_ms = 0\n[typo]\n'
     assert [line.split(": ")[0] for line in complaints(tmp_path, text, Flags(admin="q"))] == [
         "command line",
         "typo",

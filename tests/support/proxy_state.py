@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from proxy.counters import Counters, UsageTable
-from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus
+from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
 
@@ -63,6 +63,9 @@ class FakeState:
     def readiness(self) -> Sequence[ReadinessCheck]:
         return self.checks
 
+    def traffic(self) -> Traffic:
+        return Traffic(11, 12, 13, 14)
+
     def connections(self) -> Iterable[ConnectionInfo]:
         return iter(self.connection_infos)
 
@@ -72,9 +75,7 @@ def busy_state() -> FakeState:
     state = FakeState()
     counted = state.counters
     counted.connections_accepted["default"] = 7
-    counted.connections_refused["too_many"] = 1
     counted.closes["idle"] = 2
-    counted.requests_refused["bad_request"] = 1
     counted.connections_open = 4
     counted.throttled("Produce", 120)
     usage = state.usages.get("alice", "etl")
