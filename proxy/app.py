@@ -9,7 +9,6 @@ import signal
 from typing import Any
 
 import uvloop
-from quota.cluster import Cluster, PartitionInfo
 
 from protocol.messages.metadata import Topology
 from proxy import log
@@ -32,6 +31,7 @@ from proxy.quota_source.file import FileQuotaSource
 from proxy.reload import needs_restart
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.session import SessionSettings
+from quota.cluster import Cluster, PartitionInfo
 from quota.entity import ClientQuotaType
 
 EXPIRE_S = 30.0

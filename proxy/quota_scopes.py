@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from proxy import log
+from proxy.clock import now_ns
+from proxy.session.quota_scope import QuotaScope
 from quota.callback import ClientQuotaCallback
 from quota.cluster import Cluster
+from quota.entity import ClientQuotaEntity, ClientQuotaType
 from quota.guarded_callback import GuardedCallback
 from quota.manager import ClientQuotaManager
-
-from proxy.session.quota_scope import QuotaScope
-from quota.entity import ClientQuotaEntity, ClientQuotaType
 
 Address = tuple[str, int]
 QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
@@ -162,7 +163,7 @@ class QuotaScopes:
     def _make_callback(self, node_id: int | None) -> ClientQuotaCallback | None:
         if self._choice.callback_class is None:
             return None
-        callback = GuardedCallback(self._choice.callback_class())
+        callback = GuardedCallback(self._choice.callback_class, now_ns=now_ns, on_fault=_log_fault, static_defaults=self._statics)
         callback.configure(self._configs(node_id))
         return callback
 
@@ -172,3 +173,7 @@ class QuotaScopes:
     def _fill(self, scope: QuotaScope) -> None:
         scope.produce.replace_quotas(self._table.get(ClientQuotaType.PRODUCE, {}))
         scope.fetch.replace_quotas(self._table.get(ClientQuotaType.FETCH, {}))
+
+
+def _log_fault(method: str, error: str) -> None:
+    log.warning("callback_fault", limit_key=f"callback_fault {method}", problem=error)

@@ -42,7 +42,7 @@ class BrokerChannel(Channel):
         try:
             onward = responses.scan(data, now)
             if onward is not None:
-                connection.write_client(onward)
+                self.write_peer(onward)
             if responses.hold_until_ms or self._debt.active or self._requests.stop or connection.needs_settling:
                 connection.settle(now)
         except ProtocolError as error:

@@ -41,7 +41,7 @@ class ClientChannel(Channel):
         try:
             onward = self._requests.scan(data, now)
             if onward is not None:
-                connection.write_broker(onward)
+                self.write_peer(onward)
             if self._requests.stop or (self._in_flight and self._in_flight[0][0] is None):
                 connection.settle(now)
         except ProtocolError as error:

@@ -228,9 +228,12 @@ class Connection:
 
     def client_made(self) -> None:
         """The client's transport is there; from here on bytes flow."""
+        assert self.client.transport is not None
+        assert self.broker.transport is not None
         set_client_options(self.client_sock)
-        if self.broker.transport is not None:
-            set_broker_options(self.broker.transport.get_extra_info("socket"))
+        set_broker_options(self.broker.transport.get_extra_info("socket"))
+        self.client.write_peer = self.broker.transport.write
+        self.broker.write_peer = self.client.transport.write
         if self.broker.lost:
             self.close(CloseReason.BROKER_CLOSED)
 

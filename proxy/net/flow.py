@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 # Plain ints: an IntFlag costs a microsecond per operation, and these are set on the data path.
@@ -21,7 +22,7 @@ WRITE_LOW_BYTES = 64 * 1024
 class Channel(asyncio.Protocol):
     """One socket of a connection: reading goes on when every reason to pause is gone."""
 
-    __slots__ = ("bytes_in", "lost", "pauses", "read_ms", "transport", "write_full_since_ms")
+    __slots__ = ("bytes_in", "lost", "pauses", "read_ms", "transport", "write_full_since_ms", "write_peer")
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -30,6 +31,7 @@ class Channel(asyncio.Protocol):
         self.bytes_in = 0
         self.read_ms = 0
         self.write_full_since_ms = 0
+        self.write_peer: Callable[[bytes], None] = _nowhere  # the other side's transport, once it is there
 
     def attach(self, transport: asyncio.BaseTransport) -> None:
         """Take over a transport that was just made."""
@@ -54,3 +56,7 @@ class Channel(asyncio.Protocol):
     def paused_for(self) -> tuple[str, ...]:
         """Names of the reasons in force."""
         return tuple(name for reason, name in REASON_NAMES.items() if self.pauses & reason)
+
+
+def _nowhere(_data: bytes) -> None:
+    raise AssertionError("bytes before both sides are connected")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from quota.group import QuotaGroup
-
 from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
+from quota.group import QuotaGroup
 
 
 class Debt:
@@ -22,6 +21,7 @@ class Debt:
         "debt_until_ms",
         "hold_until_ms",
         "in_debt",
+        "limits",
         "owed",
         "read_off_until_ms",
     )
@@ -31,6 +31,7 @@ class Debt:
         self._group: QuotaGroup | None = None  # whose verdict this is: the one that hands out steps
         self._step_taken = False  # this connection is the one that goes on in the present age step
         self.active = False  # False: no verdict needs looking at, the hot path asks only this
+        self.limits = False  # whether `in_flight_max` may be less than usual; stays until that says otherwise
         self.in_debt = False
         self.owed = 0  # answers still to come of requests that were in flight when the verdict fell
         self.hold_until_ms = 0
@@ -87,6 +88,7 @@ class Debt:
         if now_ms < self.read_off_until_ms:
             return 0
         if not self.in_debt:
+            self.limits = False
             return IN_FLIGHT_MAX
         if now_ms < self.debt_until_ms and self._group is not None and not self._step_taken:
             if now_ms - self._group.last_step_ms < AGE_MAX_MS:
@@ -109,7 +111,7 @@ class Debt:
         return True
 
     def _extend(self, throttle_ms: int, group: QuotaGroup, now_ms: int) -> None:
-        self.active = self.in_debt = True
+        self.active = self.in_debt = self.limits = True
         self._step_taken = False
         self._group = group
         self.debt_until_ms = max(self.debt_until_ms, now_ms + throttle_ms)

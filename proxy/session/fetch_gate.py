@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from quota.group import QuotaGroup
-
 from proxy.session.enforcement import AGE_MAX_MS
+from quota.group import QuotaGroup
 
 
 class FetchGate:

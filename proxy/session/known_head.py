@@ -16,6 +16,7 @@ ANSWER = 4
 AS_IT_IS = 0
 WHOLE = 1  # rewritten as a whole frame
 WALK = 2  # Fetch 16+: followed while it passes, its last tag section is looked at
+ENDPOINTS = 3  # Produce 10+: rewritten only where it names new leaders
 
 
 class KnownHead:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from quota.group import QuotaGroup
-from quota.manager import ClientQuotaManager
-
 from proxy.counters import Counters, Usage
 from proxy.rule import rule_of
 from proxy.session.enforcement import INT32_MAX
 from quota.entity import KafkaPrincipal
+from quota.group import QuotaGroup
+from quota.manager import ClientQuotaManager
 
 
 class QuotaScope:

@@ -145,7 +145,7 @@ class RequestSide:
         end = len(data)
         known = self._known
         in_flight = self._in_flight
-        in_flight_max = self._debt.in_flight_max(now_ms) if self._debt.in_debt or now_ms < self._debt.read_off_until_ms else IN_FLIGHT_MAX
+        in_flight_max = self._debt.in_flight_max(now_ms) if self._debt.limits else IN_FLIGHT_MAX
         if self.draining:
             in_flight_max = 0
         turn_ends = self.frames + FRAMES_PER_TURN

@@ -11,10 +11,12 @@ from struct import Struct
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.headers import response_header_len
 from protocol.limits import MAX_REWRITTEN_RESPONSE_BYTES
+from protocol.messages.fetch import find_tail
+from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
-from proxy.session.known_head import PRODUCE, WALK, WHOLE, KnownHead
+from proxy.session.known_head import ENDPOINTS, PRODUCE, WALK, WHOLE, KnownHead
 from proxy.session.request_side import InFlight
 from proxy.session.rewrite import AnswerWalker, Rewriter
 
@@ -160,7 +162,7 @@ class ResponseSide:
                     start = at
             elif debt.active:
                 debt.pass_answer()
-            if rewrite or announce_ms:
+            if (rewrite or announce_ms) and (announce_ms or not _is_clean(head, rewrite, data, at, frame_bytes)):  # type: ignore[arg-type]
                 piece = data[at : at + frame_bytes]
                 changed = self._change(head, piece, frame_bytes, announce_ms)  # type: ignore[arg-type]
                 if changed is not piece:
@@ -208,7 +210,7 @@ class ResponseSide:
     def _change(self, head: KnownHead, piece: bytes, frame_bytes: int, announce_ms: int) -> bytes:
         """Rewrite and stamp what is here of an answer; `piece` itself when nothing changes."""
         changed = piece
-        if head.rewrite == WHOLE or (head.rewrite == WALK and len(piece) == frame_bytes):
+        if head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and len(piece) == frame_bytes):
             changed = self._rewriter.rewrite(head.api, piece)
         elif head.rewrite == WALK:
             self._walker = self._rewriter.walker(head.api, frame_bytes)
@@ -245,3 +247,11 @@ class ResponseSide:
                 raise FrameSizeError(f"answer of {size} bytes")
         self._tail = bytearray(data[at:])
         self._tail_need = need
+
+
+def _is_clean(head: KnownHead, rewrite: int, data: bytes, at: int, frame_bytes: int) -> bool:
+    """Whether an answer that might name new leaders is here in whole and names none, as nearly all of them."""
+    if rewrite == ENDPOINTS:
+        return not walk_produce(head.api, data, at, at + frame_bytes)[1]
+    end = at + frame_bytes
+    return rewrite == WALK and end <= len(data) and data[end - 1] == 0 and find_tail(head.api, data, at, end) == frame_bytes - 1

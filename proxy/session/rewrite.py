@@ -11,7 +11,7 @@ from protocol.messages.addresses import splice_report
 from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, tail_has_endpoints
 from protocol.messages.metadata import Topology, read_topology
 from protocol.messages.produce import walk_produce
-from proxy.session.known_head import AS_IT_IS, WALK, WHOLE
+from proxy.session.known_head import AS_IT_IS, ENDPOINTS, WALK, WHOLE
 
 NODE_ENDPOINTS_IN_PRODUCE = 10
 NODE_ENDPOINTS_IN_FETCH = 16
@@ -54,6 +54,8 @@ class Rewriter:
             return WHOLE if api.key == ApiKey.METADATA and self._on_topology else AS_IT_IS
         if api.key == ApiKey.FETCH or api.key == ApiKey.SHARE_FETCH:
             return WALK if api.splice else AS_IT_IS
+        if api.key == ApiKey.PRODUCE:
+            return ENDPOINTS if api.splice else AS_IT_IS
         return WHOLE if api.splice or (api.redact and self._redact_configs) else AS_IT_IS
 
     def rewrite(self, api: ApiVersion, frame: bytes) -> bytes:
