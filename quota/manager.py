@@ -15,6 +15,11 @@ from quota.mutation_group import MutationGroup
 INACTIVE_MS: Final = 3_600_000
 """A group without a record for longer than this is forgotten."""
 
+GROUPS_MAX: Final = 100_000
+"""Clients choose their ids, so the number of groups has a bound; see `_group_beyond_the_bound`."""
+
+OVERFLOW: Final = "__other__"
+
 SINGLE_LEVELS: Final = (0, 1, 2, 4)
 
 Group = TypeVar("Group", QuotaGroup, MutationGroup)
@@ -39,14 +44,19 @@ class QuotaGroups(Generic[Group]):
         callback: ClientQuotaCallback | None = None,
         static_default: float | None = None,
         lazy: bool = True,
+        groups_max: int = GROUPS_MAX,
     ) -> None:
         self.quota_type = quota_type
         self.num_samples = num_samples
         self.window_ms = window_ms
         self.generation = 0
+        self.groups_max = groups_max
+        self.groups_overflowed = 0
+        self._swept_ms = -(2**63)
         self._lazy = lazy
         self._limits: dict[ClientQuotaEntity, float] = {}
         self._groups: dict[GroupKey, Group] = {}
+        self._overflow: dict[float, Group] = {}  # as many as there are different limits
         self._switched_on = True
         self._static_default = static_default
         self._levels = 0
@@ -132,7 +142,7 @@ class QuotaGroups(Generic[Group]):
         key = group_key(tags)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = self._new_group(tags, self._limit(tags), now_ms)
+            group = self._add_group(tags, key, now_ms)
         if self._callback.quota_reset_required(self.quota_type):
             self.refresh_bounds()
         return group
@@ -178,20 +188,48 @@ class QuotaGroups(Generic[Group]):
 
     def expire(self, now_ms: int) -> int:
         """Forget what has not been recorded for more than an hour, history included; return how many groups."""
-        idle = [key for key, group in self._groups.items() if now_ms - group.last_record_ms > INACTIVE_MS]
-        for key in idle:
-            del self._groups[key]
+        forgotten = self._forget_idle(now_ms, INACTIVE_MS)
         for group in self._groups.values():
             if group.throttle_time is not None and now_ms - group.throttle_time.last_record_ms > INACTIVE_MS:
                 group.throttle_time = None
-        if idle:
-            self._changed()
-        return len(idle)
+        return forgotten
 
     # Inside
 
     def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> Group:
         raise NotImplementedError
+
+    def _add_group(self, tags: Mapping[str, str], key: GroupKey, now_ms: int) -> Group:
+        bound = self._limit(tags)
+        if len(self._groups) >= self.groups_max:
+            self._make_room(now_ms)
+            if len(self._groups) >= self.groups_max:
+                return self._group_beyond_the_bound(bound, now_ms)
+        group = self._groups[key] = self._new_group(tags, bound, now_ms)
+        return group
+
+    def _make_room(self, now_ms: int) -> None:
+        # A group idle for longer than all its samples live would start as if new: forgetting it changes no verdict. Looked for at
+        # most once per window, as it takes a look at every group.
+        if now_ms - self._swept_ms >= self.window_ms:
+            self._swept_ms = now_ms
+            self._forget_idle(now_ms, self.num_samples * self.window_ms)
+
+    def _group_beyond_the_bound(self, bound: float, now_ms: int) -> Group:
+        """Clients that there is no room for share a group with those of the same limit: too strict rather than unlimited."""
+        self.groups_overflowed += 1
+        group = self._overflow.get(bound)
+        if group is None:
+            group = self._overflow[bound] = self._new_group({OVERFLOW: repr(bound)}, bound, now_ms)
+        return group
+
+    def _forget_idle(self, now_ms: int, longer_than_ms: int) -> int:
+        idle = [key for key, group in self._groups.items() if now_ms - group.last_record_ms > longer_than_ms]
+        for key in idle:
+            del self._groups[key]
+        if idle:
+            self._changed()
+        return len(idle)
 
     def _install(self, callback: ClientQuotaCallback | None) -> None:
         self.custom_callback = callback is not None

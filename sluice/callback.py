@@ -1,0 +1,18 @@
+"""Everything that a custom quota callback needs: `from sluice.callback import ClientQuotaCallback`."""
+
+from quota.callback import ClientQuotaCallback
+from quota.cluster import Cluster, PartitionInfo
+from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType, ConfigEntityType, EntityPart, KafkaPrincipal
+
+__all__ = [
+    "DEFAULT",
+    "UNLIMITED",
+    "ClientQuotaCallback",
+    "ClientQuotaEntity",
+    "ClientQuotaType",
+    "Cluster",
+    "ConfigEntityType",
+    "EntityPart",
+    "KafkaPrincipal",
+    "PartitionInfo",
+]
