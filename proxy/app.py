@@ -96,7 +96,7 @@ class App:
     async def reload(self) -> bool:
         """Read file and flags again; what can change does so without a disconnect, the rest is named. False: kept all."""
         try:
-            config = self._source.load()
+            config = fit_open_files(self._source.load())
             choice = _choice(config)
             if (config.quotas.path is not None and config.quotas.path != self.config.quotas.path) or config.quotas.path is None:
                 await self._use_quota_file(config)

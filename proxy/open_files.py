@@ -5,37 +5,40 @@ from typing import Final
 
 import msgspec
 
-from proxy import log
 from proxy.config import Config, Limits
-from proxy.errors import StartError
+from proxy.config_problem import ConfigProblems, Problem
 
 SPARE_FILES: Final = 1_024
 """Files beside connections: listeners, logs, libraries, the admin port."""
 FILES_PER_CONNECTION: Final = 2
 
 
-def fit_open_files(config: Config) -> Config:
-    """Raise this process's limit as far as `max_connections` needs; where it cannot, lower a default.
+def fit_open_files(config: Config, file: str = "sluice.toml") -> Config:
+    """Raise this process's limit as far as `max_connections` needs; where it cannot, lower the default to what fits.
 
     Raises:
-        StartError: the operator asked for more connections than the system allows.
+        ConfigProblems: the operator asked for more connections than the system allows; `file` is where.
     """
     wanted = config.limits.max_connections
     needed = wanted * FILES_PER_CONNECTION + SPARE_FILES
+    reachable = _raise_limit(needed)
+    if reachable >= needed:
+        return config
+    fitting = connections_within(reachable)
+    if wanted != Limits().max_connections or fitting < 1:
+        message = f"{wanted} needs {needed} open files, the system allows {reachable}"
+        remedy = f"write {max(fitting, 1)} or less, or raise the limit (ulimit -n)"
+        raise ConfigProblems([Problem(file, "limits.max_connections", message, remedy)])
+    return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, max_connections=fitting))
+
+
+def _raise_limit(needed: int) -> int:
+    """Return how many files this process may open after asking the system for `needed`, at most `needed`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reachable = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < reachable:
         resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
-    if reachable >= needed:
-        return config
-    fitting = connections_within(reachable)
-    if fitting < 1 or wanted != Limits().max_connections:
-        raise StartError(
-            f"limits.max_connections: {wanted} connections need {needed} open files, the system allows {reachable}; "
-            f"write {max(fitting, 1)} or raise the limit (ulimit -n)"
-        )
-    log.warning("max_connections_lowered", max_connections=fitting, open_files=reachable)
-    return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, max_connections=fitting))
+    return reachable
 
 
 def connections_within(open_files: int) -> int:

@@ -6,6 +6,7 @@ machine only, unless the configuration opens it; a web page that a browser shows
 
 import asyncio
 import json
+import os
 from itertools import islice
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ class AdminHttp:
             await web.TCPSite(self._runner, self._address.host, self._address.port, backlog=32).start()
         except OSError as error:
             await self.stop()
-            raise StartError(f"admin.address: {self._address} cannot be listened on: {error.strerror}") from None
+            raise StartError(f"admin.address: {self._address} cannot be listened on: {_reason(error)}; choose another port") from None
         return HostPort(self._address.host, self._runner.addresses[0][1])
 
     async def stop(self) -> None:
@@ -126,6 +127,10 @@ class AdminHttp:
         host = request.url.host or ""
         if host != "localhost" and ip_of(host) is None:
             raise web.HTTPForbidden(reason="ask by IP address or localhost")
+
+
+def _reason(error: OSError) -> str:
+    return str(error) if error.errno is None else os.strerror(error.errno)  # uvloop's own text repeats the address
 
 
 def _allowed(error: web.HTTPException) -> dict[str, str]:

@@ -1,0 +1,55 @@
+"""The limit on open files against the number of connections."""
+
+import resource
+
+import msgspec
+import pytest
+
+from proxy.config import Config, ConfigSource, Limits
+from proxy.config_flags import Flags
+from proxy.config_problem import ConfigProblems
+from proxy.open_files import connections_within, fit_open_files
+
+
+class System:
+    """Limits of a process that can be set up to the hard one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> None:
+        self.limits = (soft, hard)
+        monkeypatch.setattr(resource, "getrlimit", lambda _: self.limits)
+        monkeypatch.setattr(resource, "setrlimit", lambda _, limits: setattr(self, "limits", limits))
+
+
+def config_with(max_connections: int) -> Config:
+    config = ConfigSource(None, Flags(listen="h:1", upstream="k:1")).load()
+    return msgspec.structs.replace(config, limits=Limits(max_connections=max_connections))
+
+
+def test_the_soft_limit_is_raised_as_far_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files for each connection and 1,024 spare."""
+    system = System(monkeypatch, 1_024, 1_048_576)
+    assert fit_open_files(config_with(10_000)) == config_with(10_000)
+    assert system.limits == (21_024, 1_048_576)
+
+
+def test_the_default_fits_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody asked for a number, a small limit of the system makes it smaller."""
+    System(monkeypatch, 1_024, 20_000)
+    assert fit_open_files(config_with(10_000)).limits.max_connections == 9_488
+
+
+def test_more_than_the_system_allows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asked for a number gets it, or one clear line."""
+    System(monkeypatch, 1_024, 4_096)
+    with pytest.raises(ConfigProblems) as caught:
+        fit_open_files(config_with(5_000), "s.toml")
+    assert caught.value.lines() == [
+        "s.toml: limits.max_connections: 5000 needs 11024 open files, the system allows 4096; "
+        "write 1536 or less, or raise the limit (ulimit -n)"
+    ]
+
+
+@pytest.mark.parametrize(("open_files", "connections"), [(20_000, 9_488), (4_096, 1_536), (1_024, 384), (256, 96), (2, 1), (0, 0)])
+def test_connections_within(open_files: int, connections: int) -> None:
+    """A quarter, at most 1,024, is kept for the rest."""
+    assert connections_within(open_files) == connections
