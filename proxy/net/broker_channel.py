@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 class BrokerChannel(Channel):
     """Writes requests, reads answers."""
 
-    __slots__ = ("_connection", "_debt", "_requests", "_responses")
+    __slots__ = ("_attention", "_connection", "_responses")
 
     def __init__(self, connection: Connection, session: Session) -> None:
         super().__init__()
         self._connection = connection
-        self._requests = session.requests
+        self._attention = session.attention
         self._responses = session.responses
-        self._debt = session.debt
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The broker answered the call."""
@@ -38,12 +37,11 @@ class BrokerChannel(Channel):
         now = now_ms()
         self.read_ms = now
         self.bytes_in += len(data)
-        responses = self._responses
         try:
-            onward = responses.scan(data, now)
+            onward = self._responses.scan(data, now)
             if onward is not None:
                 self.write_peer(onward)
-            if responses.hold_until_ms or self._debt.active or self._requests.stop or connection.needs_settling:
+            if self._attention.wanted:
                 connection.settle(now)
         except ProtocolError as error:
             connection.fail_broker(error)

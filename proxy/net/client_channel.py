@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class ClientChannel(Channel):
     """Reads requests, writes answers."""
 
-    __slots__ = ("_connection", "_in_flight", "_requests")
+    __slots__ = ("_attention", "_connection", "_requests")
 
     def __init__(self, connection: Connection, session: Session) -> None:
         super().__init__()
         self._connection = connection
         self._requests = session.requests
-        self._in_flight = session.in_flight
+        self._attention = session.attention
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Both sides are there: the broker was connected first."""
@@ -42,7 +42,7 @@ class ClientChannel(Channel):
             onward = self._requests.scan(data, now)
             if onward is not None:
                 self.write_peer(onward)
-            if self._requests.stop or (self._in_flight and self._in_flight[0][0] is None):
+            if self._attention.wanted:
                 connection.settle(now)
         except ProtocolError as error:
             connection.fail_client(error, data)

@@ -96,12 +96,6 @@ class Connection:
         if transport is not None and not self.client.lost:
             transport.write(data)
 
-    @property
-    def needs_settling(self) -> bool:
-        """Whether an answer that just left may have been the last thing somebody waited for."""
-        in_flight = self.session.in_flight
-        return self.client_eof_ms > 0 or self.draining or (bool(in_flight) and in_flight[0][0] is None)
-
     def settle(self, now: int) -> None:
         """Carry out what the session decided: pauses, the timer, kept bytes, our own replies."""
         if self.closing:
@@ -119,6 +113,16 @@ class Connection:
             self._owner.timers.schedule(self, min(filter(None, (hold_ms, read_ms))))
         elif self.wake_at_ms:
             self._owner.timers.schedule(self, 0)
+        session = self.session
+        session.attention.wanted = bool(
+            hold_ms
+            or read_ms
+            or session.requests.stop
+            or session.debt.active
+            or self.client_eof_ms
+            or self.draining
+            or session.owes_own_reply
+        )
 
     def wake(self, now: int) -> None:
         """A deadline of this connection has come."""
@@ -243,6 +247,7 @@ class Connection:
             return
         now = now_ms()
         self.client_eof_ms = now
+        self.session.attention.wanted = True
         self.session.requests.ungated = True
         self.session.debt.forgive()
         try:
@@ -295,6 +300,7 @@ class Connection:
         now = now_ms()
         requests = self.session.requests
         self.draining = True
+        self.session.attention.wanted = True
         requests.ungated = True
         self.session.debt.forgive()
         onward = requests.resume(now)

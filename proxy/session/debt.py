@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proxy.session.attention import Attention
 from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
 from quota.group import QuotaGroup
 
@@ -14,6 +15,7 @@ class Debt:
     """
 
     __slots__ = (
+        "_attention",
         "_enforcement",
         "_group",
         "_step_taken",
@@ -26,7 +28,8 @@ class Debt:
         "read_off_until_ms",
     )
 
-    def __init__(self, enforcement: Enforcement) -> None:
+    def __init__(self, enforcement: Enforcement, attention: Attention) -> None:
+        self._attention = attention
         self._enforcement = enforcement
         self._group: QuotaGroup | None = None  # whose verdict this is: the one that hands out steps
         self._step_taken = False  # this connection is the one that goes on in the present age step
@@ -111,7 +114,7 @@ class Debt:
         return True
 
     def _extend(self, throttle_ms: int, group: QuotaGroup, now_ms: int) -> None:
-        self.active = self.in_debt = self.limits = True
+        self.active = self.in_debt = self.limits = self._attention.wanted = True
         self._step_taken = False
         self._group = group
         self.debt_until_ms = max(self.debt_until_ms, now_ms + throttle_ms)

@@ -13,6 +13,7 @@ from struct import Struct
 
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import MAX_REQUEST_BYTES
+from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
 from proxy.session.fetch_gate import FetchGate
@@ -44,6 +45,7 @@ class RequestSide:
     """What a client sends on one connection."""
 
     __slots__ = (
+        "_attention",
         "_body_left",
         "_debt",
         "_enforcement",
@@ -68,6 +70,7 @@ class RequestSide:
     def __init__(
         self,
         in_flight: InFlight,
+        attention: Attention,
         debt: Debt,
         gate: FetchGate,
         enforcement: Enforcement,
@@ -76,6 +79,7 @@ class RequestSide:
         frame_bytes_max: int = MAX_REQUEST_BYTES,
     ) -> None:
         self._in_flight = in_flight
+        self._attention = attention
         self._debt = debt
         self._gate = gate
         self._enforcement = enforcement
@@ -181,6 +185,7 @@ class RequestSide:
                         self._keep_whole(data, at, size)
                         break
                     in_flight.append((None, self._reply(correlation_id, head), size, now_ms))
+                    self._attention.wanted = True
                     data = data[:at] + data[at + LENGTH_BYTES + size :]
                     end = len(data)
                     continue
@@ -198,8 +203,7 @@ class RequestSide:
 
     def _stop(self, data: bytes | bytearray, at: int, in_flight_max: int, now_ms: int) -> None:
         """Keep what begins at `at` until the reason is gone."""
-        self._kept = _frozen(data)
-        self._kept_at = at
+        self._keep(data, at)
         if in_flight_max == 0:
             self.stop = Stop.THROTTLE
             self.resume_at_ms = max(self._debt.read_off_until_ms, now_ms + 1)
@@ -208,12 +212,16 @@ class RequestSide:
         else:
             self.stop = Stop.TURN
 
+    def _keep(self, data: bytes | bytearray, at: int) -> None:
+        self._kept = _frozen(data)
+        self._kept_at = at
+        self._attention.wanted = True
+
     def _admit_fetch(self, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int) -> bool:
         group = head.client.fetch(now_ms)
         if group is not None and group.bound < UNLIMITED and self._enforcement.mode is not Mode.OBSERVE and not self.ungated:
             if not self._gate.admits(group, now_ms):
-                self._kept = _frozen(data)
-                self._kept_at = at
+                self._keep(data, at)
                 self.stop = Stop.THROTTLE
                 self.resume_at_ms = self._gate.wait_until_ms
                 return False

@@ -10,6 +10,7 @@ from protocol.limits import MAX_REQUEST_BYTES
 from protocol.messages.api_versions import fallback_response
 from protocol.request_head import RequestHead, read_request_head
 from proxy.counters import Counters, UsageTable
+from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import Enforcement
 from proxy.session.fetch_gate import FetchGate
@@ -40,7 +41,19 @@ class SessionSettings:
 class Session:
     """Bytes go in at `requests.scan` and `responses.scan`, what may leave comes out."""
 
-    __slots__ = ("_clients", "_rewriter", "_scope", "_settings", "debt", "gate", "in_flight", "principal", "requests", "responses")
+    __slots__ = (
+        "_clients",
+        "_rewriter",
+        "_scope",
+        "_settings",
+        "attention",
+        "debt",
+        "gate",
+        "in_flight",
+        "principal",
+        "requests",
+        "responses",
+    )
 
     def __init__(self, settings: SessionSettings, rewriter: Rewriter) -> None:
         self._settings = settings
@@ -49,10 +62,18 @@ class Session:
         self._clients: dict[str, ClientQuota] = {}
         self.principal: KafkaPrincipal = ANONYMOUS
         self.in_flight: InFlight = deque()
-        self.debt = Debt(settings.enforcement)
+        self.attention = Attention()
+        self.debt = Debt(settings.enforcement, self.attention)
         self.gate = FetchGate()
         self.requests = RequestSide(
-            self.in_flight, self.debt, self.gate, settings.enforcement, self._resolve_head, _own_reply, settings.frame_bytes_max
+            self.in_flight,
+            self.attention,
+            self.debt,
+            self.gate,
+            settings.enforcement,
+            self._resolve_head,
+            _own_reply,
+            settings.frame_bytes_max,
         )
         self.responses = ResponseSide(self.in_flight, self.debt, self.gate, rewriter)
 
@@ -60,6 +81,11 @@ class Session:
     def client_ids(self) -> tuple[str, ...]:
         """Client-ids met on this connection."""
         return tuple(self._clients)
+
+    @property
+    def owes_own_reply(self) -> bool:
+        """Whether a reply of our own waits for its turn."""
+        return any(correlation_id is None for correlation_id, *_ in self.in_flight)
 
     def count_in(self, scope: QuotaScope) -> None:
         """Count in another scope from now on: the scope changed, or the broker's node id was learnt."""
