@@ -67,6 +67,8 @@ def _ones(field: Field, *, flexible: bool, unknown_tags: bool) -> st.SearchStrat
         "LogAppendTimeMs": _MILLISECONDS,
         "ThrottleTimeMs": st.integers(0, 2**31 - 1),
         "AcquisitionLockTimeoutMs": st.integers(0, 2**31 - 1),
+        "TimeoutMs": st.integers(0, 2**31 - 1),
+        "MaxWaitMs": st.integers(0, 2**31 - 1),
     }
     if field.name in named:
         return named[field.name]
