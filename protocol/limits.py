@@ -12,12 +12,6 @@ RESPONSE_HEAD_BYTES = 8
 MAX_REQUEST_BYTES = 104_857_600
 """Largest request frame, without its length. Source: Kafka's default `socket.request.max.bytes`."""
 
-MAX_REQUEST_BYTES_BEFORE_AUTHENTICATION = 524_288
-"""Largest request frame of a client that has not authenticated. Source: Kafka's `sasl.server.max.receive.size`."""
-
-MAX_RESPONSE_BYTES = 2_147_483_647
-"""Largest response frame: it is streamed, so only the sign of the length limits it."""
-
 MAX_REWRITTEN_RESPONSE_BYTES = 64 * 1024 * 1024
 """Largest response that is held whole to be rewritten; above it the connection closes rather than leak an address."""
 

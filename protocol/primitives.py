@@ -3,12 +3,10 @@
 from struct import Struct
 
 from protocol.errors import BadResponseError, ProtocolError
-from protocol.limits import MAX_STRING_BYTES, MAX_TAGGED_FIELDS
+from protocol.limits import MAX_STRING_BYTES
 
 INT16 = Struct(">h")
 INT32 = Struct(">i")
-INT64 = Struct(">q")
-FLOAT64 = Struct(">d")
 
 INT32_MAX = 2_147_483_647
 _VARINT_BYTES_MAX = 5
@@ -56,15 +54,6 @@ class Reader:
         """Return the number of bytes between here and the end of the frame."""
         return self.end - self.at
 
-    def int8(self) -> int:
-        """Read a signed byte."""
-        value = self._data[self.skip(1)]
-        return value - 256 if value > 127 else value
-
-    def boolean(self) -> bool:
-        """Read a boolean: any byte but zero is true."""
-        return self._data[self.skip(1)] != 0
-
     def int16(self) -> int:
         """Read an int16."""
         value: int = INT16.unpack_from(self._data, self.skip(2))[0]
@@ -73,16 +62,6 @@ class Reader:
     def int32(self) -> int:
         """Read an int32."""
         value: int = INT32.unpack_from(self._data, self.skip(4))[0]
-        return value
-
-    def int64(self) -> int:
-        """Read an int64."""
-        value: int = INT64.unpack_from(self._data, self.skip(8))[0]
-        return value
-
-    def float64(self) -> float:
-        """Read a double."""
-        value: float = FLOAT64.unpack_from(self._data, self.skip(8))[0]
         return value
 
     def raw(self, count: int) -> bytes:
@@ -134,19 +113,6 @@ class Reader:
     def string(self, *, compact: bool) -> str:
         """Read a string; null reads as empty."""
         return self.nullable_string(compact=compact) or ""
-
-    def tag_section(self, *, max_fields: int = MAX_TAGGED_FIELDS, max_field_bytes: int = INT32_MAX) -> dict[int, bytes]:
-        """Read a tag section: the data of each tagged field by its tag."""
-        fields: dict[int, bytes] = {}
-        count = self.uvarint()
-        if count > max_fields:
-            raise self._error(f"{count} tagged fields, limit {max_fields}")
-        for _ in range(count):
-            tag, size = self.uvarint(), self.uvarint()
-            if size > max_field_bytes:
-                raise self._error(f"tagged field of {size} bytes, limit {max_field_bytes}")
-            fields[tag] = self.raw(size)
-        return fields
 
     def skip_tag_section(self, *, max_fields: int = INT32_MAX, max_field_bytes: int = INT32_MAX) -> None:
         """Go past a tag section."""
