@@ -12,6 +12,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema
 from kio.serial import entity_writer
 
@@ -21,8 +22,18 @@ ABSENT = "absent-thing"
 ABSENT_ID = uuid.UUID("00000000-0000-0000-0000-00000000beef")
 CONFIG_TOPIC = 2  # resource types of DescribeConfigs and its like
 
+
+def _record_batch() -> bytes:
+    """Return a batch of one record; null records make a broker fail without an answer."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000)
+    builder.append(0, 1_000, None, b"corpus", [])
+    return bytes(builder.build())
+
+
 _BY_NAME: dict[str, Any] = {
     "validate_only": True,
+    "records": _record_batch(),
+    "endpoint_type": 1,
     "dry_run": True,
     "replica_id": -1,
     "acks": -1,
@@ -103,23 +114,32 @@ class Existing:
     topic_id: uuid.UUID | None
 
 
-def request_body(api: ApiVersion, existing: Existing) -> bytes | None:
-    """Return the body of the request, or None when kio does not have this version."""
+def request_body(api: ApiVersion, existing: Existing, *, at_existing_topic: bool = False) -> bytes | None:
+    """Return the body of the request, or None when kio does not have this version.
+
+    Args:
+        api: API and version.
+        existing: what the cluster has.
+        at_existing_topic: aim at it also where the corpus would aim at an absent one.
+    """
     try:
         schema = load_request_schema(api.key, api.version)
     except (UnknownAPIKey, UnknownEntity):
         return None
     buffer = io.BytesIO()
-    entity_writer(schema)(buffer, _Maker(api, existing).make(schema))
+    entity_writer(schema)(buffer, _Maker(api, existing, at_existing_topic=at_existing_topic).make(schema))
     return buffer.getvalue()
 
 
 class _Maker:
     """Fills a message of one API by the names and types of its fields."""
 
-    def __init__(self, api: ApiVersion, existing: Existing) -> None:
-        self._api = api
+    def __init__(self, api: ApiVersion, existing: Existing, *, at_existing_topic: bool) -> None:
         self._existing = existing
+        exact = {field: value for (key, field), value in _BY_API.items() if key == api.key}
+        if at_existing_topic:
+            exact = {field: value for field, value in exact.items() if value not in {ABSENT, ABSENT_ID}}
+        self._values = _BY_NAME | exact
 
     def make(self, schema: type[Any]) -> Any:
         """Return an instance of a schema with every field set."""
@@ -127,9 +147,8 @@ class _Maker:
         return schema(**{field.name: self._value(field, hints[field.name]) for field in dataclasses.fields(schema)})
 
     def _value(self, field: Any, hint: Any) -> Any:
-        for known, key in ((_BY_API, (self._api.key, field.name)), (_BY_NAME, field.name)):
-            if key in known:
-                return self._typed(known[key], hint)
+        if field.name in self._values:
+            return self._typed(self._values[field.name], hint)
         return self._of_type(field, hint)
 
     def _of_type(self, field: Any, hint: Any) -> Any:
@@ -148,8 +167,6 @@ class _Maker:
                 return self._existing.topic_id or ABSENT_ID
             case "bytes":
                 return b"corpus"
-            case "records":
-                return None
             case "timedelta_i32" | "timedelta_i64":
                 return _timed(kind, 6_000)
             case "bool":
@@ -160,7 +177,7 @@ class _Maker:
     def _typed(self, value: Any, hint: Any) -> Any:
         """Give a value from the tables the type the field wants."""
         kind = _without_none(hint)
-        if value is None or isinstance(value, bool | tuple | uuid.UUID):
+        if value is None or isinstance(value, bool | tuple | uuid.UUID | bytes):
             return value
         if isinstance(value, datetime.timedelta):
             return _timed(kind, round(value.total_seconds() * 1_000))

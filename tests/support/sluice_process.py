@@ -83,6 +83,10 @@ class SluiceProcess:
         """Return every port that clients may be told: the bootstrap port and the brokers' behind it."""
         return range(self.port, self.port + 1 + BROKER_PORTS)
 
+    def broker_port(self, node_id: int) -> int:
+        """Return the port that stands for a broker."""
+        return self.port + 1 + node_id
+
     @property
     def pid(self) -> int:
         """Return the process id."""

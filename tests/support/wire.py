@@ -8,7 +8,7 @@ from typing import Self
 from protocol.api_keys import ApiVersion
 from tests.support.ports import split_address
 
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 15
 CLIENT_ID = b"wire"
 
 
