@@ -64,12 +64,15 @@ def check_config(file: Path) -> None:
 
 
 @cli.command()
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def demo(arguments: Sequence[str]) -> None:
-    """Show it: a small cluster, the proxy and three clients; ends by itself with verdicts and demo.svg."""
+@click.option("--seconds", type=click.IntRange(5, 120), default=30, show_default=True, help="How long the clients play.")
+@click.option(
+    "--svg", type=click.Path(path_type=Path, dir_okay=False), default="demo.svg", show_default=True, help="Where the picture goes."
+)
+def demo(seconds: int, svg: Path) -> None:
+    """Show it: a small cluster, the proxy and three clients; ends by itself with verdicts and a picture."""
     from proxy.demo import main as run_demo
 
-    sys.exit(run_demo(list(arguments)))
+    sys.exit(run_demo(seconds, svg))
 
 
 def _not_in_this_version(metering: str | None, quota_admin: Sequence[str]) -> list[Problem]:

@@ -1,0 +1,159 @@
+"""Processes that the demo starts, and ends: each by its own handle, none outlives the demo."""
+
+import ctypes
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from proxy.demo.cast import Role
+from proxy.demo.ports import free_ports
+from proxy.demo.report import READY
+from proxy.demo.series import Series
+from proxy.demo.watcher import ask
+
+START_SECONDS: Final = 20
+STOP_SECONDS: Final = 12
+_PR_SET_PDEATHSIG: Final = 1
+_LOG_LINES_SHOWN: Final = 5
+_libc = ctypes.CDLL(None)
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says why."""
+
+
+class Child:
+    """A Python process of ours. What it says on stderr goes to a file in `folder`."""
+
+    def __init__(self, name: str, module: str, arguments: list[str], folder: Path) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and modules
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the demo, which ends its children in order
+                preexec_fn=_die_with_parent,
+            )
+
+    def check(self) -> None:
+        """See that it did not fail.
+
+        Raises:
+            DemoError: it did.
+        """
+        if self.process.poll() not in (None, 0):
+            last = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+            raise DemoError("\n".join([f"{self.name} ended with {self.process.returncode}", *last]))
+
+    def stop(self) -> None:
+        """End it: politely, and if that takes too long, at once."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class ProxyChild(Child):
+    """`sluice run` in front of `upstream`, on free ports.
+
+    Raises:
+        DemoError: it is not ready within 20 s.
+    """
+
+    def __init__(self, upstream: str, quotas: Path, brokers: int, folder: Path) -> None:
+        first = free_ports(3 + brokers)
+        self.bootstrap = f"127.0.0.1:{first}"
+        self.admin_port = first + 2 + brokers
+        places = ["--listen", self.bootstrap, "--upstream", upstream, "--admin", f"127.0.0.1:{self.admin_port}"]
+        super().__init__("sluice", "proxy", ["run", *places, "--quotas", str(quotas)], folder)
+        try:
+            self._wait_until_ready()
+        except DemoError:
+            self.stop()
+            raise
+
+    def _wait_until_ready(self) -> None:
+        end = time.monotonic() + START_SECONDS
+        while not self._is_ready():
+            self.check()
+            if time.monotonic() > end:
+                raise DemoError("Sluice did not become ready")
+            time.sleep(0.02)
+
+    def _is_ready(self) -> bool:
+        try:
+            return ask(self.admin_port, "/readyz")[0] == 200
+        except OSError:
+            return False
+
+
+class ClientChild(Child):
+    """One client, and what it says about its progress."""
+
+    def __init__(self, role: Role, bootstrap: str, seconds: int, folder: Path) -> None:
+        super().__init__(role.name, "proxy.demo.client", [role.name, bootstrap, str(role.partitions(seconds)), str(seconds)], folder)
+        self.role = role
+        self.series = Series()
+        self._is_ready = threading.Event()
+        self._listener = threading.Thread(target=self._listen, name=role.name, daemon=True)
+        self._listener.start()
+
+    def wait_until_ready(self) -> None:
+        """Wait until it has connected.
+
+        Raises:
+            DemoError: it ended, or did not connect within 20 s.
+        """
+        if not self._is_ready.wait(START_SECONDS):
+            self.check()
+            raise DemoError(f"{self.name} did not become ready")
+        self.check()
+
+    def go(self, now_ms: int) -> None:
+        """Let it begin."""
+        self.series.start_ms = now_ms
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended by itself and all it said is read.
+
+        Raises:
+            DemoError: it failed, or did not end.
+        """
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise DemoError(f"{self.name} did not end") from None
+        self._listener.join()
+        self.check()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.strip() == READY:
+                self._is_ready.set()
+            else:
+                time_ms, total = line.split()
+                self.series.append(int(time_ms), int(total))
+        self._is_ready.set()  # it ended: nobody shall wait for it
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: let the kernel end the child when the demo is gone, however that went."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

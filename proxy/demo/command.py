@@ -1,0 +1,147 @@
+"""`sluice demo`: sets the stage, lets the clients play, judges, and draws the picture."""
+
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+from proxy.clock import now_ms
+from proxy.demo import screen as words
+from proxy.demo.cast import ROLES, Role, quota_file
+from proxy.demo.children import ClientChild, DemoError, ProxyChild
+from proxy.demo.judgement import Judgement, judge
+from proxy.demo.mock_cluster import MockCluster, MockClusterError
+from proxy.demo.model import predict
+from proxy.demo.picture import Panel, draw
+from proxy.demo.preload import preload
+from proxy.demo.screen import MEGA, Row, Screen
+from proxy.demo.watcher import Watcher
+
+BROKERS: Final = 3
+REDRAW_SECONDS: Final = 0.5
+GRACE_SECONDS: Final = 12
+MEAN_STEP_MS: Final = 250
+
+
+def run(seconds: int, svg: Path) -> int:
+    """Play it; return the exit code: 0 all verdicts hold, 1 one does not, 2 it cannot run here."""
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        return _play(seconds, svg)
+    except (DemoError, MockClusterError, OSError) as error:
+        sys.stderr.write(f"sluice: {error}\n")
+        return 2
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)  # on its way out everything that was started is ended
+
+
+def _play(seconds: int, svg: Path) -> int:
+    if not svg.absolute().parent.is_dir():
+        raise DemoError(f"there is no folder {svg.parent} for the picture")
+    screen = Screen()
+    for line in words.introduction(BROKERS, seconds):
+        screen.say(line)
+    with ExitStack() as stage:
+        folder = Path(stage.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
+        cluster = stage.enter_context(MockCluster(BROKERS))
+        for role in ROLES:
+            _set_topic(cluster, role, seconds)
+        quotas = folder / "quotas.toml"
+        quotas.write_text(quota_file())
+        proxy = ProxyChild(cluster.bootstrap, quotas, BROKERS, folder)
+        stage.callback(proxy.stop)
+        clients = [ClientChild(role, proxy.bootstrap, seconds, folder) for role in ROLES]
+        for client in clients:
+            stage.callback(client.stop)
+        for client in clients:
+            client.wait_until_ready()
+        watcher = Watcher(proxy.admin_port)
+        with watcher:
+            _watch(screen, clients, watcher, proxy, seconds)
+        watcher.look()
+        judgements = [_judge(client, watcher, seconds) for client in clients]
+            judge(client.role, client.series, watcher.of(client.role.name, client.role.quota_type), seconds) for client in clients
+        ]
+    _report(screen, judgements)
+    svg.write_text(draw([_panel(*pair, seconds) for pair in zip(clients, judgements, strict=True)], seconds))
+    screen.say(f"Picture: {svg}")
+    return 0 if all(judgement.is_good for judgement in judgements) else 1
+
+
+def _judge(client: ClientChild, watcher: Watcher, seconds: int) -> Judgement:
+    return judge(client.role, client.series, watcher.of(client.role.name, client.role.quota_type), seconds)
+
+
+def _set_topic(cluster: MockCluster, role: Role, seconds: int) -> None:
+    partitions = role.partitions(seconds)
+    cluster.create_topic(role.name, partitions)
+    for partition in range(partitions):
+        cluster.set_leader(role.name, partition, role.node_id)
+    if role.quota_type == "Fetch":
+        preload(cluster.bootstrap, role.name, partitions, role.record_bytes)
+
+
+def _watch(screen: Screen, clients: Sequence[ClientChild], watcher: Watcher, proxy: ProxyChild, seconds: int) -> None:
+    start_ms = now_ms()
+    for client in clients:
+        client.go(start_ms)
+    shown_s = -1
+    while (elapsed_s := (now_ms() - start_ms) // 1_000) < seconds:
+        for child in (proxy, *clients):
+            child.check()
+        if screen.is_terminal or elapsed_s != shown_s:
+            screen.show([_row(client, watcher, elapsed_s) for client in clients], elapsed_s, seconds)
+            shown_s = elapsed_s
+        time.sleep(REDRAW_SECONDS)
+    screen.show([_row(client, watcher, seconds) for client in clients], seconds, seconds)
+    for client in clients:
+        client.wait(GRACE_SECONDS)
+
+
+def _row(client: ClientChild, watcher: Watcher, elapsed_s: int) -> Row:
+    now, series = now_ms(), client.series
+    group = watcher.of(client.role.name, client.role.quota_type)
+    return Row(
+        client.role, series.between(now - 1_000, now), series.span_mean(now), series.per_second(elapsed_s), group.throttled_until_ms - now
+    )
+
+
+def _report(screen: Screen, judgements: Sequence[Judgement]) -> None:
+    screen.say()
+    for judgement in judgements:
+        screen.verdict(judgement)
+    screen.say(words.rule())
+
+
+def _panel(client: ClientChild, judgement: Judgement, seconds: int) -> Panel:
+    role, series = client.role, client.series
+    request_bytes = round(judgement.passed_bytes / max(series.count, 1))
+    predicted = predict(role.quota_type, role.bound, request_bytes, role.interval_ms, seconds)
+    steps = range(0, seconds * 1_000 + 1, MEAN_STEP_MS)
+    return Panel(
+        name=role.name,
+        caption=f"{role.title} · {role.library}",
+        bound=None if role.bound is None else role.bound / MEGA,
+        offered=role.offered / MEGA,
+        measured=[value / MEGA for value in series.per_second(seconds)],
+        predicted=[value / MEGA for value in predicted],
+        mean=[(step / 1_000, series.span_mean(series.start_ms + step) / MEGA) for step in steps],
+        result=_result(judgement),
+        is_good=judgement.is_good,
+    )
+
+
+def _result(judgement: Judgement) -> str:
+    if judgement.allowed_bytes is None:
+        return f"{judgement.passed_bytes / MEGA:.1f} MB passed · never held"
+    return (
+        f"{judgement.passed_bytes / MEGA:.1f} of {judgement.allowed_bytes / MEGA:.1f} MB allowed"
+        f" · {judgement.equal} of {judgement.verdicts} waits recomputed equal"
+    )

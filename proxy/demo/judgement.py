@@ -1,0 +1,70 @@
+"""Did Sluice hold each client to its quota? One answer for each client, from numbers that are on the table."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.demo.cast import BURST_SECONDS, Role
+from proxy.demo.series import SPAN_MS, Series
+from proxy.demo.watcher import GroupSeen
+
+LAST_SPAN_RATIO_MAX: Final = 1.15
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of one client.
+
+    Attributes:
+        passed_bytes: all that passed: what Sluice counted or what the client did, whichever is more.
+        allowed_bytes: the most that may pass: bound x (elapsed + 10 s) + one request. None without a quota.
+        last_rate: bytes per second in the last ten seconds.
+        verdicts, equal: how often Sluice said "wait", and how often working it out again gave the same milliseconds.
+        faults: what is wrong, in words; none is good.
+    """
+
+    role: Role
+    elapsed_s: float
+    passed_bytes: float
+    allowed_bytes: float | None
+    last_rate: float
+    verdicts: int
+    equal: int
+    faults: tuple[str, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+
+def judge(role: Role, series: Series, group: GroupSeen, seconds: int) -> Judgement:
+    """Judge one client of a run of `seconds`."""
+    elapsed_s = max((series.last_ms - series.start_ms) / 1_000, float(seconds))
+    passed = max(group.recorded_bytes, float(series.total_bytes))
+    request_bytes = passed / max(series.count, 1)
+    allowed = None if role.bound is None else role.bound * (elapsed_s + BURST_SECONDS) + request_bytes
+    end_ms = series.start_ms + seconds * 1_000
+    last_rate = series.between(end_ms - SPAN_MS, end_ms) * 1_000 / SPAN_MS
+    faults = _faults(role, passed, allowed, last_rate, group)
+    return Judgement(role, elapsed_s, passed, allowed, last_rate, group.throttle_count, group.equal, faults)
+
+
+def _faults(role: Role, passed: float, allowed: float | None, last_rate: float, group: GroupSeen) -> tuple[str, ...]:
+    faults = []
+    if passed == 0:
+        faults.append("nothing passed")
+    if role.bound is None or allowed is None:
+        if group.throttle_count:
+            faults.append(f"throttled {group.throttle_count} times without a quota")
+        return tuple(faults)
+    if group.bound != role.bound:
+        faults.append(f"Sluice has {group.bound} as its bound")
+    if passed > allowed:
+        faults.append("more passed than the quota allows")
+    if last_rate > LAST_SPAN_RATIO_MAX * role.bound:
+        faults.append(f"the last 10 s are above {LAST_SPAN_RATIO_MAX} x the quota")
+    if group.equal < len(group.verdicts):
+        faults.append(f"{len(group.verdicts) - group.equal} verdicts come out differently")
+    if len(group.verdicts) < group.throttle_count:
+        faults.append(f"{group.throttle_count - len(group.verdicts)} verdicts were not seen")
+    return tuple(faults)

@@ -1,0 +1,220 @@
+"""The picture of a run: one panel for each client, all on one scale. SVG by hand, since it is text.
+
+It carries its own background and follows the reader's light or dark colour scheme. Colours keep their distance from each other for
+colour-blind eyes too, and nothing is told by colour alone: the bound is dashed, the model is a line, what was measured is an area.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from xml.sax.saxutils import escape
+
+WIDTH: Final = 960
+MARGIN_LEFT: Final = 64
+MARGIN_RIGHT: Final = 28
+HEAD_HEIGHT: Final = 118
+PLOT_HEIGHT: Final = 132
+PANEL_HEIGHT: Final = 204
+PANEL_HEAD: Final = 34
+FOOT_HEIGHT: Final = 56
+PLOT_WIDTH: Final = WIDTH - MARGIN_LEFT - MARGIN_RIGHT
+SECOND_STEPS: Final = (1, 2, 5, 10, 20)
+TICKS_MAX: Final = 8
+
+STYLE: Final = """
+  svg { color-scheme: light dark }
+  text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif; fill: #1f2328 }
+  .card { fill: #ffffff; stroke: #d0d7de } .title { font-size: 23px; font-weight: 700 } .small { font-size: 13px; fill: #59636e }
+  .axis { font-size: 12px; fill: #59636e } .name { font-size: 16px; font-weight: 700 } .result { font-size: 13px }
+  .grid { stroke: #d8dee4; stroke-width: 1 } .base { stroke: #818b98; stroke-width: 1 }
+  .model { fill: none; stroke: #1f2328; stroke-width: 1.8; stroke-linejoin: round }
+  .bound { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 7 5 } .bound-name { font-size: 12px; font-weight: 600; fill: #cf222e }
+  .halo { paint-order: stroke; stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round }
+  .area { opacity: .5 } .mean { fill: none; stroke-width: 3; stroke-linecap: round; stroke-linejoin: round }
+  .fill0 { fill: #5aa0f2 } .line0 { stroke: #0b57b7 } .text0 { fill: #0b57b7 }
+  .fill1 { fill: #f2a444 } .line1 { stroke: #a85a00 } .text1 { fill: #a85a00 }
+  .fill2 { fill: #4dbd98 } .line2 { stroke: #0f7357 } .text2 { fill: #0f7357 }
+  .fill9 { fill: #a8b1bb } .line9 { stroke: #6e7781 } .good { fill: #1a7f37; font-weight: 700 } .bad { fill: #cf222e; font-weight: 700 }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #f0f6fc } .card { fill: #0d1117; stroke: #3d444d } .small, .axis { fill: #9198a1 }
+    .grid { stroke: #262c36 } .base { stroke: #656c76 } .model { stroke: #f0f6fc }
+    .bound { stroke: #ff7b72 } .bound-name { fill: #ff7b72 } .halo { stroke: #0d1117 }
+    .fill0 { fill: #2f6fc4 } .line0 { stroke: #79b8ff } .text0 { fill: #79b8ff }
+    .fill1 { fill: #b0700f } .line1 { stroke: #ffb757 } .text1 { fill: #ffb757 }
+    .fill2 { fill: #1f8767 } .line2 { stroke: #5fe0b5 } .text2 { fill: #5fe0b5 }
+    .fill9 { fill: #656c76 } .line9 { stroke: #9198a1 } .good { fill: #3fb950 } .bad { fill: #ff7b72 }
+  }
+"""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn of one client; rates in MB/s.
+
+    Attributes:
+        measured, predicted: one value for each second.
+        mean: (second, mean over the ten seconds before it).
+    """
+
+    name: str
+    caption: str
+    bound: float | None
+    offered: float
+    measured: Sequence[float]
+    predicted: Sequence[float]
+    mean: Sequence[tuple[float, float]]
+    result: str
+    is_good: bool
+
+
+class Scale:
+    """From seconds and MB/s to points inside a plot."""
+
+    def __init__(self, seconds: int, top: float) -> None:
+        self.seconds = seconds
+        self.top = top
+
+    def x(self, second: float) -> float:
+        """Return how far right."""
+        return MARGIN_LEFT + second / self.seconds * PLOT_WIDTH
+
+    def y(self, rate: float) -> float:
+        """Return how far down, 0 being the top of the plot."""
+        return PLOT_HEIGHT * (1 - rate / self.top)
+
+    def rates(self) -> list[float]:
+        """Return the rates with a grid line."""
+        step = next((step for step in (0.5, 1, 2, 5, 10, 20, 50, 100) if self.top / step <= 4), self.top)
+        return [step * at for at in range(math.floor(self.top / step + 1e-9) + 1)]
+
+    def ticks(self) -> range:
+        """Return the seconds with a label."""
+        step = next((step for step in SECOND_STEPS if self.seconds / step <= TICKS_MAX), SECOND_STEPS[-1])
+        return range(0, self.seconds + 1, step)
+
+
+def draw(panels: Sequence[Panel], seconds: int) -> str:
+    """Return the picture as SVG."""
+    top = max((value for panel in panels for value in (panel.bound or 0.0, *panel.measured, *panel.predicted)), default=0.0)
+    scale = Scale(seconds, max(1.0, math.ceil(top * 1.04 * 2) / 2))
+    height = HEAD_HEIGHT + len(panels) * PANEL_HEIGHT + FOOT_HEIGHT
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img"'
+        ' aria-labelledby="title description">',
+        '<title id="title">Sluice holds Kafka clients to their quotas, as Kafka\'s own arithmetic predicts</title>',
+        f'<desc id="description">{escape(describe(panels, seconds))}</desc>',
+        f"<style>{STYLE}</style>",
+        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="12"/>',
+        *_head(seconds),
+        *_legend(),
+    ]
+    for at, panel in enumerate(panels):
+        parts += _panel(panel, at, scale)
+    parts += _foot(height)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def describe(panels: Iterable[Panel], seconds: int) -> str:
+    """Return in words what the picture shows."""
+    lines = [f"Bytes per second of each client through Sluice over {seconds} seconds, beside what Kafka's quota arithmetic predicts."]
+    for panel in panels:
+        bound = "no quota" if panel.bound is None else f"a quota of {panel.bound:g} MB/s"
+        lines.append(f"{panel.name} {panel.caption}: {bound}, would like {panel.offered:.1f} MB/s; {panel.result}.")
+    return " ".join(lines)
+
+
+def _head(seconds: int) -> list[str]:
+    return [
+        f'<text class="title" x="{MARGIN_LEFT - 36}" y="42">Held to the quota, as Kafka would have held it</text>',
+        f'<text class="small" x="{MARGIN_LEFT - 36}" y="66">Three unmodified Kafka clients through Sluice, {seconds} s.'
+        " Kafka lets about 10 s worth of quota pass at once; then the mean may not rise above it.</text>",
+    ]
+
+
+def _legend() -> list[str]:
+    y = 94
+    x = MARGIN_LEFT - 36
+    return [
+        f'<rect class="fill9 area" x="{x}" y="{y - 11}" width="22" height="13"/>',
+        f'<text class="small" x="{x + 30}" y="{y}">measured, each second</text>',
+        f'<path class="model" d="M{x + 196} {y}v-9h11v7h11"/>',
+        f'<text class="small" x="{x + 226}" y="{y}">predicted by the exact model</text>',
+        f'<path class="mean line9" d="M{x + 436} {y - 4}h22"/>',
+        f'<text class="small" x="{x + 466}" y="{y}">measured, mean of 10 s</text>',
+        f'<path class="bound" d="M{x + 640} {y - 4}h26"/>',
+        f'<text class="small" x="{x + 674}" y="{y}">quota</text>',
+    ]
+
+
+def _panel(panel: Panel, at: int, scale: Scale) -> list[str]:
+    tone = at % 3
+    right = WIDTH - MARGIN_RIGHT
+    head = HEAD_HEIGHT + at * PANEL_HEIGHT
+    mark, word = ("good", "✓") if panel.is_good else ("bad", "✗")
+    return [
+        f'<g transform="translate(0 {head})">',
+        f'<text x="{MARGIN_LEFT - 36}" y="20"><tspan class="name text{tone}">{escape(panel.name)}</tspan>'
+        f'<tspan class="small" dx="10">{escape(panel.caption)}</tspan></text>',
+        f'<text class="result" x="{right}" y="20" text-anchor="end">{escape(panel.result)} <tspan class="{mark}">{word}</tspan></text>',
+        f'<g transform="translate(0 {PANEL_HEAD})">',
+        *_grid(scale),
+        f'<path class="area fill{tone}" d="{_area(panel.measured, scale)}"/>',
+        f'<path class="model" d="{_steps(panel.predicted, scale)}"/>',
+        f'<path class="mean line{tone}" d="{_curve(panel.mean, scale)}"/>',
+        *_bound(panel.bound, scale),
+        "</g></g>",
+    ]
+
+
+def _grid(scale: Scale) -> list[str]:
+    right = WIDTH - MARGIN_RIGHT
+    parts = []
+    for rate in scale.rates():
+        y = scale.y(rate)
+        parts.append(f'<path class="{"grid" if rate else "base"}" d="M{MARGIN_LEFT} {y:.1f}H{right}"/>')
+        parts.append(f'<text class="axis" x="{MARGIN_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{rate:g}</text>')
+    for second in scale.ticks():
+        x = scale.x(second)
+        parts.append(f'<path class="base" d="M{x:.1f} {PLOT_HEIGHT}v4"/>')
+        parts.append(f'<text class="axis" x="{x:.1f}" y="{PLOT_HEIGHT + 18}" text-anchor="middle">{second}</text>')
+    middle = PLOT_HEIGHT / 2
+    parts.append(f'<text class="axis" transform="translate({MARGIN_LEFT - 38} {middle}) rotate(-90)" text-anchor="middle">MB/s</text>')
+    return parts
+
+
+def _bound(bound: float | None, scale: Scale) -> list[str]:
+    right = WIDTH - MARGIN_RIGHT
+    if bound is None:
+        return [f'<text class="axis halo" x="{right - 6}" y="14" text-anchor="end">no quota</text>']
+    y = scale.y(bound)
+    return [
+        f'<path class="bound" d="M{MARGIN_LEFT} {y:.1f}H{right}"/>',
+        f'<text class="bound-name halo" x="{right - 6}" y="{y - 7:.1f}" text-anchor="end">quota {bound:g} MB/s</text>',
+    ]
+
+
+def _foot(height: int) -> list[str]:
+    return [
+        f'<text class="axis" x="{WIDTH - MARGIN_RIGHT}" y="{height - 40}" text-anchor="end">seconds since the clients began</text>',
+        f'<text class="axis" x="{MARGIN_LEFT - 36}" y="{height - 18}">drawn by `sluice demo` from one run; 1 MB = 1,000,000 bytes</text>',
+    ]
+
+
+def _area(values: Sequence[float], scale: Scale) -> str:
+    """One bar for each second, with a hairline between them."""
+    base = scale.y(0)
+    gap = 0.6
+    return "".join(
+        f"M{scale.x(at) + gap:.1f} {base:.1f}V{scale.y(value):.1f}H{scale.x(at + 1) - gap:.1f}V{base:.1f}Z"
+        for at, value in enumerate(values)
+        if value > 0
+    )
+
+
+def _steps(values: Sequence[float], scale: Scale) -> str:
+    return f"M{MARGIN_LEFT} {scale.y(0):.1f}" + "".join(f"V{scale.y(value):.1f}H{scale.x(at + 1):.1f}" for at, value in enumerate(values))
+
+
+def _curve(points: Sequence[tuple[float, float]], scale: Scale) -> str:
+    return "M" + "L".join(f"{scale.x(second):.1f} {scale.y(rate):.1f}" for second, rate in points)

@@ -1,0 +1,113 @@
+"""What the terminal shows while the demo runs, and at its end. Redrawn in place on a terminal; a few lines elsewhere."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.demo.cast import BURST_SECONDS, Role
+from proxy.demo.judgement import LAST_SPAN_RATIO_MAX, Judgement
+
+MEGA: Final = 1_000_000
+QUIET_LINE_SECONDS: Final = 5
+BARS: Final = " ▁▂▃▄▅▆▇█"
+SPARK_SECONDS: Final = 30
+
+_BOLD, _DIM, _GREEN, _RED, _YELLOW, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[33m", "\033[0m"
+_HEAD: Final = f"  {'client':<8} {'library':<16} {'wants':>6} {'quota':>6} {'now':>6} {'10 s':>6}  MB/s, second by second"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One client at one moment; rates in bytes per second."""
+
+    role: Role
+    rate: float
+    span_mean: float
+    per_second: Sequence[int]
+    held_ms: int
+
+
+class Screen:
+    """Writes to stdout."""
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdout.isatty()
+        self._drawn = 0
+        self._peak = 1.0
+
+    def say(self, text: str = "") -> None:
+        """Write a line."""
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    def show(self, rows: Sequence[Row], elapsed_s: int, seconds: int) -> None:
+        """Show how things stand."""
+        if self.is_terminal:
+            self._draw(rows, elapsed_s, seconds)
+        elif elapsed_s % QUIET_LINE_SECONDS == 0 and elapsed_s:
+            self.say(f"  {elapsed_s:3d} s  " + "   ".join(f"{row.role.name} {_mega(row.rate)} MB/s" for row in rows))
+
+    def _draw(self, rows: Sequence[Row], elapsed_s: int, seconds: int) -> None:
+        self._peak = max([self._peak, *(value for row in rows for value in row.per_second)])
+        lines = [f"{_BOLD}{_HEAD}{_PLAIN}", *(self._row(row) for row in rows), f"{_DIM}  {elapsed_s} of {seconds} s{_PLAIN}"]
+        up = f"\033[{self._drawn}A" if self._drawn else ""
+        sys.stdout.write(up + "".join(f"\r\033[2K{line}\n" for line in lines))
+        sys.stdout.flush()
+        self._drawn = len(lines)
+
+    def _row(self, row: Row) -> str:
+        role = row.role
+        quota = "none" if role.bound is None else _mega(role.bound)
+        figures = f"{_mega(role.offered):>6} {quota:>6} {_mega(row.rate):>6} {_mega(row.span_mean):>6}"
+        held = f"  {_YELLOW}held {row.held_ms / 1_000:.1f} s{_PLAIN}" if row.held_ms > 0 else ""
+        return f"  {role.name:<8} {role.library:<16} {figures}  {spark(row.per_second[-SPARK_SECONDS:], self._peak):<{SPARK_SECONDS}}{held}"
+
+    def verdict(self, judgement: Judgement) -> None:
+        """Write the line of one client."""
+        word, colour = ("ok", _GREEN) if judgement.is_good else ("FAILED", _RED)
+        word = f"{colour}{word}{_PLAIN}" if self.is_terminal else word
+        self.say(f"  {judgement.role.name:<8} {judged(judgement)}  {word}{'' if judgement.is_good else ': ' + '; '.join(judgement.faults)}")
+
+
+def judged(judgement: Judgement) -> str:
+    """Return bound and measurement of one client in words."""
+    role = judgement.role
+    if role.bound is None or judgement.allowed_bytes is None:
+        return (
+            f"bound none; measured {_mega(judgement.passed_bytes, 1)} MB in {judgement.elapsed_s:.1f} s,"
+            f" last 10 s {_mega(judgement.last_rate)} MB/s; {judgement.verdicts} verdicts"
+        )
+    return (
+        f"bound {_mega(role.bound)} MB/s; measured {_mega(judgement.passed_bytes, 1)} of {_mega(judgement.allowed_bytes, 1)} MB"
+        f" allowed in {judgement.elapsed_s:.1f} s, last 10 s {_mega(judgement.last_rate)} MB/s = {judgement.last_rate / role.bound:.2f}"
+        f" x bound; {judgement.equal} of {judgement.verdicts} verdicts recomputed equal"
+    )
+
+
+def introduction(brokers: int, seconds: int) -> list[str]:
+    """Return what is about to be seen, in plain words."""
+    return [
+        f"Sluice demo, {seconds} s: three Kafka clients -> Sluice -> a cluster of {brokers} brokers (librdkafka's mock, in this process).",
+        "Each topic is led by one broker. Quotas hold for each broker, as in Kafka, so one quota is one number here.",
+        f"Kafka looks at the last 11 seconds: {BURST_SECONDS} s worth of quota may pass at once, then the gate closes until that is old.",
+        "",
+    ]
+
+
+def rule() -> str:
+    """Return what "ok" means."""
+    return (
+        f"ok = bytes <= bound x (elapsed + {BURST_SECONDS} s) + one request, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound,"
+        " and every wait that Sluice imposed, recomputed, is the same."
+    )
+
+
+def spark(values: Sequence[float], peak: float) -> str:
+    """Return a bar of text for each value; what is not nothing is seen."""
+    top = len(BARS) - 1
+    return "".join(BARS[0 if value <= 0 else max(1, min(top, round(value / peak * top)))] for value in values)
+
+
+def _mega(value: float, digits: int = 2) -> str:
+    return f"{value / MEGA:.{digits}f}"

@@ -1,0 +1,114 @@
+"""Looks at /quotas a few times a second and keeps every verdict that Sluice gave."""
+
+import http.client
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
+
+from quota.throttle import narrow_to_int32, throttle_time_ms
+
+LOOK_SECONDS: Final = 0.2
+"""A group keeps its last 16 verdicts; no client of the demo earns so many in this time."""
+
+
+class VerdictSeen(NamedTuple):
+    """A verdict as /quotas shows it."""
+
+    time_ms: int
+    observed: float
+    bound: float
+    window_ms: int
+    throttle_ms: int
+
+    @property
+    def is_right(self) -> bool:
+        """Whether working it out again gives the same."""
+        return narrow_to_int32(throttle_time_ms(self.observed, self.bound, self.window_ms)) == self.throttle_ms
+
+
+@dataclass
+class GroupSeen:
+    """What /quotas said about one group so far."""
+
+    bound: float | None = None
+    recorded_bytes: float = 0
+    observed: float = 0.0
+    throttle_count: int = 0
+    throttled_until_ms: int = 0
+    verdicts: list[VerdictSeen] = field(default_factory=list)
+
+    @property
+    def equal(self) -> int:
+        """How many verdicts give the same when worked out again."""
+        return sum(verdict.is_right for verdict in self.verdicts)
+
+    def take_in(self, row: dict[str, Any]) -> None:
+        """Learn from one look."""
+        fresh = row["throttle_count"] - self.throttle_count
+        shown = row["verdicts"][-fresh:] if fresh > 0 else []
+        self.verdicts += [
+            VerdictSeen(one["time_ms"], float(one["observed"]), float(one["bound"]), one["window_ms"], one["throttle_ms"]) for one in shown
+        ]
+        self.bound = row["bound"]
+        self.recorded_bytes = row["recorded_total"]
+        self.observed = float(row["observed"])
+        self.throttle_count = row["throttle_count"]
+        self.throttled_until_ms = row["throttled_until_ms"]
+
+
+class Watcher:
+    """Groups by (client-id, quota type), from construction on; a context manager: looks inside the block."""
+
+    def __init__(self, admin_port: int) -> None:
+        self._admin_port = admin_port
+        self._groups: dict[tuple[str, str, str], GroupSeen] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="watcher", daemon=True)
+
+    def of(self, client_id: str, quota_type: str) -> GroupSeen:
+        """Return what is known of a client's group, on the broker where it counted most."""
+        found = [group for (_, *key), group in tuple(self._groups.items()) if key == [client_id, quota_type]]
+        return max(found, key=lambda group: group.recorded_bytes, default=GroupSeen())
+
+    def look(self) -> None:
+        """Ask once.
+
+        Raises:
+            OSError: Sluice does not answer.
+        """
+        for row in json.loads(ask(self._admin_port, "/quotas")[1])["groups"]:
+            key = (row["broker"], row["tags"].get("client-id", ""), row["quota_type"])
+            self._groups.setdefault(key, GroupSeen()).take_in(row)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look_on(self) -> None:
+        while not self._done.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except OSError:
+                return  # who waits for the proxy's process says what happened
+
+
+def ask(port: int, path: str) -> tuple[int, bytes]:
+    """Return status and body of a page of the admin port.
+
+    Raises:
+        OSError: it does not answer.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(str(error)) from error
+    finally:
+        connection.close()
