@@ -67,8 +67,6 @@ def _play(seconds: int, svg: Path) -> int:
             _watch(screen, clients, watcher, proxy, seconds)
         watcher.look()
         judgements = [_judge(client, watcher, seconds) for client in clients]
-            judge(client.role, client.series, watcher.of(client.role.name, client.role.quota_type), seconds) for client in clients
-        ]
     _report(screen, judgements)
     svg.write_text(draw([_panel(*pair, seconds) for pair in zip(clients, judgements, strict=True)], seconds))
     screen.say(f"Picture: {svg}")
