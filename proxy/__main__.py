@@ -14,9 +14,10 @@ from proxy.config import Config, ConfigSource
 from proxy.config_callback import load_callback_class
 from proxy.config_flags import Flags
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
+from proxy.config_read import read_toml
 from proxy.errors import StartError
 from proxy.printable import printable
-from proxy.quota_source.file import read_quota_file
+from proxy.quota_source.file import QUOTA_FILE_BYTES_MAX, read_quota_file
 
 BAD_INPUT: Final = 2
 
@@ -58,7 +59,11 @@ def run(config: Path | None, metering: str | None, quota_admin: Sequence[str], *
 @cli.command("check-config")
 @click.argument("file", type=click.Path(path_type=Path), metavar="sluice.toml")
 def check_config(file: Path) -> None:
-    """Name every problem of a configuration, its quota file and its callback at once."""
+    """Name every problem of a configuration, its quota file and its callback at once; a quota file may be named too."""
+    if _is_quota_file(file):
+        count = len({entity for table in read_quota_file(file).values() for entity in table})
+        click.echo(f"{file}: right ({count} {'entity' if count == 1 else 'entities'})")
+        return
     config = _check(ConfigSource(file), [])
     click.echo(f"{file}: right ({len(config.listeners)} {'listener' if len(config.listeners) == 1 else 'listeners'})")
 
@@ -73,6 +78,14 @@ def demo(seconds: int, svg: Path) -> None:
     from proxy.demo import main as run_demo
 
     sys.exit(run_demo(seconds, svg))
+
+
+def _is_quota_file(file: Path) -> bool:
+    """Say whether quotas, and nothing else, stand in the file; a file that cannot be read is judged as a configuration."""
+    try:
+        return set(read_toml(file, bytes_max=QUOTA_FILE_BYTES_MAX)) == {"quota"}
+    except ConfigProblems:
+        return False
 
 
 def _not_in_this_version(metering: str | None, quota_admin: Sequence[str]) -> list[Problem]:

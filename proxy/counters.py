@@ -6,7 +6,8 @@ No lock: one thread writes, others read a value that is a moment old.
 from typing import Final, NamedTuple
 
 API_KEYS_MAX: Final = 128
-USAGES_MAX: Final = 50_000
+USAGES_MAX: Final = 20_000
+"""Each holds 128 numbers that a full garbage collection looks at: more of them would stall the loop for longer than 50 ms."""
 OTHER: Final = "__other__"
 """Who is counted together with others, because the table or the number of series is full."""
 

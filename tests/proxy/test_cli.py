@@ -92,6 +92,17 @@ def test_check_config_says_that_all_is_right(tmp_path: Path, capsys: pytest.Capt
     assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)"], [])
 
 
+def test_check_config_takes_a_quota_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file with quotas and nothing else is judged as such."""
+    path = tmp_path / "quotas.toml"
+    path.write_text('[[quota]]\nuser = "a"\nproducer_byte_rate = 1\n')
+    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 entity)"], [])
+    path.write_text('[[quota]]\nuser = "a"\nproducer_byte_rate = 1\nrequest_percentage = 50\n')
+    assert sluice(capsys, "check-config", str(path)) == (
+        2, [], [f"sluice: {path}: quota[1].request_percentage: is not enforced by this version; leave it out"]
+    )  # fmt: skip
+
+
 def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Problems of the files that a configuration names come with its own check."""
     path, quotas = tmp_path / "sluice.toml", tmp_path / "quotas.toml"

@@ -5,10 +5,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.config import Config, ConfigSource, Limits, Listener
+from proxy.config import LATER_KEYS, Config, ConfigSource, Limits, Listener
+from proxy.config_check import check_together
 from proxy.config_flags import Flags
-from proxy.config_problem import ConfigProblems
+from proxy.config_problem import ConfigProblems, Problem
+from proxy.config_read import Place, read_values
 from proxy.host_port import HostPort
 
 SMALLEST = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
@@ -341,3 +345,34 @@ def test_many_problems_are_cut(tmp_path: Path) -> None:
     """A file with thousands of problems shows a hundred and the number of the others."""
     lines = complaints(tmp_path, SMALLEST + "[log]\n" + "".join(f"a{n} = 1\n" for n in range(1_000)))
     assert (len(lines), lines[-1]) == (101, "and 900 more problems")
+
+
+TOML_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["a:1", "[::1]:2", "1MiB", "delay"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["mode", "address", "path", "class", "x"]), inner, max_size=3),
+    max_leaves=6,
+).filter(lambda value: value is not None)  # fmt: skip
+SECTION_NAMES = [
+    "upstream",
+    "listener",
+    "sidecar",
+    "enforcement",
+    "quotas",
+    "callback",
+    "admin",
+    "limits",
+    "log",
+    "metering",
+    "unknown_apis",
+]
+
+
+@given(st.dictionaries(st.sampled_from(SECTION_NAMES), TOML_VALUES, max_size=6))
+def test_any_values_are_a_configuration_or_problems(table: dict[str, object]) -> None:
+    """Whatever stands where, nothing but lines comes out, and never a traceback."""
+    problems: list[Problem] = []
+    values = read_values(Config, table, Place("f", "", problems, LATER_KEYS))
+    check_together(values, Place("f", "", problems, LATER_KEYS))
+    assert not [problem for problem in problems if "\n" in str(problem)]
+    if not problems:
+        Config(**values)

@@ -1,0 +1,82 @@
+"""`sluice run --profile`: where the time of the loop's thread went, stage by stage.
+
+Measured with cProfile, which makes Python calls about twice as expensive as they are: read the shares, not the microseconds.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("requests: heads, FIFO", ("proxy/session/request_side.py", "protocol/request_head.py")),
+    ("answers: heads, verdicts", ("proxy/session/response_side.py", "proxy/session/debt.py")),
+    ("fetch gate", ("proxy/session/fetch_gate.py",)),
+    ("quotas: record and check", ("quota/", "proxy/session/quota_scope.py", "proxy/quota_scopes.py")),
+    ("answers rewritten", ("protocol/", "proxy/session/rewrite.py", "proxy/session/addresses.py")),
+    ("new connections", ("proxy/net/listener.py", "proxy/net/gateway.py", "proxy/net/upstream.py", "proxy/session/session.py")),
+    ("pauses, timers, ends", ("proxy/net/connection.py", "proxy/net/flow.py", "proxy/net/throttled_channels.py", "proxy/net/sweeper.py")),
+    ("channels", ("proxy/net/",)),
+    ("metrics and admin", ("proxy/observe/", "proxy/live_state.py", "proxy/counters.py")),
+    ("log", ("proxy/log.py",)),
+)
+SOCKETS = "sockets: transport.write"
+LOOP = "event loop and all else"
+
+
+class Stage(NamedTuple):
+    """One line of the profile."""
+
+    name: str
+    calls: int
+    seconds: float
+
+
+class Profiler:
+    """Profiles the thread it is started on."""
+
+    def __init__(self) -> None:
+        self._profile = cProfile.Profile()
+
+    def start(self) -> None:
+        """Begin."""
+        self._profile.enable()
+
+    def stop(self) -> list[Stage]:
+        """End; return the stages, the most expensive first."""
+        self._profile.disable()
+        seconds: dict[str, float] = {}
+        calls: dict[str, int] = {}
+        for (path, _, function), (_, count, own_s, _, _) in pstats.Stats(self._profile).stats.items():  # type: ignore[attr-defined]
+            stage = _stage_of(path, function)
+            seconds[stage] = seconds.get(stage, 0.0) + own_s
+            calls[stage] = calls.get(stage, 0) + count
+        return sorted((Stage(name, calls[name], seconds[name]) for name in seconds), key=lambda stage: -stage.seconds)
+
+
+def render(stages: list[Stage], requests: int) -> str:
+    """The profile as text: share, seconds, calls and microseconds per request of each stage."""
+    total_s = sum(stage.seconds for stage in stages) or 1.0
+    lines = [f"{'stage':<28}{'share':>8}{'seconds':>10}{'calls':>12}{'us/request':>12}"]
+    for stage in stages:
+        per_request = f"{stage.seconds * 1e6 / requests:12.2f}" if requests else f"{'-':>12}"
+        lines.append(f"{stage.name:<28}{stage.seconds / total_s:8.1%}{stage.seconds:10.3f}{stage.calls:12d}{per_request}")
+    lines.append(f"{requests} requests; Python calls cost about twice as much while they are profiled")
+    return "\n".join(lines)
+
+
+def _stage_of(path: str, function: str) -> str:
+    if "write" in function and "ransport" in function:
+        return SOCKETS
+    try:
+        inside = Path(path).resolve().relative_to(ROOT).as_posix()
+    except ValueError:
+        return LOOP
+    for name, prefixes in STAGES:
+        if inside.startswith(prefixes):
+            return name
+    return LOOP

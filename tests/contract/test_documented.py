@@ -1,0 +1,99 @@
+"""What operators see is written down, and what is written down is there."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.__main__ import cli, run
+from proxy.config import Admin, Callback, Config, Enforcement, Limits, Listener, Log, Quotas, Upstream
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.metrics import MetricsPage
+from proxy.observe.snapshot import take_snapshot
+from proxy.units import read_size
+from tests.support.proxy_state import busy_state
+
+ROOT = Path(__file__).parents[2]
+CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
+METRICS = (ROOT / "docs/metrics.md").read_text()
+
+SECTIONS = {
+    "Top level": Config,
+    "`[upstream]`": Upstream,
+    "`[[listener]]`": Listener,
+    "`[enforcement]`": Enforcement,
+    "`[quotas]`": Quotas,
+    "`[callback]`": Callback,
+    "`[admin]`": Admin,
+    "`[limits]`": Limits,
+    "`[log]`": Log,
+}
+NOT_ROWS = {"upstream", "listener", "enforcement", "quotas", "callback", "admin", "limits", "log", "profile"}
+"""Keys of the top level that have sections of their own, and the one that is only a flag."""
+
+
+def rows(document: str, heading: str) -> dict[str, list[str]]:
+    """Return the table rows under `heading`: what stands in backquotes in the first column, and the other columns."""
+    section = document.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    found: dict[str, list[str]] = {}
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            first, *others = (column.strip() for column in line.strip("|").split("|"))
+            found |= dict.fromkeys(re.findall(r"`([^`]+)`", first), others)
+    return found
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_setting_is_documented_with_its_default(heading: str) -> None:
+    """Each key has a row, each row a key, and the default in it is the one in force."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(SECTIONS[heading]) if field.encode_name not in NOT_ROWS}
+    documented = rows(CONFIGURATION, heading)
+    assert documented.keys() == fields.keys()
+    for name, (default, *_) in documented.items():
+        if not default.startswith("`"):
+            assert default == "required" or fields[name].default in (None, "") or name == "settings", name
+            continue
+        written = tomllib.loads(f"x = {re.findall(r'`([^`]+)`', default)[0]}")["x"]
+        expected = "" if name == "name" else written
+        assert fields[name].default == expected, name
+
+
+def test_every_flag_is_documented() -> None:
+    """The flags of `run` that work, and no others."""
+    flags = {option for parameter in run.params if not getattr(parameter, "hidden", False) for option in parameter.opts}
+    assert rows(CONFIGURATION, "Command line").keys() == flags
+    assert {"run", "check-config", "demo"} == set(cli.commands)
+
+
+def shown_families() -> Iterator[tuple[str, str, set[str]]]:
+    """Yield name, type and labels of each family that a busy proxy shows."""
+    text = MetricsPage(LoopLag()).render(take_snapshot(busy_state())).decode()
+    for family in text_string_to_metric_families(text):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        yield name, family.type, {label for sample in family.samples for label in sample.labels} - {"le"}
+
+
+def test_every_metric_is_documented_with_type_and_labels() -> None:
+    """Each family has a row, each row a family."""
+    documented = rows(METRICS, "Quotas") | rows(METRICS, "The process")
+    shown = {name: (kind, labels) for name, kind, labels in shown_families()}
+    assert documented.keys() == shown.keys()
+    for name, (kind, labels, *_) in documented.items():
+        assert (kind, set(re.findall(r"`([^`]+)`", labels))) == shown[name], name
+
+
+def test_documented_alerts_name_metrics_that_exist() -> None:
+    """An alert on a metric that is not there never fires."""
+    alerts = METRICS.split("## Alerts worth having")[1]
+    assert set(re.findall(r"kafka_\w+", alerts)) <= {name for name, *_ in shown_families()}
+
+
+def test_documented_sizes_are_sizes() -> None:
+    """The ways of writing a size that the document shows all work."""
+    (line,) = [line for line in CONFIGURATION.splitlines() if line.startswith("* **Sizes**")]
+    written = re.findall(r"`([^`]+)`", line.split(". `kB`")[0])
+    assert [read_size(tomllib.loads(f"x = {text}")["x"]) for text in written] == [1_048_576, 1_048_576, 1_048_576, 10_000_000, 1_536]

@@ -1,0 +1,28 @@
+"""The examples start."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("**/*.toml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_check_config_finds_nothing(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sluice check-config` has nothing to say against an example."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT))
+    with pytest.raises(SystemExit) as caught:
+        main(["check-config", str(path)])
+    assert capsys.readouterr().err == ""
+    assert caught.value.code == 0
+
+
+def test_there_are_examples() -> None:
+    """The glob above finds what the documentation names."""
+    named = {name for name in (ROOT / "docs/configuration.md").read_text().split("`") if name.startswith("examples/")}
+    assert {str(path.relative_to(ROOT)) for path in EXAMPLES} >= named
+    assert named
