@@ -28,7 +28,6 @@ from quota.sensor import Avg, SampleRing
 from quota.throttle import narrow_to_int32, throttle_time_ms
 
 VERDICTS_MAX: Final = 16
-INTEGERS_EXACT_BELOW: Final = 2.0**53  # up to here adding Python ints gives what adding doubles gives
 SMALLEST_LAZY_BOUND: Final = 1e-290  # below it the margin drowns in denormal numbers
 LAZY_MARGIN: Final = 1.0 - 1e-9
 
@@ -197,7 +196,7 @@ class QuotaGroup(SampleRing):
         if self.bound < SMALLEST_LAZY_BOUND:
             return 0.0
         seconds = (self.num_samples - 1) * self.window_ms / 1_000.0
-        return min(self.bound * seconds * LAZY_MARGIN, INTEGERS_EXACT_BELOW)
+        return self.bound * seconds * LAZY_MARGIN
 
 
 def group_key(tags: Mapping[str, str]) -> GroupKey:

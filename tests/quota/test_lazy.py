@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,3 +114,26 @@ def test_the_shortcut_is_never_taken_over_the_bound(bound: float, fractions: lis
         amount = room if fraction > 0.7 else room * fraction
         assert lazy.record(amount, now_ms) == exact.record(amount, now_ms)
         assert lazy.recorded_total == exact.recorded_total
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "window_ms", "bound", "events"),
+    [
+        pytest.param(11, 1000, 1000.0, [(0, 9_990), (-999, 5)], id="before-the-sample-began-the-window-is-shorter"),
+        pytest.param(11, 1000, 1000.0, [(0, 9_990), (-1, 5), (-999, 5), (0, 4), (-500, 1)], id="back-and-forth-within-a-sample"),
+        pytest.param(11, 1000, 1000.0, [(0, 5_000), (1_000, 4_990), (1, 0), (0, 5)], id="back-into-an-earlier-sample"),
+        pytest.param(2, 600, 5e-324, [(0, 5e-324)], id="a-bound-too-small-for-the-margin"),
+        pytest.param(11, 1000, UNLIMITED, [(0, 2**53)] + [(0, 1)] * 4 + [(1, 3)], id="integers-beyond-doubles"),
+        pytest.param(11, 1000, UNLIMITED, [(0, 2**53 - 2)] + [(0, 1)] * 7, id="integers-that-grow-beyond-doubles"),
+        pytest.param(2, 1000, 20.0, [(0, 30), (999, 0), (1_999, 0), (2_000, 0), (2_001, 0)], id="a-sample-expires-under-a-younger-one"),
+    ],
+)
+def test_lazy_is_exact_at_the_edges(num_samples: int, window_ms: int, bound: float, events: list[tuple[int, float]]) -> None:
+    """The moments at which a shortcut without one of its conditions would be wrong."""
+    group = QuotaGroup({}, bound, num_samples=num_samples, window_ms=window_ms)
+    naive = NaiveRate(num_samples, window_ms)
+    for now_ms, amount in events:
+        throttle_ms = group.record(amount, now_ms)
+        naive.record(amount, now_ms)
+        assert throttle_ms == naive_verdict(naive, bound, now_ms)
+        assert group.rate(now_ms) == naive.measure(now_ms)[0]

@@ -1,0 +1,57 @@
+"""Entities, principals and the encoded form of names."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, ConfigEntityType, EntityPart, KafkaPrincipal, desanitize, sanitize
+from quota.errors import SanitizedNameError
+
+
+def test_a_principal_prints_as_kafka_prints_it() -> None:
+    """Type, colon, name."""
+    assert str(KafkaPrincipal("User", "alice")) == "User:alice"
+    assert str(ANONYMOUS) == "User:ANONYMOUS"
+
+
+def test_a_client_called_default_is_not_the_default_client() -> None:
+    """A literal name differs from the default entity, and the flag matters for no other name."""
+    literal = ClientQuotaEntity(client_id=DEFAULT, literal_client_id=True)
+    assert literal != ClientQuotaEntity(client_id=DEFAULT)
+    assert (literal.client_id_is_default, ClientQuotaEntity(client_id=DEFAULT).client_id_is_default) == (False, True)
+    assert ClientQuotaEntity("alice", literal_user=True) == ClientQuotaEntity("alice")
+    assert len({ClientQuotaEntity("alice", literal_user=True), ClientQuotaEntity("alice")}) == 1
+
+
+def test_parts_name_the_user_first() -> None:
+    """A callback sees one or two parts with their types; a default part is named `<default>`."""
+    assert ClientQuotaEntity("alice", DEFAULT).parts == (
+        EntityPart(ConfigEntityType.USER, "alice"),
+        EntityPart(ConfigEntityType.DEFAULT_CLIENT_ID, "<default>"),
+    )
+    assert ClientQuotaEntity(DEFAULT, "c").parts[0].type is ConfigEntityType.DEFAULT_USER
+    assert str(ClientQuotaEntity("alice", DEFAULT)) == "user alice, client-id <default>"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_names_survive_encoding(name: str) -> None:
+    """What is encoded decodes to itself, and uses none but safe characters."""
+    encoded = sanitize(name)
+    assert desanitize(encoded) == name
+    assert all(char.isascii() and (char.isalnum() or char in ".-_%") for char in encoded)
+
+
+@given(st.text())
+def test_decoding_accepts_or_refuses(encoded: str) -> None:
+    """Any text decodes or raises `SanitizedNameError`, nothing else."""
+    with contextlib.suppress(SanitizedNameError):
+        assert isinstance(desanitize(encoded), str)
+
+
+@pytest.mark.parametrize("encoded", ["%", "%4", "a%4gb", "%%41", "100%"])
+def test_malformed_escapes_are_refused(encoded: str) -> None:
+    """A percent sign needs two hexadecimal digits."""
+    with pytest.raises(SanitizedNameError):
+        desanitize(encoded)

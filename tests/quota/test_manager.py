@@ -1,0 +1,210 @@
+"""Groups come, follow the table, and go; who remembers one is told when to ask again."""
+
+import pytest
+
+from quota.callback import DefaultQuotaCallback
+from quota.entity import ANONYMOUS, DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.errors import QuotaError
+from quota.manager import INACTIVE_MS, OVERFLOW, ClientQuotaManager
+from quota.request_time import ClientRequestQuotaManager
+from tests.vectors.managers import RecordingCallback
+
+ALICE = KafkaPrincipal("User", "alice")
+ETL = ClientQuotaEntity(client_id="etl")
+ANY_CLIENT = ClientQuotaEntity(client_id=DEFAULT)
+
+
+def new_manager(**settings: object) -> ClientQuotaManager:
+    """Return a produce manager."""
+    return ClientQuotaManager(ClientQuotaType.PRODUCE, **settings)  # type: ignore[arg-type]
+
+
+def test_without_a_quota_nothing_is_kept() -> None:
+    """Until the first quota there is no group, and a record costs nothing and answers 0."""
+    manager = new_manager()
+    assert not manager.enabled
+    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 1e12, 0) == 0
+    manager.record_no_throttle(ALICE, "etl", 1e12, 0)
+    manager.throttle(ALICE, "etl", 100, 0)
+    assert manager.group(ALICE, "etl", 0).record(1e12, 0) == 0
+    assert list(manager.groups()) == []
+
+
+def test_a_removed_quota_leaves_the_manager_enabled() -> None:
+    """After the last removal recording goes on without a bound, as in Kafka."""
+    manager = new_manager()
+    manager.update_quota(ETL, 10.0)
+    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 200, 0) == 10_000
+    manager.update_quota(ETL, None)
+    assert manager.enabled
+    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 200, 0) == 0
+    assert [group.bound for group in manager.groups()] == [UNLIMITED]
+
+
+def test_a_generation_for_each_change() -> None:
+    """Whatever may change somebody's group or bound bumps the generation; a record does not."""
+    manager = new_manager()
+    seen = [manager.generation]
+
+    def moved() -> bool:
+        seen.append(manager.generation)
+        return seen[-1] > seen[-2]
+
+    manager.update_quota(ETL, 10.0)
+    assert moved()
+    group = manager.group(ALICE, "etl", 0)
+    group.record(1, 0)
+    assert not moved()
+    manager.replace_quotas({ETL: 10.0})
+    assert not moved()
+    manager.replace_quotas({ETL: 20.0})
+    assert moved()
+    manager.update_static_default(5.0)
+    assert moved()
+    manager.switch(on=False)
+    assert moved()
+    manager.replace_callback(None)
+    assert moved()
+    assert manager.expire(INACTIVE_MS) == 0
+    assert not moved()
+    assert manager.expire(INACTIVE_MS + 1) == 1
+    assert moved()
+
+
+def test_a_table_replaces_another() -> None:
+    """What is not in the new table is removed, what changed acts on the next record, history stays."""
+    manager = new_manager()
+    manager.replace_quotas({ETL: 100.0, ANY_CLIENT: 50.0})
+    etl, other = manager.group(ALICE, "etl", 0), manager.group(ALICE, "other", 0)
+    assert [etl.record(900, 0), other.record(400, 0)] == [0, 0]
+    manager.replace_quotas({ANY_CLIENT: 45.0})
+    assert dict(manager.limits) == {ANY_CLIENT: 45.0}
+    assert manager.group(ALICE, "etl", 0) is etl
+    assert [etl.bound, other.bound] == [45.0, 45.0]
+    assert [etl.record(0, 0), other.record(0, 0)] == [10_000, 0]
+
+
+def test_many_changes_at_once_end_like_one_by_one() -> None:
+    """Replacing a table gives every group the bound that single updates give it."""
+    tables = [
+        {ETL: 1.0},
+        {ETL: 2.0, ClientQuotaEntity("alice"): 3.0},
+        {ClientQuotaEntity("alice", "etl"): 4.0, ANY_CLIENT: 5.0},
+        {ClientQuotaEntity(DEFAULT, "etl"): 6.0},
+        {},
+    ]
+    at_once, one_by_one = new_manager(), new_manager()
+    for table in tables:
+        at_once.replace_quotas(table)
+        for entity in [*one_by_one.limits]:
+            if entity not in table:
+                one_by_one.update_quota(entity, None)
+        for entity, bound in table.items():
+            one_by_one.update_quota(entity, bound)
+        for manager in (at_once, one_by_one):
+            for client_id in ("etl", "web", ""):
+                manager.group(ALICE, client_id, 0)
+        assert {group.key: group.bound for group in at_once.groups()} == {group.key: group.bound for group in one_by_one.groups()}
+
+
+def test_groups_expire_after_an_hour_of_silence() -> None:
+    """At 3,600 s a group is still there, a millisecond later it is gone with its history."""
+    manager = new_manager()
+    manager.update_quota(ETL, 10.0)
+    group = manager.group(ALICE, "etl", 0)
+    group.record(150, 1_000)
+    assert manager.expire(1_000 + INACTIVE_MS) == 0
+    assert manager.expire(1_001 + INACTIVE_MS) == 1
+    assert manager.group(ALICE, "etl", 1_001 + INACTIVE_MS) is not group
+
+
+def test_throttle_times_expire_on_their_own() -> None:
+    """A group that goes on without being throttled loses its throttle-time average, not its rate."""
+    manager = new_manager()
+    manager.update_quota(ETL, 10.0)
+    manager.throttle(ALICE, "etl", 100, 0)
+    group = manager.group(ALICE, "etl", 0)
+    assert group.throttle_time is not None
+    group.record(1, INACTIVE_MS)
+    manager.expire(INACTIVE_MS + 1)
+    assert (group.throttle_time, list(manager.groups())) == (None, [group])
+
+
+def test_switched_off_nothing_is_recorded() -> None:
+    """KIP-13's switch: off, everything answers 0; on again, groups and quotas are as they were."""
+    manager = new_manager()
+    manager.update_quota(ETL, 10.0)
+    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 200, 0) == 10_000
+    manager.switch(on=False)
+    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 200, 0) == 0
+    manager.switch(on=True)
+    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 0, 0) == 10_000
+
+
+def test_an_infinite_quota_frees_one_client() -> None:
+    """KIP-13's exemption of one client: an unlimited quota of its own over a limited default."""
+    manager = new_manager()
+    manager.replace_quotas({ANY_CLIENT: 10.0, ETL: UNLIMITED})
+    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 10**12, 0) == 0
+    assert manager.record_and_get_throttle_time_ms(ALICE, "web", 200, 0) == 10_000
+
+
+def test_the_static_default() -> None:
+    """The ninth level enables the manager by itself, follows a change, and yields to any entity."""
+    manager = new_manager(static_default=10.0)
+    assert manager.enabled
+    group = manager.group(ANONYMOUS, "etl", 0)
+    assert (group.bound, manager.rule(group)) == (10.0, None)
+    manager.update_static_default(20.0)
+    assert group.bound == 20.0
+    manager.update_quota(ETL, 30.0)
+    assert (group.bound, manager.rule(group)) == (30.0, ETL)
+    manager.update_quota(ETL, None)
+    manager.update_static_default(None)
+    assert group.bound == UNLIMITED
+
+
+def test_another_callback_learns_every_quota() -> None:
+    """A callback put in place while running is told the table, decides from the next request on, and can go again."""
+    manager = new_manager()
+    manager.update_quota(ClientQuotaEntity("team_x"), 10.0)
+    callback = RecordingCallback()
+    manager.replace_callback(callback)
+    assert callback.calls[0][0] == "updateQuota"
+    assert (manager.custom_callback, manager.enabled) == (True, True)
+    member = KafkaPrincipal("User", "team_y")
+    assert manager.group(member, "any", 0).tags == {"group": "team"}
+    assert manager.record_and_get_throttle_time_ms(member, "any", 200, 0) == 10_000
+    manager.replace_callback(None)
+    assert (manager.custom_callback, isinstance(manager.callback, DefaultQuotaCallback)) == (False, True)
+    assert manager.group(KafkaPrincipal("User", "team_x"), "c", 0).bound == 10.0
+
+
+def test_clients_cannot_make_groups_without_end() -> None:
+    """Beyond the bound idle groups make room; where none is idle, clients of one limit share a group rather than go free."""
+    manager = new_manager(groups_max=3)
+    manager.update_quota(ANY_CLIENT, 10.0)
+    first = [manager.group(ALICE, f"c{number}", 0) for number in range(3)]
+    for group in first:
+        group.record(1, 0)
+    shared = manager.group(ALICE, "c3", 5_000)
+    assert shared is manager.group(ALICE, "c4", 5_000)
+    assert (shared.bound, OVERFLOW in shared.tags, manager.groups_overflowed) == (10.0, True, 2)
+    assert manager.group(ALICE, "c5", 11_001).tags == {"user": "", "client-id": "c5"}
+    assert len(manager.groups()) == 1
+
+
+def test_an_entity_without_parts_is_refused() -> None:
+    """A quota is for a user, a client-id, or both."""
+    with pytest.raises(QuotaError):
+        new_manager().update_quota(ClientQuotaEntity(), 1.0)
+
+
+def test_request_time_is_percent_of_a_thread() -> None:
+    """1 %: 4 ms of work a second is free, 67.1 ms more at 10.5 s wait 210 ms; a burst waits one window at most."""
+    manager = ClientRequestQuotaManager()
+    manager.update_quota(ANY_CLIENT, 1.0)
+    free = [manager.record_handler_time(ALICE, "etl", 4_000_000, second * 1_000) for second in range(10)]
+    assert free == [0] * 10
+    assert manager.record_handler_time(ALICE, "etl", 67_100_000, 10_500) == 210
+    assert manager.record_handler_time(ALICE, "etl", 5_000_000_000, 10_500) == 1_000

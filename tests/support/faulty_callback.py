@@ -1,0 +1,72 @@
+"""A quota callback that misbehaves to order."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from quota.callback import ClientQuotaCallback
+from quota.cluster import Cluster
+from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+
+Act = Callable[[], Any]
+
+
+class FaultyCallback(ClientQuotaCallback):
+    """Groups by the first letter of the client-id, all with limit 100, until told otherwise.
+
+    Attributes:
+        acts: by method, what to do instead of answering: raise, or return anything.
+        calls: methods in the order in which they were called.
+        entities: what `update_quota` and `remove_quota` left.
+    """
+
+    def __init__(self) -> None:
+        self.acts: dict[str, Act] = {}
+        self.calls: list[str] = []
+        self.entities: dict[ClientQuotaEntity, float] = {}
+        self.limit = 100.0
+        self.clusters: list[Cluster] = []
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        """Do as told."""
+        self._act("configure", lambda: None)
+
+    def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
+        """Do as told, or return the first letter."""
+        return self._act("quota_metric_tags", lambda: {"letter": client_id[:1]})  # type: ignore[no-any-return]
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        """Do as told, or return the limit."""
+        return self._act("quota_limit", lambda: self.limit)  # type: ignore[no-any-return]
+
+    def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
+        """Do as told, or keep it."""
+        self._act("update_quota", lambda: self.entities.update({entity: new_value}))
+
+    def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
+        """Do as told, or forget it."""
+        self._act("remove_quota", lambda: self.entities.pop(entity, None) and None)
+
+    def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
+        """Do as told, or return False."""
+        return self._act("quota_reset_required", lambda: False)  # type: ignore[no-any-return]
+
+    def update_cluster_metadata(self, cluster: Cluster) -> bool:
+        """Do as told, or keep it."""
+        return self._act("update_cluster_metadata", lambda: not self.clusters.append(cluster))  # type: ignore[no-any-return,func-returns-value]
+
+    def close(self) -> None:
+        """Do as told."""
+        self._act("close", lambda: None)
+
+    def _act(self, method: str, otherwise: Act) -> Any:
+        self.calls.append(method)
+        return self.acts.get(method, otherwise)()
+
+
+def raising(error: BaseException) -> Act:
+    """Return an act that raises."""
+
+    def act() -> Any:
+        raise error
+
+    return act
