@@ -71,7 +71,10 @@ KRAFT_TARGET = pytest.param("kraft", marks=pytest.mark.kafka, id="kafka-4.3.1")
 ZOOKEEPER_TARGET = pytest.param("zookeeper_kafka", marks=pytest.mark.kafka, id="kafka-3.9.1-zookeeper")
 
 
-@pytest.fixture(params=[pytest.param("mock", marks=pytest.mark.mock), KRAFT_TARGET, ZOOKEEPER_TARGET])
+TARGETS = [pytest.param("mock", marks=pytest.mark.mock), KRAFT_TARGET, ZOOKEEPER_TARGET]
+
+
+@pytest.fixture(params=TARGETS)
 def target(request: pytest.FixtureRequest) -> Target:
     """The mock, which keeps only 5 MiB per partition, and both real brokers."""
     if request.param != "mock":

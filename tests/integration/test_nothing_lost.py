@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Target
+from tests.integration.conftest import TARGETS, Target
 from tests.support.clients import confluent
 from tests.support.clients.recorder import IDEMPOTENT, RecordingProducer, as_stored
-from tests.support.ledger import OVERHEAD_BYTES, Ledger, order_free_hash
+from tests.support.ledger import OVERHEAD_BYTES, Entry, Ledger, order_free_hash
 from tests.support.places import temporary_directory
 from tests.support.sluice_process import SluiceProcess, write_quotas
+from tests.support.wire import WireConnection, produce_frame
 
 BODY_BYTES = 512
 MIXED_SIZES = (0, 1, 100, 1_024, 16_384, 900 * 1_024)
@@ -72,6 +73,7 @@ def test_all_sizes_and_codecs(target: Target) -> None:
         assert order_free_hash(as_stored(confluent.read_all(sluice.bootstrap, topic, target.partitions))) == order_free_hash(stored)
 
 
+@pytest.mark.parametrize("target", TARGETS[:2], indirect=True)
 def test_throttled_with_a_quota_that_flips(target: Target, quotas: Path) -> None:
     """R2: under a quota that is changed tenfold each second nothing is lost, and no more passes than the larger bound allows."""
     topic, ledger = target.topic("throttled"), Ledger()
@@ -141,6 +143,22 @@ def test_acks_0_then_close(real_target: Target, quotas: Path, bound: int | None)
     stored = as_stored(confluent.read_all(real_target.bootstrap, topic, real_target.partitions))
     assert ledger.judge(acknowledged, stored).problems() == {}
     assert len(stored) == 10_000
+
+
+def test_acks_0_then_sigterm(real_target: Target) -> None:
+    """R7: what Sluice has read of a client without acknowledgements is stored, also when SIGTERM comes right after."""
+    topic, ledger = real_target.topic("acks-0-sigterm"), Ledger()
+    entries = [Entry(1, 0, number) for number in range(2_000)]
+    with SluiceProcess(real_target.bootstrap, name="sluice-acks-0-sigterm") as sluice, WireConnection(sluice.bootstrap) as connection:
+        connection.send(b"".join(produce_frame(topic, ledger.value(entry, 16), acks=0) for entry in entries))
+        deadline = time.monotonic() + 60
+        while sluice.metric("kafka_quota_requests_total", api="Produce") < len(entries):
+            assert time.monotonic() < deadline
+        assert sluice.stop() == 0
+    _wait_for_stored(real_target, topic, len(entries))
+    stored = as_stored(confluent.read_all(real_target.bootstrap, topic, real_target.partitions))
+    assert ledger.judge(entries, stored).problems() == {}
+    assert len(stored) == len(entries)
 
 
 def _wait_for_stored(target: Target, topic: str, count: int) -> None:

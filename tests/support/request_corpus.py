@@ -12,27 +12,20 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema
 from kio.serial import entity_writer
 
 from protocol.api_keys import ApiKey, ApiVersion
+from tests.support.wire import record_batch
 
 ABSENT = "absent-thing"
 ABSENT_ID = uuid.UUID("00000000-0000-0000-0000-00000000beef")
 CONFIG_TOPIC = 2  # resource types of DescribeConfigs and its like
 
 
-def _record_batch() -> bytes:
-    """Return a batch of one record; null records make a broker fail without an answer."""
-    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000)
-    builder.append(0, 1_000, None, b"corpus", [])
-    return bytes(builder.build())
-
-
 _BY_NAME: dict[str, Any] = {
     "validate_only": True,
-    "records": _record_batch(),
+    "records": record_batch(b"corpus"),  # null records make a broker fail without an answer
     "endpoint_type": 1,
     "dry_run": True,
     "replica_id": -1,

@@ -5,7 +5,9 @@ import struct
 from types import TracebackType
 from typing import Self
 
-from protocol.api_keys import ApiVersion
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
 from tests.support.ports import split_address
 
 TIMEOUT_SECONDS = 15
@@ -20,6 +22,21 @@ def request_frame(api: ApiVersion, body: bytes, correlation_id: int = 1, client_
     if api.request_header_version >= 2:
         header += b"\0"
     return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def record_batch(value: bytes) -> bytes:
+    """Return an uncompressed batch of one record without a key."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, len(value) + 100)
+    builder.append(0, 1_000, None, value, [])
+    return bytes(builder.build())
+
+
+def produce_frame(topic: str, value: bytes, *, acks: int, client_id: bytes = CLIENT_ID) -> bytes:
+    """Return a Produce v7 request with one record for partition 0."""
+    batch = record_batch(value)
+    name = topic.encode()
+    body = struct.pack(">hhi", -1, acks, 30_000) + struct.pack(">ih", 1, len(name)) + name + struct.pack(">iii", 1, 0, len(batch)) + batch
+    return request_frame(API_VERSIONS[ApiKey.PRODUCE << 16 | 7], body, client_id=client_id)
 
 
 class WireConnection:

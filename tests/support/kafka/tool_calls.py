@@ -81,19 +81,23 @@ def producer_result(command: Command) -> ProducerRun:
     out = command.wait().out
     totals = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec .*99\.9th", out, re.MULTILINE)
     assert totals, f"no summary in what ProducerPerformance printed:\n{out}\n{command.err}"
-    metrics = {name.strip(): float(value) for name, value in re.findall(r"^(\S+:\{.*?\})\s*: (-?\d+\.\d+)$", out, re.MULTILINE)}
     records, rate = totals[-1]
-    return ProducerRun(int(records), float(rate), metrics)
+    return ProducerRun(int(records), float(rate), _metrics(out))
 
 
-def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, client_id: str = "perf-consumer", group: str) -> int:
+def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> int:
     """Run ConsumerPerformance in a consumer group until it has read `records`. Returns how many it read."""
-    where = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000"]
-    # Its client id only comes from a file in 3.9; both know --print-metrics, neither needs it here.
+    return run_consumer_with_metrics(tools, bootstrap, topic, records, group=group)[0]
+
+
+def run_consumer_with_metrics(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> tuple[int, float]:
+    """Run ConsumerPerformance. Returns how many records it read and the longest throttle time it was told, in ms."""
+    where = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000", "--print-metrics"]
     count = "--messages" if tools.version == ZOOKEEPER else "--num-records"
-    command = tools.run(CONSUMER_PERFORMANCE, *where, count, str(records))
-    row = command.out.strip().splitlines()[-1].split(", ")
-    return int(row[4])
+    out = tools.run(CONSUMER_PERFORMANCE, *where, count, str(records)).out
+    [row] = re.findall(r"^\d{4}-\d\d-\d\d .*, \d{4}-\d\d-\d\d .*$", out, re.MULTILINE)
+    told_ms = [value for name, value in _metrics(out).items() if name.startswith("consumer-fetch-manager-metrics:fetch-throttle-time-max:")]
+    return int(row.split(", ")[4]), max(told_ms)
 
 
 def run_share_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> int:
@@ -101,6 +105,11 @@ def run_share_consumer(tools: JavaTools, bootstrap: str, topic: str, records: in
     where = ("--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000")
     row = tools.run(SHARE_CONSUMER_PERFORMANCE, *where, "--num-records", str(records)).out.strip().splitlines()[-1].split(", ")
     return int(row[5])
+
+
+def _metrics(out: str) -> dict[str, float]:
+    """Read what --print-metrics prints: name, tags and value, a line each."""
+    return {name: float(value) for name, value in re.findall(r"^(\S+:\{.*?\})\s*: (-?\d+\.\d+)$", out, re.MULTILINE)}
 
 
 def _assignments(properties: Mapping[str, str]) -> list[str]:
