@@ -10,7 +10,8 @@ Why most records need no measurement, and why nothing can tell
 
     the measured rate cannot exceed the bound: leaving out negative values only makes the left side larger, and the margin is a
     million times what N + 2 roundings can lose. The answer is then 0 without looking. `_free` is what the sample in use may
-    reach; it is worked out again when a sample begins, expires, or the bound changes.
+    reach; it is worked out again when a sample begins or the bound changes. After an expiry it is smaller than need be, which costs
+    a measurement and no truth.
 
     Skipping the sum changes no state, because a sum has none. Purging has: so it is *not* skipped. `_purge_ms` is when the next sample
     becomes obsolete, the short path ends there, and the first checked record at or after it purges, at the very time at which Kafka
@@ -30,6 +31,7 @@ from quota.throttle import narrow_to_int32, throttle_time_ms
 VERDICTS_MAX: Final = 16
 SMALLEST_LAZY_BOUND: Final = 1e-290  # below it the margin drowns in denormal numbers
 LAZY_MARGIN: Final = 1.0 - 1e-9
+NO_ROOM: Final = float("-inf")
 
 GroupKey = tuple[tuple[str, str], ...]
 """Tags as sorted pairs: equal tags share a group."""
@@ -62,6 +64,7 @@ class QuotaGroup(SampleRing):
     __slots__ = (
         "_free",
         "_lazy",
+        "_limit",
         "bound",
         "cap_ms",
         "fetch_pending_bytes",
@@ -92,7 +95,8 @@ class QuotaGroup(SampleRing):
         self.cap_ms = cap_ms
         self._lazy = lazy
         self.bound = bound
-        self._free = self._free_room()
+        self._limit = self._lazy_limit()
+        self._free = NO_ROOM
         self.verdicts: deque[Verdict] = deque(maxlen=VERDICTS_MAX)
         self.throttled_until_ms = 0
         self.throttle_count = 0
@@ -133,6 +137,7 @@ class QuotaGroup(SampleRing):
     def update_bound(self, bound: float) -> None:
         """Let the next evaluation use `bound`; what was recorded stays."""
         self.bound = bound
+        self._limit = self._lazy_limit()
         self._free = self._free_room()
 
     def max_value_in_window(self) -> float:
@@ -151,6 +156,8 @@ class QuotaGroup(SampleRing):
         self._add(amount, now_ms)
         if now_ms >= self._purge_ms:
             self._purge(now_ms)
+            if self._value > self._free:  # else what was left out may stay left out until the next sample
+                self._free = self._free_room()
         if self._value <= self._free and now_ms >= self._start_ms:
             return 0
         self._values[self._current] = self._value
@@ -178,21 +185,21 @@ class QuotaGroup(SampleRing):
         self.throttle_count += 1
         self.throttle_ms_total += verdict.throttle_ms
 
-    def _ring_changed(self) -> None:
-        SampleRing._ring_changed(self)
+    def _rolled(self) -> None:
         self._free = self._free_room()
 
     def _free_room(self) -> float:
         """What the sample in use may reach before a measurement is needed; -infinity: always measure."""
-        limit = self._lazy_limit()
-        for index, value in enumerate(self._values):
-            if index != self._current and value > 0.0:
-                limit -= value
-        return limit if limit >= 0.0 else float("-inf")
+        values = self._values
+        if values:
+            values[self._current] = 0.0  # its value is kept in an attribute; here it is in the way
+        limit = self._limit
+        closed = sum(values) if not values or min(values) >= 0.0 else sum(value for value in values if value > 0.0)
+        return limit - closed if closed <= limit else NO_ROOM
 
     def _lazy_limit(self) -> float:
         if not self._lazy or not self.bound >= 0.0:  # a negative or NaN bound: nothing is ever within it for certain
-            return float("-inf")
+            return NO_ROOM
         if self.bound < SMALLEST_LAZY_BOUND:
             return 0.0
         seconds = (self.num_samples - 1) * self.window_ms / 1_000.0

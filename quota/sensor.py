@@ -41,7 +41,7 @@ class SampleRing:
         self._starts: list[int] = []
         self._lasts: list[int] = []
         self._current = 0
-        self._value: float = 0.0
+        self._value = 0.0
         self._start_ms = NEVER_MS
         self._last_ms = created_ms
         self._end_ms = -NEVER_MS  # the sample in use is complete, or another one obsolete, from here on
@@ -70,7 +70,7 @@ class SampleRing:
     def purge(self, now_ms: int) -> None:
         """Reset every obsolete sample, the one in use included; an empty ring gets its first sample."""
         if not self._values:
-            self._open_sample(now_ms)
+            self._open_first(now_ms)
             return
         if now_ms - self._last_ms >= self._span_ms:
             self._recorded_before += self._value
@@ -81,45 +81,58 @@ class SampleRing:
     def _add(self, amount: float, now_ms: int) -> None:
         """Kafka's `SampledStat.record`."""
         if not self._values:
-            self._open_sample(now_ms)
+            self._open_first(now_ms)
         elif now_ms - self._start_ms >= self.window_ms:
-            self._close_sample()
-            self._open_sample(now_ms)
-        self._value = float(self._value) + float(amount)
+            self._roll(now_ms)
+        self._value += amount  # a double, since samples begin at 0.0; an int is converted as Java converts it
         self._last_ms = now_ms
 
-    def _close_sample(self) -> None:
-        self._values[self._current] = self._value
-        self._lasts[self._current] = self._last_ms
-        self._recorded_before += self._value
-        self._current = (self._current + 1) % (self.num_samples + 1)
+    def _open_first(self, now_ms: int) -> None:
+        self._values.append(0.0)
+        self._starts.append(now_ms)
+        self._lasts.append(NEVER_MS)
+        self._start_ms = self._last_ms = now_ms
+        self._end_ms = now_ms + self.window_ms
+        self._rolled()
 
-    def _open_sample(self, now_ms: int) -> None:
-        if self._current == len(self._values):
-            self._values.append(0.0)
-            self._starts.append(now_ms)
-            self._lasts.append(NEVER_MS)
+    def _roll(self, now_ms: int) -> None:
+        """Close the sample in use and begin the next one, in a new slot or in the oldest."""
+        values, starts, lasts, current = self._values, self._starts, self._lasts, self._current
+        values[current] = self._value
+        lasts[current] = self._last_ms
+        self._recorded_before += self._value
+        current = current + 1 if current < self.num_samples else 0
+        if current == len(values):
+            values.append(0.0)
+            starts.append(now_ms)
+            lasts.append(NEVER_MS)
         else:
-            self._values[self._current] = 0.0
-            self._starts[self._current] = now_ms
-            self._lasts[self._current] = NEVER_MS
+            values[current] = 0.0
+            starts[current] = now_ms
+            lasts[current] = NEVER_MS
+        self._current = current
         self._value = 0.0
         self._start_ms = self._last_ms = now_ms
-        self._ring_changed()
+        self._find_purge(min(lasts))
+        self._rolled()
+
+    def _rolled(self) -> None:
+        """A sample began: for who keeps something that depends on the closed ones."""
 
     def _purge(self, now_ms: int) -> None:
         """Reset what is obsolete. The sample in use is spared: its last event is the record that led here."""
-        span_ms = self._span_ms
         lasts = self._lasts
-        for index, last_ms in enumerate(lasts):
-            if now_ms - last_ms >= span_ms:
-                self._values[index] = 0.0
-                self._starts[index] = lasts[index] = now_ms
-        self._ring_changed()
+        obsolete_ms = now_ms - self._span_ms
+        while (oldest_ms := min(lasts)) <= obsolete_ms:
+            index = lasts.index(oldest_ms)
+            self._values[index] = 0.0
+            self._starts[index] = lasts[index] = now_ms
+        self._find_purge(oldest_ms)
 
-    def _ring_changed(self) -> None:
-        self._purge_ms = min(self._lasts) + self._span_ms
-        self._end_ms = min(self._start_ms + self.window_ms, self._purge_ms)
+    def _find_purge(self, oldest_last_ms: int) -> None:
+        self._purge_ms = purge_ms = oldest_last_ms + self._span_ms
+        end_ms = self._start_ms + self.window_ms
+        self._end_ms = end_ms if end_ms < purge_ms else purge_ms
 
     def _measured_window_ms(self, now_ms: int, oldest_ms: int) -> int:
         elapsed_ms = now_ms - oldest_ms
