@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.arms import Arm
 from bench.engine import cpu_seconds
-from bench.fault_tools import MIB, PRODUCE, Bench, Client, Figure, ms, p99, probe, proxied, with_id
+from bench.fault_tools import MIB, Bench, Client, Figure, crowded, ms, p99, probe, proxied
 from bench.frames import CLIENT_ID, produce_request
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
 from quota.manager import ClientQuotaManager
@@ -133,38 +133,19 @@ def _first_answer(arm: Arm) -> float:
 
 
 def f9_neighbour(folder: Path) -> list[Figure]:
-    """Eight clients that pipeline without end beside one that asks now and then."""
-    batch = b"".join(with_id(PRODUCE, number) for number in range(500))
-    over = threading.Event()
-    with proxied(folder) as bench, ExitStack() as stack:
-        greedy = [stack.enter_context(Client(bench.arm.port)) for _ in range(8)]
-        for client in greedy:
-            threading.Thread(target=_send_on, args=(client, batch, over), daemon=True).start()
-            threading.Thread(target=_read_on, args=(client, over), daemon=True).start()
-        time.sleep(0.5)
-        beside = probe(bench.arm.port, 400)
-        over.set()
-        for client in greedy:
-            client.reset()
+    """Eight clients with 500 requests in flight each beside one that asks now and then."""
+    with crowded(folder) as bench:
+        base = p99(probe(bench.arm.port, 400))
+        greedy = bench.engine.load(produce_request(7, filler=200), bench.arm.port, conns=8, depth=500)
+        try:
+            time.sleep(0.5)
+            beside = probe(bench.arm.port, 400)
+        finally:
+            greedy.stop()
     return [
-        Figure("F9", "p99 of a probe beside 8 greedy clients (scripted broker and clients share the machine)", ms(p99(beside)), 10, "ms")
+        Figure("F9", "p99 of a probe beside 8 greedy clients", ms(p99(beside)), 10, "ms"),
+        Figure("F9", "p99 of the probe alone", ms(base), None, "ms"),
     ]
-
-
-def _send_on(client: Client, batch: bytes, over: threading.Event) -> None:
-    while not over.is_set():
-        try:
-            client.send(batch)
-        except OSError:
-            return
-
-
-def _read_on(client: Client, over: threading.Event) -> None:
-    while not over.is_set():
-        try:
-            client.socket.recv(1 << 20)
-        except OSError:
-            return
 
 
 def g2_sigterm_in_throttle(folder: Path) -> list[Figure]:

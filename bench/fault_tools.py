@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.arms import Arm, start_sluice
-from bench.engine import HOST, rss_bytes
+from bench.engine import HOST, Engine, rss_bytes
 from bench.frames import produce_request
 from bench.scripted_broker import RESET, ScriptedBroker
 
@@ -69,6 +69,34 @@ def proxied(
             yield Bench(arm, running)
         finally:
             arm.stop()
+
+
+@dataclass
+class Crowd:
+    """A proxy in front of the cheap stub broker, both in processes of their own: for rows that ask what others feel."""
+
+    arm: Arm
+    engine: Engine
+
+    @property
+    def rss(self) -> int:
+        return rss_bytes(self.arm.pids())
+
+
+@contextlib.contextmanager
+def crowded(folder: Path, *, fetch_record_bytes: int = 1) -> Iterator[Crowd]:
+    """Sluice in front of the stub broker."""
+    engine = Engine()
+    stub, port = engine.stub(fetch_record_bytes)
+    try:
+        arm = start_sluice(port, folder)
+        try:
+            yield Crowd(arm, engine)
+        finally:
+            arm.stop()
+    finally:
+        stub.stop()
+        engine.close()
 
 
 class Client:

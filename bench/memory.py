@@ -97,6 +97,28 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return bytes(parts)
 
 
+def closed(engine: Engine, *, quick: bool) -> list[MemoryRow]:
+    """What connections leave behind that came, asked once and went."""
+    seconds = 4 if quick else 15
+    rows = []
+    for start in (start_pump, start_sluice):
+        stub, port = engine.stub(1)
+        arm = start(port, engine.folder)
+        try:
+            before = rss_bytes(arm.pids())
+            load = engine.load(api_versions_request(3), arm.port, conns=8, churn=True)
+            time.sleep(seconds)
+            count = load.done()
+            load.stop()
+            time.sleep(1)
+            grown = (rss_bytes(arm.pids()) - before) / MIB
+        finally:
+            arm.stop()
+            stub.stop()
+        rows.append(MemoryRow(f"growth after connections that came and went ({count:,} of them)", arm.name, grown, "MiB", 32))
+    return rows
+
+
 def slow_readers(engine: Engine, *, quick: bool) -> list[MemoryRow]:
     """Resident memory per reader that takes 1 KiB/s of an answer of 55 MiB."""
     seconds = 4 if quick else 15
@@ -161,6 +183,7 @@ def _loop_stall(engine: Engine, arm: Arm, seconds: int) -> float | None:
 
 MEMORY_ROWS: dict[str, Callable[..., list[MemoryRow]]] = {
     "memory-idle": idle,
+    "memory-closed": closed,
     "memory-slow-readers": slow_readers,
     "loop-stall": loop_stall,
 }

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.engine import HOST, free_port
-from bench.frames import API_VERSIONS, METADATA, Template, answers
+from bench.frames import API_VERSIONS, METADATA, PRODUCE, Template, answers
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 FETCH_RECORD_BYTES = 1_000
@@ -28,6 +28,14 @@ class Request:
     version: int
     correlation_id: int
     frame: bytes
+
+    @property
+    def is_silent(self) -> bool:
+        """A Produce before v9 without a transactional id and with acks=0."""
+        if self.key != PRODUCE or self.version >= 9:
+            return False
+        (id_length,) = struct.unpack_from(">h", self.frame, 12)
+        return self.frame[14 + max(id_length, 0) :][:4] == b"\xff\xff\0\0"
 
 
 class BrokerConnection:
@@ -47,8 +55,9 @@ class BrokerConnection:
         return whole[:4] + struct.pack(">i", request.correlation_id) + whole[8:]
 
     def answer(self, request: Request) -> None:
-        """Answer well."""
-        self.socket.sendall(self.good_answer(request))
+        """Answer well; a Produce with acks=0 gets no answer."""
+        if not request.is_silent:
+            self.socket.sendall(self.good_answer(request))
 
     def reset(self) -> float:
         """Send RST; returns when."""
