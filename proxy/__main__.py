@@ -11,7 +11,7 @@ import click
 
 from proxy import log
 from proxy.config import Config, ConfigSource
-from proxy.config_callback import load_callback_class
+from proxy.config_callback import try_callback
 from proxy.config_flags import Flags
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import read_toml
@@ -127,7 +127,7 @@ def _problems_beyond(config: Config, source: ConfigSource) -> list[Problem]:
             problems += found.problems
     if config.callback is not None:
         try:
-            load_callback_class(config.callback.class_name, str(source.path))
+            try_callback(config.callback.class_name, config.callback.settings, str(source.path))
         except ConfigProblems as found:
             problems += found.problems
     return problems

@@ -1,11 +1,21 @@
 """From `module:Class` in the configuration to the operator's class. Importing it runs its module."""
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from proxy.config_problem import ConfigProblems, Problem
 
-_METHODS = ("quota_metric_tags", "quota_limit", "update_quota", "remove_quota", "quota_reset_required", "update_cluster_metadata", "close")
+_METHODS = (
+    "quota_metric_tags",
+    "quota_limit",
+    "update_quota",
+    "remove_quota",
+    "quota_reset_required",
+    "update_cluster_metadata",
+    "close",
+    "configure",
+)
 
 
 def load_callback_class(class_name: str, file: str) -> type[Any]:
@@ -30,6 +40,22 @@ def load_callback_class(class_name: str, file: str) -> type[Any]:
     if lacking:
         _refuse(file, f'"{class_name}" has no {", ".join(lacking)}', "derive it from sluice.callback.ClientQuotaCallback")
     return found  # type: ignore[no-any-return]
+
+
+def try_callback(class_name: str, settings: Mapping[str, Any], file: str) -> None:
+    """Make one callback with its settings, as a broker's would be, and close it: what it refuses is known before a client comes.
+
+    Raises:
+        ConfigProblems: as `load_callback_class`, or the class cannot be made or configured.
+    """
+    found = load_callback_class(class_name, file)
+    try:
+        callback = found()
+        callback.configure({**settings, "broker.id": -1})
+        callback.close()
+    except Exception as error:  # noqa: BLE001 - the operator's class may raise anything
+        message = f'"{class_name}" does not take its settings: {type(error).__name__}: {error}'
+        raise ConfigProblems([Problem(file, "callback.settings", message, "see what the class asks for")]) from None
 
 
 def _refuse(file: str, message: str, remedy: str) -> None:

@@ -126,7 +126,7 @@ def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path,
         (
             "collections:OrderedDict",
             '"collections:OrderedDict" has no quota_metric_tags, quota_limit, update_quota, remove_quota, quota_reset_required, '
-            "update_cluster_metadata, close; derive it from sluice.callback.ClientQuotaCallback",
+            "update_cluster_metadata, close, configure; derive it from sluice.callback.ClientQuotaCallback",
         ),
     ],
 )  # fmt: skip
@@ -135,6 +135,21 @@ def test_a_callback_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path = tmp_path / "sluice.toml"
     path.write_text(f'{GOOD}[callback]\nclass = "{class_name}"\n')
     assert sluice(capsys, "check-config", str(path)) == (2, [], [f"sluice: {path}: callback.class: {line}"])
+
+
+def test_a_callback_that_refuses_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings are tried before the first client needs them."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    path = tmp_path / "sluice.toml"
+    path.write_text(GOOD + '[callback]\nclass = "examples.callbacks.tenants:TenantQuotas"\n')
+    assert sluice(capsys, "check-config", str(path)) == (
+        2,
+        [],
+        [
+            f'sluice: {path}: callback.settings: "examples.callbacks.tenants:TenantQuotas" does not take its settings: '
+            "KeyError: 'shared'; see what the class asks for"
+        ],
+    )
 
 
 def test_a_callback_module_may_stand_in_the_current_directory(
@@ -149,6 +164,7 @@ def test_a_callback_module_may_stand_in_the_current_directory(
         "quota_reset_required",
         "update_cluster_metadata",
         "close",
+        "configure",
     ]
     (tmp_path / "sluice_test_tenants.py").write_text("class Mine:\n" + "".join(f"    def {name}(self, *_): ...\n" for name in methods))
     (tmp_path / "sluice.toml").write_text(GOOD + '[callback]\nclass = "sluice_test_tenants:Mine"\n')
