@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import signal
+import sys
 from typing import Any
 
 import uvloop
@@ -24,6 +25,7 @@ from proxy.net.sweeper import Deadlines
 from proxy.net.upstream import Bootstrap
 from proxy.observe.admin_http import AdminHttp
 from proxy.observe.loop_lag import LoopLag
+from proxy.observe.profile import Profiler, render
 from proxy.observe.watchdog import Watchdog
 from proxy.open_files import fit_open_files
 from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
@@ -136,6 +138,11 @@ class App:
         if self._admin is not None:
             await self._admin.stop()
         self._watchdog.stop()
+
+    @property
+    def requests(self) -> int:
+        """Requests forwarded so far."""
+        return self.counters.requests + sum(connection.session.requests.frames for connection in self.gateway.connections)
 
     # --- parts
 
@@ -256,8 +263,11 @@ async def _serve(config: Config, source: ConfigSource) -> int:
     loop.add_signal_handler(signal.SIGTERM, terminate)
     loop.add_signal_handler(signal.SIGINT, terminate)
     loop.add_signal_handler(signal.SIGHUP, reload)
+    profiler = Profiler() if config.profile else None
     try:
         await app.start()
+        if profiler is not None:
+            profiler.start()
         await terminated.wait()
         drained, second = asyncio.ensure_future(app.drain()), asyncio.ensure_future(ended.wait())
         await asyncio.wait({drained, second}, return_when=asyncio.FIRST_COMPLETED)
@@ -265,6 +275,8 @@ async def _serve(config: Config, source: ConfigSource) -> int:
             task.cancel()
         return 0
     finally:
+        if profiler is not None:
+            sys.stderr.write(render(profiler.stop(), app.requests) + "\n")
         await app.stop()
 
 

@@ -1,5 +1,6 @@
 """Addresses as people write them: `broker-1:9092`, `10.0.0.7:9092`, `[::1]:9092`."""
 
+import functools
 import ipaddress
 import re
 from typing import Final, NamedTuple
@@ -67,6 +68,7 @@ def read_host(text: object) -> str:
     return host
 
 
+@functools.lru_cache(maxsize=1024)
 def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return the IP address that `host` is, or None when it is a name."""
     try:

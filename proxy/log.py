@@ -11,7 +11,10 @@ import math
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, Final, TextIO
+
+from proxy.clock import wall_time_s
 
 VALUE_CHARS_MAX: Final = 256
 STACK_CHARS_MAX: Final = 16_384
@@ -43,6 +46,12 @@ def info(event: str, /, *, limit_key: str = "", **fields: object) -> None:
     _say(logging.INFO, event, limit_key, fields)
 
 
+def info_of(event: str, /, *, limit_key: str, fields: Callable[[], dict[str, object]]) -> None:
+    """Say what happens often: `fields` are only made for a line that the limit lets through."""
+    if LOGGER.isEnabledFor(logging.INFO) and _may_say(limit_key):
+        _say(logging.INFO, event, limit_key, fields())
+
+
 def warning(event: str, /, *, limit_key: str = "", **fields: object) -> None:
     """Say what an operator should look at."""
     _say(logging.WARNING, event, limit_key, fields)
@@ -56,6 +65,12 @@ def error(event: str, /, *, limit_key: str = "", exception: BaseException | None
 def _say(level: int, event: str, limit_key: str, fields: dict[str, object], exception: BaseException | None = None) -> None:
     if LOGGER.isEnabledFor(level):
         LOGGER.log(level, event, extra={"fields": fields, "limit_key": limit_key or event}, exc_info=exception)
+
+
+def _may_say(limit_key: str) -> bool:
+    """Whether the limit of a key has room; where it has none, the line counts as left out."""
+    second = int(wall_time_s())
+    return all(handler.has_room(limit_key, second) for handler in logging.getLogger().handlers if isinstance(handler, EventHandler))
 
 
 class RateLimit:
@@ -75,6 +90,14 @@ class RateLimit:
         window[1] += 1
         left_out, window[2] = window[2], 0
         return left_out
+
+    def has_room(self, key: str, second: int) -> bool:
+        """Return whether a line of `key` would be shown; where not, it counts as left out."""
+        window = self._window(key, second)
+        if window[0] != second or window[1] < LINES_PER_SECOND_MAX:
+            return True
+        window[2] += 1
+        return False
 
     def unreported(self) -> dict[str, int]:
         """Return the keys whose lines were left out with no line after them."""
@@ -144,6 +167,10 @@ class EventHandler(logging.Handler):
         if left_out:
             line["left_out"] = left_out
         self._writer.put(line)
+
+    def has_room(self, key: str, second: int) -> bool:
+        """Return whether a line of `key` would be shown; where not, it counts as left out."""
+        return self._limit.has_room(key, second)
 
     def close(self) -> None:
         """Report what the limit swallowed last, and stop the writer."""

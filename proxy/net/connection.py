@@ -213,20 +213,20 @@ class Connection:
     def _shrink_client_buffer(self) -> None:
         if not self._small_client_buffer:
             self._small_client_buffer = True
-            set_receive_buffer(self.client_sock, SMALL_RECEIVE_BYTES)
+            set_receive_buffer(self.client_sock.fileno(), SMALL_RECEIVE_BYTES)
 
     def _shrink_broker_buffer(self) -> None:
         if not self._small_broker_buffer and self.broker.transport is not None:
             self._small_broker_buffer = True
-            set_receive_buffer(self.broker.transport.get_extra_info("socket"), SMALL_RECEIVE_BYTES)
+            set_receive_buffer(self.broker.fileno(), SMALL_RECEIVE_BYTES)
 
     def _restore_buffers(self) -> None:
         if self._small_client_buffer:
             self._small_client_buffer = False
-            set_receive_buffer(self.client_sock, USUAL_RECEIVE_BYTES)
+            set_receive_buffer(self.client_sock.fileno(), USUAL_RECEIVE_BYTES)
         if self._small_broker_buffer and self.broker.transport is not None:
             self._small_broker_buffer = False
-            set_receive_buffer(self.broker.transport.get_extra_info("socket"), USUAL_RECEIVE_BYTES)
+            set_receive_buffer(self.broker.fileno(), USUAL_RECEIVE_BYTES)
 
     # --- beginning and end
 
@@ -235,7 +235,7 @@ class Connection:
         assert self.client.transport is not None
         assert self.broker.transport is not None
         set_client_options(self.client_sock)
-        set_broker_options(self.broker.transport.get_extra_info("socket"))
+        set_broker_options(self.broker.fileno())
         self.client.write_peer = self.broker.transport.write
         self.broker.write_peer = self.client.transport.write
         if self.broker.lost:
@@ -257,7 +257,8 @@ class Connection:
         except ProtocolError as error:
             self.fail_client(error, b"")
             return
-        self._half_close_broker()
+        if self.session.in_flight:
+            self._half_close_broker()
         self.settle(now)
 
     def client_left_while_paused(self) -> None:
@@ -350,7 +351,8 @@ class Connection:
             self.client_sock.close()
         elif not self.client.lost:
             transport.close()
-            self._abort_later(self.client)
+            if transport.get_write_buffer_size():
+                self._abort_later(self.client)
 
     def _close_broker(self, *, linger: bool) -> None:
         transport = self.broker.transport
@@ -358,6 +360,11 @@ class Connection:
             return
         if not linger:
             transport.abort()
+            return
+        if not self.session.in_flight and not self.session.responses.in_frame:
+            transport.close()  # flushes what was written; no answer is on its way that could be left unread
+            if transport.get_write_buffer_size():
+                self._abort_later(self.broker)
             return
         # Closing with unread answers would reset the connection and could take back requests that were just sent.
         self._half_close_broker()

@@ -38,6 +38,13 @@ class Channel(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one without inheriting from it
         self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
 
+    def fileno(self) -> int:
+        """The descriptor of the socket; -1 when there is none."""
+        if self.transport is None or self.lost:
+            return -1
+        sock = self.transport.get_extra_info("socket")
+        return -1 if sock is None else int(sock.fileno())
+
     def pause(self, reason: int) -> None:
         """Stop reading until every reason is gone."""
         if not self.pauses and self.transport is not None and not self.lost:

@@ -14,7 +14,7 @@ from proxy.clock import now_ms
 from proxy.config import Listener
 from proxy.counters import Counters, bump
 from proxy.errors import StartError
-from proxy.host_port import HostPort
+from proxy.host_port import HostPort, ip_of
 from proxy.net.connection import Connection
 from proxy.net.listener import Acceptor
 from proxy.net.sockets import listen
@@ -24,7 +24,7 @@ from proxy.net.upstream import Bootstrap, UpstreamUnreachableError, connect
 from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.close_reason import CloseReason
 from proxy.session.quota_scope import QuotaScope
-from proxy.session.rewrite import Rewriter
+from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session, SessionSettings
 
 SWEEP_S = 1.0
@@ -57,12 +57,14 @@ class GatewayEvents:
 class Door:
     """One configured listener: its bootstrap port and its ports of brokers."""
 
-    __slots__ = ("acceptors", "bootstrap_port", "listener")
+    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "listener")
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.acceptors: dict[int | None, Acceptor] = {}
         self.bootstrap_port = listener.address.port
+        own_host = None if listener.address.is_wildcard else listener.address.host
+        self.advertised_host = listener.advertised_host or own_host  # None: what the accepted socket says
 
     def client_port(self, node_id: int) -> int | None:
         """The port at which clients of this listener meet a broker; None when it has none."""
@@ -91,6 +93,7 @@ class Gateway:
         self.connections: dict[Connection, None] = {}
         self.doors = [Door(listener) for listener in settings.listeners]
         self._session_settings = session_settings
+        self._api_versions = ApiVersionsCut(unknown_apis_pass=session_settings.unknown_apis_pass)
         self.usages = session_settings.usages
         self._bootstrap = bootstrap
         self._events = events
@@ -182,7 +185,8 @@ class Gateway:
         except asyncio.CancelledError:
             connection.close(CloseReason.SHUTDOWN)
             raise
-        broker_peer: Peer = transport.get_extra_info("peername")[:2]
+        # a name may stand for many addresses: what counts is where it led
+        broker_peer: Peer = address if ip_of(address.host) else transport.get_extra_info("peername")[:2]
         if node_id is not None:
             self._events.on_node_met(node_id, broker_peer)
         connection.broker_peer = broker_peer
@@ -201,19 +205,13 @@ class Gateway:
 
     def _rewriter(self, door: Door, sock: socket.socket) -> Rewriter:
         on_topology = self._events.on_topology if self._events.wants_topology() else None
-        unknown_apis_pass = self._session_settings.unknown_apis_pass
         if self.settings.sidecar:
-            return Rewriter(None, on_topology, unknown_apis_pass=unknown_apis_pass, redact_configs=False)
+            return Rewriter(None, on_topology, self._api_versions, redact_configs=False)
         view = ClientView(self.book, self._advertised_host(door, sock), door.client_port)
-        return Rewriter(view.client_address, on_topology, unknown_apis_pass=unknown_apis_pass, redact_configs=self.settings.redact_configs)
+        return Rewriter(view.client_address, on_topology, self._api_versions, redact_configs=self.settings.redact_configs)
 
     def _advertised_host(self, door: Door, sock: socket.socket) -> str:
-        listener = door.listener
-        if listener.advertised_host is not None:
-            return listener.advertised_host
-        if listener.address.is_wildcard:
-            return _plain_ip(sock.getsockname()[0])
-        return listener.address.host
+        return door.advertised_host or _plain_ip(sock.getsockname()[0])
 
     def count_anew(self) -> None:
         """Every connection asks for its scope again."""
@@ -234,21 +232,7 @@ class Gateway:
         self.counters.responses += responses.answers
         self.counters.bytes_from_clients += connection.client.bytes_in
         self.counters.bytes_from_brokers += connection.broker.bytes_in
-        log.info(
-            "connection_closed",
-            limit_key=reason.value,
-            reason=reason.value,
-            detail=detail,
-            peer=f"{connection.peer[0]}:{connection.peer[1]}",
-            listener=connection.listener_name,
-            broker=connection.upstream,
-            client_ids=list(connection.session.client_ids),
-            requests=requests.frames,
-            answers=responses.answers,
-            unanswered=len(connection.session.in_flight),
-            discarded_bytes=requests.kept_bytes,
-            age_ms=now_ms() - connection.accepted_ms,
-        )
+        log.info_of("connection_closed", limit_key=reason.value, fields=lambda: _story_of(connection, reason, detail))
 
     def connection_gone(self, connection: Connection) -> None:
         """Both sockets of a closed connection are gone."""
@@ -306,6 +290,24 @@ class Gateway:
             for acceptor in door.acceptors.values():
                 acceptor.close()
             door.acceptors.clear()
+
+
+def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[str, object]:
+    """What the log says of a connection that ended."""
+    requests, responses = connection.session.requests, connection.session.responses
+    return {
+        "reason": reason.value,
+        "detail": detail,
+        "peer": f"{connection.peer[0]}:{connection.peer[1]}",
+        "listener": connection.listener_name,
+        "broker": connection.upstream,
+        "client_ids": list(connection.session.client_ids),
+        "requests": requests.frames,
+        "answers": responses.answers,
+        "unanswered": len(connection.session.in_flight),
+        "discarded_bytes": requests.kept_bytes,
+        "age_ms": now_ms() - connection.accepted_ms,
+    }
 
 
 def _plain_ip(host: str) -> str:

@@ -35,14 +35,16 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def set_broker_options(sock: socket.socket) -> None:
+def set_broker_options(fd: int) -> None:
     """Notice a broker that vanished: keep-alive for the idle, a user timeout for the unacknowledged."""
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+    _set_options(
+        fd,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS),
+    )
 
 
 def set_client_options(sock: socket.socket) -> None:
@@ -52,10 +54,22 @@ def set_client_options(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
 
 
-def set_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
+def set_receive_buffer(fd: int, size_bytes: int) -> None:
     """Let the kernel hold no more than about `size_bytes` that we have not read."""
+    _set_options(fd, (socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes))
+
+
+def _set_options(fd: int, *options: tuple[int, int, int]) -> None:
+    """Set options of a descriptor that stays a transport's: uvloop's own view makes a socket object for each. One that is gone: nothing."""
+    if fd < 0:
+        return
     with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)  # the family is not looked at when options are set
+        try:
+            for level, option, value in options:
+                sock.setsockopt(level, option, value)
+        finally:
+            sock.detach()
 
 
 def tcp_state(sock: socket.socket) -> int:

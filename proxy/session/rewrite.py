@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Mapping
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion, keys_to_drop
 from protocol.errors import ProtocolError
+from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages import api_versions, describe_configs
 from protocol.messages.addresses import splice_report
 from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, tail_has_endpoints
@@ -13,8 +14,7 @@ from protocol.messages.metadata import Topology, read_topology
 from protocol.messages.produce import walk_produce
 from proxy.session.known_head import AS_IT_IS, ENDPOINTS, WALK, WHOLE
 
-NODE_ENDPOINTS_IN_PRODUCE = 10
-NODE_ENDPOINTS_IN_FETCH = 16
+API_VERSIONS_KNOWN_MAX = 64  # by version and broker; a few of each are met
 NO_OWN_APIS: Mapping[int, tuple[int, int]] = {}
 
 ClientAddress = Callable[[int, str, int], "tuple[str, int] | None"]
@@ -28,23 +28,23 @@ class Rewriter:
         client_address: None in a sidecar, where the broker's addresses are the clients' own.
         on_topology: told what a Metadata answer says; None when nobody wants to know.
         redact_configs: take the addresses out of DescribeConfigs answers.
-        unknown_apis_pass: leave keys that Sluice does not know in ApiVersions answers.
+        api_versions_cut: what clients may know of the broker's APIs; shared by all connections.
     """
 
-    __slots__ = ("_client_address", "_drop", "_on_topology", "_redact_configs")
+    __slots__ = ("_api_versions_cut", "_client_address", "_on_topology", "_redact_configs")
 
     def __init__(
         self,
         client_address: ClientAddress | None,
         on_topology: Callable[[Topology], None] | None,
+        api_versions_cut: ApiVersionsCut,
         *,
-        unknown_apis_pass: bool,
         redact_configs: bool,
     ) -> None:
         self._client_address = client_address
         self._on_topology = on_topology
         self._redact_configs = redact_configs
-        self._drop: Container[int] = keys_to_drop(unknown_apis_pass=unknown_apis_pass)
+        self._api_versions_cut = api_versions_cut
 
     def what_for(self, api: ApiVersion) -> int:
         """Whether answers of `api` pass as they are, need to be whole, or are followed while they pass."""
@@ -71,7 +71,7 @@ class Rewriter:
             tail = frame[find_tail(api, frame, 0, len(frame)) :]
             return self._splice(api, frame) if tail_has_endpoints(api, tail) else frame
         if key == ApiKey.API_VERSIONS:
-            return self._intersect(api, frame)
+            return self._api_versions_cut.cut(api.version, frame)
         if api.redact:
             return describe_configs.redact(api, frame)
         if key == ApiKey.METADATA and self._on_topology is not None:
@@ -88,14 +88,32 @@ class Rewriter:
         report = splice_report(api, frame, self._client_address)
         if report.controllers:
             raise ProtocolError("the answer names controllers, which no client listener may show", reason="unmapped")
-        for node_id in report.unmapped:
-            if node_id >= 0:
-                raise ProtocolError(f"no listener for broker {node_id}: its address must not leave", reason="unmapped")
+        if report.exposed:
+            brokers = ", ".join(map(str, report.exposed))
+            raise ProtocolError(f"no listener for broker {brokers}: its address must not leave", reason="unmapped")
         return report.frame
 
-    def _intersect(self, api: ApiVersion, frame: bytes) -> bytes:
-        frame = api_versions.repair(api.version, frame, MAX_VERSIONS[ApiKey.API_VERSIONS])
-        return api_versions.intersect(api.version, frame, MAX_VERSIONS, self._drop, NO_OWN_APIS)
+
+class ApiVersionsCut:
+    """ApiVersions answers, cut to what Sluice can handle. A broker gives the same answer to everybody, so the result is kept."""
+
+    __slots__ = ("_drop", "_known")
+
+    def __init__(self, *, unknown_apis_pass: bool) -> None:
+        self._drop: Container[int] = keys_to_drop(unknown_apis_pass=unknown_apis_pass)
+        self._known: dict[tuple[int, bytes], bytes] = {}
+
+    def cut(self, version: int, frame: bytes) -> bytes:
+        """Return the answer `frame` to a request of `version` as it may leave."""
+        correlation_id, answer = frame[LENGTH_BYTES:RESPONSE_HEAD_BYTES], frame[RESPONSE_HEAD_BYTES:]
+        cut = self._known.get((version, answer))
+        if cut is None:
+            whole = api_versions.repair(version, frame, MAX_VERSIONS[ApiKey.API_VERSIONS])
+            whole = api_versions.intersect(version, whole, MAX_VERSIONS, self._drop, NO_OWN_APIS)
+            if len(self._known) >= API_VERSIONS_KNOWN_MAX:
+                self._known.clear()
+            cut = self._known[version, answer] = whole[RESPONSE_HEAD_BYTES:]
+        return (len(cut) + len(correlation_id)).to_bytes(LENGTH_BYTES, "big") + correlation_id + cut
 
 
 class AnswerWalker:
