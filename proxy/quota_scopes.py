@@ -7,6 +7,7 @@ from typing import Any
 
 from proxy import log
 from proxy.clock import now_ns
+from proxy.session.enforcement import INT32_MAX
 from proxy.session.quota_scope import QuotaScope
 from quota.callback import ClientQuotaCallback
 from quota.cluster import Cluster
@@ -148,9 +149,7 @@ class QuotaScopes:
     def _make(self, label: str, node_id: int | None) -> QuotaScope:
         callback = self._make_callback(node_id)
         scope = QuotaScope(
-            label,
-            ClientQuotaManager(ClientQuotaType.PRODUCE, callback=callback, static_default=self._statics.get(ClientQuotaType.PRODUCE)),
-            ClientQuotaManager(ClientQuotaType.FETCH, callback=callback, static_default=self._statics.get(ClientQuotaType.FETCH)),
+            label, self._make_manager(ClientQuotaType.PRODUCE, callback), self._make_manager(ClientQuotaType.FETCH, callback)
         )
         scope.produce_on, scope.fetch_on = self._on
         if isinstance(callback, GuardedCallback):
@@ -159,6 +158,10 @@ class QuotaScopes:
                 callback.update_cluster_metadata(self._cluster)
         self._fill(scope)
         return scope
+
+    def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None) -> ClientQuotaManager:
+        # a verdict of more than 24.8 days saturates: Kafka's wraps, and below zero nobody would be held
+        return ClientQuotaManager(quota_type, callback=callback, static_default=self._statics.get(quota_type), cap_ms=INT32_MAX)
 
     def _make_callback(self, node_id: int | None) -> ClientQuotaCallback | None:
         if self._choice.callback_class is None:

@@ -33,6 +33,9 @@ class QuotaGroups(Generic[Group]):
             nothing is recorded.
         generation: grows whenever a group that somebody remembers may no longer be the right one.
         custom_callback: the callback is not Kafka's own, so groups are to be asked for per request.
+
+    Args:
+        cap_ms: no verdict is longer; None: none but 32 bits, at which Kafka's number wraps (and may become negative).
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class QuotaGroups(Generic[Group]):
         static_default: float | None = None,
         lazy: bool = True,
         groups_max: int = GROUPS_MAX,
+        cap_ms: int | None = None,
     ) -> None:
         self.quota_type = quota_type
         self.num_samples = num_samples
@@ -54,6 +58,7 @@ class QuotaGroups(Generic[Group]):
         self.groups_overflowed = 0
         self._swept_ms = -(2**63)
         self._lazy = lazy
+        self._longest_ms = cap_ms
         self._limits: dict[ClientQuotaEntity, float] = {}
         self._groups: dict[GroupKey, Group] = {}
         self._overflow: dict[float, Group] = {}  # as many as there are different limits
@@ -286,4 +291,4 @@ class ClientQuotaManager(QuotaGroups[QuotaGroup]):
         )
 
     def _cap_ms(self) -> int | None:
-        return None
+        return self._longest_ms

@@ -186,6 +186,15 @@ def answer_ids(data: bytes) -> list[int]:
     return [int.from_bytes(frame[4:8], "big") for frame in split(data)]
 
 
+def throttle_ms(frame: bytes, key: int, version: int) -> int:
+    """Return the throttle time of a whole answer, by the plain model of its message."""
+    api = api_of(key, version)
+    head_bytes = 8 if api.response_header_version == 0 else 9
+    body, _ = layout_codec.decode(layout_of(key, "response", version), frame, head_bytes)
+    found: int = body["ThrottleTimeMs"]
+    return found
+
+
 def _filled(field: Field, values: dict[str, Any]) -> dict[str, Any]:
     filled: dict[str, Any] = {layout_codec.UNKNOWN: []}
     for inner in field.fields:
