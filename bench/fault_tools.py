@@ -51,6 +51,10 @@ class Bench:
     def rss(self) -> int:
         return rss_bytes(self.arm.pids())
 
+    def open_files(self) -> int:
+        """File descriptors of the proxy."""
+        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in self.arm.pids())
+
 
 @contextlib.contextmanager
 def proxied(

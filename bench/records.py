@@ -1,6 +1,7 @@
 """Record batches (magic 2) that a real broker accepts, and the walk over those that it returns."""
 
 import struct
+import time
 
 import crc32c
 
@@ -8,14 +9,14 @@ from bench.frames import uvarint
 
 BATCH_HEAD_BYTES = 61
 CRC_AT, AFTER_CRC = 17, 21
-NO_TIMESTAMP = -1
 
 
 def record_batch(value: bytes) -> bytes:
-    """One uncompressed batch with one record without key and headers."""
+    """One uncompressed batch with one record without key and headers, of now: a broker soon deletes what is from 1970."""
+    now_ms = int(time.time() * 1_000)
     body = b"\0" + _zigzag(0) + _zigzag(0) + _zigzag(-1) + _zigzag(len(value)) + value + _zigzag(0)
     record = _zigzag(len(body)) + body
-    checked = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1) + record
+    checked = struct.pack(">hiqqqhii", 0, 0, now_ms, now_ms, -1, -1, -1, 1) + record
     head = struct.pack(">qiibI", 0, 4 + 1 + 4 + len(checked), -1, 2, crc32c.crc32c(checked))
     return head + checked
 

@@ -17,7 +17,6 @@ from bench.frames import API_VERSIONS, METADATA, PRODUCE, Template, answers
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 FETCH_RECORD_BYTES = 1_000
-TCP_CLOSE, TCP_CLOSE_WAIT = 7, 8  # include/net/tcp_states.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,6 @@ class BrokerConnection:
             self.socket.shutdown(socket.SHUT_RD)
         self.socket.close()
         return at
-
-    def is_left(self) -> bool:
-        """Say whether the other side has sent FIN or RST, seen in the kernel's TCP state: no reading needed."""
-        return self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in (TCP_CLOSE, TCP_CLOSE_WAIT)
 
     def next_request(self) -> Request | None:
         """The next request, or None when the connection has ended."""
