@@ -16,7 +16,6 @@ from proxy.demo.cast import ROLES, Role, quota_file
 from proxy.demo.children import ClientChild, DemoError, ProxyChild
 from proxy.demo.judgement import Judgement, judge
 from proxy.demo.mock_cluster import MockCluster, MockClusterError
-from proxy.demo.model import predict
 from proxy.demo.picture import Panel, draw
 from proxy.demo.preload import preload
 from proxy.demo.screen import MEGA, Row, Screen
@@ -120,8 +119,6 @@ def _report(screen: Screen, judgements: Sequence[Judgement]) -> None:
 
 def _panel(client: ClientChild, judgement: Judgement, seconds: int) -> Panel:
     role, series = client.role, client.series
-    request_bytes = round(judgement.passed_bytes / max(series.count, 1))
-    predicted = predict(role.quota_type, role.bound, request_bytes, role.interval_ms, seconds)
     steps = range(0, seconds * 1_000 + 1, MEAN_STEP_MS)
     return Panel(
         name=role.name,
@@ -129,7 +126,7 @@ def _panel(client: ClientChild, judgement: Judgement, seconds: int) -> Panel:
         bound=None if role.bound is None else role.bound / MEGA,
         offered=role.offered / MEGA,
         measured=[value / MEGA for value in series.per_second(seconds)],
-        predicted=[value / MEGA for value in predicted],
+        predicted=[value / MEGA for value in judgement.predicted],
         mean=[(step / 1_000, series.span_mean(series.start_ms + step) / MEGA) for step in steps],
         result=_result(judgement),
         is_good=judgement.is_good,
@@ -137,9 +134,8 @@ def _panel(client: ClientChild, judgement: Judgement, seconds: int) -> Panel:
 
 
 def _result(judgement: Judgement) -> str:
+    passed = f"{judgement.passed_bytes / MEGA:.1f} MB passed"
     if judgement.allowed_bytes is None:
-        return f"{judgement.passed_bytes / MEGA:.1f} MB passed · never held"
-    return (
-        f"{judgement.passed_bytes / MEGA:.1f} of {judgement.allowed_bytes / MEGA:.1f} MB allowed"
-        f" · {judgement.equal} of {judgement.verdicts} waits recomputed equal"
-    )
+        return f"{passed} · never held"
+    predicted = f"{sum(judgement.predicted) / MEGA:.1f} predicted"
+    return f"{passed} · {predicted} · {judgement.equal} of {judgement.verdicts} waits recomputed equal"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.demo.cast import BURST_SECONDS, Role
+from proxy.demo.model import predict
 from proxy.demo.series import SPAN_MS, Series
 from proxy.demo.watcher import GroupSeen
 
@@ -16,6 +17,7 @@ class Judgement:
 
     Attributes:
         passed_bytes: all that passed: what Sluice counted or what the client did, whichever is more.
+        predicted: what Kafka's arithmetic lets pass, second by second, of the load that was offered.
         allowed_bytes: the most that may pass: bound x (elapsed + 10 s) + one request. None without a quota.
         last_rate: bytes per second in the last ten seconds.
         verdicts, equal: how often Sluice said "wait", and how often working it out again gave the same milliseconds.
@@ -25,6 +27,7 @@ class Judgement:
     role: Role
     elapsed_s: float
     passed_bytes: float
+    predicted: tuple[int, ...]
     allowed_bytes: float | None
     last_rate: float
     verdicts: int
@@ -45,8 +48,9 @@ def judge(role: Role, series: Series, group: GroupSeen, seconds: int) -> Judgeme
     allowed = None if role.bound is None else role.bound * (elapsed_s + BURST_SECONDS) + request_bytes
     end_ms = series.start_ms + seconds * 1_000
     last_rate = series.between(end_ms - SPAN_MS, end_ms) * 1_000 / SPAN_MS
+    predicted = predict(role.quota_type, role.bound, round(request_bytes), role.interval_ms, seconds)
     faults = _faults(role, passed, allowed, last_rate, group)
-    return Judgement(role, elapsed_s, passed, allowed, last_rate, group.throttle_count, group.equal, faults)
+    return Judgement(role, elapsed_s, passed, tuple(predicted), allowed, last_rate, group.throttle_count, group.equal, faults)
 
 
 def _faults(role: Role, passed: float, allowed: float | None, last_rate: float, group: GroupSeen) -> tuple[str, ...]:

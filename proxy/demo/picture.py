@@ -12,12 +12,13 @@ from xml.sax.saxutils import escape
 
 WIDTH: Final = 960
 MARGIN_LEFT: Final = 64
-MARGIN_RIGHT: Final = 28
-HEAD_HEIGHT: Final = 118
+MARGIN_RIGHT: Final = 88
+EDGE: Final = 28
+HEAD_HEIGHT: Final = 136
 PLOT_HEIGHT: Final = 132
-PANEL_HEIGHT: Final = 204
+PANEL_HEIGHT: Final = 206
 PANEL_HEAD: Final = 34
-FOOT_HEIGHT: Final = 56
+FOOT_HEIGHT: Final = 34
 PLOT_WIDTH: Final = WIDTH - MARGIN_LEFT - MARGIN_RIGHT
 SECOND_STEPS: Final = (1, 2, 5, 10, 20)
 TICKS_MAX: Final = 8
@@ -30,7 +31,6 @@ STYLE: Final = """
   .grid { stroke: #d8dee4; stroke-width: 1 } .base { stroke: #818b98; stroke-width: 1 }
   .model { fill: none; stroke: #1f2328; stroke-width: 1.8; stroke-linejoin: round }
   .bound { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 7 5 } .bound-name { font-size: 12px; font-weight: 600; fill: #cf222e }
-  .halo { paint-order: stroke; stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round }
   .area { opacity: .5 } .mean { fill: none; stroke-width: 3; stroke-linecap: round; stroke-linejoin: round }
   .fill0 { fill: #5aa0f2 } .line0 { stroke: #0b57b7 } .text0 { fill: #0b57b7 }
   .fill1 { fill: #f2a444 } .line1 { stroke: #a85a00 } .text1 { fill: #a85a00 }
@@ -39,7 +39,7 @@ STYLE: Final = """
   @media (prefers-color-scheme: dark) {
     text { fill: #f0f6fc } .card { fill: #0d1117; stroke: #3d444d } .small, .axis { fill: #9198a1 }
     .grid { stroke: #262c36 } .base { stroke: #656c76 } .model { stroke: #f0f6fc }
-    .bound { stroke: #ff7b72 } .bound-name { fill: #ff7b72 } .halo { stroke: #0d1117 }
+    .bound { stroke: #ff7b72 } .bound-name { fill: #ff7b72 }
     .fill0 { fill: #2f6fc4 } .line0 { stroke: #79b8ff } .text0 { fill: #79b8ff }
     .fill1 { fill: #b0700f } .line1 { stroke: #ffb757 } .text1 { fill: #ffb757 }
     .fill2 { fill: #1f8767 } .line2 { stroke: #5fe0b5 } .text2 { fill: #5fe0b5 }
@@ -126,37 +126,39 @@ def describe(panels: Iterable[Panel], seconds: int) -> str:
 
 def _head(seconds: int) -> list[str]:
     return [
-        f'<text class="title" x="{MARGIN_LEFT - 36}" y="42">Held to the quota, as Kafka would have held it</text>',
-        f'<text class="small" x="{MARGIN_LEFT - 36}" y="66">Three unmodified Kafka clients through Sluice, {seconds} s.'
-        " Kafka lets about 10 s worth of quota pass at once; then the mean may not rise above it.</text>",
+        f'<text class="title" x="{EDGE}" y="44">Held to the quota, as Kafka would have held it</text>',
+        f'<text class="small" x="{EDGE}" y="68">Three unmodified Kafka clients through Sluice for {seconds} s.'
+        " Kafka looks at the last 10 to 11 seconds: a client may use</text>",
+        f'<text class="small" x="{EDGE}" y="86">that much quota at once, then waits until its mean is down again.'
+        " The model was given the load, not the measurement.</text>",
     ]
 
 
 def _legend() -> list[str]:
-    y = 94
-    x = MARGIN_LEFT - 36
+    y = 116
+    x = EDGE
     return [
         f'<rect class="fill9 area" x="{x}" y="{y - 11}" width="22" height="13"/>',
         f'<text class="small" x="{x + 30}" y="{y}">measured, each second</text>',
-        f'<path class="model" d="M{x + 196} {y}v-9h11v7h11"/>',
-        f'<text class="small" x="{x + 226}" y="{y}">predicted by the exact model</text>',
-        f'<path class="mean line9" d="M{x + 436} {y - 4}h22"/>',
-        f'<text class="small" x="{x + 466}" y="{y}">measured, mean of 10 s</text>',
-        f'<path class="bound" d="M{x + 640} {y - 4}h26"/>',
-        f'<text class="small" x="{x + 674}" y="{y}">quota</text>',
+        f'<path class="model" d="M{x + 216} {y}v-9h11v7h11"/>',
+        f'<text class="small" x="{x + 246}" y="{y}">predicted by the exact model</text>',
+        f'<path class="mean line9" d="M{x + 472} {y - 4}h22"/>',
+        f'<text class="small" x="{x + 502}" y="{y}">measured, mean of 10 s</text>',
+        f'<path class="bound" d="M{x + 690} {y - 4}h26"/>',
+        f'<text class="small" x="{x + 724}" y="{y}">quota</text>',
     ]
 
 
 def _panel(panel: Panel, at: int, scale: Scale) -> list[str]:
     tone = at % 3
-    right = WIDTH - MARGIN_RIGHT
     head = HEAD_HEIGHT + at * PANEL_HEIGHT
     mark, word = ("good", "✓") if panel.is_good else ("bad", "✗")
     return [
         f'<g transform="translate(0 {head})">',
-        f'<text x="{MARGIN_LEFT - 36}" y="20"><tspan class="name text{tone}">{escape(panel.name)}</tspan>'
+        f'<text x="{EDGE}" y="20"><tspan class="name text{tone}">{escape(panel.name)}</tspan>'
         f'<tspan class="small" dx="10">{escape(panel.caption)}</tspan></text>',
-        f'<text class="result" x="{right}" y="20" text-anchor="end">{escape(panel.result)} <tspan class="{mark}">{word}</tspan></text>',
+        f'<text class="result" x="{WIDTH - EDGE}" y="20" text-anchor="end">{escape(panel.result)}'
+        f' <tspan class="{mark}">{word}</tspan></text>',
         f'<g transform="translate(0 {PANEL_HEAD})">',
         *_grid(scale),
         f'<path class="area fill{tone}" d="{_area(panel.measured, scale)}"/>',
@@ -177,7 +179,7 @@ def _grid(scale: Scale) -> list[str]:
     for second in scale.ticks():
         x = scale.x(second)
         parts.append(f'<path class="base" d="M{x:.1f} {PLOT_HEIGHT}v4"/>')
-        parts.append(f'<text class="axis" x="{x:.1f}" y="{PLOT_HEIGHT + 18}" text-anchor="middle">{second}</text>')
+        parts.append(f'<text class="axis" x="{x:.1f}" y="{PLOT_HEIGHT + 18}" text-anchor="middle">{second} s</text>')
     middle = PLOT_HEIGHT / 2
     parts.append(f'<text class="axis" transform="translate({MARGIN_LEFT - 38} {middle}) rotate(-90)" text-anchor="middle">MB/s</text>')
     return parts
@@ -186,18 +188,19 @@ def _grid(scale: Scale) -> list[str]:
 def _bound(bound: float | None, scale: Scale) -> list[str]:
     right = WIDTH - MARGIN_RIGHT
     if bound is None:
-        return [f'<text class="axis halo" x="{right - 6}" y="14" text-anchor="end">no quota</text>']
+        return [f'<text class="axis" x="{right + 8}" y="{PLOT_HEIGHT / 2}">no quota</text>']
     y = scale.y(bound)
     return [
         f'<path class="bound" d="M{MARGIN_LEFT} {y:.1f}H{right}"/>',
-        f'<text class="bound-name halo" x="{right - 6}" y="{y - 7:.1f}" text-anchor="end">quota {bound:g} MB/s</text>',
+        f'<text class="bound-name" x="{right + 8}" y="{y - 2:.1f}">quota</text>',
+        f'<text class="bound-name" x="{right + 8}" y="{y + 13:.1f}">{bound:g} MB/s</text>',
     ]
 
 
 def _foot(height: int) -> list[str]:
     return [
-        f'<text class="axis" x="{WIDTH - MARGIN_RIGHT}" y="{height - 40}" text-anchor="end">seconds since the clients began</text>',
-        f'<text class="axis" x="{MARGIN_LEFT - 36}" y="{height - 18}">drawn by `sluice demo` from one run; 1 MB = 1,000,000 bytes</text>',
+        f'<text class="axis" x="{EDGE}" y="{height - 20}">Drawn by "sluice demo" from one run in front of'
+        " librdkafka's mock cluster. 1 MB = 1,000,000 bytes.</text>",
     ]
 
 

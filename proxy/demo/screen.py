@@ -73,15 +73,14 @@ class Screen:
 def judged(judgement: Judgement) -> str:
     """Return bound and measurement of one client in words."""
     role = judgement.role
+    measured = f"measured {_mega(judgement.passed_bytes, 1)} MB in {judgement.elapsed_s:.1f} s"
+    last = f"last 10 s {_mega(judgement.last_rate)} MB/s"
     if role.bound is None or judgement.allowed_bytes is None:
-        return (
-            f"bound none; measured {_mega(judgement.passed_bytes, 1)} MB in {judgement.elapsed_s:.1f} s,"
-            f" last 10 s {_mega(judgement.last_rate)} MB/s; {judgement.verdicts} verdicts"
-        )
+        return f"bound none; {measured}; {last}; {judgement.verdicts} verdicts"
     return (
-        f"bound {_mega(role.bound)} MB/s; measured {_mega(judgement.passed_bytes, 1)} of {_mega(judgement.allowed_bytes, 1)} MB"
-        f" allowed in {judgement.elapsed_s:.1f} s, last 10 s {_mega(judgement.last_rate)} MB/s = {judgement.last_rate / role.bound:.2f}"
-        f" x bound; {judgement.equal} of {judgement.verdicts} verdicts recomputed equal"
+        f"bound {_mega(role.bound)} MB/s; {measured} (allowed {_mega(judgement.allowed_bytes, 1)}, model"
+        f" {_mega(sum(judgement.predicted), 1)}); {last} = {judgement.last_rate / role.bound:.2f} x bound;"
+        f" {judgement.equal} of {judgement.verdicts} verdicts equal"
     )
 
 
