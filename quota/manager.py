@@ -214,8 +214,8 @@ class QuotaGroups(Generic[Group]):
         return group
 
     def _make_room(self, now_ms: int) -> None:
-        # A group idle for longer than all its samples live would start as if new: forgetting it changes no verdict. Looked for at
-        # most once per window, as it takes a look at every group.
+        # A group idle for longer than all its samples live would start as if new: forgetting it changes no verdict (a token bucket
+        # that is deep in debt is forgiven). Looked for at most once per window, as it takes a look at every group.
         if now_ms - self._swept_ms >= self.window_ms:
             self._swept_ms = now_ms
             self._forget_idle(now_ms, self.num_samples * self.window_ms)
@@ -232,6 +232,8 @@ class QuotaGroups(Generic[Group]):
         idle = [key for key, group in self._groups.items() if now_ms - group.last_record_ms > longer_than_ms]
         for key in idle:
             del self._groups[key]
+        for bound in [bound for bound, group in self._overflow.items() if now_ms - group.last_record_ms > longer_than_ms]:
+            del self._overflow[bound]
         if idle:
             self._changed()
         return len(idle)

@@ -194,6 +194,15 @@ def test_clients_cannot_make_groups_without_end() -> None:
     assert len(manager.groups()) == 1
 
 
+def test_a_manager_may_cap_what_kafka_wraps() -> None:
+    """40 MB against 1 byte per second: Kafka's 32 bits wrap to two weeks; a capped manager says 2^31 - 1 ms."""
+    kafkas, capped = new_manager(), new_manager(cap_ms=2**31 - 1)
+    for manager in (kafkas, capped):
+        manager.update_quota(ETL, 1.0)
+    assert kafkas.record_and_get_throttle_time_ms(ALICE, "etl", 40_000_000, 0) == 1_345_284_336
+    assert capped.record_and_get_throttle_time_ms(ALICE, "etl", 40_000_000, 0) == 2**31 - 1
+
+
 def test_an_entity_without_parts_is_refused() -> None:
     """A quota is for a user, a client-id, or both."""
     with pytest.raises(QuotaError):
