@@ -12,7 +12,7 @@ from enum import IntEnum
 from struct import Struct
 
 from protocol.errors import FrameSizeError, ProtocolError
-from protocol.limits import MAX_REQUEST_BYTES
+from protocol.limits import MAX_HEADER_BYTES, MAX_REQUEST_BYTES
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
@@ -157,12 +157,12 @@ class RequestSide:
         self._body_left = 0
         while at < end:
             if end - at < HEAD_BYTES:
-                self._keep_tail(data, at)
+                self._keep_tail(data, start, at)
                 break
             size, api_version, correlation_id = HEAD.unpack_from(data, at)
             head = known.get(api_version)
             if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self._frame_bytes_max:
-                head = self._read_head(data, at, size, api_version)
+                head = self._read_head(data, start, at, size, api_version)
                 if head is None:
                     break
             if (len(in_flight) >= in_flight_max or frames == turn_ends) and (not self.ungated or self.draining):
@@ -259,35 +259,61 @@ class RequestSide:
             self._debt.judge_unanswered(throttle_ms, group, now_ms, len(self._in_flight))
         return now_ms < self._debt.read_off_until_ms
 
-    def _read_head(self, data: bytes | bytearray, at: int, size: int, api_version: int) -> KnownHead | None:
-        """Parse a head that is not like the last one; None when more bytes are needed."""
-        if not 0 < size <= self._frame_bytes_max:
-            raise FrameSizeError(f"request frame of {size} bytes, limit {self._frame_bytes_max}")
-        head = self._resolve_head(data, at, size)
-        if head is None:
-            if len(data) - at >= size + LENGTH_BYTES:
+    def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int, api_version: int) -> KnownHead | None:
+        """Parse a head that is not like the last one; None when more bytes are needed, or when what stands before it goes on first."""
+        try:
+            self._check_size(size)
+            head = self._resolve_head(data, at, size)
+            if head is None and len(data) - at >= size + LENGTH_BYTES:
                 raise ProtocolError("request head is longer than its frame", reason="bad_header")
-            self._keep_tail(data, at)
+        except ProtocolError:
+            if at == start:
+                raise
+            self._defer(data, at)
+            return None
+        if head is None:
+            self._keep_tail(data, start, at)
             return None
         if len(self._known) >= KNOWN_HEADS_MAX:
             self._known.clear()
         self._known[api_version] = head
         return head
 
-    def _keep_tail(self, data: bytes | bytearray, at: int) -> None:
+    def _check_size(self, size: int) -> None:
+        if not 0 < size <= self._frame_bytes_max:
+            raise FrameSizeError(f"request frame of {size} bytes, limit {self._frame_bytes_max}")
+        if size < HEAD_BYTES - LENGTH_BYTES:
+            raise ProtocolError(f"frame of {size} bytes holds no request header", reason="bad_header")
+
+    def _defer(self, data: bytes | bytearray, at: int) -> None:
+        """Let the frames before a broken one go on; it is met again, and then first, in the next turn."""
+        self._keep(data, at)
+        self.stop = Stop.TURN
+
+    def _keep_tail(self, data: bytes | bytearray, start: int, at: int) -> None:
         """Keep a head that is not here in whole; it grows by what comes, never by what it claims."""
-        if len(data) - at >= LENGTH_BYTES:
+        have = len(data) - at
+        need = LENGTH_BYTES
+        if have >= LENGTH_BYTES:
             (size,) = INT32.unpack_from(data, at)
-            if not 0 < size <= self._frame_bytes_max:
-                raise FrameSizeError(f"request frame of {size} bytes, limit {self._frame_bytes_max}")
+            try:
+                self._check_size(size)
+            except ProtocolError:
+                if at == start:
+                    raise
+                self._defer(data, at)
+                return
+            need = HEAD_BYTES
+            if have >= CLIENT_ID.size:  # wait for twice as much: a head that comes byte by byte is not read anew at each
+                *_, client_id_bytes = CLIENT_ID.unpack_from(data, at)
+                need = min(max(2 * have, CLIENT_ID.size + client_id_bytes), size + LENGTH_BYTES)
         self._tail = bytearray(data[at:])
-        self._tail_need = len(self._tail) + 1
-        if len(self._tail) >= CLIENT_ID.size:  # the client-id is the one long part of a head: wait for all of it at once
-            *_, client_id_bytes = CLIENT_ID.unpack_from(self._tail)
-            self._tail_need = max(self._tail_need, min(CLIENT_ID.size + client_id_bytes, size + LENGTH_BYTES))
+        self._tail_need = max(need, have + 1)
 
     def _keep_whole(self, data: bytes | bytearray, at: int, size: int) -> None:
         """Keep a request that we answer ourselves until it is here in whole."""
+        if size > MAX_HEADER_BYTES:
+            raise FrameSizeError(f"request of {size} bytes that is answered here, limit {MAX_HEADER_BYTES}")
         self._tail = bytearray(data[at:])
         self._tail_need = size + LENGTH_BYTES
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from proxy.app import App
+from proxy.clock import now_ms
 from proxy.config import Config, ConfigSource, Enforcement, EnforcementMode, Limits, Listener, Quotas, Upstream
 from proxy.counters import Counters
 from proxy.host_port import HostPort
@@ -97,6 +98,11 @@ class RunningGateway:
     async def until_closed(self, reason: str, count: int = 1) -> None:
         """Wait until so many connections ended for this reason."""
         await until(lambda: self.closes.get(reason, 0) >= count)
+
+    def sweep(self, later_ms: int = 0, *, times: int = 1) -> None:
+        """Let the sweeper look as if it were so much later; with `times` 5 it asks the kernel about every paused socket."""
+        for _ in range(times):
+            self.gateway.sweeper.sweep(now_ms() + later_ms)
 
     def set_quotas(self, table: QuotaTable) -> None:
         """Put a quota table in place, as the quota file would."""
