@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from protocol.limits import MAX_HEADER_BYTES, MAX_REQUEST_BYTES
+from proxy.net.connection import Connection
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_client import ClosedByPeerError
