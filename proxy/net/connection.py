@@ -12,7 +12,7 @@ from proxy.counters import Counters
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
 from proxy.net.flow import DRAIN, IN_FLIGHT, THROTTLE, Channel
-from proxy.net.sockets import SMALL_RECEIVE_BYTES, USUAL_RECEIVE_BYTES, set_broker_options, set_client_options, set_receive_buffer
+from proxy.net.sockets import restore_receive_buffer, set_broker_options, set_client_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.close_reason import CloseReason, reason_of
 from proxy.session.request_side import Stop
@@ -213,20 +213,20 @@ class Connection:
     def _shrink_client_buffer(self) -> None:
         if not self._small_client_buffer:
             self._small_client_buffer = True
-            set_receive_buffer(self.client_sock.fileno(), SMALL_RECEIVE_BYTES)
+            shrink_receive_buffer(self.client_sock.fileno())
 
     def _shrink_broker_buffer(self) -> None:
         if not self._small_broker_buffer and self.broker.transport is not None:
             self._small_broker_buffer = True
-            set_receive_buffer(self.broker.fileno(), SMALL_RECEIVE_BYTES)
+            shrink_receive_buffer(self.broker.fileno())
 
     def _restore_buffers(self) -> None:
         if self._small_client_buffer:
             self._small_client_buffer = False
-            set_receive_buffer(self.client_sock.fileno(), USUAL_RECEIVE_BYTES)
+            restore_receive_buffer(self.client_sock.fileno())
         if self._small_broker_buffer and self.broker.transport is not None:
             self._small_broker_buffer = False
-            set_receive_buffer(self.broker.fileno(), USUAL_RECEIVE_BYTES)
+            restore_receive_buffer(self.broker.fileno())
 
     # --- beginning and end
 

@@ -9,8 +9,9 @@ TCP_CLOSE = 7
 TCP_CLOSE_WAIT = 8
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 30, 10, 3
 USER_TIMEOUT_MS = 120_000  # shorter ones abort a live broker whose window is closed
-SMALL_RECEIVE_BYTES = 32 * 1024
+SMALL_RECEIVE_BYTES = 64 * 1024  # less gives a window below one segment of the loopback interface: its sender then waits 200 ms each time
 USUAL_RECEIVE_BYTES = 208 * 1024  # the kernel's usual ceiling for a size set by hand
+SO_BUF_LOCK, LOCKED_BY_NOBODY = 72, 0  # Linux 5.15; not in the socket module
 BACKLOG = 1_024
 
 
@@ -54,9 +55,23 @@ def set_client_options(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
 
 
-def set_receive_buffer(fd: int, size_bytes: int) -> None:
-    """Let the kernel hold no more than about `size_bytes` that we have not read."""
-    _set_options(fd, (socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes))
+def shrink_receive_buffer(fd: int) -> None:
+    """Let the kernel hold little that we have not read."""
+    _set_options(fd, (socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_RECEIVE_BYTES))
+
+
+def restore_receive_buffer(fd: int) -> None:
+    """Let the kernel hold the usual again.
+
+    A larger buffer alone does not do it: the window stays clamped to what it was, and the kernel no longer sizes a buffer that was set
+    by hand. So the clamp is lifted, then the sizing is given back (where the kernel knows how).
+    """
+    _set_options(
+        fd,
+        (socket.SOL_SOCKET, socket.SO_RCVBUF, USUAL_RECEIVE_BYTES),
+        (socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, USUAL_RECEIVE_BYTES),
+        (socket.SOL_SOCKET, SO_BUF_LOCK, LOCKED_BY_NOBODY),
+    )
 
 
 def _set_options(fd: int, *options: tuple[int, int, int]) -> None:
