@@ -1,0 +1,43 @@
+"""The kernel's receive buffer of a connection in debt, and after it."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.net.sockets import SMALL_RECEIVE_BYTES, SO_BUF_LOCK, restore_receive_buffer, shrink_receive_buffer
+
+RECEIVE_LOCK = 2
+
+
+@pytest.fixture
+def receiver() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            yield accepted
+
+
+def test_a_small_buffer_is_small(receiver: socket.socket) -> None:
+    """In debt the kernel holds no more than twice what was asked for, which is how Linux counts."""
+    shrink_receive_buffer(receiver.fileno())
+    assert receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * SMALL_RECEIVE_BYTES
+
+
+def test_after_the_debt_the_window_may_grow_again(receiver: socket.socket) -> None:
+    """Neither the buffer nor the window nor the kernel's own sizing stays as it was in debt: else a client is slow for ever after."""
+    shrink_receive_buffer(receiver.fileno())
+    restore_receive_buffer(receiver.fileno())
+    assert receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > 2 * SMALL_RECEIVE_BYTES
+    assert receiver.getsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP) > SMALL_RECEIVE_BYTES
+    try:
+        locks = receiver.getsockopt(socket.SOL_SOCKET, SO_BUF_LOCK)
+    except OSError:
+        pytest.skip("this kernel does not give the sizing back (Linux 5.15 does)")
+    assert not locks & RECEIVE_LOCK
+
+
+def test_a_descriptor_that_is_gone_is_let_be() -> None:
+    """A connection may end at any time."""
+    shrink_receive_buffer(-1)
+    restore_receive_buffer(-1)
