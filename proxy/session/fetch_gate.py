@@ -23,14 +23,14 @@ class FetchGate:
         self._waiting_since_ms: int | None = None
         self.wait_until_ms = 0
 
-    def admits(self, group: QuotaGroup, now_ms: int) -> bool:
-        """Whether a fetch of `group` may go on; if not, `wait_until_ms` says when to ask again."""
+    def admits(self, group: QuotaGroup, now_ms: int, read_ms: int) -> bool:
+        """Whether a fetch of `group`, read at `read_ms`, may go on; if not, `wait_until_ms` says when to ask again."""
         throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes, now_ms)
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = read_ms
         if throttle_ms <= 0 or self._step_is_free(group, now_ms):
             self._waiting_since_ms = None
             return True
-        if self._waiting_since_ms is None:
-            self._waiting_since_ms = now_ms
         step_end_ms = self._waiting_since_ms + AGE_MAX_MS
         if step_end_ms <= now_ms:  # this step was another connection's
             self._waiting_since_ms = now_ms
@@ -39,7 +39,8 @@ class FetchGate:
         return False
 
     def _step_is_free(self, group: QuotaGroup, now_ms: int) -> bool:
-        if self._waiting_since_ms is None or now_ms - self._waiting_since_ms < AGE_MAX_MS:
+        assert self._waiting_since_ms is not None
+        if now_ms - self._waiting_since_ms < AGE_MAX_MS:
             return False
         if now_ms - group.last_step_ms < AGE_MAX_MS:
             return False

@@ -54,6 +54,7 @@ class RequestSide:
         "_in_flight",
         "_kept",
         "_kept_at",
+        "_kept_read_ms",
         "_known",
         "_reply",
         "_resolve_head",
@@ -92,6 +93,7 @@ class RequestSide:
         self._tail_need = 0
         self._kept: bytes | None = None  # bytes behind a stop; `_kept_at` is where they begin
         self._kept_at = 0
+        self._kept_read_ms = 0  # since when its oldest byte is here: what waits here grows older
         self.stop = Stop.NONE
         self.resume_at_ms = 0
         self.ungated = False  # the client is gone or we drain: complete frames go on whatever they cost
@@ -128,12 +130,12 @@ class RequestSide:
             joined = self._join_tail(data)
             if joined is None:
                 return None
-            return self._scan_heads(joined, 0, 0, now_ms)
+            return self._scan_heads(joined, 0, 0, now_ms, now_ms)
         body_left = self._body_left
         if body_left >= len(data):
             self._body_left = body_left - len(data)
             return data
-        return self._scan_heads(data, 0, body_left, now_ms)
+        return self._scan_heads(data, 0, body_left, now_ms, now_ms)
 
     def resume(self, now_ms: int) -> bytes | None:
         """Go on with what was kept back; return what goes to the broker now."""
@@ -142,10 +144,10 @@ class RequestSide:
         if data is None:
             return None
         self._kept = None
-        return self._scan_heads(data, at, at, now_ms)
+        return self._scan_heads(data, at, at, now_ms, self._kept_read_ms)
 
-    def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int) -> bytes | None:
-        """Follow the frames from `at` on; everything from `start` up to where it ends goes on."""
+    def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, read_ms: int) -> bytes | None:
+        """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` up to where it ends goes on."""
         end = len(data)
         known = self._known
         in_flight = self._in_flight
@@ -166,11 +168,11 @@ class RequestSide:
                 if head is None:
                     break
             if (len(in_flight) >= in_flight_max or frames == turn_ends) and (not self.ungated or self.draining):
-                self._stop(data, at, in_flight_max, now_ms)
+                self._stop(data, at, in_flight_max, now_ms, read_ms)
                 break
             if head.kind >= FETCH:
                 if head.kind == FETCH:
-                    if not self._admit_fetch(head, data, at, now_ms):
+                    if not self._admit_fetch(head, data, at, now_ms, read_ms):
                         break
                     if head.max_bytes is not None:
                         data = self._cap_fetch(head, data, at, now_ms)
@@ -184,12 +186,12 @@ class RequestSide:
                     if at + LENGTH_BYTES + size > end:
                         self._keep_whole(data, at, size)
                         break
-                    in_flight.append((None, self._reply(correlation_id, head), size, now_ms))
+                    in_flight.append((None, self._reply(correlation_id, head), size, read_ms))
                     self._attention.wanted = True
                     data = data[:at] + data[at + LENGTH_BYTES + size :]
                     end = len(data)
                     continue
-            in_flight.append((correlation_id, head, size, now_ms))
+            in_flight.append((correlation_id, head, size, read_ms))
             head.client.usage.requests[head.key] += 1
             frames += 1
             at += size + LENGTH_BYTES
@@ -201,9 +203,9 @@ class RequestSide:
             return _frozen(data)
         return bytes(data[start:at]) if at > start else None
 
-    def _stop(self, data: bytes | bytearray, at: int, in_flight_max: int, now_ms: int) -> None:
+    def _stop(self, data: bytes | bytearray, at: int, in_flight_max: int, now_ms: int, read_ms: int) -> None:
         """Keep what begins at `at` until the reason is gone."""
-        self._keep(data, at)
+        self._keep(data, at, read_ms)
         if in_flight_max == 0:
             self.stop = Stop.THROTTLE
             self.resume_at_ms = max(self._debt.read_off_until_ms, now_ms + 1)
@@ -212,16 +214,17 @@ class RequestSide:
         else:
             self.stop = Stop.TURN
 
-    def _keep(self, data: bytes | bytearray, at: int) -> None:
+    def _keep(self, data: bytes | bytearray, at: int, read_ms: int) -> None:
         self._kept = _frozen(data)
         self._kept_at = at
+        self._kept_read_ms = read_ms
         self._attention.wanted = True
 
-    def _admit_fetch(self, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int) -> bool:
+    def _admit_fetch(self, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int, read_ms: int) -> bool:
         group = head.client.fetch(now_ms)
         if group is not None and group.bound < UNLIMITED and self._enforcement.mode is not Mode.OBSERVE and not self.ungated:
-            if not self._gate.admits(group, now_ms):
-                self._keep(data, at)
+            if not self._gate.admits(group, now_ms, read_ms):
+                self._keep(data, at, read_ms)
                 self.stop = Stop.THROTTLE
                 self.resume_at_ms = self._gate.wait_until_ms
                 return False
@@ -287,7 +290,7 @@ class RequestSide:
 
     def _defer(self, data: bytes | bytearray, at: int) -> None:
         """Let the frames before a broken one go on; it is met again, and then first, in the next turn."""
-        self._keep(data, at)
+        self._keep(data, at, self._kept_read_ms)
         self.stop = Stop.TURN
 
     def _keep_tail(self, data: bytes | bytearray, start: int, at: int) -> None:

@@ -1,22 +1,13 @@
 """`delay`: the answer waits, the rest is announced, nothing is read meanwhile. Through a whole connection, step by step."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from proxy.net.flow import THROTTLE
 from tests.support.kafka_frames import answered, fetch, plain, produced, throttle_ms
 from tests.support.memory_connection import House, Peer
-from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
+from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
 
 PRODUCE = (0, PRODUCE_VERSION)
-
-
-@pytest.fixture
-def house() -> Iterator[House]:
-    """A house with a produce quota of 1,000 bytes per second."""
-    with House(produce=BOUND, fetch=BOUND) as house:
-        yield house
 
 
 def delivered_after(house: House, peer: Peer, ms: int) -> bytes:
