@@ -102,21 +102,53 @@ def _write_bound(path: Path, bound: int) -> None:
     write_quotas(path, [{"client-id": CLIENT_ID, "producer_byte_rate": bound}])
 
 
-def test_restart_in_mid_run(target: Target) -> None:
-    """A producer that goes on while Sluice is ended by SIGTERM and started again, twice, loses, doubles and reorders nothing."""
-    topic, ledger = target.topic("restarted"), Ledger()
+def test_sigterm_and_restart_in_mid_run(target: Target) -> None:
+    """A producer that goes on while Sluice drains and is started again, twice, loses, doubles and reorders nothing.
+
+    On the mock, which stores a batch that is sent again twice, this also says that the drain left no request unanswered.
+    """
+    _end_and_restart(target, signal.SIGTERM, exit_code=0)
+
+
+def test_sigkill_and_restart_in_mid_run(real_target: Target) -> None:
+    """The same when Sluice is killed: what stays unanswered an idempotent producer sends again, and the broker stores it once."""
+    _end_and_restart(real_target, signal.SIGKILL, exit_code=-signal.SIGKILL)
+
+
+def _end_and_restart(target: Target, number: signal.Signals, *, exit_code: int) -> None:
+    topic, ledger = target.topic(f"restarted-{number}"), Ledger()
     with SluiceProcess(target.bootstrap, name="sluice-restarted") as sluice:
         producer = RecordingProducer(ledger, sluice.bootstrap, topic, target.partitions, _settings())
         for _ in range(2):
             before = len(producer.acknowledged)
             producer.send(itertools.repeat(BODY_BYTES, 10_000))
             _wait_for_answers(producer, before + 5_000)
-            sluice.send(signal.SIGTERM)
+            sluice.send(number)
             producer.send(itertools.repeat(BODY_BYTES, 5_000))
-            assert sluice.wait() == 0
+            assert sluice.wait() == exit_code
             sluice.start()
         producer.finish()
         assert len(producer.acknowledged) == 30_000
+        _check(ledger, producer, target, sluice, topic)
+
+
+def test_restart_while_answers_are_held(target: Target, quotas: Path) -> None:
+    """SIGTERM while answers wait out a throttle releases them within the drain; nothing is lost, doubled or reordered."""
+    topic, ledger = target.topic("held"), Ledger()
+    _write_bound(quotas, 20_000)
+    with SluiceProcess(target.bootstrap, quotas=quotas, enforcement="delay", name="sluice-held") as sluice:
+        producer = RecordingProducer(ledger, sluice.bootstrap, topic, target.partitions, _settings(**{"batch.size": 16_384}))
+        producer.send(itertools.repeat(BODY_BYTES, 4_000))
+        deadline = time.monotonic() + 60
+        while sluice.metric("kafka_quota_throttled_requests_total", client_id=CLIENT_ID) < 1:
+            producer.poll(0.05)
+            assert time.monotonic() < deadline
+        assert producer.waiting() > 0
+        write_quotas(quotas, [])
+        assert sluice.stop() == 0
+        sluice.start()
+        producer.finish()
+        assert len(producer.acknowledged) == 4_000
         _check(ledger, producer, target, sluice, topic)
 
 

@@ -49,6 +49,7 @@ class SluiceProcess:
         quotas: a quotas.toml, or None for no limits.
         enforcement: delay, mute or observe; None leaves it to the default.
         arguments: further options of `sluice run`.
+        port: the bootstrap port; a free one if not given.
         name: the log's name under build/logs.
     """
 
@@ -59,10 +60,11 @@ class SluiceProcess:
         quotas: Path | None = None,
         enforcement: str | None = None,
         arguments: Iterable[str] = (),
+        port: int | None = None,
         environment: Mapping[str, str] | None = None,
         name: str = "sluice",
     ) -> None:
-        self.port = free_bootstrap_port()
+        self.port = port or free_bootstrap_port()
         self.admin_port = free_port_range(1)
         self.log = log_file(name)
         self._command = [sys.executable, "-m", "proxy", "run", "--listen", self.bootstrap, "--upstream", upstream]

@@ -85,9 +85,25 @@ class KafkaNode:
 
 
 class KafkaCluster:
-    """A cluster of one version, as a context manager; its data is removed with it, its logs stay in build/logs."""
+    """A cluster of one version, as a context manager; its data is removed with it, its logs stay in build/logs.
 
-    def __init__(self, version: str = KRAFT, *, nodes: int = 1, settings: Mapping[str, str | int] | None = None, name: str = "") -> None:
+    Args:
+        version: 4.3.1 (KRaft) or 3.9.1 (ZooKeeper).
+        nodes: how many brokers; the first one of a KRaft cluster is also its controller.
+        settings: further broker settings, for every node.
+        advertised_port: what a single node tells clients instead of its own plaintext port.
+        name: beginning of the names of its logs.
+    """
+
+    def __init__(
+        self,
+        version: str = KRAFT,
+        *,
+        nodes: int = 1,
+        settings: Mapping[str, str | int] | None = None,
+        advertised_port: int | None = None,
+        name: str = "",
+    ) -> None:
         self.version = version
         self._name = name or f"kafka-{version}"
         self._directory = make_directory(self._name)
@@ -96,7 +112,11 @@ class KafkaCluster:
         first_id = files.first_node_id(version)
         self.ports = [_choose_ports(first_id + index) for index in range(nodes)]
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self.nodes = {ports.node_id: self._make_node(ports, cluster_id, settings or {}) for ports in self.ports}
+        extra = dict(settings or {})
+        if advertised_port:
+            sasl = self.ports[0].sasl
+            extra["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{advertised_port},SASL_PLAINTEXT://127.0.0.1:{sasl}"
+        self.nodes = {ports.node_id: self._make_node(ports, cluster_id, extra) for ports in self.ports}
 
     @property
     def bootstrap(self) -> str:
