@@ -34,7 +34,7 @@ class ThrottledChannels:
         self._timer_ms = 0
 
     def __len__(self) -> int:
-        return sum(1 for at_ms, _, waiter in self._heap if waiter.wake_at_ms == at_ms)
+        return len({id(waiter) for at_ms, _, waiter in self._heap if waiter.wake_at_ms == at_ms})
 
     def schedule(self, waiter: Waiter, at_ms: int) -> None:
         """Wake `waiter` at `at_ms` instead of whenever it was due; 0 forgets it."""
@@ -73,5 +73,5 @@ class ThrottledChannels:
                 waiter.wake(now)
         while heap and heap[0][2].wake_at_ms != heap[0][0]:
             heapq.heappop(heap)  # outdated: a later deadline was set, or the connection is gone
-        if heap and self._timer is None:
+        if heap and (self._timer is None or heap[0][0] < self._timer_ms):  # who was woken may have set a later one
             self._arm(heap[0][0])
