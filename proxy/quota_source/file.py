@@ -2,14 +2,14 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from proxy import log
 from proxy.config_problem import ConfigProblems
 from proxy.config_read import read_bounded
-from proxy.quota_source.table import QuotaTable, empty_table, read_quota_table
+from proxy.quota_source.table import NotEnforced, QuotaContent, QuotaTable, empty_table, read_quotas
 from proxy.status import SourceStatus
 
 QUOTA_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -17,6 +17,7 @@ POLL_SECONDS: Final = 1.0
 SMALL_FILE_BYTES: Final = 64 * 1024
 """Up to this size a file is read at every poll, since an edit in place may keep its size and time."""
 PROBLEMS_LOGGED_MAX: Final = 8
+NOT_ENFORCED_LOGGED_MAX: Final = 8
 
 
 class _Seen(NamedTuple):
@@ -27,19 +28,19 @@ class _Seen(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """What one look at the file found. `table` is None when its bytes are those already in place."""
+    """What one look at the file found. `content` is None when its bytes are those already in place."""
 
     seen: _Seen
-    table: QuotaTable | None
+    content: QuotaContent | None
 
 
-def read_quota_file(path: Path) -> QuotaTable:
+def read_quota_file(path: Path) -> QuotaContent:
     """Return the quotas in the file at `path`.
 
     Raises:
         ConfigProblems: it cannot be read, or not all of it is right.
     """
-    return read_quota_table(read_bounded(path, QUOTA_FILE_BYTES_MAX), str(path))
+    return read_quotas(read_bounded(path, QUOTA_FILE_BYTES_MAX), str(path))
 
 
 class FileQuotaSource:
@@ -122,7 +123,7 @@ class FileQuotaSource:
         if self._seen is not None and seen.digest == self._seen.digest:
             return _Reading(seen, None)
         self._rejected = seen
-        return _Reading(seen, read_quota_table(data, str(self.path)))
+        return _Reading(seen, read_quotas(data, str(self.path)))
 
     def _stat(self) -> tuple[int, int, int]:
         try:
@@ -136,13 +137,21 @@ class FileQuotaSource:
             return
         self._seen, self._rejected = reading.seen, None
         self._last_success_s, self._last_success_ms = self._wall_time_s(), self._now_ms()
-        if reading.table is not None:
-            self.table = reading.table
-            self._entries = len({entity for table in reading.table.values() for entity in table})
-            self._on_table(reading.table)
-        if reading.table is not None or self._lines:
+        content = reading.content
+        if content is not None:
+            self.table = content.table
+            self._entries = len({entity for table in content.table.values() for entity in table})
+            self._on_table(content.table)
+        if content is not None or self._lines:
             log.info("quotas_loaded", source=str(self.path), entries=self._entries)
+        if content is not None:
+            self._tell_not_enforced(content.not_enforced)
         self._lines = ()
+
+    def _tell_not_enforced(self, quotas: Sequence[NotEnforced]) -> None:
+        """A quota that is only written down must not pass for one that holds."""
+        for quota in quotas[:NOT_ENFORCED_LOGGED_MAX]:
+            log.warning("quota_not_enforced", file=str(self.path), key=quota.key, entity=quota.entity, in_all=len(quotas))
 
     def _reject(self, problems: ConfigProblems) -> None:
         lines = tuple(problems.lines())

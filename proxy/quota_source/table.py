@@ -1,15 +1,17 @@
 """The text of `quotas.toml` as a table: pure, all problems at once."""
 
 import ipaddress
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from proxy.config_problem import ConfigProblems
 from proxy.config_read import Place, Reader, parse_toml, read_struct
 from proxy.config_values import read_rate
+from proxy.rule import name_of
 from proxy.units import SIZE_REMEDY, shown
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 
@@ -18,6 +20,26 @@ QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
 
 NAME_BYTES_MAX: Final = 32_767
 """The longest name that the protocol carries (a string with a 16-bit length)."""
+
+
+class NotEnforced(NamedTuple):
+    """A quota that the file may carry and that nothing acts on in this version."""
+
+    key: str
+    entity: str
+    """`user=U`, `client-id=C`, both, or `ip=A`."""
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.entity}"
+
+
+class QuotaContent(NamedTuple):
+    """What a quota file says."""
+
+    table: QuotaTable
+    not_enforced: tuple[NotEnforced, ...] = ()
+    """In the order of the file."""
+
 
 _NAME_REMEDY: Final = f'a name, or "{DEFAULT}" for whoever has no quota of their own'
 
@@ -39,8 +61,17 @@ def _read_ip(value: object) -> str:
         raise ValueError(f"{shown(value)} is not an IP address") from None
 
 
+def _read_number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{shown(value)} is not a finite number")
+    if value <= 0:
+        raise ValueError(f"{shown(value)} is not above 0")
+    return float(value)
+
+
 _Name = Annotated[str | None, Reader(_read_name, _NAME_REMEDY)]
 _Rate = Annotated[float | None, Reader(read_rate, f"bytes per second: {SIZE_REMEDY}")]
+_Number = Annotated[float | None, Reader(_read_number, "a number above 0, such as 50.0")]
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,13 +80,16 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     ip: Annotated[str | None, Reader(_read_ip, f'an IP address or "{DEFAULT}"')] = None
     producer_byte_rate: _Rate = None
     consumer_byte_rate: _Rate = None
+    request_percentage: _Number = None
+    controller_mutation_rate: _Number = None
+    connection_creation_rate: _Number = None
 
 
 _RATES: Final = {"producer_byte_rate": ClientQuotaType.PRODUCE, "consumer_byte_rate": ClientQuotaType.FETCH}
-_LATER: Final = {
-    f"quota.{key}": "is not enforced by this version"
-    for key in ("request_percentage", "controller_mutation_rate", "connection_creation_rate")
-}
+_CLIENT_KEYS: Final = (*_RATES, "request_percentage", "controller_mutation_rate")
+"""What Kafka allows for users and client-ids, and ..."""
+_IP_KEYS: Final = ("connection_creation_rate",)
+"""... for IP addresses."""
 
 
 def empty_table() -> QuotaTable:
@@ -63,23 +97,25 @@ def empty_table() -> QuotaTable:
     return _frozen({quota_type: {} for quota_type in _RATES.values()})
 
 
-def read_quota_table(data: bytes, file: str) -> QuotaTable:
+def read_quotas(data: bytes, file: str) -> QuotaContent:
     """Return the quotas in `data`, the content of `file`.
 
     Raises:
         ConfigProblems: all that is wrong with it; then no part of it may be used.
     """
-    place = Place(file, "", [], _LATER)
+    place = Place(file, "", [], {})
     tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {quota_type: {} for quota_type in _RATES.values()}
+    not_enforced: list[NotEnforced] = []
     seen: dict[tuple[str | None, ...], int] = {}
     for at, row in enumerate(_rows(parse_toml(data, file), place), 1):
         here = place.inside(f"quota[{at}]")
         read = read_struct(_Row, row, here)
-        if read is not None and _is_sound(read, row, here) and _is_first(read, at, seen, here):
+        if read is not None and _is_sound(row, here) and _is_first(read, at, seen, here):
             _enter(read, tables)
+            not_enforced += [NotEnforced(key, _entity_name(read)) for key in row if key in (*_CLIENT_KEYS, *_IP_KEYS) and key not in _RATES]
     if place.problems:
         raise ConfigProblems(place.problems)
-    return _frozen(tables)
+    return QuotaContent(_frozen(tables), tuple(not_enforced))
 
 
 def _rows(table: dict[str, Any], place: Place) -> list[dict[str, Any]]:
@@ -92,37 +128,45 @@ def _rows(table: dict[str, Any], place: Place) -> list[dict[str, Any]]:
     return rows
 
 
-def _is_sound(row: _Row, written: Mapping[str, Any], place: Place) -> bool:
+def _is_sound(written: Mapping[str, Any], place: Place) -> bool:
     entity = [key for key in ("user", "client-id", "ip") if key in written]
-    rates = [key for key in _RATES if key in written]
+    possible, others = (_IP_KEYS, _CLIENT_KEYS) if "ip" in entity else (_CLIENT_KEYS, _IP_KEYS)
+    misplaced = [key for key in others if key in written]
     if not entity:
         place.add("user", "is missing", "write user, client-id, both, or ip alone")
     elif "ip" in entity and len(entity) > 1:
         place.add("ip", f"cannot stand beside {entity[0]}", "write it in a [[quota]] of its own")
-    elif "ip" in entity and rates:
-        place.add(rates[0], "does not apply to an ip", "write user or client-id instead of ip")
-    elif not rates:
-        place.add("producer_byte_rate", "is missing, as is consumer_byte_rate", "write at least one of them")
+    elif misplaced and "ip" in entity:
+        place.add(misplaced[0], "does not apply to an ip", "write user or client-id instead of ip")
+    elif misplaced:
+        place.add(misplaced[0], f"does not apply to a {entity[0]}", "write ip instead")
+    elif not any(key in written for key in possible):
+        place.add(possible[0], "is missing", f"write at least one of {', '.join(possible)}" if len(possible) > 1 else "write it")
     else:
         return True
     return False
 
 
 def _is_first(row: _Row, at: int, seen: dict[tuple[str | None, ...], int], place: Place) -> bool:
-    first = seen.setdefault((row.user, row.client_id), at)
+    first = seen.setdefault((row.user, row.client_id, row.ip), at)
     if first != at:
-        place.add(
-            "client-id" if row.client_id is not None else "user", f"is the entity of quota[{first}] again", "write one [[quota]] for both"
-        )
+        key = "ip" if row.ip is not None else "client-id" if row.client_id is not None else "user"
+        place.add(key, f"is the entity of quota[{first}] again", "write one [[quota]] for both")
     return first == at
 
 
 def _enter(row: _Row, tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]]) -> None:
+    if row.ip is not None:
+        return
     entity = ClientQuotaEntity(row.user, row.client_id)
     for key, quota_type in _RATES.items():
         rate = getattr(row, key)
         if rate is not None:
             tables[quota_type][entity] = rate
+
+
+def _entity_name(row: _Row) -> str:
+    return f"ip={row.ip}" if row.ip is not None else name_of(ClientQuotaEntity(row.user, row.client_id))
 
 
 def _frozen(tables: Mapping[ClientQuotaType, dict[ClientQuotaEntity, float]]) -> QuotaTable:

@@ -7,24 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.config_problem import ConfigProblems
-from proxy.quota_source.table import empty_table, read_quota_table
+from proxy.quota_source.table import NotEnforced, empty_table, read_quotas
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
 RATE = 'write bytes per second: a whole number of bytes, such as 1048576, "1MiB" or "10MB"'
+NUMBER = "write a number above 0, such as 50.0"
 NAME = 'write a name, or "<default>" for whoever has no quota of their own'
 
 
 def complaints(text: str) -> list[str]:
     """Return the lines without the name of the file."""
     with pytest.raises(ConfigProblems) as caught:
-        read_quota_table(text.encode("utf-8", "surrogatepass"), "q")
+        read_quotas(text.encode("utf-8", "surrogatepass"), "q")
     return [line.removeprefix("q: ") for line in caught.value.lines()]
 
 
 def test_every_kind_of_entity() -> None:
     """A user, a client-id, both, and the default of each; bytes as a number or with a unit."""
-    table = read_quota_table(
+    table = read_quotas(
         b"""
         [[quota]]
         user = "alice"
@@ -43,7 +44,7 @@ def test_every_kind_of_entity() -> None:
         consumer_byte_rate = 1
         """,
         "q",
-    )
+    ).table
     assert table == {
         PRODUCE: {ClientQuotaEntity("alice", "etl"): 1_048_576.0, ClientQuotaEntity(DEFAULT, None): 10_000_000.0},
         FETCH: {
@@ -54,14 +55,46 @@ def test_every_kind_of_entity() -> None:
     }
 
 
+def test_what_this_version_does_not_enforce_is_named_and_kept_out_of_the_table() -> None:
+    """Every key that Kafka knows may stand in the file, also alone; each that nothing acts on is told, with its entity."""
+    content = read_quotas(
+        b"""
+        [[quota]]
+        user = "alice"
+        client-id = "etl"
+        request_percentage = 50.0
+        producer_byte_rate = 1048576
+        [[quota]]
+        client-id = "<default>"
+        controller_mutation_rate = 5
+        request_percentage = 0.5
+        [[quota]]
+        ip = "<default>"
+        connection_creation_rate = 20
+        [[quota]]
+        ip = "10.0.0.1"
+        connection_creation_rate = 200
+        """,
+        "q",
+    )
+    assert content.table == {PRODUCE: {ClientQuotaEntity("alice", "etl"): 1_048_576.0}, FETCH: {}}
+    assert content.not_enforced == (
+        NotEnforced("request_percentage", "user=alice,client-id=etl"),
+        NotEnforced("controller_mutation_rate", f"client-id={DEFAULT}"),
+        NotEnforced("request_percentage", f"client-id={DEFAULT}"),
+        NotEnforced("connection_creation_rate", f"ip={DEFAULT}"),
+        NotEnforced("connection_creation_rate", "ip=10.0.0.1"),
+    )
+
+
 def test_an_empty_file_sets_no_quota() -> None:
     """Nothing written is no problem: nobody is limited."""
-    assert read_quota_table(b"", "q") == empty_table() == {PRODUCE: {}, FETCH: {}}
+    assert read_quotas(b"", "q").table == empty_table() == {PRODUCE: {}, FETCH: {}}
 
 
 def test_a_table_cannot_be_changed() -> None:
     """What readers hold stays what it was."""
-    table = read_quota_table(b"", "q")
+    table = read_quotas(b"", "q").table
     with pytest.raises(TypeError):
         table[PRODUCE][ClientQuotaEntity("a")] = 1.0  # type: ignore[index]
 
@@ -82,11 +115,18 @@ def test_a_table_cannot_be_changed() -> None:
         ('client-id = 5\nproducer_byte_rate = 1', f"quota[1].client-id: 5 is not a name; {NAME}"),
         (f'user = "{"é" * 20_000}"\nproducer_byte_rate = 1', f"quota[1].user: is longer than 32767 bytes; {NAME}"),
         ("producer_byte_rate = 1", "quota[1].user: is missing; write user, client-id, both, or ip alone"),
-        ('user = "a"', "quota[1].producer_byte_rate: is missing, as is consumer_byte_rate; write at least one of them"),
+        ('user = "a"', "quota[1].producer_byte_rate: is missing; write at least one of producer_byte_rate, consumer_byte_rate, request_percentage, controller_mutation_rate"),
+        ('ip = "10.0.0.1"', "quota[1].connection_creation_rate: is missing; write it"),
         ('client_id = "a"\nproducer_byte_rate = 1', "quota[1].client_id: is not a setting; did you mean client-id?"),
-        ('user = "a"\nproducer_byte_rate = 1\nrequest_percentage = 50.0', "quota[1].request_percentage: is not enforced by this version; leave it out"),
-        ('user = "a"\nproducer_byte_rate = 1\ncontroller_mutation_rate = 5', "quota[1].controller_mutation_rate: is not enforced by this version; leave it out"),
-        ('ip = "<default>"\nconnection_creation_rate = 20', "quota[1].connection_creation_rate: is not enforced by this version; leave it out"),
+        ('user = "a"\nrequest_percentage = 0', f"quota[1].request_percentage: 0 is not above 0; {NUMBER}"),
+        ('user = "a"\nrequest_percentage = -0.5', f"quota[1].request_percentage: -0.5 is not above 0; {NUMBER}"),
+        ('user = "a"\nrequest_percentage = nan', f"quota[1].request_percentage: nan is not a finite number; {NUMBER}"),
+        ('user = "a"\ncontroller_mutation_rate = inf', f"quota[1].controller_mutation_rate: inf is not a finite number; {NUMBER}"),
+        ('user = "a"\ncontroller_mutation_rate = "5"', f'quota[1].controller_mutation_rate: "5" is not a finite number; {NUMBER}'),
+        ('ip = "<default>"\nconnection_creation_rate = true', f"quota[1].connection_creation_rate: true is not a finite number; {NUMBER}"),
+        ('user = "a"\nconnection_creation_rate = 20', "quota[1].connection_creation_rate: does not apply to a user; write ip instead"),
+        ('ip = "10.0.0.1"\nrequest_percentage = 20', "quota[1].request_percentage: does not apply to an ip; write user or client-id instead of ip"),
+        ('ip = "::1"\nconnection_creation_rate = 1\n[[quota]]\nip = "0:0::1"\nconnection_creation_rate = 1', "quota[2].ip: is the entity of quota[1] again; write one [[quota]] for both"),
         ('ip = "10.0.0.1"\nproducer_byte_rate = 20', "quota[1].producer_byte_rate: does not apply to an ip; write user or client-id instead of ip"),
         ('ip = "10.0.0.1"\nuser = "a"\nproducer_byte_rate = 20', "quota[1].ip: cannot stand beside user; write it in a [[quota]] of its own"),
         ('ip = "10.0.0.256"\nproducer_byte_rate = 20', 'quota[1].ip: "10.0.0.256" is not an IP address; write an IP address or "<default>"'),
@@ -117,7 +157,7 @@ def test_any_bytes_are_a_table_or_problems(data: bytes) -> None:
     """Nothing but ConfigProblems comes out, each problem one printable line."""
     lines: list[str] = []
     try:
-        assert set(read_quota_table(data, "q")) == {PRODUCE, FETCH}
+        assert set(read_quotas(data, "q").table) == {PRODUCE, FETCH}
     except ConfigProblems as problems:
         lines = problems.lines()
     assert not [line for line in lines if "\n" in line or "\x1b" in line]
