@@ -57,8 +57,8 @@ class Role:
 
 
 ROLES: Final = (
-    Role("orders", "produces over its quota", "confluent-kafka", "Produce", 2_000_000, 40_000, 10, 1, confluent_producer),
-    Role("reports", "consumes over its quota", "aiokafka", "Fetch", 1_500_000, 50_000, 20, 2, aiokafka_consumer),
+    Role("orders", "produces over its quota", "confluent-kafka", "Produce", 2_000_000, 40_000, 15, 1, confluent_producer),
+    Role("reports", "consumes over its quota", "aiokafka", "Fetch", 1_500_000, 50_000, 25, 2, aiokafka_consumer),
     Role("audit", "produces without a quota", "kafka-python", "Produce", None, 30_000, 10, 3, kafka_python_producer),
 )
 

@@ -1,0 +1,217 @@
+"""The parts of the demo that decide something: the model, the judgement, the picture."""
+
+import tomllib
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from proxy.demo.cast import ROLES, Role, quota_file, role_named
+from proxy.demo.judgement import judge
+from proxy.demo.model import predict
+from proxy.demo.pace import BACKLOG_MS, Pace
+from proxy.demo.picture import Panel, draw
+from proxy.demo.screen import judged, spark
+from proxy.demo.series import Series
+from proxy.demo.watcher import GroupSeen
+from quota.group import QuotaGroup
+
+SECONDS = 30
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def series_of(*points: tuple[int, int], start_ms: int = 0) -> Series:
+    series = Series(start_ms)
+    for time_ms, total in points:
+        series.append(time_ms, total)
+    return series
+
+
+def seen(bound: float | None, recorded: float, rows: list[dict[str, Any]] | None = None, count: int | None = None) -> GroupSeen:
+    """What /quotas said once."""
+    group = GroupSeen()
+    verdicts = rows or []
+    group.take_in(
+        {
+            "bound": bound,
+            "recorded_total": recorded,
+            "observed": 0.0,
+            "throttle_count": len(verdicts) if count is None else count,
+            "throttled_until_ms": 0,
+            "verdicts": verdicts,
+        }
+    )
+    return group
+
+
+def verdict_row(**changes: float) -> dict[str, Any]:
+    """A verdict that /quotas could show: 11 % over for a window of 11 s."""
+    return {"time_ms": 1, "bytes": 1, "observed": 2_220_000.0, "bound": 2_000_000.0, "window_ms": 11_000, "throttle_ms": 1_210} | changes
+
+
+def steady(role: Role, rate: float, seconds: int = SECONDS) -> Series:
+    """A client that got `rate` bytes per second, a record each 100 ms."""
+    return series_of(*((at * 100, int(rate * at / 10)) for at in range(1, seconds * 10)))
+
+
+class TestPace:
+    def test_a_request_each_interval(self) -> None:
+        """Small delays do not add up: the offered load stays what it is."""
+        pace = Pace(10, 1_000)
+        for now_ms in (1_000, 1_013, 1_021):
+            pace.done(now_ms)
+        assert pace.due_ms == 1_030
+
+    def test_who_was_held_gives_up_most_of_what_it_missed(self) -> None:
+        """After a long wait there is no flood."""
+        pace = Pace(10, 0)
+        pace.done(5_000)
+        assert pace.due_ms == 5_000 - BACKLOG_MS
+
+
+class TestModel:
+    def test_without_a_quota_everything_passes(self) -> None:
+        """The load as it was offered, second by second."""
+        assert predict("Produce", None, 1_000, 10, 3) == [100_000] * 3
+
+    @pytest.mark.parametrize("quota_type", ["Produce", "Fetch"])
+    def test_ten_seconds_of_quota_pass_at_once(self, quota_type: str) -> None:
+        """Twice the bound passes for five seconds and then nearly nothing until the first second is old."""
+        passed = predict(quota_type, 1_000_000, 10_000, 5, 12)
+        assert passed[:5] == [2_000_000] * 5
+        assert sum(passed[6:11]) < 100_000
+        assert passed[11] > 900_000
+
+    def test_a_produce_over_the_quota_passes_and_a_fetch_does_not(self) -> None:
+        """What was produced cannot be refused; what was fetched is taken back."""
+        produced, fetched = (predict(kind, 1_000_000, 10_000, 5, 11) for kind in ("Produce", "Fetch"))
+        assert sum(produced[7:10]) > 0
+        assert sum(fetched[7:10]) == 0
+
+    @pytest.mark.parametrize("role", [role for role in ROLES if role.bound], ids=lambda role: role.name)
+    def test_the_cast_is_throttled_and_stays_within_the_last_rule(self, role: Role) -> None:
+        """The demo's own load violates the quota, and Kafka's arithmetic holds its last ten seconds below 1.15 x the bound."""
+        assert role.bound is not None
+        passed = predict(role.quota_type, role.bound, role.record_bytes, role.interval_ms, SECONDS)
+        assert sum(passed) < 0.9 * role.offered * SECONDS
+        assert sum(passed[-10:]) / 10 <= 1.15 * role.bound
+
+
+class TestSeries:
+    def test_each_byte_belongs_to_one_second(self) -> None:
+        """A second begins with its first millisecond and ends before the next one's."""
+        series = series_of((5_000, 1), (5_999, 3), (6_000, 7), (7_500, 15), start_ms=5_000)
+        assert series.per_second(3) == [3, 4, 8]
+        assert series.total_bytes == 15
+
+    def test_the_mean_counts_what_was_before_the_start_as_nothing(self) -> None:
+        """The first ten seconds rise to the mean, as in Kafka's window."""
+        assert series_of((0, 10), (1_000, 20)).span_mean(5_000) == 2.0
+
+
+class TestJudgement:
+    orders = role_named("orders")
+    audit = role_named("audit")
+
+    def test_good(self) -> None:
+        """Bytes, last ten seconds and verdicts are as they should be."""
+        series = steady(self.orders, 2_000_000)
+        judgement = judge(self.orders, series, seen(2_000_000, series.total_bytes, [verdict_row()]), SECONDS)
+        assert judgement.is_good
+        assert (judgement.verdicts, judgement.equal) == (1, 1)
+        assert "1 of 1 verdicts equal" in judged(judgement)
+
+    @pytest.mark.parametrize(
+        ("rate", "group", "fault"),
+        [
+            pytest.param(2_800_000, seen(2_000_000, 0), "more passed", id="too-much"),
+            pytest.param(2_400_000, seen(2_000_000, 0), "last 10 s", id="the-last-ten-seconds"),
+            pytest.param(1_000_000, seen(2_000_000, 85_000_000), "more passed", id="sluice-counted-more-than-the-client"),
+            pytest.param(1_000_000, seen(2_000_000, 0, [verdict_row(throttle_ms=1_211)]), "differently", id="a-wrong-verdict"),
+            pytest.param(1_000_000, seen(2_000_000, 0, [verdict_row()], count=2), "not seen", id="a-verdict-nobody-saw"),
+            pytest.param(1_000_000, seen(3_000_000, 0), "as its bound", id="another-bound"),
+        ],
+    )
+    def test_bad(self, rate: float, group: GroupSeen, fault: str) -> None:
+        """Each way to miss the quota is named."""
+        judgement = judge(self.orders, steady(self.orders, rate), group, SECONDS)
+        assert any(fault in found for found in judgement.faults)
+
+    def test_nothing_passed(self) -> None:
+        """A client that got nothing is no success."""
+        assert judge(self.audit, Series(), seen(None, 0), SECONDS).faults == ("nothing passed",)
+
+    def test_without_a_quota_a_wait_is_a_fault(self) -> None:
+        """Who has no quota is never held."""
+        judgement = judge(self.audit, steady(self.audit, 1_000_000), seen(None, 1, [verdict_row()]), SECONDS)
+        assert judgement.faults == ("throttled 1 times without a quota",)
+
+
+def test_every_verdict_of_a_group_is_recomputed_equal() -> None:
+    """What the exact group decides, and /quotas shows, comes out the same again."""
+    group, known = QuotaGroup({}, 1_000.0), GroupSeen()
+    for at in range(400):
+        group.record(700, at * 150)
+        rows = [verdict._asdict() for verdict in group.verdicts]
+        known.take_in(
+            {
+                "bound": 1_000,
+                "recorded_total": group.recorded_total,
+                "observed": group.rate(at * 150),
+                "throttle_count": group.throttle_count,
+                "throttled_until_ms": group.throttled_until_ms,
+                "verdicts": rows,
+            }
+        )
+    assert known.equal == len(known.verdicts) == group.throttle_count > 16
+
+
+def test_the_quota_file_of_the_cast() -> None:
+    """One quota for each client that has one; that Sluice has the same bounds is judged in each run."""
+    assert tomllib.loads(quota_file()) == {
+        "quota": [
+            {"client-id": "orders", "producer_byte_rate": 2_000_000},
+            {"client-id": "reports", "consumer_byte_rate": 1_500_000},
+        ]
+    }
+
+
+def test_a_spark_never_hides_a_little() -> None:
+    """Nothing is blank, a little is low, the peak is full."""
+    assert spark([0, 1, 500, 1_000], 1_000) == " ▁▄█"
+
+
+def parsed(svg: str) -> ElementTree.Element:
+    return ElementTree.fromstring(svg)  # noqa: S314 - our own text
+
+
+PANEL = Panel("a<b", "produces & waits", 2.0, 4.0, [4.0, 0.0], [4.0, 0.1], [(0.0, 0.0), (2.0, 0.4)], "8 MB", True)
+
+
+class TestPicture:
+    def test_it_is_svg_that_says_what_it_shows(self) -> None:
+        """Well-formed, with a title and a description that carry the figures; names are escaped."""
+        root = parsed(draw([PANEL], 2))
+        assert root.tag == f"{SVG}svg"
+        assert "Sluice" in (root.findtext(f"{SVG}title") or "")
+        assert "a<b produces & waits: a quota of 2 MB/s, would like 4.0 MB/s; 8 MB." in (root.findtext(f"{SVG}desc") or "")
+
+    def test_it_stands_alone(self) -> None:
+        """It loads nothing: no font, no script, no image, no link."""
+        text = draw([PANEL], 2).replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert not any(word in text for word in ("http", "url(", "<script", "<image", "href", "@import"))
+
+    def test_all_panels_share_one_scale(self) -> None:
+        """Twice the rate is twice as high, in whichever panel."""
+        small = replace(PANEL, name="small", measured=[2.0, 2.0], predicted=[2.0, 2.0])
+        root = parsed(draw([PANEL, small], 2))
+        tops = [path.get("d", "").split("V")[1].split("H")[0] for path in root.iter(f"{SVG}path") if "area" in path.get("class", "")]
+        base = 132.0
+        assert base - float(tops[0]) == pytest.approx(2 * (base - float(tops[1])), abs=0.2)
+
+    @pytest.mark.parametrize("seconds", [5, 30, 120])
+    def test_nothing_to_draw_is_drawn_too(self, seconds: int) -> None:
+        """A run in which nothing passed gives a picture."""
+        empty = replace(PANEL, bound=None, measured=[0.0] * seconds, predicted=[0.0] * seconds, mean=[(0.0, 0.0)])
+        assert parsed(draw([empty], seconds)) is not None

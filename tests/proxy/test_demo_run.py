@@ -1,0 +1,40 @@
+"""The demo from end to end, short."""
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.places import ROOT
+
+pytestmark = pytest.mark.mock
+
+
+def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "proxy", "demo", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder)}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_demo_ends_with_verdicts_and_a_picture(tmp_path: Path) -> None:
+    """Three clients get through, each has a line that says ok, the picture is there, and nothing else is left."""
+    picture = tmp_path / "out.svg"
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    ended = run_demo("--seconds", "5", "--svg", str(picture), folder=temporary)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = [line for line in ended.stdout.splitlines() if line.endswith("  ok")]
+    assert [line.split()[0] for line in lines] == ["orders", "reports", "audit"]
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")  # noqa: S314 - our own file
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """It is said before anything is started."""
+    ended = run_demo("--svg", str(tmp_path / "no" / "demo.svg"), folder=tmp_path)
+    assert ended.returncode == 2
+    assert "there is no folder" in ended.stderr
+    assert ended.stdout == ""
