@@ -112,6 +112,7 @@ class App:
             log.warning("restart_needed", key=key)
         self._rebuild_scopes(config, choice)
         self._apply_live(config)
+        self.gateway.settings_changed()
         self.config = self.state.config = config
         if quotas_are_right:
             self.counters.config_reloads_succeeded += 1

@@ -133,6 +133,13 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - as in the channels
             self.crash(error)
 
+    def settings_changed(self) -> None:
+        """A reload changed what all sessions share."""
+        if not self.closing:
+            now = now_ms()
+            self.session.settings_changed(now)
+            self.wake(now)
+
     def _settle_hold(self, now: int) -> int:
         """Hold or release answers; return when to look again, 0 for never."""
         responses = self.session.responses
@@ -159,6 +166,8 @@ class Connection:
             if debt.active or now < debt.read_off_until_ms:
                 self._shrink_client_buffer()
             if now < debt.read_off_until_ms and not requests.ungated:
+                if debt.unanswered and requests.in_frame:  # nothing is held that could wait: the frame itself comes in whole
+                    return debt.read_off_until_ms
                 self.client.pause(THROTTLE)
                 return debt.read_off_until_ms
             stop = requests.stop
@@ -184,10 +193,12 @@ class Connection:
 
     def _next_turn(self) -> None:
         """Go on with the frames that were too many for one callback."""
-        if self.closing or self.session.requests.stop is not Stop.TURN:
-            return
+        if not self.closing and self.session.requests.stop is Stop.TURN:
+            self._resume_kept(now_ms())
+
+    def _resume_kept(self, now: int) -> None:
+        """Send on what was kept back, as far as it may go."""
         try:
-            now = now_ms()
             onward = self.session.requests.resume(now)
             if onward is not None:
                 self.write_broker(onward)
@@ -268,7 +279,7 @@ class Connection:
         self.session.requests.ungated = True
         self.session.debt.forgive()
         self.client.resume(THROTTLE | IN_FLIGHT)
-        self.settle(now_ms())
+        self._resume_kept(now_ms())
 
     def _gone(self) -> None:
         if self.closing and (self.client.lost or self.client.transport is None) and (self.broker.lost or self.broker.transport is None):

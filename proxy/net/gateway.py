@@ -218,6 +218,11 @@ class Gateway:
         for connection in self.connections:
             connection.session.count_in(self._events.scope_of(connection.broker_peer))
 
+    def settings_changed(self) -> None:
+        """Every connection obeys the settings as they are now."""
+        for connection in list(self.connections):
+            connection.settings_changed()
+
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """Count and log the end of a connection."""
         if connection in self.connections:

@@ -26,6 +26,7 @@ class Debt:
         "limits",
         "owed",
         "read_off_until_ms",
+        "unanswered",
     )
 
     def __init__(self, enforcement: Enforcement, attention: Attention) -> None:
@@ -36,6 +37,7 @@ class Debt:
         self.active = False  # False: no verdict needs looking at, the hot path asks only this
         self.limits = False  # whether `in_flight_max` may be less than usual; stays until that says otherwise
         self.in_debt = False
+        self.unanswered = False  # whether the last verdict fell on a request that has no answer
         self.owed = 0  # answers still to come of requests that were in flight when the verdict fell
         self.hold_until_ms = 0
         self.debt_until_ms = 0
@@ -60,6 +62,7 @@ class Debt:
             self._leave_debt()
             return 0
         throttle_ms = min(throttle_ms, INT32_MAX)
+        self.unanswered = False
         if not was_owed:
             self.owed = in_flight
             if self._enforcement.mode is Mode.DELAY:
@@ -75,6 +78,7 @@ class Debt:
             self._leave_debt()
             return
         self.owed = in_flight
+        self.unanswered = True
         self._extend(min(throttle_ms, INT32_MAX), group, now_ms)
 
     def pass_answer(self) -> None:
@@ -100,6 +104,10 @@ class Debt:
             self._group.last_step_ms = now_ms
             self._step_taken = True
         return 1
+
+    def took_step(self, group: QuotaGroup) -> bool:
+        """Whether this connection is the one of `group` that goes on in the present age step."""
+        return self._step_taken and self.in_debt and self._group is group
 
     def forgive(self) -> None:
         """Drop what is left: enforcement was switched to observe, or the connection drains."""

@@ -23,12 +23,15 @@ class FetchGate:
         self._waiting_since_ms: int | None = None
         self.wait_until_ms = 0
 
-    def admits(self, group: QuotaGroup, now_ms: int, read_ms: int) -> bool:
-        """Whether a fetch of `group`, read at `read_ms`, may go on; if not, `wait_until_ms` says when to ask again."""
+    def admits(self, group: QuotaGroup, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
+        """Whether a fetch of `group`, read at `read_ms`, may go on; if not, `wait_until_ms` says when to ask again.
+
+        `has_step`: the present age step of the group is this connection's already.
+        """
         throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes, now_ms)
         if self._waiting_since_ms is None:
             self._waiting_since_ms = read_ms
-        if throttle_ms <= 0 or self._step_is_free(group, now_ms):
+        if throttle_ms <= 0 or has_step or self._step_is_free(group, now_ms):
             self._waiting_since_ms = None
             return True
         step_end_ms = self._waiting_since_ms + AGE_MAX_MS

@@ -223,7 +223,7 @@ class RequestSide:
     def _admit_fetch(self, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int, read_ms: int) -> bool:
         group = head.client.fetch(now_ms)
         if group is not None and group.bound < UNLIMITED and self._enforcement.mode is not Mode.OBSERVE and not self.ungated:
-            if not self._gate.admits(group, now_ms, read_ms):
+            if not self._gate.admits(group, now_ms, read_ms, has_step=self._debt.took_step(group)):
                 self._keep(data, at, read_ms)
                 self.stop = Stop.THROTTLE
                 self.resume_at_ms = self._gate.wait_until_ms

@@ -12,7 +12,7 @@ from protocol.request_head import RequestHead, read_request_head
 from proxy.counters import Counters, UsageTable
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import Enforcement
+from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.known_head import ANSWER, FETCH, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.quota_scope import ClientQuota, QuotaScope
@@ -92,6 +92,15 @@ class Session:
         self._scope = scope
         for client in self._clients.values():
             client.move(scope)
+        self.requests.forget_heads()  # they may know clients that were pushed out of the table
+
+    def settings_changed(self, now_ms: int) -> None:
+        """Obey new settings from the next request on; in `observe` nothing waits any longer."""
+        self.requests.forget_heads()
+        if self._settings.enforcement.mode is Mode.OBSERVE:
+            self.debt.forgive()
+            self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
+            self.requests.resume_at_ms = min(self.requests.resume_at_ms, now_ms)
 
     def close(self) -> None:
         """Leave no trace in the groups."""

@@ -1,0 +1,218 @@
+"""A fetch is judged twice: before it goes to the broker, since an answer that has come cannot be un-sent, and when its answer is here."""
+
+import pytest
+
+from protocol.request_head import read_request_head
+from proxy.session.close_reason import CloseReason
+from proxy.session.enforcement import Mode
+from tests.support.kafka_frames import fetch, fetched, plain, share_fetch, share_fetched, throttle_ms
+from tests.support.memory_connection import House
+from tests.support.verdicts import FETCH_VERSION, fetched_for, fetched_of
+
+ACTING = [Mode.DELAY, Mode.MUTE]
+
+
+def ask(number: int) -> bytes:
+    """Return a Fetch request."""
+    return fetch(number, version=FETCH_VERSION)
+
+
+@pytest.mark.parametrize("mode", ACTING)
+def test_it_waits_while_its_group_is_over_the_bound(house: House, mode: Mode) -> None:
+    """A connection without any debt waits too, and is judged again at the group's deadline until the rate allows it."""
+    house.enforcement.mode = mode
+    first, second = house.connect(), house.connect()
+    first.asks(ask(1), fetched_for(5_000, 1))
+    assert second.sends(ask(1), plain(2)) == []
+    assert not second.client.reading
+    assert second.connection.session.requests.resume_at_ms == house.now_ms + 5_000
+    house.wait(14_999)
+    assert second.forwarded() == []
+    house.wait(1)
+    assert second.forwarded() == [1, 2]
+    assert second.client.reading
+
+
+def test_what_others_will_bring_counts(house: House) -> None:
+    """Fetches under way count with the size of their connection's last answer, until their answers come."""
+    first, second = house.connect(), house.connect()
+    for peer in (first, second):
+        peer.asks(ask(1), fetched_of(4_000, 1))
+    (group,) = house.scope.fetch.groups()
+    assert first.sends(ask(2)) == [2]
+    assert group.fetch_pending_bytes == 4_000
+    assert second.sends(ask(2)) == [], "8,000 recorded and 4,000 under way are too many"
+    first.answers(fetched_of(100, 2))
+    assert group.fetch_pending_bytes == 0
+    house.wait(1_999)
+    assert second.forwarded() == []
+    house.wait(1)
+    assert second.forwarded() == [2], "judged again at the group's deadline"
+    assert group.fetch_pending_bytes == 4_000
+
+
+def test_a_closed_connection_is_waited_for_no_more(house: House) -> None:
+    """What its fetches would have brought leaves the books with it."""
+    peer = house.connect()
+    peer.asks(ask(1), fetched_of(4_000, 1))
+    assert peer.sends(ask(2), ask(3)) == [2, 3]
+    (group,) = house.scope.fetch.groups()
+    assert group.fetch_pending_bytes == 8_000
+    peer.connection.close(CloseReason.CLIENT_CLOSED)
+    assert group.fetch_pending_bytes == 0
+
+
+def test_25_s_after_it_was_read_it_goes_on(house: House) -> None:
+    """However far over the bound its group is."""
+    first, second = house.connect(), house.connect()
+    first.asks(ask(1), fetched_for(10_000_000, 1))
+    house.set_quota(fetch=1.0)
+    house.wait(5_000)
+    assert second.sends(ask(1)) == []
+    for _ in range(20):
+        (group,) = house.scope.fetch.groups()
+        group.record_unchecked(10_000, house.now_ms)
+        house.wait(1_000)
+    assert second.forwarded() == []
+    house.wait(4_999)
+    assert second.forwarded() == []
+    house.wait(1)
+    assert second.forwarded() == [1]
+
+
+def test_one_waiting_fetch_of_the_group_per_step(house: House) -> None:
+    """Of several that are 25 s old one goes on; the others wait for the next steps."""
+    peers = [house.connect() for _ in range(3)]
+    house.set_quota(fetch=1.0)
+    peers[0].asks(ask(1), fetched_of(9_000_000, 1))
+    waiting = [house.connect() for _ in range(3)]
+    for peer in waiting:
+        assert peer.sends(ask(1)) == []
+    turns = []
+    (group,) = house.scope.fetch.groups()
+    for _ in range(3):
+        for _ in range(25):
+            group.record_unchecked(10_000, house.now_ms)
+            house.wait(1_000)
+        turns.append([at for at, peer in enumerate(waiting) if peer.forwarded()])
+    assert [len(turn) for turn in turns] == [1, 1, 1]
+    assert {turn[0] for turn in turns} == {0, 1, 2}
+
+
+def test_time_kept_back_for_another_reason_counts(house: House) -> None:
+    """A fetch that waited out its connection's debt is as old as its read, so the gate keeps it no further 25 s."""
+    peer = house.connect()
+    house.enforcement.mode = Mode.MUTE
+    peer.asks(ask(1), fetched_for(60_000, 1))
+    peer.connection.client.data_received(ask(2))
+    house.set_quota(fetch=0.001)
+    (group,) = house.scope.fetch.groups()
+    group.record_unchecked(10_000, house.now_ms + 24_000)
+    house.wait(24_999)
+    assert peer.forwarded() == []
+    house.wait(1)
+    assert peer.forwarded() == [2]
+
+
+@pytest.mark.parametrize("mode", ACTING)
+def test_the_answer_is_judged_too(house: House, mode: Mode) -> None:
+    """Recorded, delivered, throttled: as a Produce answer."""
+    house.enforcement.mode = mode
+    peer = house.connect()
+    peer.sends(ask(1))
+    peer.broker.arrive(fetched_for(7_000, 1))
+    if mode is Mode.DELAY:
+        assert peer.client.take() == b""
+        house.wait(5_000)
+    announced = throttle_ms(peer.client.take(), 1, FETCH_VERSION)
+    assert announced == (2_000 if mode is Mode.DELAY else 7_000)
+    assert not peer.client.reading
+
+
+def asked(frame: bytes) -> tuple[int | None, int | None]:
+    """Return max_bytes and min_bytes of a request."""
+    head = read_request_head(frame, 0, len(frame) - 4)
+    assert head is not None
+    return head.max_bytes, head.min_bytes
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize("mode", list(Mode))
+def test_max_bytes_is_lowered_to_the_window(house: House, mode: Mode, version: int) -> None:
+    """bound x 10 s in the modes that act, min_bytes with it; else an answer could be over quota for ever."""
+    house.enforcement.mode = mode
+    peer = house.connect()
+    request = fetch(1, version=version, max_bytes=50_000_000, min_bytes=20_000)
+    peer.client.arrive(request)
+    forwarded = peer.broker.take()
+    if mode is Mode.OBSERVE:
+        assert forwarded == request
+    else:
+        assert asked(forwarded) == (10_000, 10_000)
+        assert forwarded == fetch(1, version=version, max_bytes=10_000, min_bytes=10_000)
+
+
+@pytest.mark.parametrize(("max_bytes", "min_bytes"), [(10_000, 10_000), (9_999, 1), (0, 0), (10_000, -1)])
+def test_less_than_the_window_stays(house: House, max_bytes: int, min_bytes: int) -> None:
+    """Nothing is raised, and a request that asks for little goes on as it came."""
+    peer = house.connect()
+    request = fetch(1, max_bytes=max_bytes, min_bytes=min_bytes)
+    peer.client.arrive(request)
+    assert peer.broker.take() == request
+
+
+@pytest.mark.parametrize("bound", [1e9, 2**31 / 10])
+def test_a_window_beyond_an_int32_changes_nothing(house: House, bound: float) -> None:
+    """What the field cannot say is not written."""
+    house.set_quota(fetch=bound)
+    peer = house.connect()
+    request = fetch(1, max_bytes=2**31 - 1)
+    peer.client.arrive(request)
+    assert peer.broker.take() == request
+
+
+def test_pipelined_fetches_are_all_lowered(house: House) -> None:
+    """In one read with other requests between them, and cut anywhere."""
+    peer = house.connect()
+    requests = b"".join([plain(1), fetch(2), plain(3), fetch(4), fetch(5, max_bytes=7)])
+    expected = b"".join([plain(1), fetch(2, max_bytes=10_000), plain(3), fetch(4, max_bytes=10_000), fetch(5, max_bytes=7)])
+    for at in range(0, len(requests), 3):
+        peer.client.arrive(requests[at : at + 3])
+    assert peer.broker.take() == expected
+
+
+@pytest.mark.parametrize("version", [4, 12, 14, 15, 17])
+def test_a_replica_id_exempts_nobody(house: House, version: int) -> None:
+    """A client that claims to be a replica is judged, lowered and held as any other."""
+    first, second = house.connect(), house.connect()
+    request = fetch(1, version=version, replica_id=3)
+    first.client.arrive(request)
+    assert asked(first.broker.take())[0] == 10_000
+    first.broker.arrive(fetched(1, version=version, size=30_000))
+    assert first.client.take() == b""
+    assert second.sends(request) == []
+
+
+def test_share_fetch_is_judged_like_fetch(house: House) -> None:
+    """Lowered and gated before, recorded and held after."""
+    first, second = house.connect(), house.connect()
+    first.client.arrive(share_fetch(1, min_bytes=20_000))
+    assert first.broker.take() == share_fetch(1, max_bytes=10_000, min_bytes=10_000)
+    first.broker.arrive(share_fetched(1, size=30_000))
+    assert first.client.take() == b""
+    assert second.sends(share_fetch(1)) == []
+    house.wait(5_000)
+    assert throttle_ms(first.client.take(), 78, 1) > 10_000
+
+
+def test_switched_off_fetches_are_free(house: House) -> None:
+    """With `[quotas] fetch` off nothing is gated, lowered or throttled; bytes are still counted for the metrics."""
+    house.scopes.switch(produce=True, fetch=False)
+    peer = house.connect()
+    request = fetch(1, version=FETCH_VERSION)
+    peer.client.arrive(request)
+    assert peer.broker.take() == request
+    answer = fetched_for(60_000, 1)
+    peer.broker.arrive(answer)
+    assert peer.client.take() == answer
+    assert house.usages.get("ANONYMOUS", "etl").fetch_bytes == 70_000

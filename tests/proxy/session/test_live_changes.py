@@ -1,0 +1,193 @@
+"""Quota, mode, callback, scope and the rule for empty client-ids change under living connections: from the next request on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from proxy.quota_scopes import CallbackChoice
+from proxy.session.enforcement import Mode
+from quota.callback import ClientQuotaCallback
+from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from tests.support.kafka_frames import fetch, plain, produced, throttle_ms
+from tests.support.memory_connection import House
+from tests.support.verdicts import PRODUCE_VERSION, produce_for, produce_of
+
+
+def announced(house: House, peer: Any, request: bytes, correlation_id: int) -> int:
+    """Let a request through in `mute`; return the throttle time in its answer."""
+    house.enforcement.mode = Mode.MUTE
+    return throttle_ms(peer.asks(request, produced(correlation_id, version=PRODUCE_VERSION)), 0, PRODUCE_VERSION)
+
+
+def test_a_new_quota(house: House) -> None:
+    """Half the bound: the next request is judged by it, its predecessors' bytes stay recorded."""
+    peer = house.connect()
+    assert announced(house, peer, produce_of(8_000, 1), 1) == 0
+    house.set_quota(produce=500.0)
+    assert announced(house, peer, produce_of(100, 2), 2) == 6_200
+    house.wait(7_000)
+    house.set_quota(produce=1e9)
+    assert announced(house, peer, produce_of(100_000, 3), 3) == 0
+    assert house.closed == []
+
+
+def test_a_removed_quota(house: House) -> None:
+    """Who has none is not held."""
+    peer = house.connect()
+    house.scopes.apply_table({})
+    assert announced(house, peer, produce_for(60_000, 1), 1) == 0
+    request = fetch(2)
+    peer.client.arrive(request)
+    assert peer.broker.take() == request
+
+
+def test_a_first_quota() -> None:
+    """A connection that began without any quota in the process is judged when there is one."""
+    with House() as house:
+        peer = house.connect()
+        assert announced(house, peer, produce_of(50_000, 1), 1) == 0
+        house.set_quota(produce=1_000.0)
+        assert announced(house, peer, produce_for(3_000, 2), 2) == 3_000
+
+
+def test_from_delay_to_mute(house: House) -> None:
+    """A held answer leaves at its deadline as planned; the next one is not held."""
+    peer = house.connect()
+    peer.sends(produce_for(3_000, 1))
+    assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
+    house.enforcement.mode = Mode.MUTE
+    house.wait(2_999)
+    assert peer.delivered() == []
+    house.wait(1)
+    assert peer.delivered() == [1]
+    assert announced(house, peer, produce_of(1_000, 2), 2) == 4_000
+
+
+def test_from_mute_to_delay(house: House) -> None:
+    """The next answer over quota is held."""
+    peer = house.connect()
+    assert announced(house, peer, produce_for(3_000, 1), 1) == 3_000
+    house.enforcement.mode = Mode.DELAY
+    house.wait(3_000)
+    peer.sends(produce_of(1_000, 2))
+    assert peer.answers(produced(2, version=PRODUCE_VERSION)) == []
+    house.wait(4_000)
+    assert peer.delivered() == [2]
+
+
+@pytest.mark.parametrize("verdict_ms", [3_000, 100_000])
+@pytest.mark.parametrize("before", [Mode.DELAY, Mode.MUTE])
+def test_to_observe_everybody_is_released(house: House, before: Mode, verdict_ms: int) -> None:
+    """What is held leaves, who is paused is read, debts are gone: at once, for all connections."""
+    house.enforcement.mode = before
+    peer, other = house.connect(), house.connect()
+    for one in (peer, other):
+        one.sends(produce_for(verdict_ms, 1))
+        one.broker.arrive(produced(1, version=PRODUCE_VERSION))
+        one.sends(plain(2), plain(3))
+        one.broker.take()
+    house.enforcement.mode = Mode.OBSERVE
+    for one in (peer, other):
+        one.connection.settings_changed()
+    house.wait(0)
+    for one in (peer, other):
+        assert one.delivered() == [1]
+        assert one.forwarded() == [2, 3]
+        assert one.client.reading
+        assert one.broker.reading
+    assert house.closed == []
+
+
+class ByPrefix(ClientQuotaCallback):
+    """Clients share a group by the first letter of their id."""
+
+    limit = 1_000.0
+
+    def configure(self, configs: Mapping[str, Any]) -> None:
+        pass
+
+    def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
+        return {"letter": client_id[:1]}
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
+        return self.limit
+
+    def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
+        pass
+
+    def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
+        pass
+
+    def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
+        return False
+
+    def update_cluster_metadata(self, cluster: Any) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def test_another_callback(house: House) -> None:
+    """The next request counts in the group that the new callback names, also on a connection that is in debt."""
+    first, second = house.connect(), house.connect()
+    assert announced(house, first, produce_for(2_000, 1), 1) == 2_000
+    house.scopes.on_moved = lambda: [one.connection.session.count_in(house.scopes.of(("b", 1))) for one in (first, second)]
+    house.scopes.change(per_cluster=False, choice=CallbackChoice(ByPrefix), statics={})
+    assert announced(house, second, produce_of(9_000, 1, client_id="edge"), 1) == 0
+    house.wait(2_000)
+    assert announced(house, first, produce_of(3_000, 2), 2) == 2_000, "etl and edge share the letter e"
+    assert house.closed == []
+
+
+def test_more_client_ids_than_a_connection_remembers(house: House) -> None:
+    """All of them count in the new scope after a change, those that were pushed out too."""
+    peer = house.connect()
+    names = [f"c{number}" for number in range(40)]
+    for at, name in enumerate(names):
+        assert announced(house, peer, produce_of(100, at, client_id=name), at) == 0
+    house.scopes.on_moved = lambda: peer.connection.session.count_in(house.scopes.of(("b", 1)))
+    house.scopes.change(per_cluster=True, choice=CallbackChoice(ByPrefix), statics={})
+    for at, name in enumerate(names):
+        announced(house, peer, produce_of(100, at, client_id=name), at)
+    (group,) = house.scopes.of(("b", 1)).produce.groups()
+    assert group.rate(house.now_ms) * 10 == 40 * 100
+
+
+@pytest.mark.parametrize("client_id", [None, ""])
+def test_an_empty_client_id_is_the_default_client(house: House, client_id: str | None) -> None:
+    """It has the default client-id's quota."""
+    house.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
+    peer = house.connect()
+    assert announced(house, peer, produce_for(2_000, 1, client_id=client_id), 1) == 2_000
+
+
+@pytest.mark.parametrize("client_id", [None, ""])
+def test_an_empty_client_id_as_in_kafka(house: House, client_id: str | None) -> None:
+    """It escapes the default client-id's quota if the operator wants Kafka's rule; a change counts from the next request on."""
+    house.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
+    house.settings.empty_client_id_is_default = False
+    peer = house.connect()
+    assert announced(house, peer, produce_for(2_000, 1, client_id=client_id), 1) == 0
+    house.settings.empty_client_id_is_default = True
+    peer.connection.settings_changed()
+    assert announced(house, peer, produce_for(2_000, 2, client_id=client_id), 2) == 2_000
+
+
+def test_a_client_that_is_called_default(house: House) -> None:
+    """The name `<default>` from a client is a name, no wildcard: without a quota of its own it has the default one, for itself."""
+    house.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
+    peer = house.connect()
+    assert announced(house, peer, produce_of(9_000, 1, client_id=DEFAULT), 1) == 0
+
+
+def test_coordinator_traffic_is_never_muted(house: House) -> None:
+    """Heartbeats, commits and joins carry no bytes that count: their connection runs on while its group is far over the bound."""
+    busy, coordinator = house.connect(), house.connect()
+    busy.sends(produce_for(500_000, 1))
+    busy.answers(produced(1, version=PRODUCE_VERSION))
+    for number, key in enumerate((8, 9, 11, 12, 13, 14, 68)):
+        assert coordinator.sends(plain(number, key)) == [number]
+        assert coordinator.answers(b"\0\0\0\x05" + number.to_bytes(4, "big") + b"\0") == [number]
+    assert coordinator.client.reading
