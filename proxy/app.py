@@ -164,7 +164,7 @@ class App:
     def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
         old = self.config
         if (config.enforcement.scope, config.callback, _statics(config)) != (old.enforcement.scope, old.callback, _statics(old)):
-            self.scopes.rebuild(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=_statics(config))
+            self.scopes.change(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=_statics(config))
         self.scopes.switch(produce=config.quotas.produce, fetch=config.quotas.fetch)
 
     async def _use_quota_file(self, config: Config | None = None) -> None:

@@ -95,15 +95,30 @@ class QuotaScopes:
             scope.produce.generation += 1
             scope.fetch.generation += 1
 
-    def rebuild(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
-        """Start over with other groups: the scope, the callback or a static default changed. History begins anew."""
-        old = list(self._callbacks.values())
+    def change(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
+        """Put another callback, static default or scope in place from the next request on.
+
+        Groups with equal tags keep their history, unless the scope changes: then sensors are other sensors.
+        """
+        rescoped = per_cluster != self._per_cluster
         self._per_cluster, self._choice, self._statics = per_cluster, choice, dict(statics)
-        self._scopes, self._callbacks = {}, {}
-        if self.on_moved is not None:
-            self.on_moved()
+        old, self._callbacks = list(self._callbacks.values()), {}
+        if rescoped:
+            self._scopes = {}
+            if self.on_moved is not None:
+                self.on_moved()
+        else:
+            for scope, key in {scope: key for key, scope in self._scopes.items()}.items():
+                self._install(scope, None if isinstance(key, str) else self._node_ids.get(key))
         for callback in old:
             callback.close()
+
+    def _install(self, scope: QuotaScope, node_id: int | None) -> None:
+        callback = self._make_callback(node_id)
+        for manager in (scope.produce, scope.fetch):
+            manager.update_static_default(self._statics.get(manager.quota_type))
+            manager.replace_callback(callback)
+        self._enlist(scope, callback)
 
     def update_cluster(self, cluster: Cluster) -> None:
         """Tell every callback which partitions exist and who leads them."""
@@ -152,12 +167,15 @@ class QuotaScopes:
             label, self._make_manager(ClientQuotaType.PRODUCE, callback), self._make_manager(ClientQuotaType.FETCH, callback)
         )
         scope.produce_on, scope.fetch_on = self._on
+        self._enlist(scope, callback)
+        self._fill(scope)
+        return scope
+
+    def _enlist(self, scope: QuotaScope, callback: ClientQuotaCallback | None) -> None:
         if isinstance(callback, GuardedCallback):
             self._callbacks[scope] = callback
             if self._cluster is not None:
                 callback.update_cluster_metadata(self._cluster)
-        self._fill(scope)
-        return scope
 
     def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None) -> ClientQuotaManager:
         # a verdict of more than 24.8 days saturates: Kafka's wraps, and below zero nobody would be held

@@ -9,6 +9,7 @@ from proxy.net.connection import HALF_CLOSE_MS, Connection
 from proxy.net.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, tcp_state
 from proxy.session.close_reason import CloseReason
 
+LIVELY_MS = 1_000  # who sent something since, and owes nothing, has met every deadline
 SLICES = 5  # the kernel is asked about each paused socket once in so many sweeps
 
 
@@ -51,7 +52,11 @@ class Sweeper:
         """Close what exceeded a deadline, free what left unseen."""
         self._sweep += 1
         for at, connection in enumerate(list(self._connections())):
-            if connection.closing or connection.client.transport is None:
+            client = connection.client
+            if connection.closing or client.transport is None:
+                continue
+            lively = now_ms - client.read_ms < LIVELY_MS and not client.pauses and not client.write_full_since_ms
+            if lively and not connection.session.requests.in_frame and not connection.client_eof_ms:
                 continue
             reason = self._verdict(connection, now_ms)
             if reason is not None:

@@ -67,9 +67,8 @@ class ClientQuota:
 
     def fetch_bytes_max(self, now_ms: int) -> int:
         """The most one answer may bring: what the quota's window can hold, an int32. Source: Kafka 3.8 `getMaxValueInQuotaWindow`."""
-        if not self._scope.fetch_on:
-            return INT32_MAX
-        return int(min(self._scope.fetch.max_value_in_window(self.principal, self.client_id, now_ms), INT32_MAX))
+        group = self.fetch(now_ms)
+        return INT32_MAX if group is None else int(min(group.max_value_in_window(), INT32_MAX))
 
     def produce_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
         """Keep the books of a produce verdict above zero."""
