@@ -7,12 +7,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from bench import micro_quota
 from bench.arms import starters
 from bench.cost import LOADS, CostRow, measure_cost, row_lines
 from bench.engine import ROOT, Engine
+from bench.groups import many_groups
 from bench.memory import MEMORY_ROWS, MemoryRow, memory_lines
 from bench.report import Report, machine_lines
 
+OTHER_ROWS = MEMORY_ROWS | {"groups-10000": many_groups}
 SECONDS, WARM_SECONDS = 4.0, 1.5
 QUICK_SECONDS, QUICK_WARM_SECONDS = 1.5, 0.7
 
@@ -21,10 +24,10 @@ def main() -> int:
     """Run what was asked for; 0 however the figures are: losses are printed, not hidden behind an exit code."""
     options = _options()
     if options.list:
-        print("\n".join([load.name for load in LOADS] + list(MEMORY_ROWS)))
+        print("\n".join([load.name for load in LOADS] + list(OTHER_ROWS)))
         return 0
-    wanted = options.load or [load.name for load in LOADS] + list(MEMORY_ROWS)
-    unknown = set(wanted) - {load.name for load in LOADS} - set(MEMORY_ROWS)
+    wanted = options.load or [load.name for load in LOADS] + list(OTHER_ROWS)
+    unknown = set(wanted) - {load.name for load in LOADS} - set(OTHER_ROWS)
     if unknown:
         print(f"no such load: {', '.join(sorted(unknown))}; --list names them", file=sys.stderr)
         return 2
@@ -34,6 +37,9 @@ def main() -> int:
     finally:
         engine.close()
     print("\n" + report.text())
+    if not options.load:
+        print("\nquota arithmetic (bench/micro_quota.py):")
+        micro_quota.main()
     if not options.no_write:
         for path in report.write(options.out):
             print(f"written: {path.name}")
@@ -54,7 +60,7 @@ def _run(options: argparse.Namespace, wanted: list[str], engine: Engine) -> Repo
         runs = options.runs or (load.quick_runs if options.quick else load.runs)
         rows.append(measure_cost(engine, load, available, seconds=seconds, warm_seconds=warm, runs=runs, say=_say))
     memory: list[MemoryRow] = []
-    for name, measure in MEMORY_ROWS.items():
+    for name, measure in OTHER_ROWS.items():
         if name in wanted and "sluice" in available:
             print(name, flush=True)
             memory += measure(engine, quick=options.quick)

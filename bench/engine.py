@@ -85,10 +85,12 @@ class Engine:
         command = [self._peer, "stub"] if self._peer else [sys.executable, "-m", "bench.stub_broker"]
         return Child([*command, str(templates), str(port)]), port
 
-    def load(self, template: Template, port: int, *, conns: int, depth: int = 1, rate: float = 0, churn: bool = False) -> "Load":
-        """Start a load generator against `port`."""
+    def load(
+        self, requests: Template | Sequence[Template], port: int, *, conns: int, depth: int = 1, rate: float = 0, churn: bool = False
+    ) -> "Load":
+        """Start a load generator against `port`; with several requests each connection takes the next of them."""
         command = [self._peer, "load"] if self._peer else [sys.executable, "-m", "bench.load"]
-        request = self.file(write_templates([template]))
+        request = self.file(write_templates([requests] if isinstance(requests, Template) else list(requests)))
         counter = self.file(bytes(8))
         tail = [str(request), str(port), str(conns), str(depth), str(rate), str(int(churn)), str(counter)]
         return Load([*command, *tail], counter)

@@ -1,14 +1,15 @@
-"""The load generator: a closed loop, a paced load, or connection churn, all with one request template.
+"""The load generator: a closed loop, a paced load, or connection churn, each connection with one request template.
 
 `bench/peer.c` does the same faster and is used where a C compiler is; this one is used elsewhere.
 
-    python -m bench.load TEMPLATE PORT CONNS DEPTH RATE CHURN COUNTER
+    python -m bench.load TEMPLATES PORT CONNS DEPTH RATE CHURN COUNTER
         RATE   requests per second in all, 0 = as fast as the answers come (closed loop)
         CHURN  1 = connect, one request, close
         COUNTER  a file of 8 bytes that holds the number of answers so far (mapped, little endian)
 """
 
 import asyncio
+import itertools
 import mmap
 import struct
 import sys
@@ -107,12 +108,13 @@ async def churn(make: object, port: int) -> None:
         transport.close()
 
 
-async def run(template: Template, port: int, conns: int, depth: int, rate: float, is_churn: bool, counter: Counter) -> None:
+async def run(templates: list[Template], port: int, conns: int, depth: int, rate: float, is_churn: bool, counter: Counter) -> None:
     """Generate load until standard input ends."""
     loop = asyncio.get_running_loop()
+    turns = itertools.cycle(templates)
 
     def make() -> LoadConnection:
-        return LoadConnection(template, counter, refill=not is_churn and not rate)
+        return LoadConnection(next(turns), counter, refill=not is_churn and not rate)
 
     if is_churn:
         tasks = [loop.create_task(churn(make, port)) for _ in range(conns)]
@@ -127,4 +129,4 @@ async def run(template: Template, port: int, conns: int, depth: int, rate: float
 
 if __name__ == "__main__":
     _template, _port, _conns, _depth, _rate, _churn, _counter = sys.argv[1:]
-    uvloop.run(run(read_templates(_template)[0], int(_port), int(_conns), int(_depth), float(_rate), _churn == "1", Counter(_counter)))
+    uvloop.run(run(read_templates(_template), int(_port), int(_conns), int(_depth), float(_rate), _churn == "1", Counter(_counter)))

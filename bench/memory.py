@@ -36,7 +36,7 @@ class MemoryRow:
 
 def memory_lines(rows: list[MemoryRow]) -> list[str]:
     """The memory table in Markdown; only Sluice is judged."""
-    lines = ["| memory | proxy | figure | goal | |", "|---|---|--:|--:|---|"]
+    lines = ["| memory and more | proxy | figure | goal | |", "|---|---|--:|--:|---|"]
     for row in rows:
         figure = "-" if row.figure is None else f"{row.figure:.2f} {row.unit}"
         judged = (f"<= {row.goal:g} {row.unit}", row.verdict) if row.proxy == "sluice" else ("", "")

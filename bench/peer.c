@@ -1,7 +1,7 @@
 /* Stub broker and load generator of the benches in C, so that neither is the bottleneck when the proxy is measured.
  *
  *   peer stub TEMPLATES PORT                               answers each request by the template of its API and version
- *   peer load TEMPLATE PORT CONNS DEPTH RATE CHURN COUNTER  sends the template; RATE requests/s in all, 0 = closed loop;
+ *   peer load TEMPLATES PORT CONNS DEPTH RATE CHURN COUNTER  each connection sends one of the templates; RATE requests/s in all, 0 = closed loop;
  *                                                          CHURN 1 = a new connection for each request
  *
  * 127.0.0.1 only. TEMPLATES is written by bench/frames.py. COUNTER is a file of 8 bytes that is mapped; it holds the answers
@@ -40,10 +40,11 @@ struct conn {
     unsigned head_len;
     uint64_t body_left;
     unsigned in_flight;
+    struct template *request;  /* what a load connection sends */
     uint32_t next_correlation, next_answer;
 };
 
-static struct template templates[128];
+static struct template *templates;
 static int template_count, epoll_fd;
 static uint8_t *read_buffer;
 static volatile uint64_t *counter;
@@ -58,6 +59,7 @@ static void read_templates(const char *path) {
     if (!file) die(path);
     struct __attribute__((packed)) { int16_t key, version; int32_t prefix; int64_t filler; int32_t suffix; } h;
     while (fread(&h, sizeof h, 1, file) == 1) {
+        templates = realloc(templates, (template_count + 1) * sizeof *templates);
         struct template *t = &templates[template_count++];
         t->key = h.key; t->version = h.version; t->size = h.prefix + h.filler + h.suffix;
         t->bytes = calloc(1, t->size);
@@ -130,7 +132,7 @@ static void start_connect(void);
 
 static void send_request(struct conn *c) {
     c->in_flight++;
-    push(c, &templates[0], htonl(c->next_correlation++));
+    push(c, c->request, htonl(c->next_correlation++));
 }
 
 static void frame_ended(struct conn *c) {
@@ -212,7 +214,9 @@ static struct conn *connect_one(void) {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = loopback(port);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
+    static int connected;
     struct conn *c = new_conn(fd);
+    c->request = &templates[connected++ % template_count];
     watch(c, EPOLL_CTL_ADD, EPOLLIN);
     return c;
 }
