@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from protocol.api_keys import ApiVersion
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.headers import response_header_len
 from protocol.limits import MAX_REWRITTEN_RESPONSE_BYTES
@@ -147,6 +148,8 @@ class ResponseSide:
             rewrite: int = head.rewrite  # type: ignore[union-attr]
             if kind or rewrite:
                 wanted = frame_bytes if kind == PRODUCE or rewrite == WHOLE else min(frame_bytes, STAMP_BYTES)
+                if end - at >= wanted == STAMP_BYTES and data[at + HEAD_BYTES]:
+                    wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)  # type: ignore[union-attr]
                 if end - at < wanted:
                     self._keep_tail(data, at, wanted)
                     break
@@ -247,6 +250,14 @@ class ResponseSide:
                 raise FrameSizeError(f"answer of {size} bytes")
         self._tail = bytearray(data[at:])
         self._tail_need = need
+
+
+def _bytes_to_stamp(api: ApiVersion, data: bytes, at: int, frame_bytes: int) -> int:
+    """How much of a Fetch answer it takes to reach its throttle time, when its header may carry tagged fields."""
+    if not api.response_header_version:
+        return STAMP_BYTES
+    header_bytes = response_header_len(api, data, at)
+    return min(frame_bytes, len(data) - at + 1 if header_bytes is None else header_bytes + STAMP_BYTES)
 
 
 def _is_clean(head: KnownHead, rewrite: int, data: bytes, at: int, frame_bytes: int) -> bool:
