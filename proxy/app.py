@@ -140,6 +140,12 @@ class App:
             await self._admin.stop()
         self._watchdog.stop()
 
+    def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count and log an exception that nobody caught: the loop's exception handler. What ended a connection is counted there."""
+        if not context.get("counted"):
+            self.counters.internal_errors += 1
+        log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))
+
     @property
     def requests(self) -> int:
         """Requests forwarded so far."""
@@ -247,8 +253,8 @@ def run(source: ConfigSource) -> int:
 
 async def _serve(config: Config, source: ConfigSource) -> int:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_log_exception)
     app = App(config, source)
+    loop.set_exception_handler(app.log_exception)
     terminated, ended = asyncio.Event(), asyncio.Event()
 
     def terminate() -> None:
@@ -283,7 +289,3 @@ async def _serve(config: Config, source: ConfigSource) -> int:
 
 def _log_stall(stack: str) -> None:
     log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
-
-
-def _log_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))

@@ -39,6 +39,7 @@ class Counters:
     """Of the whole process. Dictionaries are keyed by text that is ours (a listener, a reason), never by a client's."""
 
     __slots__ = (
+        "accepts_exhausted",
         "bytes_from_brokers",
         "bytes_from_clients",
         "closes",
@@ -58,6 +59,8 @@ class Counters:
     def __init__(self) -> None:
         self.connections_accepted: dict[str, int] = {}
         """By the listener's name."""
+        self.accepts_exhausted = 0
+        """How often accepting stopped for a moment because the process or the system had no open file left."""
         self.connections_open = 0
         self.closes: dict[str, int] = {}
         """By close reason."""
@@ -73,7 +76,7 @@ class Counters:
         self.config_reloads_succeeded = 0
         self.config_reloads_rejected = 0
         self.internal_errors = 0
-        """Exceptions of our own that ended a connection: each is a bug."""
+        """Exceptions of our own that nothing expected, most of which ended a connection: each is a bug."""
         self.throttles: dict[str, ThrottleHistogram] = {}
         """By quota type."""
 

@@ -335,7 +335,7 @@ class Connection:
     def crash(self, error: Exception) -> None:
         """A bug of ours: this connection ends, the process goes on."""
         self._owner.counters.internal_errors += 1
-        self._loop.call_exception_handler({"message": "a connection ended by an internal error", "exception": error})
+        self._loop.call_exception_handler({"message": "a connection ended by an internal error", "exception": error, "counted": True})
         self.close(CloseReason.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
 
     def close(self, reason: CloseReason, detail: str = "") -> None:

@@ -151,7 +151,11 @@ class Gateway:
         return True
 
     def _acceptor(self, door: Door, sock: socket.socket, node_id: int | None) -> Acceptor:
-        return Acceptor(sock, lambda client, peer: self._accepted(door, node_id, client, peer), self._may_accept)
+        return Acceptor(sock, lambda client, peer: self._accepted(door, node_id, client, peer), self._may_accept, self._no_descriptors)
+
+    def _no_descriptors(self) -> None:
+        self.counters.accepts_exhausted += 1
+        log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.connections))
 
     def _may_accept(self) -> bool:
         return len(self.connections) + len(self._tasks) < self.settings.max_connections

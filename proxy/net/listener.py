@@ -19,17 +19,17 @@ class Acceptor:
     """Accepts on one socket and hands each connection to `on_accept`.
 
     When descriptors run out it stops for a moment instead of spinning; existing connections are not touched.
-    `may_accept` is asked before each accept; while it says no, clients wait in the kernel's queue.
+    `may_accept` is asked before each accept; while it says no, clients wait in the kernel's queue. `on_exhausted` is told of each stop.
     """
 
-    def __init__(self, sock: socket.socket, on_accept: OnAccept, may_accept: Callable[[], bool]) -> None:
+    def __init__(self, sock: socket.socket, on_accept: OnAccept, may_accept: Callable[[], bool], on_exhausted: Callable[[], None]) -> None:
         self._sock = sock
+        self._on_exhausted = on_exhausted
         self._on_accept = on_accept
         self._may_accept = may_accept
         self._loop = asyncio.get_running_loop()
         self._reading = False
         self._retry: asyncio.TimerHandle | None = None
-        self.exhausted_count = 0
         self.port: int = sock.getsockname()[1]
         self._spare = _spare_descriptor()
         self._resume()
@@ -76,7 +76,7 @@ class Acceptor:
 
     def _descriptors_exhausted(self) -> None:
         """Refuse one client with the spare descriptor, so that it hears a no, then wait."""
-        self.exhausted_count += 1
+        self._on_exhausted()
         os.close(self._spare)
         try:
             sock, _ = self._sock.accept()

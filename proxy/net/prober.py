@@ -46,6 +46,7 @@ class Prober:
         self._wants_topics = wants_topics
         self._on_change = on_change
         self._timeout_ms = timeout_ms
+        self._answers: bool | None = None  # what was told last; None: nothing yet
         self.answered_ms: int | None = None
         self.error: str | None = None
 
@@ -68,11 +69,11 @@ class Prober:
             await asyncio.sleep(INTERVAL_S)
 
     def _note(self, error: str | None) -> None:
-        changed = (error is None) != (self.error is None) or self.answered_ms is None
         self.error = error
         if error is None:
             self.answered_ms = now_ms()
-        if changed:
+        if self._answers != (error is None):
+            self._answers = error is None
             self._on_change(error)
 
     async def _probe(self, address: HostPort) -> None:

@@ -43,6 +43,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
 
 def _connection_families(counted: Counters) -> Iterator[Metric]:
     yield counts("kafka_quota_connections_accepted_total", "Connections accepted.", "listener", counted.connections_accepted)
+    yield counter("kafka_sluice_accepts_exhausted_total", "Stops of accepting for want of open files.", counted.accepts_exhausted)
     yield gauge("kafka_sluice_connections_open", "Client connections now open.", counted.connections_open)
     yield counts("kafka_sluice_closes_total", "Connections ended, each with its one reason.", "reason", counted.closes)
     yield counter("kafka_sluice_upstream_connects_total", "Connections made to brokers.", counted.upstream_connects)
@@ -50,7 +51,7 @@ def _connection_families(counted: Counters) -> Iterator[Metric]:
         "kafka_sluice_upstream_connect_failures_total", "Attempts to reach a broker that failed.", counted.upstream_connect_failures
     )
     yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses that no listener stands for.", counted.unmapped)
-    yield counter("kafka_sluice_internal_errors_total", "Connections ended by an error of Sluice itself.", counted.internal_errors)
+    yield counter("kafka_sluice_internal_errors_total", "Errors of Sluice itself, most of which end a connection.", counted.internal_errors)
 
 
 def _traffic_families(traffic: Traffic) -> Iterator[Metric]:

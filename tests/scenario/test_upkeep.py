@@ -1,0 +1,99 @@
+"""What keeps the house: the prober that tells changes only, errors that nobody caught, and open files that run out."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.host_port import HostPort
+from proxy.net import prober
+from proxy.net.listener import Acceptor
+from proxy.net.prober import Prober
+from proxy.net.sockets import listen
+from proxy.net.upstream import Bootstrap
+from tests.support.gateway_fixture import open_gateway
+from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_sockets import HOST, guarded, until
+
+
+class CountedBootstrap(Bootstrap):
+    """Knows how often it was told of a failure."""
+
+    failures = 0
+
+    def failed(self, address: HostPort) -> None:
+        self.failures += 1
+        super().failed(address)
+
+
+async def test_an_upstream_that_stays_silent_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has a line when brokers fall silent and one when they answer again, however often they are asked between."""
+    for name in ("RETRY_MIN_S", "RETRY_MAX_S", "INTERVAL_S"):
+        monkeypatch.setattr(prober, name, 0.001)
+    changes: list[str | None] = []
+    async with ScriptedBroker() as broker:
+        bootstrap = CountedBootstrap([HostPort(HOST, broker.port)])
+        await broker.stop_listening()
+        task = asyncio.create_task(Prober(bootstrap, lambda _: None, lambda: False, changes.append, 5_000).run())
+        await until(lambda: bootstrap.failures >= 5)
+        assert len(changes) == 1
+        broker.listen()
+        await until(lambda: len(changes) == 2)
+        await broker.stop_listening()
+        before = bootstrap.failures
+        await until(lambda: bootstrap.failures >= before + 5)
+        task.cancel()
+        await asyncio.wait([task])
+    assert [change is None for change in changes] == [False, True, False]
+
+
+async def test_an_exception_that_nobody_caught_is_counted_once() -> None:
+    """The loop's exception handler counts what escaped; a connection that crashed has been counted already."""
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        sluice.expects_internal_errors = True
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(sluice.app.log_exception)
+        loop.call_exception_handler({"message": "from a task of ours", "exception": ValueError("x")})
+        assert sluice.counters.internal_errors == 1
+        client = await sluice.client()
+        (connection,) = await sluice.until_connections(1)
+        connection.crash(ValueError("y"))
+        await client.read_to_end()
+        assert sluice.counters.internal_errors == 2
+        assert sluice.closes["internal_error"] == 1
+
+
+@contextlib.contextmanager
+def no_open_file_left() -> Iterator[None]:
+    """Lower the limit to the files that are open now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -> None:
+    """One client is refused with the spare descriptor; who comes when there are files again is accepted."""
+    stops: list[int] = []
+    accepted: list[socket.socket] = []
+    acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: stops.append(1))
+    loop = asyncio.get_running_loop()
+    with socket.socket() as refused, socket.socket() as welcome:
+        refused.setblocking(False)
+        welcome.setblocking(False)
+        with no_open_file_left():
+            await guarded(loop.sock_connect(refused, (HOST, acceptor.port)))
+            assert await guarded(loop.sock_recv(refused, 1)) == b""
+        assert (len(stops), accepted) == (1, [])
+        await guarded(loop.sock_connect(welcome, (HOST, acceptor.port)))
+        await until(lambda: len(accepted) == 1)
+    accepted[0].close()
+    acceptor.close()
