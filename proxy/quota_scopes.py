@@ -67,19 +67,30 @@ class QuotaScopes:
         if self._node_ids.get(address) == node_id:
             return
         known = next((other for other, other_id in self._node_ids.items() if other_id == node_id), None)
+        if known is not None:
+            del self._node_ids[known]
         self._node_ids[address] = node_id
         if self._per_cluster:
             return
         scope = self._scopes.get(address)
-        if known is not None and known in self._scopes and scope is None:
-            self._scopes[address] = self._scopes[known]
-        if known is not None:
-            del self._node_ids[known]
-        if scope is not None:
+        moved = None if known is None else self._scopes.pop(known, None)  # who is at its old address next is another broker
+        if moved is not None:
+            self._move(moved, address, scope)
+        elif scope is not None:
             scope.label = str(node_id)
             callback = self._callbacks.get(scope)
             if callback is not None:
                 callback.configure(self._configs(node_id))
+
+    def _move(self, moved: QuotaScope, address: Address, replaced: QuotaScope | None) -> None:
+        self._scopes[address] = moved
+        if replaced is None:
+            return
+        if self.on_moved is not None:
+            self.on_moved()
+        callback = self._callbacks.pop(replaced, None)
+        if callback is not None:
+            callback.close()
 
     def apply_table(self, table: QuotaTable) -> None:
         """Put a quota table in place everywhere; who is not in it has no quota."""

@@ -1,0 +1,189 @@
+"""Which quota managers a broker's traffic counts in, and what happens when brokers move and settings change."""
+
+from typing import Any
+
+import pytest
+
+from proxy.quota_scopes import CallbackChoice, QuotaScopes
+from quota.callback import DefaultQuotaCallback
+from quota.cluster import Cluster
+from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
+
+X, Y, Z = ("x", 9092), ("y", 9092), ("z", 9092)
+TABLE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity(None, "etl"): 1_000.0}}
+
+
+class Noted(DefaultQuotaCallback):
+    """Kafka's own rule, which notes what it is told."""
+
+    made: list["Noted"]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.configs: list[dict[str, Any]] = []
+        self.clusters: list[Cluster] = []
+        self.is_closed = False
+        self.made.append(self)
+
+    def configure(self, configs: Any) -> None:
+        self.configs.append(dict(configs))
+
+    def update_cluster_metadata(self, cluster: Cluster) -> bool:
+        self.clusters.append(cluster)
+        return True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Noted]:
+    """Every `Noted` of this test, in order."""
+    noted: list[Noted] = []
+    monkeypatch.setattr(Noted, "made", noted, raising=False)
+    return noted
+
+
+def scopes(*, per_cluster: bool = False, choice: CallbackChoice | None = None) -> QuotaScopes:
+    """Return an empty house of scopes."""
+    return QuotaScopes(per_cluster=per_cluster, choice=choice or CallbackChoice(), statics={})
+
+
+def test_a_scope_for_each_broker() -> None:
+    """As in Kafka, each broker counts for itself."""
+    house = scopes()
+    assert house.of(X) is house.of(X)
+    assert house.of(X) is not house.of(Y)
+    assert [scope.label for scope in house.all()] == ["x:9092", "y:9092"]
+
+
+def test_one_scope_for_the_cluster() -> None:
+    """Which Kafka cannot do."""
+    house = scopes(per_cluster=True)
+    assert house.of(X) is house.of(Y)
+    assert house.of(X).label == "cluster"
+    house.learn(1, X)
+    assert house.of(X).label == "cluster"
+
+
+def test_a_scope_learns_its_node_id() -> None:
+    """Sensors are kept by address until the id is known, then go on under it."""
+    house = scopes()
+    before = house.of(X)
+    house.learn(1, X)
+    assert house.of(X) is before
+    assert before.label == "1"
+    house.learn(2, Y)
+    assert house.of(Y).label == "2"
+
+
+def test_a_broker_that_moved_keeps_its_sensors() -> None:
+    """They go with the node id; whoever gets its old address begins anew."""
+    house = scopes()
+    house.learn(1, X)
+    sensors = house.of(X)
+    house.learn(1, Y)
+    assert house.of(Y) is sensors
+    house.learn(2, X)
+    assert house.of(X) is not sensors
+    assert [house.of(X).label, house.of(Y).label] == ["2", "1"]
+
+
+def test_a_broker_that_moved_where_somebody_was_counted(made: list[Noted]) -> None:
+    """Connections that met its new address before its id was known ask again, and count in its sensors."""
+    house = scopes(choice=CallbackChoice(Noted))
+    asked: list[str] = []
+    house.on_moved = lambda: asked.append("again")
+    house.learn(1, X)
+    sensors = house.of(X)
+    stray = house.of(Y)
+    house.learn(1, Y)
+    assert house.of(Y) is sensors is not stray
+    assert asked == ["again"]
+    assert [callback.is_closed for callback in made] == [False, True]
+    assert len(house.callbacks) == 1
+
+
+def test_moves_leave_nothing_behind() -> None:
+    """A broker that moves for ever has one scope."""
+    house = scopes()
+    house.learn(1, ("h0", 1))
+    sensors = house.of(("h0", 1))
+    for number in range(1, 1_000):
+        house.learn(1, (f"h{number}", 1))
+    assert house.all() == [sensors]
+    assert len(house._scopes) == 1
+
+
+def test_every_scope_has_the_table() -> None:
+    """Those that are there and those that come later; who leaves the table has no quota."""
+    house = scopes()
+    before = house.of(X)
+    house.apply_table(TABLE)
+    for scope in (before, house.of(Y)):
+        assert scope.produce.group(ANONYMOUS, "etl", 0).bound == 1_000.0
+        assert not scope.fetch.limits
+    house.apply_table({})
+    assert before.produce.limits == {}
+
+
+def test_switches_reach_every_scope() -> None:
+    """Now and later."""
+    house = scopes()
+    before = house.of(X)
+    house.switch(produce=False, fetch=True)
+    for scope in (before, house.of(Y)):
+        assert (scope.produce_on, scope.fetch_on) == (False, True)
+
+
+def test_a_callback_for_each_scope(made: list[Noted]) -> None:
+    """It is told its settings, its broker's id when that is learnt, the quotas, the cluster, and its end."""
+    house = scopes(choice=CallbackChoice(Noted, {"key": "value"}))
+    house.apply_table(TABLE)
+    scope = house.of(X)
+    house.learn(7, X)
+    cluster = Cluster("c", (7,), ())
+    house.update_cluster(cluster)
+    house.update_cluster(cluster)
+    house.of(Y)
+    first, second = made
+    assert first.configs == [{"key": "value", "broker.id": -1}, {"key": "value", "broker.id": 7}]
+    assert first.clusters == second.clusters == [cluster]
+    assert scope.produce.group(ANONYMOUS, "etl", 0).bound == 1_000.0
+    house.close()
+    assert first.is_closed
+    assert second.is_closed
+
+
+def test_another_callback_keeps_groups_with_equal_tags(made: list[Noted]) -> None:
+    """History goes on, the old callback is closed after the new one is in place."""
+    house = scopes()
+    house.apply_table(TABLE)
+    group = house.of(X).produce.group(ANONYMOUS, "etl", 0)
+    house.change(per_cluster=False, choice=CallbackChoice(Noted), statics={})
+    assert house.of(X).produce.group(ANONYMOUS, "etl", 0) is group
+    assert group.bound == 1_000.0
+    house.change(per_cluster=False, choice=CallbackChoice(), statics={})
+    assert [callback.is_closed for callback in made] == [True]
+    assert house.callbacks == []
+
+
+def test_another_scope_begins_anew() -> None:
+    """Connections ask for their scope again."""
+    house = scopes()
+    asked: list[str] = []
+    house.on_moved = lambda: asked.append("again")
+    before = house.of(X)
+    house.change(per_cluster=True, choice=CallbackChoice(), statics={})
+    assert asked == ["again"]
+    assert house.of(X) is not before
+    assert house.of(X) is house.of(Y)
+
+
+def test_a_static_default(made: list[Noted]) -> None:
+    """It holds who matches nothing, in scopes that are there and those to come."""
+    house = scopes()
+    before = house.of(X)
+    house.change(per_cluster=False, choice=CallbackChoice(), statics={ClientQuotaType.PRODUCE: 500.0})
+    for scope in (before, house.of(Y)):
+        assert scope.produce.group(ANONYMOUS, "whoever", 0).bound == 500.0
