@@ -56,9 +56,10 @@ def _play(seconds: int, svg: Path) -> int:
         quotas.write_text(quota_file())
         proxy = ProxyChild(cluster.bootstrap, quotas, BROKERS, folder)
         stage.callback(proxy.stop)
-        clients = [ClientChild(role, proxy.bootstrap, seconds, folder) for role in ROLES]
-        for client in clients:
-            stage.callback(client.stop)
+        clients: list[ClientChild] = []
+        for role in ROLES:
+            clients.append(ClientChild(role, proxy.bootstrap, seconds, folder))
+            stage.callback(clients[-1].stop)
         for client in clients:
             client.wait_until_ready()
         watcher = Watcher(proxy.admin_port)
