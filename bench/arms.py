@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.engine import HOST, ROOT, free_port, tree
-from bench.frames import NODE_ID, metadata_request
+from bench.engine import HOST, ROOT, tree
+from bench.frames import metadata_request
+from tests.support.ports import free_bootstrap_port, free_port
 
 START_SECONDS_MAX = 20
 UNREACHABLE_QUOTA = 1_000_000_000_000  # bytes per second: enforced and metered on every request, never exceeded
@@ -101,7 +102,7 @@ def start_sluice(
         learn: ask for Metadata, so that the load goes to the broker's own port; without it, to the bootstrap port.
         open_files: the limit on file descriptors, if it is to be low.
     """
-    port, admin = _free_run_of_ports(NODE_ID + 2), f"{HOST}:{free_port()}"
+    port, admin = free_bootstrap_port(), f"{HOST}:{free_port()}"
     quotas = quota_file(folder, produce, fetch)
     command = [sys.executable, "-m", "proxy", "run", "--listen", f"{HOST}:{port}", "--upstream", f"{HOST}:{upstream_port}"]
     command += ["--quotas", str(quotas), "--admin", admin, *flags]
@@ -192,18 +193,6 @@ def _when_listening(arm: Arm) -> Arm:
             return arm
     arm.stop()
     raise RuntimeError(f"{arm.name} did not listen within {START_SECONDS_MAX} s")
-
-
-def _free_run_of_ports(count: int) -> int:
-    """The first of `count` neighbouring free ports."""
-    while True:
-        first = free_port()
-        try:
-            for port in range(first, first + count):
-                socket.create_server((HOST, port)).close()
-        except (OSError, OverflowError):
-            continue
-        return first
 
 
 def _learnt_port(arm: Arm) -> int:

@@ -3,7 +3,6 @@
 import mmap
 import os
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -13,17 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.frames import Template, answers, write_templates
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 READY = b"ready\n"
 COMPILE_SECONDS_MAX = 60
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server((HOST, 0)) as probe:
-        return probe.getsockname()[1]
 
 
 class Child:

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.engine import HOST, free_port
+from bench.engine import HOST
 from bench.frames import API_VERSIONS, METADATA, PRODUCE, Template, answers
+from tests.support.ports import free_port
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 FETCH_RECORD_BYTES = 1_000

@@ -12,9 +12,10 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from bench.engine import HOST, free_port
+from bench.engine import HOST
 from bench.frames import FLEXIBLE_SINCE, PRODUCE
 from bench.records import BATCH_HEAD_BYTES
+from tests.support.ports import free_port
 
 BROKER_RECEIVE_BUFFER_BYTES = 102_400  # Kafka's socket.receive.buffer.bytes
 
