@@ -68,7 +68,7 @@ class Sweeper:
         limits = self.deadlines
         requests = connection.session.requests
         if connection.client_eof_ms:
-            return CloseReason.CLIENT_CLOSED if now_ms - connection.client_eof_ms > HALF_CLOSE_MS else None
+            return CloseReason.HALF_CLOSE_DEADLINE if now_ms - connection.client_eof_ms > HALF_CLOSE_MS else None
         full_since_ms = connection.client.write_full_since_ms
         if full_since_ms and now_ms - full_since_ms > limits.undrained_ms and not self._drains(connection, now_ms):
             return CloseReason.SLOW_READER

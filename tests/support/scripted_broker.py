@@ -111,7 +111,7 @@ class BrokerConnection:
             if self.socket.fileno() < 0:  # the script closed it
                 return
         self.ended = data
-        if self.broker.closes_after_client:
+        if self.broker.closes_after_client or self.is_prober:
             self.socket.close()
 
     async def _serve_whole_frames(self, at: int) -> int:
