@@ -99,6 +99,8 @@ class Connection:
     def settle(self, now: int) -> None:
         """Carry out what the session decided: pauses, the timer, kept bytes, our own replies."""
         if self.closing:
+        if self.session.responses.broken is not None:
+            raise self.session.responses.broken
             return
         hold_ms = self._settle_hold(now)
         own = self.session.responses.take_own_replies() if self.session.in_flight else None
@@ -329,6 +331,9 @@ class Connection:
     def fail_broker(self, error: ProtocolError) -> None:
         """The broker's bytes cannot be understood, or must not leave."""
         if error.reason == "unmapped":
+        held = self.session.responses.release()  # right answers, given before the broken one
+        if held is not None:
+            self.write_client(held)
             self._owner.counters.unmapped += 1
         self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))
 

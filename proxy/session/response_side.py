@@ -15,6 +15,7 @@ from protocol.limits import MAX_REWRITTEN_RESPONSE_BYTES
 from protocol.messages.fetch import find_tail
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
+from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.known_head import ENDPOINTS, PRODUCE, WALK, WHOLE, KnownHead
@@ -32,6 +33,7 @@ class ResponseSide:
     """What the broker sends on one connection."""
 
     __slots__ = (
+        "_attention",
         "_body_left",
         "_debt",
         "_gate",
@@ -42,17 +44,20 @@ class ResponseSide:
         "_tail_need",
         "_walker",
         "answers",
+        "broken",
         "hold_until_ms",
     )
 
     def __init__(
         self,
         in_flight: InFlight,
+        attention: Attention,
         debt: Debt,
         gate: FetchGate,
         rewriter: Rewriter,
     ) -> None:
         self._in_flight = in_flight
+        self._attention = attention
         self._debt = debt
         self._gate = gate
         self._rewriter = rewriter
@@ -63,6 +68,7 @@ class ResponseSide:
         self._held: list[bytes] | None = None  # what left the broker's socket with or behind a held answer
         self.hold_until_ms = 0  # above 0: an answer is held until then
         self.answers = 0
+        self.broken: ProtocolError | None = None  # nothing behind this leaves; `Connection.settle` ends the connection
 
     @property
     def held_bytes(self) -> int:
@@ -126,55 +132,59 @@ class ResponseSide:
         out: list[bytes] = [] if self._held is None else self._held
         leaving: list[bytes] | None = None  # what was before an answer that is held
         self._body_left = 0
-        while at < end:
-            if end - at < HEAD_BYTES:
-                self._keep_tail(data, at, HEAD_BYTES)
-                break
-            size, correlation_id = HEAD.unpack_from(data, at)
-            if not in_flight:
-                raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
-            expected, head, request_size, received_ms = in_flight[0]
-            if correlation_id != expected:
-                if expected is not None:
-                    raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
-                out += (data[start:at], head)  # type: ignore[arg-type]
-                start = at
-                in_flight.popleft()
-                continue
-            frame_bytes = size + LENGTH_BYTES
-            if size < LENGTH_BYTES:
-                raise FrameSizeError(f"answer of {size} bytes")
-            kind: int = head.kind  # type: ignore[union-attr]
-            rewrite: int = head.rewrite  # type: ignore[union-attr]
-            if kind or rewrite:
-                wanted = frame_bytes if kind == PRODUCE or rewrite == WHOLE else min(frame_bytes, STAMP_BYTES)
-                if end - at >= wanted == STAMP_BYTES and data[at + HEAD_BYTES]:
-                    wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)  # type: ignore[union-attr]
-                if end - at < wanted:
-                    self._keep_tail(data, at, wanted)
+        try:
+            while at < end:
+                if end - at < HEAD_BYTES:
+                    self._keep_tail(data, at, HEAD_BYTES)
                     break
-            in_flight.popleft()
-            self.answers += 1
-            announce_ms = 0
-            if kind:
-                announce_ms = self._measure(head, data, at, request_size, received_ms, now_ms)  # type: ignore[arg-type]
-                if debt.active and self._held is None and debt.hold_until_ms > now_ms:
-                    leaving = [*out, data[start:at]]
-                    self._held = out = []
-                    self.hold_until_ms = debt.hold_until_ms
+                size, correlation_id = HEAD.unpack_from(data, at)
+                if not in_flight:
+                    raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
+                expected, head, request_size, received_ms = in_flight[0]
+                if correlation_id != expected:
+                    if expected is not None:
+                        raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
+                    out += (data[start:at], head)  # type: ignore[arg-type]
                     start = at
-            elif debt.active:
-                debt.pass_answer()
-            if (rewrite or announce_ms) and (announce_ms or not _is_clean(head, rewrite, data, at, frame_bytes)):  # type: ignore[arg-type]
-                piece = data[at : at + frame_bytes]
-                changed = self._change(head, piece, frame_bytes, announce_ms)  # type: ignore[arg-type]
-                if changed is not piece:
-                    out += (data[start:at], changed)
-                    start = min(at + frame_bytes, end)
-            at += frame_bytes
-        else:
-            self._body_left = at - end
-            at = end
+                    in_flight.popleft()
+                    continue
+                frame_bytes = size + LENGTH_BYTES
+                if size < LENGTH_BYTES:
+                    raise FrameSizeError(f"answer of {size} bytes")
+                kind: int = head.kind  # type: ignore[union-attr]
+                rewrite: int = head.rewrite  # type: ignore[union-attr]
+                if kind or rewrite:
+                    wanted = frame_bytes if kind == PRODUCE or rewrite == WHOLE else min(frame_bytes, STAMP_BYTES)
+                    if end - at >= wanted == STAMP_BYTES and data[at + HEAD_BYTES]:
+                        wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)  # type: ignore[union-attr]
+                    if end - at < wanted:
+                        self._keep_tail(data, at, wanted)
+                        break
+                in_flight.popleft()
+                self.answers += 1
+                announce_ms = 0
+                if kind:
+                    announce_ms = self._measure(head, data, at, request_size, received_ms, now_ms)  # type: ignore[arg-type]
+                    if debt.active and self._held is None and debt.hold_until_ms > now_ms:
+                        leaving = [*out, data[start:at]]
+                        self._held = out = []
+                        self.hold_until_ms = debt.hold_until_ms
+                        start = at
+                elif debt.active:
+                    debt.pass_answer()
+                if (rewrite or announce_ms) and (announce_ms or not _is_clean(head, rewrite, data, at, frame_bytes)):  # type: ignore[arg-type]
+                    piece = data[at : at + frame_bytes]
+                    changed = self._change(head, piece, frame_bytes, announce_ms)  # type: ignore[arg-type]
+                    if changed is not piece:
+                        out += (data[start:at], changed)
+                        start = min(at + frame_bytes, end)
+                at += frame_bytes
+            else:
+                self._body_left = at - end
+                at = end
+        except ProtocolError as error:  # what came before the broken answer still leaves
+            self.broken = error
+            self._attention.wanted = True
         if leaving is None and self._held is None and not out and start == 0 and at == end:
             return data
         if at > start:

@@ -75,7 +75,7 @@ class Session:
             _own_reply,
             settings.frame_bytes_max,
         )
-        self.responses = ResponseSide(self.in_flight, self.debt, self.gate, rewriter)
+        self.responses = ResponseSide(self.in_flight, self.attention, self.debt, self.gate, rewriter)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
