@@ -21,7 +21,7 @@ Why most records need no measurement, and why nothing can tell
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from quota.entity import UNLIMITED
@@ -58,7 +58,7 @@ class QuotaGroup(SampleRing):
         verdicts: the last evaluations with a delay above 0.
         throttled_until_ms: end of the delay of the last verdict.
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
-        fetch_pending_bytes, last_step_ms: belong to who enforces; not used here.
+        fetch_pending_bytes, fetch_answer_bytes, fetch_waiting, last_step_ms: belong to who enforces; not used here.
     """
 
     __slots__ = (
@@ -67,7 +67,9 @@ class QuotaGroup(SampleRing):
         "_limit",
         "bound",
         "cap_ms",
+        "fetch_answer_bytes",
         "fetch_pending_bytes",
+        "fetch_waiting",
         "key",
         "last_step_ms",
         "tags",
@@ -102,7 +104,9 @@ class QuotaGroup(SampleRing):
         self.throttle_count = 0
         self.throttle_ms_total = 0
         self.throttle_time: Avg | None = None
+        self.fetch_answer_bytes = -1
         self.fetch_pending_bytes = 0
+        self.fetch_waiting: deque[Callable[[], bool]] | None = None
         self.last_step_ms = -(2**63)
 
     def record(self, amount: float, now_ms: int) -> int:

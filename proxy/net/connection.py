@@ -79,6 +79,7 @@ class Connection:
         self.client_eof_ms = 0
         self.closing = False
         self.draining = False
+        session.gate.notify = self._ask_again_soon
         self.client = ClientChannel(self, session)
         self.broker = BrokerChannel(self, session)
 
@@ -99,9 +100,9 @@ class Connection:
     def settle(self, now: int) -> None:
         """Carry out what the session decided: pauses, the timer, kept bytes, our own replies."""
         if self.closing:
+            return
         if self.session.responses.broken is not None:
             raise self.session.responses.broken
-            return
         hold_ms = self._settle_hold(now)
         own = self.session.responses.take_own_replies() if self.session.in_flight else None
         if own is not None:
@@ -209,6 +210,15 @@ class Connection:
             self.fail_client(error, b"")
         except Exception as error:  # noqa: BLE001 - as in the channels
             self.crash(error)
+
+    def _ask_again_soon(self) -> None:
+        """Room was made for a fetch that waits: judge it in the next turn, after the answer that made it was counted."""
+        self.session.requests.resume_at_ms = 0
+        self._loop.call_soon(self._asked_again)
+
+    def _asked_again(self) -> None:
+        if not self.closing:
+            self.wake(now_ms())
 
     def _settle_end(self) -> None:
         """The client sends no more, or we drain: end when nothing is owed any more."""
@@ -331,10 +341,10 @@ class Connection:
     def fail_broker(self, error: ProtocolError) -> None:
         """The broker's bytes cannot be understood, or must not leave."""
         if error.reason == "unmapped":
+            self._owner.counters.unmapped += 1
         held = self.session.responses.release()  # right answers, given before the broken one
         if held is not None:
             self.write_client(held)
-            self._owner.counters.unmapped += 1
         self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))
 
     def crash(self, error: Exception) -> None:

@@ -228,7 +228,7 @@ class RequestSide:
                 self.stop = Stop.THROTTLE
                 self.resume_at_ms = self._gate.wait_until_ms
                 return False
-            self._gate.forwarded(group)
+            self._gate.forwarded(group, min(head.client.fetch_bytes_max(now_ms), INT32_MAX if head.max_bytes is None else head.max_bytes))
         else:
             self._gate.forwarded(None)
         return True
