@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.arms import start_sluice
+from bench.arms import Arm, start_sluice
 from bench.engine import ROOT, Engine
 from bench.raw_client import Passed, Place, preload, saturate
 from bench.report import Report, machine_lines
@@ -30,6 +30,7 @@ BURST_SECONDS = 15
 GOALS = {("produce", "mute"): 0.03, ("produce", "delay"): 0.05}
 QUOTA_KEYS = {"produce": "producer_byte_rate", "fetch": "consumer_byte_rate"}
 BROKER = "broker"
+READ_BEFORE_SECONDS = 0.1
 
 
 @dataclass
@@ -41,10 +42,15 @@ class Cell:
     enforcer: str
     passed: Passed
     seconds: float
+    reached_bytes: float | None = None
+    """Produced bytes that the broker had answered when the run ended, by Sluice's own books: in `delay` the clients do not know them
+    all yet, since up to five seconds of answers are held. None: what the clients were answered is all there is."""
 
     @property
     def ratio(self) -> float:
         """rate / bound over the whole run, the burst included."""
+        if self.reached_bytes is not None:
+            return self.reached_bytes / self.seconds / BOUND
         return self.passed.rate(0, self.seconds) / BOUND
 
     @property
@@ -64,15 +70,30 @@ def verdict(cell: Cell, broker: Cell) -> tuple[str, str]:
     return "0.9 - 1.1 x max(broker's, 1)", f"{share:.2f} " + ("ok" if 0.9 <= share <= 1.1 else "miss")
 
 
-async def run_cells(ports: dict[str, int], kind: str, connections: int, seconds: float, *, obey: bool) -> list[Cell]:
+async def run_cells(arms: dict[str, Arm], kind: str, connections: int, seconds: float, *, obey: bool) -> list[Cell]:
     """One load under all enforcers at the same time."""
     size = PRODUCE_BYTES if kind == "produce" else FETCH_BYTES
-    runs = []
-    for enforcer, port in ports.items():
-        place = Place(port, client_id(kind, connections, enforcer), f"accuracy-{kind}", size, obey)
+    runs, books = [], []
+    for enforcer, arm in arms.items():
+        place = Place(arm.port, client_id(kind, connections, enforcer), f"accuracy-{kind}", size, obey)
         runs.append(saturate(kind, place, connections, seconds))
-    passed = await asyncio.gather(*runs)
-    return [Cell(kind, connections, enforcer, one, seconds) for enforcer, one in zip(ports, passed, strict=True)]
+        books.append(reached(arm, place.client_id, seconds) if kind == "produce" and enforcer == "delay" else nothing())
+    passed = asyncio.gather(*runs)
+    reached_bytes = await asyncio.gather(*books)
+    return [
+        Cell(kind, connections, enforcer, one, seconds, bytes_there)
+        for enforcer, one, bytes_there in zip(arms, await passed, reached_bytes, strict=True)
+    ]
+
+
+async def reached(arm: Arm, client: str, seconds: float) -> float | None:
+    """What Sluice has counted for a client just before the run ends."""
+    await asyncio.sleep(seconds - READ_BEFORE_SECONDS)
+    return await asyncio.to_thread(arm.metric, "kafka_quota_bytes_total", f'client_id="{client}"', 'direction="produce"')
+
+
+async def nothing() -> None:
+    """The clients' own count is the truth."""
 
 
 def client_id(kind: str, connections: int, enforcer: str) -> str:
@@ -124,19 +145,19 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> list[Cell]:
             create_topic(tools, cluster.bootstrap, f"accuracy-{kind}")
             for connections in options.connections:
                 set_client_quota(tools, cluster.bootstrap, client_id(kind, connections, BROKER), **{QUOTA_KEYS[kind]: BOUND})
-    ports = {BROKER: broker_port}
+    arms = {BROKER: Arm(BROKER, None, broker_port)}
     for mode in options.modes:
         arm = start_sluice(broker_port, engine.folder, produce=BOUND, fetch=BOUND, flags=["--enforcement", mode])
         stack.callback(arm.stop)
-        ports[mode] = arm.port
+        arms[mode] = arm
     if "fetch" in options.kind:
         asyncio.run(preload(broker_port, "accuracy-fetch", PRELOADED_BATCHES, PRELOADED_BATCH_BYTES))
     cells: list[Cell] = []
     for kind in options.kind:
         for connections in options.connections:
             print(f"{kind}, {connections} connections", flush=True)
-            cells += asyncio.run(run_cells(ports, kind, connections, options.seconds, obey=options.obey))
-            print("\n".join(table(cells)[-len(ports) :]), flush=True)
+            cells += asyncio.run(run_cells(arms, kind, connections, options.seconds, obey=options.obey))
+            print("\n".join(table(cells)[-len(arms) :]), flush=True)
     return cells
 
 

@@ -47,13 +47,14 @@ class Arm:
             self.process.kill()
             self.process.wait()
 
-    def metric(self, name: str) -> float | None:
-        """One value from /metrics, the greatest of its series; None where it is not served."""
+    def metric(self, name: str, *labels: str) -> float | None:
+        """One value from /metrics, the greatest of the series that carry `labels`; None where it is not served."""
         if self.admin is None:
             return None
         with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
-        values = [float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name]
+        series = [line for line in lines if line.split("{")[0].split(" ")[0] == name and all(part in line for part in labels)]
+        values = [float(line.rsplit(" ", 1)[1]) for line in series]
         return max(values, default=None)
 
 

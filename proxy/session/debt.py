@@ -59,7 +59,7 @@ class Debt:
         """
         was_owed = self._answer_came()
         if throttle_ms <= 0 or self._enforcement.mode is Mode.OBSERVE:
-            self._leave_debt()
+            self._within_quota(now_ms)
             return 0
         throttle_ms = min(throttle_ms, INT32_MAX)
         self.unanswered = False
@@ -75,7 +75,7 @@ class Debt:
     def judge_unanswered(self, throttle_ms: int, group: QuotaGroup, now_ms: int, in_flight: int) -> None:
         """Take in the verdict on a request that has no answer (acks=0): the mute is all there is."""
         if throttle_ms <= 0 or self._enforcement.mode is Mode.OBSERVE:
-            self._leave_debt()
+            self._within_quota(now_ms)
             return
         self.owed = in_flight
         self.unanswered = True
@@ -127,6 +127,18 @@ class Debt:
         self._group = group
         self.debt_until_ms = max(self.debt_until_ms, now_ms + throttle_ms)
         self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+
+    def _within_quota(self, now_ms: int) -> None:
+        """A verdict of zero ends the debt, unless it fell on the one request of an age step.
+
+        After 25 s of silence the window is empty, so that request is always within quota; the debt that is left is served all the
+        same, or every step would let through what a pipelining client has ready.
+        """
+        if self._step_taken and now_ms < self.debt_until_ms and self._enforcement.mode is not Mode.OBSERVE:
+            self._step_taken = False
+            self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+            return
+        self._leave_debt()
 
     def _leave_debt(self) -> None:
         self.in_debt = False

@@ -46,6 +46,19 @@ def test_one_connection_of_the_group_per_step(house: House) -> None:
     assert {turn[0] for turn in turns} == {0, 1, 2}
 
 
+def test_a_step_within_quota_does_not_forgive_the_debt(house: House) -> None:
+    """After 25 s of silence the window is empty; what the client has ready waits all the same until the debt is served."""
+    peer = in_debt(house, 60_000)
+    peer.sends(*(produce_of(900, number) for number in range(2, 6)))
+    for number, wait_ms in ((2, 25_000), (3, 25_000), (4, 10_000)):
+        house.wait(wait_ms - 1)
+        assert peer.forwarded() == []
+        house.wait(1)
+        assert peer.forwarded() == [number]
+        peer.answers(produced(number, version=PRODUCE_VERSION))
+    assert peer.forwarded() == [5], "the debt is over: within quota nobody waits"
+
+
 def test_groups_do_not_share_steps(house: House) -> None:
     """Another client-id's step is its own."""
     house.set_quota(produce=1_000.0, client_id="other")
