@@ -20,6 +20,7 @@ from proxy.config_problem import ConfigProblems
 from proxy.counters import Counters, UsageTable
 from proxy.live_state import LiveState
 from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
+from proxy.net.memory import BufferBudget
 from proxy.net.prober import Prober
 from proxy.net.sweeper import Deadlines
 from proxy.net.upstream import Bootstrap
@@ -51,6 +52,7 @@ class App:
         self.usages = UsageTable()
         self._session_settings = SessionSettings(self.enforcement, self.usages, self.counters)
         self._deadlines = Deadlines()
+        self._budget = BufferBudget(self.counters, config.limits.process_buffer_bytes_max)
         self._apply_live(config)
         self.scopes = QuotaScopes(per_cluster=config.enforcement.scope == "cluster", choice=_choice(config), statics=_statics(config))
         self.scopes.switch(produce=config.quotas.produce, fetch=config.quotas.fetch)
@@ -61,6 +63,7 @@ class App:
             self.counters,
             bootstrap,
             self._deadlines,
+            self._budget,
             GatewayEvents(self.scopes.of, self._learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster),
         )
         self.scopes.on_moved = self.gateway.count_anew
@@ -166,6 +169,7 @@ class App:
         self._deadlines.frame_bytes_per_second_min = limits.frame_bytes_per_second_min
         self._deadlines.undrained_ms = limits.undrained_ms
         self._deadlines.idle_ms = limits.idle_ms
+        self._budget.bytes_max = limits.process_buffer_bytes_max
 
     def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
         old = self.config

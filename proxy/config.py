@@ -111,6 +111,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of everything that grows or waits."""
 
     max_connections: _Count = 10_000
+    process_buffer_bytes_max: _Size = 256 * 1024 * 1024
     request_frame_bytes_max: _FrameSize = 100 * 1024 * 1024
     first_frame_ms: _Ms = 10_000
     frame_grace_ms: _Ms = 10_000

@@ -40,6 +40,8 @@ class Counters:
 
     __slots__ = (
         "accepts_exhausted",
+        "buffer_bytes_max",
+        "buffered_bytes",
         "bytes_from_brokers",
         "bytes_from_clients",
         "closes",
@@ -48,6 +50,8 @@ class Counters:
         "connections_accepted",
         "connections_open",
         "internal_errors",
+        "memory_pauses",
+        "memory_pressure",
         "requests",
         "responses",
         "throttles",
@@ -61,6 +65,12 @@ class Counters:
         """By the listener's name."""
         self.accepts_exhausted = 0
         """How often accepting stopped for a moment because the process or the system had no open file left."""
+        self.buffered_bytes = 0
+        """What all connections held when last looked at; once a second."""
+        self.buffer_bytes_max = 0
+        self.memory_pauses = 0
+        self.memory_pressure = 0
+        """0: none, 1: the sides with the largest backlogs are not read, 2: nobody new is accepted either."""
         self.connections_open = 0
         self.closes: dict[str, int] = {}
         """By close reason."""

@@ -17,6 +17,7 @@ from proxy.errors import StartError
 from proxy.host_port import HostPort, ip_of
 from proxy.net.connection import Connection
 from proxy.net.listener import Acceptor
+from proxy.net.memory import BufferBudget
 from proxy.net.sockets import listen
 from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
@@ -82,6 +83,7 @@ class Gateway:
         counters: Counters,
         bootstrap: Bootstrap,
         deadlines: Deadlines,
+        budget: BufferBudget,
         events: GatewayEvents,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -92,6 +94,7 @@ class Gateway:
         self.sweeper = Sweeper(lambda: self.connections, deadlines)
         self.connections: dict[Connection, None] = {}
         self.doors = [Door(listener) for listener in settings.listeners]
+        self._budget = budget
         self._session_settings = session_settings
         self._api_versions = ApiVersionsCut(unknown_apis_pass=session_settings.unknown_apis_pass)
         self.usages = session_settings.usages
@@ -158,7 +161,7 @@ class Gateway:
         log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.connections))
 
     def _may_accept(self) -> bool:
-        return len(self.connections) + len(self._tasks) < self.settings.max_connections
+        return self._budget.accepting and len(self.connections) + len(self._tasks) < self.settings.max_connections
 
     @property
     def bound(self) -> bool:
@@ -251,6 +254,7 @@ class Gateway:
     def _sweep(self) -> None:
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
         self.sweeper.sweep(now_ms())
+        self._budget.look(self.connections, self._closing)
 
     # --- the end
 

@@ -33,6 +33,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
         [((check.name,), int(check.ok)) for check in snapshot.readiness],
     )
     yield from _connection_families(snapshot.counters)
+    yield from _memory_families(snapshot.counters)
     yield from _traffic_families(snapshot.traffic)
     yield from _loop_families(lag)
     yield from _source_families(snapshot)
@@ -52,6 +53,13 @@ def _connection_families(counted: Counters) -> Iterator[Metric]:
     )
     yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses that no listener stands for.", counted.unmapped)
     yield counter("kafka_sluice_internal_errors_total", "Errors of Sluice itself, most of which end a connection.", counted.internal_errors)
+
+
+def _memory_families(counted: Counters) -> Iterator[Metric]:
+    yield gauge("kafka_sluice_buffered_bytes", "Bytes that all connections hold, once a second.", counted.buffered_bytes)
+    yield gauge("kafka_sluice_buffer_limit_bytes", "The budget of the process for them.", counted.buffer_bytes_max)
+    yield gauge("kafka_sluice_memory_pressure", "1: the largest backlogs pause reading; 2: nobody is accepted.", counted.memory_pressure)
+    yield counter("kafka_sluice_memory_pauses_total", "Sides of connections that were paused for memory.", counted.memory_pauses)
 
 
 def _traffic_families(traffic: Traffic) -> Iterator[Metric]:

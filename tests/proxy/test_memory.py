@@ -1,0 +1,170 @@
+"""The byte budget of the process, with connections of any size."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from proxy.counters import Counters
+from proxy.net.flow import MEMORY, PEER_FULL, THROTTLE, Channel
+from proxy.net.memory import NO_PRESSURE, PAUSING, REFUSING, BufferBudget
+
+KIB = 1024
+BUDGET = 1_000 * KIB
+
+
+class FakeTransport:
+    """What a channel asks of its transport."""
+
+    def __init__(self) -> None:
+        self.unsent_bytes = 0
+        self.reads = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        assert high > low
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        assert self.reads
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        assert not self.reads
+        self.reads = True
+
+
+class FakeConnection:
+    """Two channels and a session that keeps bytes."""
+
+    def __init__(self, *, to_client: int = 0, to_broker: int = 0, kept: int = 0, held: int = 0) -> None:
+        self.client, self.broker = Channel(), Channel()
+        self.client.attach(FakeTransport())
+        self.broker.attach(FakeTransport())
+        self.closing = False
+        self.session = SimpleNamespace(requests=SimpleNamespace(kept_bytes=kept), responses=SimpleNamespace(held_bytes=held))
+        self.set(to_client=to_client, to_broker=to_broker)
+
+    def set(self, *, to_client: int = 0, to_broker: int = 0) -> None:
+        self.client.transport.unsent_bytes = to_client
+        self.broker.transport.unsent_bytes = to_broker
+
+    @property
+    def reads(self) -> tuple[bool, bool]:
+        """Whether the client and the broker are read."""
+        return self.client.transport.reads, self.broker.transport.reads
+
+
+class House:
+    """A budget and what it counts."""
+
+    def __init__(self, *connections: FakeConnection) -> None:
+        self.counters = Counters()
+        self.budget = BufferBudget(self.counters, BUDGET)
+        self.connections = list(connections)
+
+    def look(self) -> tuple[int, bool]:
+        """Look once; return the pressure and whether anybody is accepted."""
+        self.budget.look(self.connections)
+        return self.counters.memory_pressure, self.budget.accepting
+
+
+def test_everything_that_is_held_counts() -> None:
+    """Unsent bytes of both sides, frames kept back, held answers, and what closed connections still send."""
+    house = House(FakeConnection(to_client=1, to_broker=20, kept=300, held=4_000), FakeConnection())
+    house.budget.look(house.connections, [FakeConnection(to_client=50_000)])
+    assert house.counters.buffered_bytes == 54_321
+    assert (house.counters.buffer_bytes_max, house.counters.memory_pressure) == (BUDGET, NO_PRESSURE)
+
+
+def test_the_largest_backlogs_pause_first_and_only_as_many_as_needed() -> None:
+    """At 90 % it is the side that fills a backlog which is not read; the others go on."""
+    large, small = FakeConnection(to_client=500 * KIB), FakeConnection(to_broker=400 * KIB)
+    house = House(FakeConnection(), small, large)
+    assert house.look() == (PAUSING, True)
+    assert (large.reads, small.reads) == ((True, False), (True, True))
+    assert large.broker.paused_for == ("memory",)
+    large.set(to_client=505 * KIB)
+    small.set(to_broker=410 * KIB)
+    assert house.look() == (PAUSING, True)
+    assert (large.reads, small.reads, house.counters.memory_pauses) == ((True, False), (True, True), 1)
+
+
+def test_an_upload_that_the_broker_does_not_take_pauses_its_client() -> None:
+    """Bytes on their way to the broker stop the client's side, not the broker's."""
+    upload = FakeConnection(to_broker=900 * KIB)
+    House(upload).look()
+    assert upload.reads == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("percents", "levels"),
+    [
+        pytest.param([89, 90, 85, 80, 79, 89, 90], [0, 1, 1, 1, 0, 0, 1], id="pause-from-90-to-below-80"),
+        pytest.param([94, 95, 91, 90, 89, 94, 79], [1, 2, 2, 2, 1, 1, 0], id="refuse-from-95-to-below-90"),
+        pytest.param([100, 10, 0], [2, 0, 0], id="all-at-once"),
+    ],
+)
+def test_what_began_ends_well_below_where_it_began(percents: list[int], levels: list[int]) -> None:
+    """Hysteresis: a sum that hovers about a mark does not switch to and fro."""
+    reader = FakeConnection()
+    house = House(reader)
+    seen = []
+    for percent in percents:
+        reader.set(to_client=percent * BUDGET // 100)
+        level, accepting = house.look()
+        assert accepting == (level < REFUSING)
+        assert reader.reads == (True, level == NO_PRESSURE)
+        seen.append(level)
+    assert seen == levels
+
+
+def test_a_side_whose_backlog_is_gone_is_read_again_whatever_others_hold() -> None:
+    """A frame that must become whole before it may leave is never starved by the budget that it fills."""
+    rewriting = FakeConnection(to_client=150 * KIB, held=850 * KIB)
+    house = House(rewriting)
+    assert house.look() == (REFUSING, False)
+    assert rewriting.reads == (True, False)
+    rewriting.set()
+    house.look()
+    assert rewriting.reads == (True, True)
+    assert house.counters.memory_pressure == PAUSING
+
+
+def test_other_reasons_to_pause_stay() -> None:
+    """Memory is one reason in a set: reading goes on when the set is empty."""
+    reader = FakeConnection(to_client=950 * KIB)
+    reader.broker.pause(PEER_FULL)
+    house = House(reader)
+    house.look()
+    reader.set()
+    house.look()
+    assert reader.broker.paused_for == ("peer_full",)
+    reader.broker.resume(PEER_FULL | THROTTLE | MEMORY)
+    assert reader.reads == (True, True)
+
+
+def test_a_connection_that_ended_is_forgotten() -> None:
+    """Neither a lost transport nor one that is closing is paused or read again."""
+    gone = FakeConnection(to_client=950 * KIB)
+    house = House(gone)
+    house.look()
+    gone.broker.lost = True
+    gone.broker.transport.resume_reading = None
+    house.connections.clear()
+    assert house.look() == (NO_PRESSURE, True)
+    gone.closing = True
+    house.connections.append(gone)
+    house.look()
+    assert gone.client.paused_for == ()
+
+
+def test_a_reload_changes_the_budget() -> None:
+    """The next look measures by the new limit."""
+    house = House(FakeConnection(to_client=950 * KIB))
+    assert house.look() == (REFUSING, False)
+    house.budget.bytes_max = 2 * BUDGET
+    assert house.look() == (NO_PRESSURE, True)
