@@ -6,6 +6,8 @@ No lock: one thread writes, others read a value that is a moment old.
 from typing import Final, NamedTuple
 
 API_KEYS_MAX: Final = 128
+UNKNOWN_KEY: Final = API_KEYS_MAX - 1
+"""Where requests of all keys are counted that the table of APIs lacks; they pass only if the operator says so."""
 USAGES_MAX: Final = 20_000
 """Each holds 128 numbers that a full garbage collection looks at: more of them would stall the loop for longer than 50 ms."""
 OTHER: Final = "__other__"

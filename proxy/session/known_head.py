@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.api_keys import ApiVersion
+from protocol.api_keys import KNOWN_KEYS, ApiVersion
+from proxy.counters import UNKNOWN_KEY
 from proxy.session.quota_scope import ClientQuota
 
 # What kind of request: ordered, so that the data path asks `kind >= FETCH` once for all that needs more than a note.
@@ -30,7 +31,7 @@ class KnownHead:
 
     def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes) -> None:
         self.api = api
-        self.key = api.key
+        self.key = api.key if api.key in KNOWN_KEYS else UNKNOWN_KEY  # under which it is counted
         self.client = client
         self.kind = kind
         self.rewrite = rewrite
