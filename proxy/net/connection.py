@@ -223,10 +223,11 @@ class Connection:
     def _settle_end(self) -> None:
         """The client sends no more, or we drain: end when nothing is owed any more."""
         session = self.session
-        if session.in_flight or session.responses.in_frame:
+        owed = len(session.in_flight) - (session.requests.unfinished if self.client_eof_ms else 0)
+        if owed > 0 or session.responses.in_frame:
             return
         if self.draining:
-            if not session.requests.in_frame:
+            if self.client_eof_ms or not session.requests.in_frame:
                 self.close(CloseReason.DRAIN)
         elif session.requests.stop is Stop.NONE:
             self.close(CloseReason.CLIENT_CLOSED)

@@ -56,6 +56,7 @@ class RequestSide:
         "_kept_at",
         "_kept_read_ms",
         "_known",
+        "_last_unanswered",
         "_reply",
         "_resolve_head",
         "_tail",
@@ -89,6 +90,7 @@ class RequestSide:
         self._frame_bytes_max = frame_bytes_max
         self._known: dict[int, KnownHead] = {}
         self._body_left = 0
+        self._last_unanswered = 0  # the number of the last frame that takes no slot in the FIFO
         self._tail: bytearray | None = None  # a head that TCP cut in two
         self._tail_need = 0
         self._kept: bytes | None = None  # bytes behind a stop; `_kept_at` is where they begin
@@ -111,6 +113,11 @@ class RequestSide:
     def in_frame(self) -> bool:
         """Whether a frame has begun that is not here in whole."""
         return self._body_left > 0 or self._tail is not None
+
+    @property
+    def unfinished(self) -> int:
+        """1 when the last one in the FIFO is not here in whole, so that nobody can answer it."""
+        return int(self._body_left > 0 and self._last_unanswered != self.frames)
 
     def forget_heads(self) -> None:
         """Resolve every client anew: principal, scope or settings changed."""
@@ -180,6 +187,7 @@ class RequestSide:
                     if self._record_unanswered(head, size, now_ms):
                         in_flight_max = 0
                     frames += 1
+                    self._last_unanswered = frames
                     at += size + LENGTH_BYTES
                     continue
                 else:

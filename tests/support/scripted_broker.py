@@ -218,8 +218,10 @@ class ScriptedBroker:
         return self.connections[at]
 
     async def until_quiet(self) -> None:
-        """Wait until every connection of a client has ended."""
+        """Wait until every connection of a client has ended, and close this side of it."""
         await until(lambda: all(connection.ended or connection.socket.fileno() < 0 for connection in self.connections))
+        for connection in self.connections:
+            await connection.close()
 
     def good_answer(self, request: Request) -> bytes:
         """What a healthy broker answers; b"" where none is due.
