@@ -12,7 +12,7 @@ from proxy.counters import Counters
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
 from proxy.net.flow import DRAIN, IN_FLIGHT, THROTTLE, Channel
-from proxy.net.sockets import restore_receive_buffer, set_broker_options, set_client_options, shrink_receive_buffer
+from proxy.net.sockets import restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.close_reason import CloseReason, reason_of
 from proxy.session.request_side import Stop
@@ -54,6 +54,7 @@ class Connection:
         "client_sock",
         "closing",
         "draining",
+        "guarded",
         "listener_name",
         "peer",
         "session",
@@ -79,6 +80,7 @@ class Connection:
         self.client_eof_ms = 0
         self.closing = False
         self.draining = False
+        self.guarded = False
         session.gate.notify = self._ask_again_soon
         self.client = ClientChannel(self, session)
         self.broker = BrokerChannel(self, session)
@@ -258,12 +260,15 @@ class Connection:
         """The client's transport is there; from here on bytes flow."""
         assert self.client.transport is not None
         assert self.broker.transport is not None
-        set_client_options(self.client_sock)
-        set_broker_options(self.broker.fileno())
         self.client.write_peer = self.broker.transport.write
         self.broker.write_peer = self.client.transport.write
         if self.broker.lost:
             self.close(CloseReason.BROKER_CLOSED)
+
+    def guard_broker(self) -> None:
+        """Let the kernel notice a broker that vanishes; asked for by the sweeper, so that short connections do not pay for it."""
+        self.guarded = True
+        set_broker_options(self.broker.fileno())
 
     def client_eof(self) -> None:
         """The client half-closed: complete frames go on, the broker is told, what it still answers is delivered."""

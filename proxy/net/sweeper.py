@@ -55,6 +55,8 @@ class Sweeper:
             client = connection.client
             if connection.closing or client.transport is None:
                 continue
+            if not connection.guarded:
+                connection.guard_broker()
             lively = now_ms - client.read_ms < LIVELY_MS and not client.pauses and not client.write_full_since_ms
             if lively and not connection.session.requests.in_frame and not connection.client_eof_ms:
                 continue

@@ -34,6 +34,8 @@ class FetchGate:
         `has_step`: the present age step of the group is this connection's already.
         """
         throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes, now_ms)
+        if throttle_ms <= 0 and self._waiting_since_ms is None and not group.fetch_waiting:
+            return True
         if self._waiting_since_ms is None:
             self._waiting_since_ms = read_ms
         if throttle_ms <= 0 or has_step or self._step_is_free(group, now_ms):
@@ -57,6 +59,11 @@ class FetchGate:
             return False
         group.last_step_ms = now_ms
         return True
+
+    @property
+    def knows_answers(self) -> bool:
+        """Whether this connection's fetches have been answered before."""
+        return self._expected_bytes != UNKNOWN
 
     def forwarded(self, group: QuotaGroup | None, bytes_max: int = 0) -> None:
         """A fetch went to the broker.

@@ -27,7 +27,20 @@ class KnownHead:
     so nothing of it needs to be parsed again.
     """
 
-    __slots__ = ("api", "client", "key", "kind", "max_bytes", "max_bytes_at", "min_bytes", "min_bytes_at", "prefix", "rewrite", "size_min")
+    __slots__ = (
+        "api",
+        "client",
+        "fits_bound",
+        "key",
+        "kind",
+        "max_bytes",
+        "max_bytes_at",
+        "min_bytes",
+        "min_bytes_at",
+        "prefix",
+        "rewrite",
+        "size_min",
+    )
 
     def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes) -> None:
         self.api = api
@@ -41,3 +54,4 @@ class KnownHead:
         self.max_bytes_at = 0
         self.min_bytes = 0
         self.min_bytes_at = 0
+        self.fits_bound = 0.0  # a bound whose window holds `max_bytes`: nothing to lower while it is in force

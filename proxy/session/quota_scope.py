@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from proxy.counters import Counters, Usage
 from proxy.rule import rule_of
-from proxy.session.enforcement import INT32_MAX
 from quota.entity import KafkaPrincipal
 from quota.group import QuotaGroup
 from quota.manager import ClientQuotaManager
@@ -64,11 +63,6 @@ class ClientQuota:
             self._fetch = manager.group(self.principal, self.client_id, now_ms) if on else None
             self._fetch_generation = manager.generation
         return self._fetch
-
-    def fetch_bytes_max(self, now_ms: int) -> int:
-        """The most one answer may bring: what the quota's window can hold, an int32. Source: Kafka 3.8 `getMaxValueInQuotaWindow`."""
-        group = self.fetch(now_ms)
-        return INT32_MAX if group is None else int(min(group.max_value_in_window(), INT32_MAX))
 
     def produce_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
         """Keep the books of a produce verdict above zero."""

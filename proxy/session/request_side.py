@@ -19,6 +19,7 @@ from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mod
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.known_head import ANSWER, FETCH, NO_ACK, KnownHead
 from quota.entity import UNLIMITED
+from quota.group import QuotaGroup
 
 LENGTH_BYTES = 4
 HEAD = Struct(">iIi")  # size, api key and version as one number, correlation id
@@ -179,10 +180,14 @@ class RequestSide:
                 break
             if head.kind >= FETCH:
                 if head.kind == FETCH:
-                    if not self._admit_fetch(head, data, at, now_ms, read_ms):
-                        break
-                    if head.max_bytes is not None:
-                        data = self._cap_fetch(head, data, at, now_ms)
+                    group = head.client.fetch(now_ms)
+                    if group is None or group.bound >= UNLIMITED or self.ungated or self._enforcement.mode is Mode.OBSERVE:
+                        self._gate.forwarded(None)
+                    else:
+                        if not self._admit_fetch(group, head, data, at, now_ms, read_ms):
+                            break
+                        if group.bound != head.fits_bound:
+                            data = self._cap_fetch(group, head, data, at)
                 elif head.kind == NO_ACK:
                     if self._record_unanswered(head, size, now_ms):
                         in_flight_max = 0
@@ -228,25 +233,22 @@ class RequestSide:
         self._kept_read_ms = read_ms
         self._attention.wanted = True
 
-    def _admit_fetch(self, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int, read_ms: int) -> bool:
-        group = head.client.fetch(now_ms)
-        if group is not None and group.bound < UNLIMITED and self._enforcement.mode is not Mode.OBSERVE and not self.ungated:
-            if not self._gate.admits(group, now_ms, read_ms, has_step=self._debt.took_step(group)):
-                self._keep(data, at, read_ms)
-                self.stop = Stop.THROTTLE
-                self.resume_at_ms = self._gate.wait_until_ms
-                return False
-            self._gate.forwarded(group, min(head.client.fetch_bytes_max(now_ms), INT32_MAX if head.max_bytes is None else head.max_bytes))
-        else:
-            self._gate.forwarded(None)
+    def _admit_fetch(self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int, read_ms: int) -> bool:
+        """Judge a fetch before it goes to the broker; False: it waits here."""
+        gate = self._gate
+        if not gate.admits(group, now_ms, read_ms, has_step=self._debt.took_step(group)):
+            self._keep(data, at, read_ms)
+            self.stop = Stop.THROTTLE
+            self.resume_at_ms = gate.wait_until_ms
+            return False
+        gate.forwarded(group, 0 if gate.knows_answers else _fetch_bytes_max(group, head))
         return True
 
-    def _cap_fetch(self, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int) -> bytes | bytearray:
+    def _cap_fetch(self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int) -> bytes | bytearray:
         """Lower max_bytes to what the quota's window can hold, as Kafka does; else it would be over quota for ever."""
-        if self._enforcement.mode is Mode.OBSERVE:
-            return data
-        cap = head.client.fetch_bytes_max(now_ms)
-        if cap >= INT32_MAX or head.max_bytes is None or head.max_bytes <= cap:
+        cap = _fetch_bytes_max(group, head)
+        if head.max_bytes is None or head.max_bytes <= cap:
+            head.fits_bound = group.bound
             return data
         patched = data if isinstance(data, bytearray) else bytearray(data)
         INT32.pack_into(patched, at + head.max_bytes_at, cap)
@@ -336,6 +338,12 @@ class RequestSide:
         joined = bytes(self._tail)
         self._tail = None
         return joined
+
+
+def _fetch_bytes_max(group: QuotaGroup, head: KnownHead) -> int:
+    """The most that a fetch may bring: what it asks for, within what the quota's window can hold. Source: Kafka 3.8, the fetch cap."""
+    asked = INT32_MAX if head.max_bytes is None else head.max_bytes
+    return int(min(group.max_value_in_window(), asked))
 
 
 def _frozen(data: bytes | bytearray) -> bytes:

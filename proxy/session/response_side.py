@@ -164,7 +164,7 @@ class ResponseSide:
                 self.answers += 1
                 announce_ms = 0
                 if kind:
-                    announce_ms = self._measure(head, data, at, request_size, received_ms, now_ms)  # type: ignore[arg-type]
+                    announce_ms = self._measure(head, data, at, size, request_size, received_ms, now_ms)  # type: ignore[arg-type]
                     if debt.active and self._held is None and debt.hold_until_ms > now_ms:
                         leaving = [*out, data[start:at]]
                         self._held = out = []
@@ -193,7 +193,7 @@ class ResponseSide:
             out = leaving or []
         return b"".join(out) if out else None
 
-    def _measure(self, head: KnownHead, data: bytes, at: int, request_size: int, received_ms: int, now_ms: int) -> int:
+    def _measure(self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, now_ms: int) -> int:
         """Record what the request brought or the answer brings; return milliseconds to announce in the answer."""
         client = head.client
         if head.kind == PRODUCE:
@@ -202,9 +202,10 @@ class ResponseSide:
             group = client.produce(now_ms)
         else:
             # Kafka meters 4 + body: the frame without its length, its correlation id standing for the 4
-            (amount,) = SIZE.unpack_from(data, at)
+            amount = size
             if head.api.response_header_version:
-                amount -= (response_header_len(head.api, data, at) or HEAD_BYTES) - LENGTH_BYTES
+                no_tags = size > LENGTH_BYTES and data[at + HEAD_BYTES] == 0
+                amount -= 1 if no_tags else (response_header_len(head.api, data, at) or HEAD_BYTES) - LENGTH_BYTES
             client.usage.fetch_bytes += amount
             self._gate.answered(amount)
             group = client.fetch(now_ms)
