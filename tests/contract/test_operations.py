@@ -1,0 +1,70 @@
+"""What operators look up when something happened is complete and true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proxy import reload
+from proxy.net.flow import REASON_NAMES
+from proxy.session.close_reason import CloseReason
+
+ROOT = Path(__file__).parents[2]
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
+SOURCES = "\n".join(path.read_text() for path in (ROOT / "proxy").rglob("*.py"))
+DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+
+
+def first_column(heading: str) -> list[str]:
+    """Return what stands in backquotes in the first column of the tables under a heading."""
+    section = OPERATIONS.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split("|")[0] for line in section.splitlines() if line.startswith("| `")]
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+
+def test_every_close_reason_is_explained_once_in_the_order_of_the_list() -> None:
+    """The table of reasons is the enum."""
+    assert first_column("Why a connection ended") == [reason.value for reason in CloseReason]
+
+
+def test_every_log_event_is_explained() -> None:
+    """What the code may say is in the table, and nothing else is."""
+    said = set(re.findall(r'(?:log\.(?:debug|info|warning|error|info_of)|say)\(\s*"(\w+)"', SOURCES))
+    events = first_column("What the log says")
+    assert set(events) == said
+    assert len(events) == len(set(events))
+
+
+def test_what_needs_a_restart_is_what_the_reload_says() -> None:
+    """The documented keys are those that the reload compares."""
+    (row,) = [line for line in OPERATIONS.splitlines() if "| at the next start" in line]
+    fixed = {*reload.FIXED, *(f"limits.{key}" for key in reload.FIXED_LIMITS), "log"}
+    assert set(re.findall(r"`([^`]+)`", row.split("|")[1])) == fixed
+
+
+def test_every_reason_to_pause_is_named() -> None:
+    """The architecture names the whole set."""
+    architecture = (ROOT / "docs/architecture.md").read_text()
+    assert [name for name in REASON_NAMES.values() if f"`{name}`" not in architecture] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_paths_lead_somewhere(path: Path) -> None:
+    """Every relative link has its target, every source file that is named exists."""
+    text = path.read_text()
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link and not link.startswith("#")]
+    assert [link for link in links if not (path.parent / link).exists()] == []
+    named = re.findall(r"`((?:protocol|quota|proxy|sluice|bench|tests|examples)/[\w/.-]+\.\w+)`", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_decisions_have_their_four_parts() -> None:
+    """Each is numbered without a gap and says status, context, decision and consequences in this order."""
+    decisions = sorted((ROOT / "docs/adr").glob("*.md"))
+    assert [int(path.name[:4]) for path in decisions] == list(range(1, len(decisions) + 1))
+    for path in decisions:
+        text = path.read_text()
+        assert text.startswith(f"# {int(path.name[:4])}. ")
+        assert re.findall(r"^(?:## |\*\*)(Status|Context|Decision|Consequences)\b", text, re.MULTILINE) == [
+            "Status", "Context", "Decision", "Consequences",
+        ]  # fmt: skip
