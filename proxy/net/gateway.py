@@ -227,6 +227,7 @@ class Gateway:
 
     def settings_changed(self) -> None:
         """Every connection obeys the settings as they are now."""
+        self._api_versions = ApiVersionsCut(unknown_apis_pass=self._session_settings.unknown_apis_pass)  # for those who come now
         for connection in list(self.connections):
             connection.settings_changed()
 

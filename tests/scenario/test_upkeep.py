@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from protocol.messages.api_versions import read_api_keys
 from proxy.host_port import HostPort
 from proxy.net import prober
 from proxy.net.listener import Acceptor
@@ -17,6 +18,7 @@ from proxy.net.sockets import listen
 from proxy.net.upstream import Bootstrap
 from tests.support.gateway_fixture import open_gateway
 from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_frames import API_VERSIONS, api_versions_request
 from tests.support.scripted_sockets import HOST, guarded, until
 
 
@@ -97,3 +99,15 @@ async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -
         await until(lambda: len(accepted) == 1)
     accepted[0].close()
     acceptor.close()
+
+
+async def test_a_reload_changes_which_apis_are_offered() -> None:
+    """Who connects after `unknown_apis` became "pass" is told of the APIs that only the vendor knows."""
+    vendors = 9_999
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        broker.offered = {API_VERSIONS: (0, 3), vendors: (0, 0)}
+        for unknown_apis, offered in (("close", {API_VERSIONS}), ("pass", {API_VERSIONS, vendors})):
+            await sluice.reload(unknown_apis=unknown_apis)
+            client = await sluice.client()
+            answer = await client.ask(api_versions_request(1, version=0))
+            assert {key for key, *_ in read_api_keys(0, answer)} == offered
