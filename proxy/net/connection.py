@@ -154,7 +154,7 @@ class Connection:
             self.broker.pause(THROTTLE)
             self._shrink_broker_buffer()
             return responses.hold_until_ms
-        held = responses.release()
+        held = responses.release(now)
         if held is not None:
             self.write_client(held)
         self.broker.resume(THROTTLE)
@@ -279,16 +279,9 @@ class Connection:
         self.session.attention.wanted = True
         self.session.requests.ungated = True
         self.session.debt.forgive()
-        try:
-            onward = self.session.requests.resume(now)
-            if onward is not None:
-                self.write_broker(onward)
-        except ProtocolError as error:
-            self.fail_client(error, b"")
-            return
-        if self.session.in_flight:
+        self._resume_kept(now)
+        if not self.closing and self.session.in_flight:
             self._half_close_broker()
-        self.settle(now)
 
     def client_left_while_paused(self) -> None:
         """The kernel has the client's FIN although we do not read: take what is queued, send it on, let the slot go."""
@@ -315,7 +308,7 @@ class Connection:
         if self.closing:
             self._gone()
             return
-        held = self.session.responses.release()
+        held = self.session.responses.release(now_ms())
         if held is not None:
             self.write_client(held)
         if self.client_eof_ms and error is None:
@@ -333,11 +326,9 @@ class Connection:
         self.session.attention.wanted = True
         requests.ungated = True
         self.session.debt.forgive()
-        onward = requests.resume(now)
-        if onward is not None:
-            self.write_broker(onward)
+        self._resume_kept(now)
         requests.draining = True
-        self.settle(now)
+        self.wake(now)
 
     def fail_client(self, error: ProtocolError, data: bytes) -> None:
         """The client's bytes cannot be understood, or ask for what is refused."""
@@ -348,7 +339,7 @@ class Connection:
         """The broker's bytes cannot be understood, or must not leave."""
         if error.reason == "unmapped":
             self._owner.counters.unmapped += 1
-        held = self.session.responses.release()  # right answers, given before the broken one
+        held = self.session.responses.release(now_ms())  # right answers, given before the broken one
         if held is not None:
             self.write_client(held)
         self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))

@@ -81,6 +81,11 @@ class Debt:
         self.unanswered = True
         self._extend(min(throttle_ms, INT32_MAX), group, now_ms)
 
+    def judge_free(self) -> None:
+        """Take in an answer to which no quota applies any more: it ends the debt."""
+        self._answer_came()
+        self._leave_debt()
+
     def pass_answer(self) -> None:
         """An answer that no byte quota judges went by."""
         self._answer_came()

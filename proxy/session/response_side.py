@@ -38,6 +38,7 @@ class ResponseSide:
         "_debt",
         "_gate",
         "_held",
+        "_held_stamps",
         "_in_flight",
         "_rewriter",
         "_tail",
@@ -66,6 +67,7 @@ class ResponseSide:
         self._tail_need = 0
         self._walker: AnswerWalker | None = None
         self._held: list[bytes] | None = None  # what left the broker's socket with or behind a held answer
+        self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
         self.hold_until_ms = 0  # above 0: an answer is held until then
         self.answers = 0
         self.broken: ProtocolError | None = None  # nothing behind this leaves; `Connection.settle` ends the connection
@@ -102,11 +104,19 @@ class ResponseSide:
                 return self._emit(data)
         return self._scan_heads(data, 0, body_left, now_ms)
 
-    def release(self) -> bytes | None:
-        """The hold is over: return what waited."""
+    def release(self, now_ms: int) -> bytes | None:
+        """The hold is over, or is ended early: return what waited; what is left of its wait is announced in it."""
         held, self._held = self._held, None
+        stamps, self._held_stamps = self._held_stamps, []
+        left_ms = self.hold_until_ms - now_ms
         self.hold_until_ms = 0
-        return b"".join(held) if held else None
+        if not held:
+            return None
+        released = bytearray().join(held)
+        if left_ms > 0:
+            for at, announced_ms in stamps:
+                stamp(released, at, announced_ms + left_ms)
+        return bytes(released)
 
     def take_own_replies(self) -> bytes | None:
         """Replies of our own whose turn has come, to be sent now unless an answer is held before them."""
@@ -170,6 +180,8 @@ class ResponseSide:
                         self._held = out = []
                         self.hold_until_ms = debt.hold_until_ms
                         start = at
+                    if self._held is not None and debt.in_debt:
+                        self._note_stamp(head.api, data, at, frame_bytes, announce_ms, sum(map(len, out)) + at - start)  # type: ignore[union-attr]
                 elif debt.active:
                     debt.pass_answer()
                 if (rewrite or announce_ms) and (announce_ms or not _is_clean(head, rewrite, data, at, frame_bytes)):  # type: ignore[arg-type]
@@ -212,7 +224,7 @@ class ResponseSide:
         debt = self._debt
         if group is None:
             if debt.active:
-                debt.pass_answer()
+                debt.judge_free()
             return 0
         throttle_ms = group.record(amount, now_ms)
         if throttle_ms <= 0 and not debt.active:
@@ -220,6 +232,12 @@ class ResponseSide:
         if throttle_ms > 0:
             (client.produce_throttled if head.kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
         return debt.judge(throttle_ms, group, now_ms, received_ms, len(self._in_flight))
+
+    def _note_stamp(self, api: ApiVersion, data: bytes, at: int, frame_bytes: int, announce_ms: int, held_at: int) -> None:
+        """Remember where a held answer, which will stand at `held_at` of what is held, says how long its client is throttled."""
+        place = throttle_at(api, data[at : at + frame_bytes])
+        if place is not None and place >= 0:
+            self._held_stamps.append((held_at + place, announce_ms))
 
     def _change(self, head: KnownHead, piece: bytes, frame_bytes: int, announce_ms: int) -> bytes:
         """Rewrite and stamp what is here of an answer; `piece` itself when nothing changes."""

@@ -42,6 +42,17 @@ def test_a_removed_quota(house: House) -> None:
     assert peer.broker.take() == request
 
 
+def test_quotas_switched_off_in_mid_debt(house: House) -> None:
+    """The next answer ends the debt: the pipeline is open again."""
+    peer = house.connect()
+    assert announced(house, peer, produce_for(2_000, 1), 1) == 2_000
+    house.scopes.switch(produce=False, fetch=False)
+    house.wait(2_000)
+    assert peer.sends(produce_of(100, 2), produce_of(100, 3), produce_of(100, 4)) == [2]
+    assert peer.answers(produced(2, version=PRODUCE_VERSION)) == [2]
+    assert peer.forwarded() == [3, 4]
+
+
 def test_a_first_quota() -> None:
     """A connection that began without any quota in the process is judged when there is one."""
     with House() as house:
