@@ -189,3 +189,22 @@ def test_a_stream_that_is_gone_ends_nothing() -> None:
     writer.put({"n": 1})
     writer.stop()
     assert not writer.is_alive()
+
+
+def test_fields_of_a_frequent_event_are_made_only_for_lines_that_are_shown() -> None:
+    """Beyond the limit of a key nothing is built; what was left out is counted all the same."""
+    made: list[int] = []
+
+    def fields() -> dict[str, object]:
+        made.append(1)
+        return {"number": len(made)}
+
+    def say() -> None:
+        for _ in range(log.LINES_PER_SECOND_MAX * 5):
+            log.info_of("connection_closed", limit_key="idle", fields=fields)
+
+    lines = lines_of(say)
+    shown = [line for line in lines if line["event"] == "connection_closed"]
+    assert len(made) == len(shown) < log.LINES_PER_SECOND_MAX * 5
+    left_out = sum(int(line.get("left_out", 0)) for line in lines)
+    assert len(shown) + left_out == log.LINES_PER_SECOND_MAX * 5
