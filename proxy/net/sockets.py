@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
+import sys
+import termios
 
 TCP_CLOSE = 7
 TCP_CLOSE_WAIT = 8
@@ -89,3 +92,11 @@ def tcp_state(sock: socket.socket) -> int:
         return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[0]
     except OSError:
         return TCP_CLOSE
+
+
+def unsent_bytes(sock: socket.socket) -> int:
+    """What the kernel has to send and the other side has not taken yet; 0 when it cannot be asked."""
+    try:
+        return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):
+        return 0

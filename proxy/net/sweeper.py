@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from proxy.net.connection import HALF_CLOSE_MS, Connection
-from proxy.net.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, tcp_state
+from proxy.net.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, tcp_state, unsent_bytes
 from proxy.session.close_reason import CloseReason
 
 LIVELY_MS = 1_000  # who sent something since, and owes nothing, has met every deadline
@@ -72,8 +72,8 @@ class Sweeper:
         if connection.client_eof_ms:
             return CloseReason.HALF_CLOSE_DEADLINE if now_ms - connection.client_eof_ms > HALF_CLOSE_MS else None
         full_since_ms = connection.client.write_full_since_ms
-        if full_since_ms and now_ms - full_since_ms > limits.undrained_ms and not self._drains(connection, now_ms):
-            return CloseReason.SLOW_READER
+        if full_since_ms:
+            return None if self._drains(connection, now_ms) else CloseReason.SLOW_READER
         if (
             not requests.frames
             and not requests.kept_bytes
@@ -105,17 +105,19 @@ class Sweeper:
         return CloseReason.SLOW_FRAME
 
     def _drains(self, connection: Connection, now_ms: int) -> bool:
-        """Whether a slow reader took anything since its buffer was found full."""
+        """Whether a slow reader took anything of late: since its buffer was found full, and then since it last did."""
         transport = connection.client.transport
         assert transport is not None
-        waiting = transport.get_write_buffer_size()
+        waiting = transport.get_write_buffer_size() + unsent_bytes(
+            connection.client_sock
+        )  # ours moves only when much of the kernel's has gone
+        full_since_ms = connection.client.write_full_since_ms
         progress = self._progress.get(connection)
         if progress is None or progress.frames != -1:
-            self._progress[connection] = Progress(-1, waiting, now_ms)
-            return True
+            progress = self._progress[connection] = Progress(-1, waiting, full_since_ms)
         if waiting != progress.bytes_in:
             progress.bytes_in, progress.since_ms = waiting, now_ms
-        return now_ms - progress.since_ms <= self.deadlines.undrained_ms
+        return now_ms - max(progress.since_ms, full_since_ms) <= self.deadlines.undrained_ms
 
     def _look_at_kernel(self, connection: Connection) -> None:
         """A paused socket does not tell that its client left; the kernel does."""
