@@ -1,0 +1,167 @@
+"""The image, as far as it can be judged without a daemon."""
+
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEALTHCHECK_SECONDS_MAX = 60
+BUILD_SECONDS_MAX = 120
+
+
+class Instruction(NamedTuple):
+    """One line of the Dockerfile, continuations joined."""
+
+    word: str
+    rest: str
+
+
+class Stage(NamedTuple):
+    """What stands between two FROM."""
+
+    base: str
+    name: str
+    instructions: list[Instruction]
+
+    def all(self, word: str) -> list[str]:
+        """What stands behind each such instruction."""
+        return [instruction.rest for instruction in self.instructions if instruction.word == word]
+
+
+def read_stages() -> list[Stage]:
+    """Return the stages of the Dockerfile."""
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    stages: list[Stage] = []
+    for line in filter(str.strip, text.splitlines()):
+        word, rest = line.split(None, 1)
+        if word == "FROM":
+            base, _, name = rest.partition(" AS ")
+            stages.append(Stage(base, name, []))
+        else:
+            stages[-1].instructions.append(Instruction(word, rest))
+    return stages
+
+
+BUILD, FINAL = read_stages()
+
+
+def copied_files() -> list[str]:
+    """Return what the build stage takes from the repository."""
+    return [source for rest in BUILD.all("COPY") for source in rest.split()[:-1]]
+
+
+def test_two_stages_of_one_python() -> None:
+    """The environment that is copied finds the interpreter that it was made with."""
+    assert BUILD.base == FINAL.base == "python:3.11-slim"
+    assert BUILD.name == "build"
+    assert FINAL.all("COPY") == ["--from=build /opt/sluice /opt/sluice"]
+
+
+def test_what_is_copied_exists_and_is_not_ignored() -> None:
+    """Each source is there, and .dockerignore lets it and nothing else through."""
+    assert [source for source in copied_files() if not (ROOT / source).exists()] == []
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in lines
+    assert {line[1:] for line in lines if line.startswith("!")} == set(copied_files())
+
+
+def test_every_package_from_an_index_has_its_hash() -> None:
+    """pip either demands hashes or knows no index."""
+    installs = [call for rest in BUILD.all("RUN") for call in rest.split("&&") if "pip install" in call]
+    assert len(installs) == 3
+    assert all("--require-hashes" in call or "--no-index --no-deps" in call for call in installs)
+    for name in re.findall(r"-r (\S+)", " ".join(installs)):
+        assert "--hash=sha256:" in (ROOT / name).read_text()
+
+
+def test_it_runs_as_somebody_and_ends_by_sigterm() -> None:
+    """The user is a number other than 0, so that an orchestrator can check it; the signal is the one that drains."""
+    (user,) = FINAL.all("USER")
+    assert all(part.isdecimal() and int(part) > 0 for part in user.split(":"))
+    assert FINAL.all("STOPSIGNAL") == ["SIGTERM"]
+    words = [instruction.word for instruction in FINAL.instructions]
+    assert "RUN" not in words[words.index("USER") :]
+
+
+def test_it_starts_the_proxy() -> None:
+    """Both forms are lists: no shell stands between the signal and the process."""
+    assert json.loads(FINAL.all("ENTRYPOINT")[0]) == ["sluice"]
+    assert json.loads(FINAL.all("CMD")[0]) == ["run", "--config", "/etc/sluice/sluice.toml"]
+
+
+class Health(http.server.BaseHTTPRequestHandler):
+    """Answers with the status that its server was given."""
+
+    def do_GET(self) -> None:
+        self.send_response(self.server.status if self.path == "/healthz" else 404)  # type: ignore[attr-defined]
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [(200, 0), (503, 1), (None, 1)], ids=["healthy", "unhealthy", "gone"])
+def test_the_health_check_tells_health(status: int | None, exit_code: int) -> None:
+    """The command of HEALTHCHECK, run as it stands, fails when Sluice says 503 or nothing, whatever proxy is configured."""
+    command = json.loads(FINAL.all("HEALTHCHECK")[0].split("CMD ", 1)[1])
+    assert command[0] == "python"
+    with http.server.HTTPServer(("127.0.0.1", 0), Health) as server:
+        server.status = status  # type: ignore[attr-defined]
+        address = f"127.0.0.1:{server.server_port}"
+        if status is None:
+            server.server_close()
+        thread = threading.Thread(target=server.serve_forever if status else lambda: None)
+        thread.start()
+        done = subprocess.run(
+            [sys.executable, *command[1:]],
+            env={**os.environ, "SLUICE_ADMIN": address, "http_proxy": "http://127.0.0.1:1"},
+            capture_output=True,
+            timeout=HEALTHCHECK_SECONDS_MAX,
+            check=False,
+        )
+        if status:
+            server.shutdown()
+        thread.join()
+    assert done.returncode == exit_code
+
+
+def test_the_wheel_builds_from_what_is_copied(tmp_path: Path) -> None:
+    """The files of the build stage suffice for the wheel; it holds the packages with their data, the command, and no test."""
+    source = tmp_path / "src"
+    for name in copied_files():
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, target)
+    (call,) = [part for rest in BUILD.all("RUN") for part in rest.split("&&") if "hatchling" in part]
+    arguments = call.split()[1:]
+    arguments[arguments.index("/dist")] = str(tmp_path / "dist")
+    subprocess.run([sys.executable, *arguments], cwd=source, check=True, capture_output=True, timeout=BUILD_SECONDS_MAX)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        names = set(packed.namelist())
+        (entry_points,) = [name for name in names if name.endswith("entry_points.txt")]
+        assert "sluice = proxy.__main__:main" in packed.read(entry_points).decode()
+    assert "protocol/apis.json" in names
+    assert {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")} == {
+        "protocol",
+        "quota",
+        "proxy",
+        "sluice",
+    }
+    sources = {
+        path.relative_to(ROOT).as_posix() for room in ("protocol", "quota", "proxy", "sluice") for path in (ROOT / room).rglob("*.py")
+    }
+    assert sources <= names
