@@ -98,7 +98,7 @@ class ResponseSide:
         body_left = self._body_left
         if body_left:
             if self._walker is not None:
-                return self._emit(self._walk_on(data, now_ms))
+                return self._walk_on(data, now_ms)
             if body_left >= len(data):
                 self._body_left = body_left - len(data)
                 return self._emit(data)
