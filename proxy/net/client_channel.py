@@ -28,7 +28,7 @@ class ClientChannel(Channel):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Both sides are there: the broker was connected first."""
         self.attach(transport)
-        self._connection.client_made()
+        self._connection.attempt(self._connection.client_made)
 
     def data_received(self, data: bytes) -> None:
         """Let the session follow the frames and send on what may go on."""
@@ -51,7 +51,7 @@ class ClientChannel(Channel):
 
     def eof_received(self) -> bool:
         """The client sends no more; what it sent completely still counts."""
-        self._connection.client_eof()
+        self._connection.attempt(self._connection.client_eof)
         return True
 
     def pause_writing(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Protocol
 
 from protocol.errors import ProtocolError
@@ -131,8 +132,12 @@ class Connection:
 
     def wake(self, now: int) -> None:
         """A deadline of this connection has come."""
+        self.attempt(lambda: self.settle(now))
+
+    def attempt(self, act: Callable[[], None]) -> None:
+        """Do something for this connection: what goes wrong in it ends this connection, and nothing else."""
         try:
-            self.settle(now)
+            act()
         except ProtocolError as error:
             self.fail_client(error, b"")
         except Exception as error:  # noqa: BLE001 - as in the channels

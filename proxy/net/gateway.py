@@ -29,6 +29,7 @@ from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session, SessionSettings
 
 SWEEP_S = 1.0
+REWRITERS_MAX = 64  # a machine has fewer addresses
 FLUSH_MS = 2_000  # how long closed connections may take their last bytes when the process ends
 Peer = tuple[str, int]
 
@@ -58,11 +59,12 @@ class GatewayEvents:
 class Door:
     """One configured listener: its bootstrap port and its ports of brokers."""
 
-    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "listener")
+    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "listener", "rewriters")
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.acceptors: dict[int | None, Acceptor] = {}
+        self.rewriters: dict[tuple[str, bool], Rewriter] = {}  # by advertised host, and whether topology is listened for
         self.bootstrap_port = listener.address.port
         own_host = None if listener.address.is_wildcard else listener.address.host
         self.advertised_host = listener.advertised_host or own_host  # None: what the accepted socket says
@@ -177,10 +179,27 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+        try:
+            address = self._upstream_of(node_id)
+            session = Session(self._session_settings, self._rewriter(door, sock))
+            connection = Connection(self, session, sock, peer, door.listener.name, str(address))
+        except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else
+            self._refuse(sock, error)
+            return
+        try:
+            await self._join(connection, node_id, address, sock)
+        except Exception as error:  # noqa: BLE001 - as above
+            connection.crash(error)
+
+    def _refuse(self, sock: socket.socket, error: Exception) -> None:
+        sock.close()
+        self.counters.internal_errors += 1
+        bump(self.counters.closes, CloseReason.INTERNAL_ERROR.value)
+        self._loop.call_exception_handler({"message": "a client was refused by an internal error", "exception": error})
+
+    async def _join(self, connection: Connection, node_id: int | None, address: HostPort, sock: socket.socket) -> None:
         """Connect the broker, then give the client's socket a transport: before that nothing is read from it."""
-        address = self._upstream_of(node_id)
-        session = Session(self._session_settings, self._rewriter(door, sock))
-        connection = Connection(self, session, sock, peer, door.listener.name, str(address))
+        session = connection.session
         try:
             self.counters.upstream_connects += 1
             transport = await connect(lambda: connection.broker, address, self.settings.connect_timeout_ms)
@@ -211,10 +230,21 @@ class Gateway:
         return HostPort(*self.book.upstream[node_id])
 
     def _rewriter(self, door: Door, sock: socket.socket) -> Rewriter:
-        on_topology = self._events.on_topology if self._events.wants_topology() else None
+        """The rewriter for clients that see Sluice at this host; it knows nothing of a single connection, so it is kept."""
+        host = self._advertised_host(door, sock)
+        wants_topology = self._events.wants_topology()
+        rewriter = door.rewriters.get((host, wants_topology))
+        if rewriter is None:
+            if len(door.rewriters) >= REWRITERS_MAX:
+                door.rewriters.clear()
+            rewriter = door.rewriters[host, wants_topology] = self._make_rewriter(door, host, wants_topology=wants_topology)
+        return rewriter
+
+    def _make_rewriter(self, door: Door, host: str, *, wants_topology: bool) -> Rewriter:
+        on_topology = self._events.on_topology if wants_topology else None
         if self.settings.sidecar:
             return Rewriter(None, on_topology, self._api_versions, redact_configs=False)
-        view = ClientView(self.book, self._advertised_host(door, sock), door.client_port)
+        view = ClientView(self.book, host, door.client_port)
         return Rewriter(view.client_address, on_topology, self._api_versions, redact_configs=self.settings.redact_configs)
 
     def _advertised_host(self, door: Door, sock: socket.socket) -> str:
@@ -228,8 +258,10 @@ class Gateway:
     def settings_changed(self) -> None:
         """Every connection obeys the settings as they are now."""
         self._api_versions = ApiVersionsCut(unknown_apis_pass=self._session_settings.unknown_apis_pass)  # for those who come now
+        for door in self.doors:
+            door.rewriters.clear()
         for connection in list(self.connections):
-            connection.settings_changed()
+            connection.attempt(connection.settings_changed)
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """Count and log the end of a connection."""
@@ -263,7 +295,7 @@ class Gateway:
         """Stop accepting, answer what is in flight, release what waits; False when the time was not enough."""
         self._stop_accepting()
         for connection in list(self.connections):
-            connection.drain()
+            connection.attempt(connection.drain)
         in_time = await self._until_none(self.connections, self.settings.drain_ms)
         for connection in list(self.connections):
             connection.close(CloseReason.DRAIN_DEADLINE)

@@ -60,11 +60,17 @@ class Sweeper:
             lively = now_ms - client.read_ms < LIVELY_MS and not client.pauses and not client.write_full_since_ms
             if lively and not connection.session.requests.in_frame and not connection.client_eof_ms:
                 continue
-            reason = self._verdict(connection, now_ms)
-            if reason is not None:
-                connection.close(reason)
-            elif connection.client.pauses and (at + self._sweep) % SLICES == 0:
-                self._look_at_kernel(connection)
+            try:
+                self._look_at(connection, now_ms, ask_kernel=(at + self._sweep) % SLICES == 0)
+            except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, the others are looked at
+                connection.crash(error)
+
+    def _look_at(self, connection: Connection, now_ms: int, *, ask_kernel: bool) -> None:
+        reason = self._verdict(connection, now_ms)
+        if reason is not None:
+            connection.close(reason)
+        elif connection.client.pauses and ask_kernel:
+            self._look_at_kernel(connection)
 
     def _verdict(self, connection: Connection, now_ms: int) -> CloseReason | None:
         limits = self.deadlines
@@ -125,4 +131,4 @@ class Sweeper:
         if state == TCP_CLOSE:
             connection.close(CloseReason.CLIENT_GONE_WHILE_PAUSED)
         elif state == TCP_CLOSE_WAIT:
-            connection.client_left_while_paused()
+            connection.attempt(connection.client_left_while_paused)

@@ -8,12 +8,13 @@ from protocol.api_keys import API_VERSIONS, MAX_VERSIONS, ApiKey, Treatment
 from protocol.errors import RefusedApiError
 from protocol.limits import MAX_REQUEST_BYTES
 from protocol.messages.api_versions import fallback_response
-from protocol.request_head import RequestHead, read_request_head
+from protocol.request_head import RequestHead
 from proxy.counters import Counters, UsageTable
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.fetch_gate import FetchGate
+from proxy.session.heads_met import HeadsMet
 from proxy.session.known_head import ANSWER, FETCH, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.quota_scope import ClientQuota, QuotaScope
 from proxy.session.request_side import HEAD_BYTES, InFlight, RequestSide
@@ -27,7 +28,7 @@ CLIENTS_MAX = 16
 class SessionSettings:
     """What all sessions of a process share; a reload changes it in place."""
 
-    __slots__ = ("counters", "empty_client_id_is_default", "enforcement", "frame_bytes_max", "unknown_apis_pass", "usages")
+    __slots__ = ("counters", "empty_client_id_is_default", "enforcement", "frame_bytes_max", "heads_met", "unknown_apis_pass", "usages")
 
     def __init__(self, enforcement: Enforcement, usages: UsageTable, counters: Counters) -> None:
         self.enforcement = enforcement
@@ -35,6 +36,7 @@ class SessionSettings:
         self.counters = counters
         self.empty_client_id_is_default = True
         self.unknown_apis_pass = False
+        self.heads_met = HeadsMet()
         self.frame_bytes_max = MAX_REQUEST_BYTES
 
 
@@ -108,7 +110,7 @@ class Session:
 
     def _resolve_head(self, data: bytes | bytearray, at: int, size: int) -> KnownHead | None:
         """Read a request head that this connection has not met before; None when more bytes are needed."""
-        head = read_request_head(data, at, size, unknown_apis_pass=self._settings.unknown_apis_pass)
+        head = self._settings.heads_met.read(data, at, size, unknown_apis_pass=self._settings.unknown_apis_pass)
         if head is None:
             return None
         if head.api.treatment is Treatment.REFUSE:

@@ -1,0 +1,37 @@
+"""Request heads that any connection has met: clients of one kind begin with the same few requests, byte for byte."""
+
+from __future__ import annotations
+
+from protocol.api_keys import API_VERSIONS
+from protocol.request_head import RequestHead, read_request_head
+
+FRAME_BYTES_MAX = 256  # larger ones carry what differs each time
+HEADS_MAX = 1_024
+LENGTH_BYTES = 4
+INDEX_BYTES = 4  # API key and version
+CORRELATION_ID_BYTES = 4
+
+
+class HeadsMet:
+    """Reads request heads, and remembers those of small frames. The correlation id of a remembered head is not this request's."""
+
+    __slots__ = ("_heads",)
+
+    def __init__(self) -> None:
+        self._heads: dict[bytes, RequestHead] = {}
+
+    def read(self, data: bytes | bytearray, at: int, size: int, *, unknown_apis_pass: bool) -> RequestHead | None:
+        """As `read_request_head`, apart from the correlation id."""
+        index_end = at + LENGTH_BYTES + INDEX_BYTES
+        end = at + LENGTH_BYTES + size
+        if size > FRAME_BYTES_MAX or end > len(data):
+            return read_request_head(data, at, size, unknown_apis_pass=unknown_apis_pass)
+        key = bytes(data[at + LENGTH_BYTES : index_end] + data[index_end + CORRELATION_ID_BYTES : end])
+        head = self._heads.get(key)
+        if head is None:
+            head = read_request_head(data, at, size, unknown_apis_pass=unknown_apis_pass)
+            if head is not None and head.api.index in API_VERSIONS:  # who may send unknown ones is a setting that can change
+                if len(self._heads) >= HEADS_MAX:
+                    self._heads.clear()
+                self._heads[key] = head
+        return head
