@@ -15,7 +15,7 @@ from tests.support.scripted_frames import api_versions_request, correlation_id_o
 from tests.support.scripted_sockets import HOST, until
 
 READ_BYTES_MAX = 256 * 1024
-FLOOD_S = 2.0
+FLOOD_S = 1.2
 
 
 def _held_bytes(sluice: RunningGateway) -> int:
