@@ -4,16 +4,12 @@ Ports come from below the range the kernel hands to outgoing connections, so not
 test run; the random start makes that unlikely. A port is given once per process.
 """
 
-import random
-import socket
+from proxy.demo.ports import TRIES, free_ports
 
-FIRST_PORT = 12_000
-LAST_PORT = 32_000
 BROKER_PORTS = 12
 """Room behind a bootstrap port P for the ports P + 1 + node_id."""
 
 _given: set[int] = set()
-_random = random.SystemRandom()
 
 
 def free_port() -> int:
@@ -30,25 +26,15 @@ def free_port_range(count: int) -> int:
     """Return the first of `count` neighbouring free ports.
 
     Raises:
-        RuntimeError: no such range was found in 1,000 tries.
+        OSError, RuntimeError: no such range was found.
     """
-    for _ in range(1_000):
-        first = _random.randrange(FIRST_PORT, LAST_PORT - count)
+    for _ in range(TRIES):
+        first = free_ports(count)
         ports = range(first, first + count)
-        if _given.isdisjoint(ports) and all(map(_is_free, ports)):
+        if _given.isdisjoint(ports):
             _given.update(ports)
             return first
-    raise RuntimeError(f"no {count} neighbouring free ports between {FIRST_PORT} and {LAST_PORT}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    raise RuntimeError(f"no {count} neighbouring ports that were not given before")
 
 
 def split_address(address: str) -> tuple[str, int]:
