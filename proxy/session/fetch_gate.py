@@ -33,7 +33,7 @@ class FetchGate:
 
         `has_step`: the present age step of the group is this connection's already.
         """
-        throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes + self._own_bytes(group), now_ms)
+        throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes, now_ms)
         if throttle_ms <= 0 and self._waiting_since_ms is None and not group.fetch_waiting:
             return True
         if self._waiting_since_ms is None:
@@ -50,10 +50,6 @@ class FetchGate:
         self.wait_until_ms = min(now_ms + throttle_ms, step_end_ms)
         self._stand_in_line(group)
         return False
-
-    def _own_bytes(self, group: QuotaGroup) -> float:
-        """What the fetch itself will bring, as far as its predecessor tells; at most half a window, or a large one would never go."""
-        return min(max(0, self._expected_bytes), group.max_value_in_window() / 2)
 
     def _step_is_free(self, group: QuotaGroup, now_ms: int) -> bool:
         assert self._waiting_since_ms is not None
