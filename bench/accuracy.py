@@ -128,7 +128,7 @@ def main() -> int:
     bound = f"- Apache Kafka {KRAFT}, bound {BOUND:,} B/s, {options.seconds:g} s each; produce {PRODUCE_BYTES:,} B, fetch {FETCH_BYTES:,} B"
     obeys = "obey throttle_time_ms" if options.obey else "ignore throttle_time_ms"
     report.add(*machine_lines(), f"{bound}; one request in flight; clients {obeys}", "", *table(cells))
-    report.data["cells"] = [vars(cell) | {"ratio": cell.ratio, "passed": cell.passed.samples} for cell in cells]
+    report.data["cells"] = [vars(cell) | {"ratio": cell.ratio, "passed": len(cell.passed.samples)} for cell in cells]
     print("\n" + report.text())
     if not options.no_write:
         report.write(options.out)
