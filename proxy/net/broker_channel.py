@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError
 from proxy.clock import now_ms
-from proxy.net.flow import PEER_FULL, Channel
+from proxy.net.flow import Channel
 
 if TYPE_CHECKING:
     from proxy.net.connection import Connection
@@ -52,16 +52,6 @@ class BrokerChannel(Channel):
         """The broker is done with this connection; so are we."""
         self._connection.broker_gone(None)
         return False
-
-    def pause_writing(self) -> None:
-        """The broker does not take requests: the client waits."""
-        self.write_full_since_ms = now_ms()
-        self._connection.client.pause(PEER_FULL)
-
-    def resume_writing(self) -> None:
-        """The broker reads again."""
-        self.write_full_since_ms = 0
-        self._connection.client.resume(PEER_FULL)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""

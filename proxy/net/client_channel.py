@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError
 from proxy.clock import now_ms
-from proxy.net.flow import PEER_FULL, Channel
+from proxy.net.flow import Channel
 
 if TYPE_CHECKING:
     from proxy.net.connection import Connection
@@ -53,16 +53,6 @@ class ClientChannel(Channel):
         """The client sends no more; what it sent completely still counts."""
         self._connection.attempt(self._connection.client_eof)
         return True
-
-    def pause_writing(self) -> None:
-        """The client does not take its answers: the broker waits."""
-        self.write_full_since_ms = now_ms()
-        self._connection.broker.pause(PEER_FULL)
-
-    def resume_writing(self) -> None:
-        """The client reads again."""
-        self.write_full_since_ms = 0
-        self._connection.broker.resume(PEER_FULL)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""

@@ -85,6 +85,7 @@ class Connection:
         session.gate.notify = self._ask_again_soon
         self.client = ClientChannel(self, session)
         self.broker = BrokerChannel(self, session)
+        self.client.peer, self.broker.peer = self.broker, self.client
 
     # --- bytes
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from proxy.clock import now_ms
+
 # Plain ints: an IntFlag costs a microsecond per operation, and these are set on the data path.
 THROTTLE = 1  # a quota: reading is off, or an answer is held
 PEER_FULL = 2  # the other side does not take what we have
@@ -22,7 +24,7 @@ WRITE_LOW_BYTES = 64 * 1024
 class Channel(asyncio.Protocol):
     """One socket of a connection: reading goes on when every reason to pause is gone."""
 
-    __slots__ = ("bytes_in", "lost", "pauses", "read_ms", "transport", "write_full_since_ms", "write_peer")
+    __slots__ = ("bytes_in", "lost", "pauses", "peer", "read_ms", "transport", "write_full_since_ms", "write_peer")
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -31,6 +33,7 @@ class Channel(asyncio.Protocol):
         self.bytes_in = 0
         self.read_ms = 0
         self.write_full_since_ms = 0
+        self.peer: Channel | None = None  # the other side of the connection
         self.write_peer: Callable[[bytes], None] = _nowhere  # the other side's transport, once it is there
 
     def attach(self, transport: asyncio.BaseTransport) -> None:
@@ -58,6 +61,18 @@ class Channel(asyncio.Protocol):
         self.pauses &= ~reasons
         if not self.pauses and self.transport is not None and not self.lost and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        """This side does not take what it is sent: the other side waits."""
+        self.write_full_since_ms = now_ms()
+        if self.peer is not None:
+            self.peer.pause(PEER_FULL)
+
+    def resume_writing(self) -> None:
+        """This side reads again."""
+        self.write_full_since_ms = 0
+        if self.peer is not None:
+            self.peer.resume(PEER_FULL)
 
     @property
     def paused_for(self) -> tuple[str, ...]:
