@@ -1,0 +1,150 @@
+"""Requests that make or delete topics and partitions: CreateTopics (19), DeleteTopics (20), CreatePartitions (37).
+
+They are small and rare, so they are read whole. A request is cut to some of its topics; everything else of it stays byte for byte.
+Source: Kafka's `CreateTopicsRequest.json`, `DeleteTopicsRequest.json`, `CreatePartitionsRequest.json`.
+"""
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from protocol.api_keys import ApiKey, ApiVersion
+from protocol.errors import BadRequestError
+from protocol.primitives import INT16, INT32, Reader, string, uvarint, with_length
+
+NO_ID = bytes(16)
+"""The topic id of a topic that is named."""
+
+_ID_BYTES = 16
+_LENGTH_BYTES = 4
+_DELETE_SINCE_IDS = 6
+_PROBE_VERSION = 5
+_PROBE_TIMEOUT_MS = 30_000
+
+
+class TopicChange(NamedTuple):
+    """One topic of a request.
+
+    Attributes:
+        name: None where DeleteTopics names the topic by its id.
+        topic_id: NO_ID where the topic is named.
+        partitions: CreateTopics: how many, -1 for the broker's default; CreatePartitions: the new total; DeleteTopics: 0.
+        replication_factor: CreateTopics; elsewhere -1.
+        assignments: how many partitions are placed by hand, -1 for null.
+        at, end: where the entry begins in the frame, and where the next one does.
+    """
+
+    name: str | None
+    topic_id: bytes
+    partitions: int
+    replication_factor: int
+    assignments: int
+    at: int
+    end: int
+
+
+class TopicChanges(NamedTuple):
+    """A whole request.
+
+    Attributes:
+        topics: in the order of the request.
+        array_at: where the number of topics stands.
+        validate_only: nothing is made; always False in DeleteTopics.
+    """
+
+    topics: tuple[TopicChange, ...]
+    array_at: int
+    validate_only: bool
+
+
+def read_topic_changes(api: ApiVersion, frame: bytes, body_at: int) -> TopicChanges:
+    """Read the request `frame` whose body begins at `body_at`.
+
+    Raises:
+        BadRequestError: the frame does not read as its version says.
+    """
+    reader = Reader(frame, body_at, len(frame), BadRequestError)
+    count = reader.length(compact=api.flexible)
+    read_topic = _READERS[api.key]
+    topics = tuple(read_topic(reader, api) for _ in range(count))
+    reader.int32()  # timeout
+    has_flag = api.key == ApiKey.CREATE_PARTITIONS or (api.key == ApiKey.CREATE_TOPICS and api.version >= 1)
+    validate_only = has_flag and reader.raw(1) != b"\x00"
+    if api.flexible:
+        reader.skip_tag_section()
+    return TopicChanges(topics, body_at, validate_only)
+
+
+def cut_request(api: ApiVersion, frame: bytes, changes: TopicChanges, keep: Container[int]) -> bytes:
+    """Return the request with only those topics whose place in it is in `keep`."""
+    kept = [frame[topic.at : topic.end] for place, topic in enumerate(changes.topics) if place in keep]
+    count = uvarint(len(kept) + 1) if api.flexible else INT32.pack(len(kept))
+    entries_end = changes.topics[-1].end
+    return with_length(b"".join((frame[_LENGTH_BYTES : changes.array_at], count, *kept, frame[entries_end:])))
+
+
+def default_partitions_request(correlation_id: int, client_id: bytes | None, names: list[str]) -> bytes:
+    """Write a CreateTopics request v5 that makes nothing and whose answer tells how many partitions a topic gets by default."""
+    topics = b"".join(
+        string(name, compact=True) + INT32.pack(-1) + INT16.pack(-1) + b"\x01\x01\x00"  # no assignments, no configs, no tags
+        for name in names
+    )
+    header = INT16.pack(ApiKey.CREATE_TOPICS) + INT16.pack(_PROBE_VERSION) + INT32.pack(correlation_id) + client_id_field(client_id)
+    validate_only = b"\x01"
+    body = uvarint(len(names) + 1) + topics + INT32.pack(_PROBE_TIMEOUT_MS) + validate_only + b"\x00"
+    return with_length(header + b"\x00" + body)
+
+
+def client_id_field(client_id: bytes | None) -> bytes:
+    """Write the client id of a request header as the client wrote it."""
+    return INT16.pack(-1) if client_id is None else INT16.pack(len(client_id)) + client_id
+
+
+def _read_create(reader: Reader, api: ApiVersion) -> TopicChange:
+    compact, at = api.flexible, reader.at
+    name = reader.string(compact=compact)
+    partitions, replication_factor = reader.int32(), reader.int16()
+    assignments = reader.length(compact=compact)
+    for _ in range(assignments):
+        reader.int32()  # partition
+        reader.skip(4 * max(0, reader.length(compact=compact)))  # brokers
+        _skip_tags(reader, compact)
+    for _ in range(reader.length(compact=compact)):  # configs
+        reader.skip(max(0, reader.string_length(compact=compact)))
+        reader.skip(max(0, reader.string_length(compact=compact)))
+        _skip_tags(reader, compact)
+    _skip_tags(reader, compact)
+    return TopicChange(name, NO_ID, partitions, replication_factor, assignments, at, reader.at)
+
+
+def _read_delete(reader: Reader, api: ApiVersion) -> TopicChange:
+    at = reader.at
+    if api.version < _DELETE_SINCE_IDS:
+        name: str | None = reader.string(compact=api.flexible)
+        return TopicChange(name, NO_ID, 0, -1, -1, at, reader.at)
+    name = reader.nullable_string(compact=True)
+    topic_id = reader.raw(_ID_BYTES)
+    reader.skip_tag_section()
+    return TopicChange(name, topic_id, 0, -1, -1, at, reader.at)
+
+
+def _read_grow(reader: Reader, api: ApiVersion) -> TopicChange:
+    compact, at = api.flexible, reader.at
+    name, total = reader.string(compact=compact), reader.int32()
+    assignments = reader.length(compact=compact)
+    for _ in range(assignments):
+        reader.skip(4 * max(0, reader.length(compact=compact)))  # brokers
+        _skip_tags(reader, compact)
+    _skip_tags(reader, compact)
+    return TopicChange(name, NO_ID, total, -1, assignments, at, reader.at)
+
+
+def _skip_tags(reader: Reader, flexible: bool) -> None:
+    if flexible:
+        reader.skip_tag_section()
+
+
+_READERS = {
+    int(ApiKey.CREATE_TOPICS): _read_create,
+    int(ApiKey.DELETE_TOPICS): _read_delete,
+    int(ApiKey.CREATE_PARTITIONS): _read_grow,
+}
