@@ -29,7 +29,7 @@ from proxy.observe.loop_lag import LoopLag
 from proxy.observe.profile import Profiler, render
 from proxy.observe.watchdog import Watchdog
 from proxy.open_files import fit_open_files
-from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
+from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable, QuotaWindows
 from proxy.quota_source.file import FileQuotaSource
 from proxy.reload import needs_restart
 from proxy.session.enforcement import Enforcement, Mode
@@ -54,8 +54,10 @@ class App:
         self._deadlines = Deadlines()
         self._budget = BufferBudget(self.counters, config.limits.process_buffer_bytes_max)
         self._apply_live(config)
-        self.scopes = QuotaScopes(per_cluster=config.enforcement.scope == "cluster", choice=_choice(config), statics=_statics(config))
-        self.scopes.switch(produce=config.quotas.produce, fetch=config.quotas.fetch)
+        self.scopes = QuotaScopes(
+            per_cluster=config.enforcement.scope == "cluster", choice=_choice(config), statics=_statics(config), windows=_windows(config)
+        )
+        self._switch_quotas(config)
         bootstrap = Bootstrap(config.upstream.bootstrap)
         self.gateway = Gateway(
             _gateway_settings(config),
@@ -175,7 +177,11 @@ class App:
         old = self.config
         if (config.enforcement.scope, config.callback, _statics(config)) != (old.enforcement.scope, old.callback, _statics(old)):
             self.scopes.change(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=_statics(config))
-        self.scopes.switch(produce=config.quotas.produce, fetch=config.quotas.fetch)
+        self._switch_quotas(config)
+
+    def _switch_quotas(self, config: Config) -> None:
+        quotas = config.quotas
+        self.scopes.switch(produce=quotas.produce, fetch=quotas.fetch, request=quotas.request, mutation=quotas.controller_mutation)
 
     async def _use_quota_file(self, config: Config | None = None) -> None:
         """Follow the quota file of the configuration from now on."""
@@ -230,6 +236,16 @@ def _choice(config: Config) -> CallbackChoice:
 def _statics(config: Config) -> dict[ClientQuotaType, float]:
     statics = {ClientQuotaType.PRODUCE: config.quotas.producer_default, ClientQuotaType.FETCH: config.quotas.consumer_default}
     return {quota_type: bound for quota_type, bound in statics.items() if bound is not None}
+
+
+def _windows(config: Config) -> QuotaWindows:
+    quotas = config.quotas
+    return QuotaWindows(
+        quotas.window_num,
+        quotas.window_size_seconds * 1_000,
+        quotas.controller_window_num,
+        quotas.controller_window_size_seconds * 1_000,
+    )
 
 
 def _gateway_settings(config: Config) -> GatewaySettings:

@@ -34,6 +34,8 @@ _FrameSize = Annotated[int, Reader(read_frame_size, f"{SIZE_REMEDY}, below 2GiB"
 _Rate = Annotated[float | None, Reader(read_rate, f"bytes per second: {SIZE_REMEDY}")]
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65_535, description="a port from 1 to 65535")]
 _Ms = Annotated[int, msgspec.Meta(ge=1, le=86_400_000, description="milliseconds from 1 to 86400000")]
+_Windows = Annotated[int, msgspec.Meta(ge=1, le=1_000, description="a whole number from 1 to 1000")]
+_WindowSeconds = Annotated[int, msgspec.Meta(ge=1, le=86_400, description="seconds from 1 to 86400")]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 
 
@@ -86,10 +88,22 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """False: produced bytes are counted, and no quota applies to them."""
     fetch: bool = True
     """False: fetched bytes are counted, and no quota applies to them."""
+    request: bool = True
+    """False: no quota applies to request time."""
+    controller_mutation: bool = True
+    """False: no quota applies to topics and partitions made or deleted."""
     producer_default: _Rate = None
     """Bytes per second for a producer that no quota matches: the old broker setting quota.producer.default."""
     consumer_default: _Rate = None
     """Bytes per second for a consumer that no quota matches: the old broker setting quota.consumer.default."""
+    window_num: _Windows = 11
+    """Samples that a rate is measured over: the broker setting quota.window.num."""
+    window_size_seconds: _WindowSeconds = 1
+    """Length of each: quota.window.size.seconds."""
+    controller_window_num: _Windows = 11
+    """The same for controller mutations: controller.quota.window.num."""
+    controller_window_size_seconds: _WindowSeconds = 1
+    """controller.quota.window.size.seconds."""
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from proxy.config import Config
 from proxy.net.gateway import Gateway
 from proxy.net.prober import Prober
 from proxy.observe.state import BrokerQuotas
-from proxy.quota_scopes import QuotaScopes
+from proxy.quota_scopes import CLUSTER, QuotaScopes
 from proxy.quota_source.file import FileQuotaSource
 from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import ClientQuotaType
@@ -49,9 +49,11 @@ class LiveState:
         return clock.wall_time_s()
 
     def brokers(self) -> Iterable[BrokerQuotas]:
-        """The managers of every scope met so far."""
+        """The managers of every scope met so far; those of controller mutations belong to the cluster."""
         for scope in self._scopes.all():
-            yield BrokerQuotas(scope.label, {ClientQuotaType.PRODUCE: scope.produce, ClientQuotaType.FETCH: scope.fetch})
+            managers = {ClientQuotaType.PRODUCE: scope.produce, ClientQuotaType.FETCH: scope.fetch, ClientQuotaType.REQUEST: scope.request}
+            yield BrokerQuotas(scope.label, managers)
+        yield BrokerQuotas(CLUSTER, {ClientQuotaType.CONTROLLER_MUTATION: self._scopes.mutation})
 
     def quota_source(self) -> SourceStatus:
         """How it stands with the quota file."""

@@ -1,9 +1,9 @@
-"""All quota managers of the process: one pair per broker (as Kafka), or one for the whole cluster."""
+"""All quota managers of the process: a set for each broker (as Kafka) or one for the whole cluster, and one for controller mutations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy import log
 from proxy.clock import now_ns
@@ -11,9 +11,11 @@ from proxy.session.enforcement import INT32_MAX
 from proxy.session.quota_scope import QuotaScope
 from quota.callback import ClientQuotaCallback
 from quota.cluster import Cluster
+from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import ClientQuotaEntity, ClientQuotaType
 from quota.guarded_callback import GuardedCallback
 from quota.manager import ClientQuotaManager
+from quota.request_time import ClientRequestQuotaManager
 
 Address = tuple[str, int]
 QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
@@ -31,24 +33,53 @@ class CallbackChoice:
         self.settings = dict(settings or {})
 
 
+class QuotaWindows(NamedTuple):
+    """How rates are measured: so many samples of so many milliseconds; controller mutations have their own."""
+
+    num_samples: int = 11
+    window_ms: int = 1_000
+    controller_num_samples: int = 11
+    controller_window_ms: int = 1_000
+
+
 class QuotaScopes:
     """Scopes by upstream address; a scope learns its node id when an answer names it.
 
+    Attributes:
+        mutation: counts controller mutations of the whole cluster, whatever the scope of the others.
+
     Args:
         statics: bytes per second for who matches no quota, by type (Kafka's old `quota.producer.default`).
+        windows: of every manager; they stay as long as the process.
     """
 
-    def __init__(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
+    def __init__(
+        self,
+        *,
+        per_cluster: bool,
+        choice: CallbackChoice,
+        statics: Mapping[ClientQuotaType, float],
+        windows: QuotaWindows | None = None,
+    ) -> None:
         self._per_cluster = per_cluster
         self._choice = choice
         self._statics = dict(statics)
+        self._windows = windows or QuotaWindows()
         self._scopes: dict[Address | str, QuotaScope] = {}
-        self._callbacks: dict[QuotaScope, GuardedCallback] = {}
+        self._callbacks: dict[QuotaScope | str, GuardedCallback] = {}
         self._node_ids: dict[Address, int] = {}
         self._table: QuotaTable = EMPTY_TABLE
         self._cluster: Cluster | None = None
-        self._on = (True, True)
+        self._on = (True, True, True, True)
         self.on_moved: Callable[[], None] | None = None  # told when connections have to ask `of` again
+        callback = self._make_callback(None)
+        self.mutation = ControllerMutationQuotaManager(
+            num_samples=self._windows.controller_num_samples,
+            window_ms=self._windows.controller_window_ms,
+            callback=callback,
+            starts_full=True,
+        )
+        self._enlist(CLUSTER, callback)
 
     def of(self, address: Address) -> QuotaScope:
         """The scope that traffic to the broker at `address` counts in."""
@@ -97,14 +128,16 @@ class QuotaScopes:
         self._table = table
         for scope in self.all():
             self._fill(scope)
+        self.mutation.replace_quotas(table.get(ClientQuotaType.CONTROLLER_MUTATION, {}))
 
-    def switch(self, *, produce: bool, fetch: bool) -> None:
-        """Let quotas apply to produced and to fetched bytes, or not."""
-        self._on = (produce, fetch)
+    def switch(self, *, produce: bool = True, fetch: bool = True, request: bool = True, mutation: bool = True) -> None:
+        """Let quotas of each type apply, or not."""
+        self._on = (produce, fetch, request, mutation)
+        self.mutation.generation += 1
         for scope in self.all():
-            scope.produce_on, scope.fetch_on = produce, fetch
-            scope.produce.generation += 1
-            scope.fetch.generation += 1
+            scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
+            for manager in scope.own_managers:
+                manager.generation += 1
 
     def change(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
         """Put another callback, static default or scope in place from the next request on.
@@ -114,6 +147,9 @@ class QuotaScopes:
         rescoped = per_cluster != self._per_cluster
         self._per_cluster, self._choice, self._statics = per_cluster, choice, dict(statics)
         old, self._callbacks = list(self._callbacks.values()), {}
+        callback = self._make_callback(None)
+        self.mutation.replace_callback(callback)
+        self._enlist(CLUSTER, callback)
         if rescoped:
             self._scopes = {}
             if self.on_moved is not None:
@@ -126,7 +162,7 @@ class QuotaScopes:
 
     def _install(self, scope: QuotaScope, node_id: int | None) -> None:
         callback = self._make_callback(node_id)
-        for manager in (scope.produce, scope.fetch):
+        for manager in scope.own_managers:
             manager.update_static_default(self._statics.get(manager.quota_type))
             manager.replace_callback(callback)
         self._enlist(scope, callback)
@@ -138,8 +174,8 @@ class QuotaScopes:
         self._cluster = cluster
         for scope, callback in self._callbacks.items():
             if callback.update_cluster_metadata(cluster):
-                scope.produce.refresh_bounds()
-                scope.fetch.refresh_bounds()
+                for manager in (self.mutation,) if isinstance(scope, str) else scope.own_managers:
+                    manager.refresh_bounds()
 
     @property
     def wants_cluster(self) -> bool:
@@ -148,7 +184,7 @@ class QuotaScopes:
 
     @property
     def callbacks(self) -> list[GuardedCallback]:
-        """The operator's callbacks, one per scope."""
+        """The operator's callbacks: that of controller mutations, then one for each scope."""
         return list(self._callbacks.values())
 
     @property
@@ -160,8 +196,9 @@ class QuotaScopes:
     def expire(self, now_ms: int) -> None:
         """Forget groups that recorded nothing for an hour."""
         for scope in self.all():
-            scope.produce.expire(now_ms)
-            scope.fetch.expire(now_ms)
+            for manager in scope.own_managers:
+                manager.expire(now_ms)
+        self.mutation.expire(now_ms)
 
     def close(self) -> None:
         """End the operator's callbacks."""
@@ -175,14 +212,18 @@ class QuotaScopes:
     def _make(self, label: str, node_id: int | None) -> QuotaScope:
         callback = self._make_callback(node_id)
         scope = QuotaScope(
-            label, self._make_manager(ClientQuotaType.PRODUCE, callback), self._make_manager(ClientQuotaType.FETCH, callback)
+            label,
+            self._make_manager(ClientQuotaType.PRODUCE, callback),
+            self._make_manager(ClientQuotaType.FETCH, callback),
+            ClientRequestQuotaManager(num_samples=self._windows.num_samples, window_ms=self._windows.window_ms, callback=callback),
+            self.mutation,
         )
-        scope.produce_on, scope.fetch_on = self._on
+        scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
         self._enlist(scope, callback)
         self._fill(scope)
         return scope
 
-    def _enlist(self, scope: QuotaScope, callback: ClientQuotaCallback | None) -> None:
+    def _enlist(self, scope: QuotaScope | str, callback: ClientQuotaCallback | None) -> None:
         if isinstance(callback, GuardedCallback):
             self._callbacks[scope] = callback
             if self._cluster is not None:
@@ -190,7 +231,14 @@ class QuotaScopes:
 
     def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None) -> ClientQuotaManager:
         # a verdict of more than 24.8 days saturates: Kafka's wraps, and below zero nobody would be held
-        return ClientQuotaManager(quota_type, callback=callback, static_default=self._statics.get(quota_type), cap_ms=INT32_MAX)
+        return ClientQuotaManager(
+            quota_type,
+            num_samples=self._windows.num_samples,
+            window_ms=self._windows.window_ms,
+            callback=callback,
+            static_default=self._statics.get(quota_type),
+            cap_ms=INT32_MAX,
+        )
 
     def _make_callback(self, node_id: int | None) -> ClientQuotaCallback | None:
         if self._choice.callback_class is None:
@@ -203,8 +251,8 @@ class QuotaScopes:
         return {**self._choice.settings, "broker.id": -1 if node_id is None else node_id}
 
     def _fill(self, scope: QuotaScope) -> None:
-        scope.produce.replace_quotas(self._table.get(ClientQuotaType.PRODUCE, {}))
-        scope.fetch.replace_quotas(self._table.get(ClientQuotaType.FETCH, {}))
+        for manager in scope.own_managers:
+            manager.replace_quotas(self._table.get(manager.quota_type, {}))
 
 
 def _log_fault(method: str, error: str) -> None:

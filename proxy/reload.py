@@ -5,6 +5,7 @@ from __future__ import annotations
 from proxy.config import Config
 
 FIXED = ("upstream", "listeners", "sidecar", "admin", "broker_configs")
+FIXED_QUOTAS = ("window_num", "window_size_seconds", "controller_window_num", "controller_window_size_seconds")
 FIXED_LIMITS = (
     "max_connections",
     "upstream_connect_ms",
@@ -16,6 +17,7 @@ def needs_restart(old: Config, new: Config) -> list[str]:
     """The keys whose new values wait for a restart."""
     changed = [key for key in FIXED if getattr(old, key) != getattr(new, key)]
     changed += [f"limits.{key}" for key in FIXED_LIMITS if getattr(old.limits, key) != getattr(new.limits, key)]
+    changed += [f"quotas.{key}" for key in FIXED_QUOTAS if getattr(old.quotas, key) != getattr(new.quotas, key)]
     if old.log != new.log:
         changed.append("log")
     return changed

@@ -9,7 +9,12 @@ from quota.mutation_group import MutationGroup
 
 
 class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):
-    """Token buckets per group; `record_and_get_throttle_time_ms` is the strict use."""
+    """Token buckets per group; `record_and_get_throttle_time_ms` is the strict use.
+
+    Args:
+        starts_full: a new bucket holds its whole burst. Kafka's does, since it was last filled in 1970; on a clock that starts near 0
+            it has to be said.
+    """
 
     def __init__(
         self,
@@ -17,8 +22,14 @@ class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):
         num_samples: int = 11,
         window_ms: int = 1000,
         callback: ClientQuotaCallback | None = None,
+        starts_full: bool = False,
     ) -> None:
+        self._starts_full = starts_full
         super().__init__(ClientQuotaType.CONTROLLER_MUTATION, num_samples=num_samples, window_ms=window_ms, callback=callback)
 
     def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> MutationGroup:
-        return MutationGroup(tags, bound, num_samples=self.num_samples, window_ms=self.window_ms, created_ms=now_ms)
+        # twice the time that fills it, so that rounding cannot leave it a hair below
+        filled_since_ms = now_ms - 2 * self.num_samples * self.window_ms if self._starts_full else 0
+        return MutationGroup(
+            tags, bound, num_samples=self.num_samples, window_ms=self.window_ms, created_ms=now_ms, last_update_ms=filled_since_ms
+        )

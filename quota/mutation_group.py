@@ -1,8 +1,10 @@
 """A group under a controller-mutation quota: a token bucket. Source: Kafka 3.8 `StrictControllerMutationQuota` and its kin."""
 
+from collections import deque
 from collections.abc import Mapping
 
 from quota.entity import UNLIMITED
+from quota.group import VERDICTS_MAX, Verdict, group_key
 from quota.sensor import Avg, Rate, TokenBucket
 from quota.throttle import narrow_to_int32, round_half_up
 
@@ -14,9 +16,23 @@ class MutationGroup:
         key, tags: what the callback said that the members share.
         bound: mutations per second.
         mutation_rate: what was accepted, 2 x 30 s, for metrics.
+        verdicts: the last waits above 0; what they observed is the balance, and their window the time that fills the bucket.
+        throttled_until_ms, throttle_count, throttle_ms_total: end of the last wait, waits above 0 and their sum.
     """
 
-    __slots__ = ("_bucket", "key", "last_record_ms", "mutation_rate", "tags", "throttle_time")
+    __slots__ = (
+        "_bucket",
+        "_burst_ms",
+        "key",
+        "last_record_ms",
+        "mutation_rate",
+        "tags",
+        "throttle_count",
+        "throttle_ms_total",
+        "throttle_time",
+        "throttled_until_ms",
+        "verdicts",
+    )
 
     def __init__(
         self,
@@ -29,11 +45,16 @@ class MutationGroup:
         last_update_ms: int = 0,
     ) -> None:
         self.tags = dict(tags)
-        self.key = tuple(sorted(self.tags.items()))
+        self.key = group_key(tags)
         self.last_record_ms = created_ms
         self.mutation_rate = Rate(2, 30_000, created_ms)
         self.throttle_time: Avg | None = None
         self._bucket = TokenBucket(num_samples, window_ms, bound, last_update_ms)
+        self._burst_ms = num_samples * window_ms
+        self.verdicts: deque[Verdict] = deque(maxlen=VERDICTS_MAX)
+        self.throttled_until_ms = 0
+        self.throttle_count = 0
+        self.throttle_ms_total = 0
 
     @property
     def bound(self) -> float:
@@ -48,6 +69,7 @@ class MutationGroup:
         """Strict use: while the balance is below zero count nothing and return the wait in ms, else count and return 0."""
         throttle_ms = self.throttle_time_ms(now_ms)
         if self._bucket.measure(now_ms) < 0.0:
+            self._note(permits, throttle_ms, now_ms)
             return throttle_ms
         self.record_unchecked(permits, now_ms)
         return 0
@@ -55,7 +77,9 @@ class MutationGroup:
     def record_permissive(self, permits: float, now_ms: int) -> int:
         """Permissive use: count in any case, then return the wait in ms, 0 while the balance is not below zero."""
         self.record_unchecked(permits, now_ms)
-        return self.throttle_time_ms(now_ms)
+        throttle_ms = self.throttle_time_ms(now_ms)
+        self._note(permits, throttle_ms, now_ms)
+        return throttle_ms
 
     def record_unchecked(self, permits: float, now_ms: int) -> None:
         """Count `permits`; negative ones are given back."""
@@ -79,6 +103,23 @@ class MutationGroup:
     def tokens(self, now_ms: int) -> float:
         """Return the balance, changing nothing."""
         return self._bucket.peek(now_ms)
+
+    def rate(self, now_ms: int) -> float:
+        """Return accepted mutations per second, changing nothing."""
+        return self.mutation_rate.rate(now_ms)
+
+    @property
+    def recorded_total(self) -> float:
+        """Everything accepted since the start."""
+        return self.mutation_rate.recorded_total
+
+    def _note(self, permits: float, throttle_ms: int, now_ms: int) -> None:
+        if throttle_ms <= 0:
+            return
+        self.verdicts.append(Verdict(now_ms, permits, self._bucket.measure(now_ms), self.bound, self._burst_ms, throttle_ms))
+        self.throttled_until_ms = now_ms + throttle_ms
+        self.throttle_count += 1
+        self.throttle_ms_total += throttle_ms
 
 
 def token_throttle_time_ms(tokens: float, bound: float) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from proxy.observe.snapshot import GroupView, Snapshot
 from quota.group import Verdict
+from quota.mutation_group import MutationGroup
 
 
 def quotas_json(snapshot: Snapshot) -> bytes:
@@ -30,6 +31,7 @@ _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 def _group(view: GroupView, now_ms: int) -> dict[str, Any]:
     group = view.group
     observed = group.rate(now_ms)
+    tokens = {"tokens": _number(group.tokens(now_ms))} if isinstance(group, MutationGroup) else {}
     return {
         "broker": view.broker,
         "quota_type": view.quota_type,
@@ -42,6 +44,7 @@ def _group(view: GroupView, now_ms: int) -> dict[str, Any]:
         "throttle_count": group.throttle_count,
         "throttle_ms_total": group.throttle_ms_total,
         "recorded_total": _number(group.recorded_total),
+        **tokens,
         "verdicts": [_verdict(verdict) for verdict in tuple(group.verdicts)],
     }
 
@@ -49,7 +52,7 @@ def _group(view: GroupView, now_ms: int) -> dict[str, Any]:
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "time_ms": verdict.time_ms,
-        "bytes": _number(verdict.amount),
+        "amount": _number(verdict.amount),
         "observed": _number(verdict.observed),
         "bound": _number(verdict.bound),
         "window_ms": verdict.window_ms,

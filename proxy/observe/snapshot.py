@@ -9,8 +9,9 @@ from proxy.status import CallbackStatus, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import UNLIMITED
 
 if TYPE_CHECKING:
+    from proxy.observe.state import QuotaManager
     from quota.group import QuotaGroup
-    from quota.manager import ClientQuotaManager
+    from quota.mutation_group import MutationGroup
 
 GROUPS_MAX: Final = 50_000
 """More groups are counted and not shown."""
@@ -21,8 +22,8 @@ class GroupView(NamedTuple):
 
     broker: str
     quota_type: str
-    manager: "ClientQuotaManager"
-    group: "QuotaGroup"
+    manager: "QuotaManager"
+    group: "QuotaGroup | MutationGroup"
 
     @property
     def name(self) -> str:

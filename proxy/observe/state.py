@@ -7,8 +7,11 @@ from proxy.counters import Counters, Usage, UsageTable
 from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
 
 if TYPE_CHECKING:
+    from quota.controller_mutation import ControllerMutationQuotaManager
     from quota.entity import ClientQuotaType
     from quota.manager import ClientQuotaManager
+
+    QuotaManager = ClientQuotaManager | ControllerMutationQuotaManager
 
 __all__ = [
     "BrokerQuotas",
@@ -25,11 +28,11 @@ __all__ = [
 
 
 class BrokerQuotas(NamedTuple):
-    """The managers whose sensors belong to one broker; with scope `cluster` there is one entry, "cluster"."""
+    """The managers whose sensors belong to one broker, or to all of them: then the label is "cluster"."""
 
     label: str
     """Node id, or HOST:PORT while it is not known."""
-    managers: "Mapping[ClientQuotaType, ClientQuotaManager]"
+    managers: "Mapping[ClientQuotaType, QuotaManager]"
 
 
 class ProxyState(Protocol):
@@ -51,7 +54,7 @@ class ProxyState(Protocol):
         """Return seconds since the epoch, for labels."""
 
     def brokers(self) -> Iterable[BrokerQuotas]:
-        """Return the managers of every broker met so far."""
+        """Return the managers of every broker met so far, and those of the cluster."""
 
     def quota_source(self) -> SourceStatus:
         """Return the state of the quota source."""

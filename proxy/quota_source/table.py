@@ -16,7 +16,7 @@ from proxy.units import SIZE_REMEDY, shown
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 
 QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
-"""Every quota: by type, by entity, in bytes per second. Nobody changes one; a new one takes its place."""
+"""Every quota: by type, by entity, in units per second. Nobody changes one; a new one takes its place."""
 
 NAME_BYTES_MAX: Final = 32_767
 """The longest name that the protocol carries (a string with a 16-bit length)."""
@@ -85,16 +85,21 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
     connection_creation_rate: _Number = None
 
 
-_RATES: Final = {"producer_byte_rate": ClientQuotaType.PRODUCE, "consumer_byte_rate": ClientQuotaType.FETCH}
-_CLIENT_KEYS: Final = (*_RATES, "request_percentage", "controller_mutation_rate")
+_CLIENT_KEYS: Final = {
+    "producer_byte_rate": ClientQuotaType.PRODUCE,
+    "consumer_byte_rate": ClientQuotaType.FETCH,
+    "request_percentage": ClientQuotaType.REQUEST,
+    "controller_mutation_rate": ClientQuotaType.CONTROLLER_MUTATION,
+}
 """What Kafka allows for users and client-ids, and ..."""
 _IP_KEYS: Final = ("connection_creation_rate",)
 """... for IP addresses."""
+_NOT_ENFORCED: Final = ("request_percentage", "controller_mutation_rate", *_IP_KEYS)
 
 
 def empty_table() -> QuotaTable:
     """Return the table of nobody's quotas."""
-    return _frozen({quota_type: {} for quota_type in _RATES.values()})
+    return _frozen({quota_type: {} for quota_type in _CLIENT_KEYS.values()})
 
 
 def read_quotas(data: bytes, file: str) -> QuotaContent:
@@ -104,7 +109,7 @@ def read_quotas(data: bytes, file: str) -> QuotaContent:
         ConfigProblems: all that is wrong with it; then no part of it may be used.
     """
     place = Place(file, "", [], {})
-    tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {quota_type: {} for quota_type in _RATES.values()}
+    tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {quota_type: {} for quota_type in _CLIENT_KEYS.values()}
     not_enforced: list[NotEnforced] = []
     seen: dict[tuple[str | None, ...], int] = {}
     for at, row in enumerate(_rows(parse_toml(data, file), place), 1):
@@ -112,7 +117,7 @@ def read_quotas(data: bytes, file: str) -> QuotaContent:
         read = read_struct(_Row, row, here)
         if read is not None and _is_sound(row, here) and _is_first(read, at, seen, here):
             _enter(read, tables)
-            not_enforced += [NotEnforced(key, _entity_name(read)) for key in row if key in (*_CLIENT_KEYS, *_IP_KEYS) and key not in _RATES]
+            not_enforced += [NotEnforced(key, _entity_name(read)) for key in row if key in _NOT_ENFORCED]
     if place.problems:
         raise ConfigProblems(place.problems)
     return QuotaContent(_frozen(tables), tuple(not_enforced))
@@ -130,7 +135,7 @@ def _rows(table: dict[str, Any], place: Place) -> list[dict[str, Any]]:
 
 def _is_sound(written: Mapping[str, Any], place: Place) -> bool:
     entity = [key for key in ("user", "client-id", "ip") if key in written]
-    possible, others = (_IP_KEYS, _CLIENT_KEYS) if "ip" in entity else (_CLIENT_KEYS, _IP_KEYS)
+    possible, others = (_IP_KEYS, tuple(_CLIENT_KEYS)) if "ip" in entity else (tuple(_CLIENT_KEYS), _IP_KEYS)
     misplaced = [key for key in others if key in written]
     if not entity:
         place.add("user", "is missing", "write user, client-id, both, or ip alone")
@@ -159,10 +164,10 @@ def _enter(row: _Row, tables: dict[ClientQuotaType, dict[ClientQuotaEntity, floa
     if row.ip is not None:
         return
     entity = ClientQuotaEntity(row.user, row.client_id)
-    for key, quota_type in _RATES.items():
-        rate = getattr(row, key)
-        if rate is not None:
-            tables[quota_type][entity] = rate
+    for key, quota_type in _CLIENT_KEYS.items():
+        bound = getattr(row, key)
+        if bound is not None:
+            tables[quota_type][entity] = bound
 
 
 def _entity_name(row: _Row) -> str:

@@ -38,7 +38,7 @@ def test_every_log_event_is_explained() -> None:
 def test_what_needs_a_restart_is_what_the_reload_says() -> None:
     """The documented keys are those that the reload compares."""
     (row,) = [line for line in OPERATIONS.splitlines() if "| at the next start" in line]
-    fixed = {*reload.FIXED, *(f"limits.{key}" for key in reload.FIXED_LIMITS), "log"}
+    fixed = {*reload.FIXED, *(f"quotas.{key}" for key in reload.FIXED_QUOTAS), *(f"limits.{key}" for key in reload.FIXED_LIMITS), "log"}
     assert set(re.findall(r"`([^`]+)`", row.split("|")[1])) == fixed
 
 

@@ -13,6 +13,7 @@ from proxy.observe.admin_http import CONNECTIONS_SHOWN_MAX, AdminHttp, _is_loopb
 from proxy.observe.health import ERRORS_PER_MINUTE_MAX, Health
 from proxy.observe.loop_lag import LoopLag
 from proxy.status import ConnectionInfo, ReadinessCheck
+from quota.entity import ANONYMOUS, ClientQuotaEntity
 from quota.throttle import throttle_time_ms
 from tests.support.proxy_state import FakeState, busy_state
 
@@ -101,6 +102,17 @@ async def test_quotas_show_every_group(client: Client) -> None:
         "recorded_total": 50_000,
     }
     assert (unlimited["quota_type"], unlimited["bound"], unlimited["utilization"], unlimited["rule"]) == ("Fetch", None, None, "none")
+
+
+async def test_a_bucket_shows_its_tokens(client: Client) -> None:
+    """Controller mutations are those of the cluster; the wait of their verdict follows from the balance."""
+    mutation = client.state.mutation
+    mutation.update_quota(ClientQuotaEntity(None, "etl"), 4.0)
+    group = mutation.group(ANONYMOUS, "etl", client.state.time_ms)
+    group.record_permissive(50.0, client.state.time_ms)
+    page = (await client.json("/quotas"))["groups"][-1]
+    assert (page["broker"], page["quota_type"], page["bound"], page["tokens"]) == ("cluster", "ControllerMutation", 4.0, -6.0)
+    assert (page["verdicts"][0]["amount"], page["verdicts"][0]["observed"], page["verdicts"][0]["throttle_ms"]) == (50.0, -6.0, 1_500)
 
 
 async def test_each_verdict_can_be_worked_out_again(client: Client) -> None:

@@ -159,6 +159,12 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         pytest.param(
             "[limits]\nmax_connections = 0", "limits.max_connections: 0 is below 1; write a whole number from 1 to 1000000", id="zero"
         ),
+        pytest.param("[quotas]\nwindow_num = 0", "quotas.window_num: 0 is below 1; write a whole number from 1 to 1000", id="no-window"),
+        pytest.param(
+            "[quotas]\ncontroller_window_size_seconds = 0.5",
+            "quotas.controller_window_size_seconds: 0.5 is not a whole number; write seconds from 1 to 86400",
+            id="half-a-second",
+        ),
         pytest.param(
             "[limits]\nframe_bytes_per_second_min = '10 MBB'",
             'limits.frame_bytes_per_second_min: "10 MBB" is not a size; write a whole number of bytes, such as 1048576, "1MiB" or "10MB"',

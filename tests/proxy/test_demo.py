@@ -47,7 +47,7 @@ def seen(bound: float | None, recorded: float, rows: list[dict[str, Any]] | None
 
 def verdict_row(**changes: float) -> dict[str, Any]:
     """A verdict that /quotas could show: 11 % over for a window of 11 s."""
-    return {"time_ms": 1, "bytes": 1, "observed": 2_220_000.0, "bound": 2_000_000.0, "window_ms": 11_000, "throttle_ms": 1_210} | changes
+    return {"time_ms": 1, "amount": 1, "observed": 2_220_000.0, "bound": 2_000_000.0, "window_ms": 11_000, "throttle_ms": 1_210} | changes
 
 
 def steady(role: Role, rate: float, seconds: int = SECONDS) -> Series:

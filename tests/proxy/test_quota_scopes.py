@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 
-from proxy.quota_scopes import CallbackChoice, QuotaScopes
+from proxy.counters import Counters, Usage
+from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaWindows
+from proxy.session.quota_scope import ClientQuota
 from quota.callback import DefaultQuotaCallback
 from quota.cluster import Cluster
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
 
 X, Y, Z = ("x", 9092), ("y", 9092), ("z", 9092)
-TABLE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity(None, "etl"): 1_000.0}}
+ETL = ClientQuotaEntity(None, "etl")
+TABLE = {ClientQuotaType.PRODUCE: {ETL: 1_000.0}}
+FULL_TABLE = {quota_type: {ETL: 100.0 * number} for number, quota_type in enumerate(ClientQuotaType, 1)}
 
 
 class Noted(DefaultQuotaCallback):
@@ -100,8 +104,8 @@ def test_a_broker_that_moved_where_somebody_was_counted(made: list[Noted]) -> No
     house.learn(1, Y)
     assert house.of(Y) is sensors is not stray
     assert asked == ["again"]
-    assert [callback.is_closed for callback in made] == [False, True]
-    assert len(house.callbacks) == 1
+    assert [callback.is_closed for callback in made] == [False, False, True]
+    assert len(house.callbacks) == 2
 
 
 def test_moves_leave_nothing_behind() -> None:
@@ -127,17 +131,88 @@ def test_every_scope_has_the_table() -> None:
     assert before.produce.limits == {}
 
 
+def test_a_table_fills_all_four_types() -> None:
+    """Each manager gets its own part; a part that is gone takes its limits along."""
+    house = scopes()
+    house.apply_table(FULL_TABLE)
+    scope = house.of(X)
+    managers = (scope.produce, scope.fetch, scope.request, scope.mutation)
+    assert [manager.group(ANONYMOUS, "etl", 0).bound for manager in managers] == [100.0, 200.0, 300.0, 400.0]
+    house.apply_table(TABLE)
+    assert [dict(manager.limits) for manager in managers] == [{ETL: 1_000.0}, {}, {}, {}]
+
+
+def test_mutations_are_counted_for_the_cluster() -> None:
+    """One manager for all scopes: in Kafka one controller holds the buckets. It outlives a change of scope."""
+    house = scopes()
+    house.apply_table(FULL_TABLE)
+    group = house.of(X).mutation.group(ANONYMOUS, "etl", 0)
+    assert house.of(Y).mutation.group(ANONYMOUS, "etl", 0) is group
+    house.change(per_cluster=True, choice=CallbackChoice(), statics={})
+    assert house.of(X).mutation.group(ANONYMOUS, "etl", 0) is group
+
+
+def test_a_new_bucket_is_full() -> None:
+    """On a clock that starts near 0 too: Kafka's is, because its clock is old."""
+    house = scopes()
+    house.apply_table({ClientQuotaType.CONTROLLER_MUTATION: {ETL: 0.3}})
+    group = house.mutation.group(ANONYMOUS, "etl", 5)
+    assert group.tokens(5) == 11 * 1.0 * 0.3
+    assert group.tokens(60_000) == 11 * 1.0 * 0.3
+
+
+def test_windows_are_those_of_the_configuration() -> None:
+    """Controller mutations have their own; a request is never throttled for longer than one window."""
+    house = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={}, windows=QuotaWindows(5, 2_000, 7, 3_000))
+    house.apply_table(FULL_TABLE)
+    scope = house.of(X)
+    assert [(one.num_samples, one.window_ms) for one in scope.own_managers] == [(5, 2_000)] * 3
+    assert (scope.mutation.num_samples, scope.mutation.window_ms) == (7, 3_000)
+    assert scope.request.record_handler_time(ANONYMOUS, "etl", 10**12, 0) == 2_000
+
+
+def test_groups_are_found_anew_when_something_changed() -> None:
+    """A client asks for its groups once; a quota, a switch or another scope makes it ask again."""
+    house = scopes()
+    client = ClientQuota(house.of(X), ANONYMOUS, "etl", Usage("", "etl"), Counters())
+    assert (client.request(0), client.mutation(0)) == (None, None)
+    house.apply_table(FULL_TABLE)
+    request, mutation = client.request(0), client.mutation(0)
+    assert request is not None
+    assert mutation is not None
+    assert (request.bound, mutation.bound) == (300.0, 400.0)
+    house.switch(request=False, mutation=False)
+    assert (client.request(0), client.mutation(0)) == (None, None)
+    house.switch()
+    client.move(house.of(Y))
+    assert client.request(0) is not request
+    assert client.mutation(0) is mutation
+
+
+def test_idle_groups_of_all_types_are_forgotten() -> None:
+    """After an hour without a record."""
+    house = scopes()
+    house.apply_table(FULL_TABLE)
+    scope = house.of(X)
+    for manager in (*scope.own_managers, scope.mutation):
+        manager.record_no_throttle(ANONYMOUS, "etl", 1.0, 0)
+    house.expire(3_600_000)
+    assert [len(manager.groups()) for manager in (*scope.own_managers, scope.mutation)] == [1, 1, 1, 1]
+    house.expire(3_600_001)
+    assert [len(manager.groups()) for manager in (*scope.own_managers, scope.mutation)] == [0, 0, 0, 0]
+
+
 def test_switches_reach_every_scope() -> None:
     """Now and later."""
     house = scopes()
     before = house.of(X)
-    house.switch(produce=False, fetch=True)
+    house.switch(produce=False, fetch=True, request=False, mutation=True)
     for scope in (before, house.of(Y)):
-        assert (scope.produce_on, scope.fetch_on) == (False, True)
+        assert (scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on) == (False, True, False, True)
 
 
 def test_a_callback_for_each_scope(made: list[Noted]) -> None:
-    """It is told its settings, its broker's id when that is learnt, the quotas, the cluster, and its end."""
+    """It is told its settings, its broker's id when that is learnt, the quotas, the cluster, and its end; mutations have one too."""
     house = scopes(choice=CallbackChoice(Noted, {"key": "value"}))
     house.apply_table(TABLE)
     scope = house.of(X)
@@ -146,13 +221,13 @@ def test_a_callback_for_each_scope(made: list[Noted]) -> None:
     house.update_cluster(cluster)
     house.update_cluster(cluster)
     house.of(Y)
-    first, second = made
+    of_mutations, first, second = made
+    assert of_mutations.configs == [{"key": "value", "broker.id": -1}]
     assert first.configs == [{"key": "value", "broker.id": -1}, {"key": "value", "broker.id": 7}]
-    assert first.clusters == second.clusters == [cluster]
+    assert first.clusters == second.clusters == of_mutations.clusters == [cluster]
     assert scope.produce.group(ANONYMOUS, "etl", 0).bound == 1_000.0
     house.close()
-    assert first.is_closed
-    assert second.is_closed
+    assert all(callback.is_closed for callback in made)
 
 
 def test_another_callback_keeps_groups_with_equal_tags(made: list[Noted]) -> None:
@@ -164,7 +239,7 @@ def test_another_callback_keeps_groups_with_equal_tags(made: list[Noted]) -> Non
     assert house.of(X).produce.group(ANONYMOUS, "etl", 0) is group
     assert group.bound == 1_000.0
     house.change(per_cluster=False, choice=CallbackChoice(), statics={})
-    assert [callback.is_closed for callback in made] == [True]
+    assert [callback.is_closed for callback in made] == [True, True]
     assert house.callbacks == []
 
 

@@ -11,6 +11,7 @@ from proxy.quota_source.table import NotEnforced, empty_table, read_quotas
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
+REQUEST, MUTATION = ClientQuotaType.REQUEST, ClientQuotaType.CONTROLLER_MUTATION
 RATE = 'write bytes per second: a whole number of bytes, such as 1048576, "1MiB" or "10MB"'
 NUMBER = "write a number above 0, such as 50.0"
 NAME = 'write a name, or "<default>" for whoever has no quota of their own'
@@ -32,12 +33,14 @@ def test_every_kind_of_entity() -> None:
         client-id = "etl"
         producer_byte_rate = 1048576
         consumer_byte_rate = "2MiB"
+        request_percentage = 0.5
         [[quota]]
         user = "<default>"
         producer_byte_rate = "10MB"
         [[quota]]
         client-id = "<default>"
         consumer_byte_rate = 9223372036854775807
+        controller_mutation_rate = 2.5
         [[quota]]
         user = "<default>"
         client-id = "<default>"
@@ -52,10 +55,12 @@ def test_every_kind_of_entity() -> None:
             ClientQuotaEntity(None, DEFAULT): UNLIMITED,
             ClientQuotaEntity(DEFAULT, DEFAULT): 1.0,
         },
+        REQUEST: {ClientQuotaEntity("alice", "etl"): 0.5},
+        MUTATION: {ClientQuotaEntity(None, DEFAULT): 2.5},
     }
 
 
-def test_what_this_version_does_not_enforce_is_named_and_kept_out_of_the_table() -> None:
+def test_what_this_version_does_not_enforce_is_named() -> None:
     """Every key that Kafka knows may stand in the file, also alone; each that nothing acts on is told, with its entity."""
     content = read_quotas(
         b"""
@@ -77,7 +82,7 @@ def test_what_this_version_does_not_enforce_is_named_and_kept_out_of_the_table()
         """,
         "q",
     )
-    assert content.table == {PRODUCE: {ClientQuotaEntity("alice", "etl"): 1_048_576.0}, FETCH: {}}
+    assert content.table[PRODUCE] == {ClientQuotaEntity("alice", "etl"): 1_048_576.0}
     assert content.not_enforced == (
         NotEnforced("request_percentage", "user=alice,client-id=etl"),
         NotEnforced("controller_mutation_rate", f"client-id={DEFAULT}"),
@@ -89,7 +94,7 @@ def test_what_this_version_does_not_enforce_is_named_and_kept_out_of_the_table()
 
 def test_an_empty_file_sets_no_quota() -> None:
     """Nothing written is no problem: nobody is limited."""
-    assert read_quotas(b"", "q").table == empty_table() == {PRODUCE: {}, FETCH: {}}
+    assert read_quotas(b"", "q").table == empty_table() == {PRODUCE: {}, FETCH: {}, REQUEST: {}, MUTATION: {}}
 
 
 def test_a_table_cannot_be_changed() -> None:
@@ -157,7 +162,7 @@ def test_any_bytes_are_a_table_or_problems(data: bytes) -> None:
     """Nothing but ConfigProblems comes out, each problem one printable line."""
     lines: list[str] = []
     try:
-        assert set(read_quotas(data, "q").table) == {PRODUCE, FETCH}
+        assert set(read_quotas(data, "q").table) == set(ClientQuotaType)
     except ConfigProblems as problems:
         lines = problems.lines()
     assert not [line for line in lines if "\n" in line or "\x1b" in line]

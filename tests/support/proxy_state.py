@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from proxy.counters import Counters, UsageTable
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
+from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
 
@@ -33,6 +34,7 @@ class FakeState:
         self.usages = UsageTable()
         self.produce = GroupsOnly()
         self.fetch = GroupsOnly()
+        self.mutation = ControllerMutationQuotaManager()
         self.time_ms = 1_000_000
         self.source = SourceStatus("file:quotas.toml", 3, 1_700_000_000.5, 999_000, None)
         self.callback_status = CallbackStatus(None, 0, None)
@@ -52,7 +54,10 @@ class FakeState:
         return 1_700_000_000.0
 
     def brokers(self) -> Iterable[BrokerQuotas]:
-        return [BrokerQuotas("1", {ClientQuotaType.PRODUCE: self.produce, ClientQuotaType.FETCH: self.fetch})]
+        return [
+            BrokerQuotas("1", {ClientQuotaType.PRODUCE: self.produce, ClientQuotaType.FETCH: self.fetch}),
+            BrokerQuotas("cluster", {ClientQuotaType.CONTROLLER_MUTATION: self.mutation}),
+        ]
 
     def quota_source(self) -> SourceStatus:
         return self.source
