@@ -178,6 +178,8 @@ class WindowedSum(SampleRing):
 
     def measure(self, now_ms: int) -> float:
         """Return the sum, purging as Kafka's measurement does (a change of state)."""
+        if not self._values:
+            return 0.0  # a rate begins its first sample when it is measured, a sum only when something is recorded
         self.purge(now_ms)
         return self._peek(now_ms)[0]
 

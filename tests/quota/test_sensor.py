@@ -44,6 +44,16 @@ def test_a_mean_of_nothing_is_nan() -> None:
     assert math.isnan(average.measure(60_000))
 
 
+def test_looking_before_the_first_value_begins_no_sample() -> None:
+    """The first window of a mean begins with its first value, not when somebody asked for it earlier."""
+    average = Avg(2, 30_000)
+    assert math.isnan(average.measure(0))
+    average.record(1.0, 20_000)
+    average.record(3.0, 40_000)  # the same sample, so that both expire together
+    assert average.measure(81_000) == 2.0
+    assert math.isnan(average.measure(100_000))
+
+
 def test_a_bucket_on_a_young_clock_is_empty() -> None:
     """It starts empty at time 0; whoever has a monotonic clock says when it was last filled."""
     assert TokenBucket(10, 1000, 10.0).measure(100) == 1.0

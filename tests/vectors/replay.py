@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.vectors.compare import Runner
+from tests.vectors.connections import run_connection_quotas
 from tests.vectors.managers import run_callback_calls, run_client_quota_manager, run_request_flow
 from tests.vectors.measurements import run_avg, run_rate, run_throttle_time, run_token_bucket
 from tests.vectors.names import run_mute_state, run_sanitizer
@@ -13,6 +14,7 @@ RUNNERS: Final[dict[str, Runner]] = {
     "avg/1": run_avg,
     "callback-calls/1": run_callback_calls,
     "client-quota-manager/1": run_client_quota_manager,
+    "connection-quotas/1": run_connection_quotas,
     "mute-state/1": run_mute_state,
     "rate/1": run_rate,
     "request-flow/1": run_request_flow,

@@ -1,0 +1,28 @@
+"""Which clients count as one address."""
+
+import functools
+import ipaddress
+from typing import Final
+
+SINGLE_ADDRESS_BITS: Final = 128
+
+
+@functools.lru_cache(maxsize=4096)
+def plain_address(host: str) -> str:
+    """Return an address in its usual short form; an IPv4 address that an IPv6 socket met is the IPv4 address, and no zone counts.
+
+    What is no address comes back as it is.
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+@functools.lru_cache(maxsize=4096)
+def address_group(address: str, ipv6_prefix_bits: int) -> str:
+    """Return what a plain address is counted as: itself, or the IPv6 network of so many bits that it is in."""
+    if ":" not in address or ipv6_prefix_bits >= SINGLE_ADDRESS_BITS:
+        return address
+    return str(ipaddress.ip_network(f"{address}/{ipv6_prefix_bits}", strict=False))

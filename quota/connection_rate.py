@@ -1,0 +1,44 @@
+"""How fast connections come, and how long one too many has to wait.
+
+Source: Kafka 3.8 `ConnectionQuotas.recordAndGetThrottleTimeMs`: a sensor with a rate and a bound, its delay capped at one window.
+"""
+
+from typing import Final
+
+from quota.sensor import Rate
+from quota.throttle import throttle_time_ms
+
+UNLIMITED_CONNECTIONS: Final = 2**31 - 1
+"""The bound that stands for "no limit", as in Kafka, for counts and for rates."""
+
+
+class ConnectionRate(Rate):
+    """Connections per second with a bound.
+
+    State is Kafka's after every record. Kafka measures each time, which resets obsolete samples; so does this, at the same moment.
+    Without a bound there is nothing to compare, and the sum is not made.
+    """
+
+    __slots__ = ("bound",)
+
+    def __init__(self, bound: int, num_samples: int, window_ms: int, created_ms: int = 0) -> None:
+        super().__init__(num_samples, window_ms, created_ms)
+        self.bound = bound
+
+    def record_one(self, now_ms: int) -> int:
+        """Count a connection; return for how many ms it is too early: 0 within the bound, at most one window."""
+        self._add(1.0, now_ms)
+        if now_ms >= self._purge_ms:
+            self._purge(now_ms)
+        bound = self.bound
+        if bound >= UNLIMITED_CONNECTIONS:
+            return 0
+        total, window_ms = self._peek(now_ms)
+        observed = total / (window_ms / 1_000.0)
+        if observed <= bound:
+            return 0
+        return max(0, min(throttle_time_ms(observed, bound, window_ms), self.window_ms))
+
+    def take_back(self, now_ms: int) -> None:
+        """Un-count a connection that was refused, without looking at the bound."""
+        self._add(-1.0, now_ms)
