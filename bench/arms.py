@@ -73,9 +73,10 @@ def start_direct(upstream_port: int, folder: Path) -> Arm:
     return Arm("direct", _child(["sleep", "infinity"]), upstream_port)
 
 
-def quota_file(folder: Path, produce: float | None, fetch: float | None) -> Path:
+def quota_file(folder: Path, produce: float | None, fetch: float | None, request: float | None = None) -> Path:
     """quotas.toml with one default client-id quota."""
     lines = ["[[quota]]", 'client-id = "<default>"']
+    lines += [f"request_percentage = {request}"] if request else []
     lines += [f"producer_byte_rate = {produce}"] if produce else []
     lines += [f"consumer_byte_rate = {fetch}"] if fetch else []
     path = folder / f"quotas-{free_port()}.toml"
@@ -89,7 +90,9 @@ def start_sluice(
     *,
     produce: float | None = UNREACHABLE_QUOTA,
     fetch: float | None = UNREACHABLE_QUOTA,
+    request: float | None = None,
     flags: Sequence[str] = (),
+    module: str = "proxy",
     learn: bool = True,
     open_files: int | None = None,
 ) -> Arm:
@@ -97,15 +100,17 @@ def start_sluice(
 
     Args:
         upstream_port: the broker's.
+        module: what is run; a bench may have a Sluice that also writes down what it sees.
         folder: for the quota file and the log.
         produce, fetch: the default client-id quota in bytes per second, None for none.
+        request: the same in percent of one thread.
         flags: more of the command line.
         learn: ask for Metadata, so that the load goes to the broker's own port; without it, to the bootstrap port.
         open_files: the limit on file descriptors, if it is to be low.
     """
     port, admin = free_bootstrap_port(), f"{HOST}:{free_port()}"
-    quotas = quota_file(folder, produce, fetch)
-    command = [sys.executable, "-m", "proxy", "run", "--listen", f"{HOST}:{port}", "--upstream", f"{HOST}:{upstream_port}"]
+    quotas = quota_file(folder, produce, fetch, request)
+    command = [sys.executable, "-m", module, "run", "--listen", f"{HOST}:{port}", "--upstream", f"{HOST}:{upstream_port}"]
     command += ["--quotas", str(quotas), "--admin", admin, *flags]
     log = folder / f"sluice-{port}.log"
     arm = _when_listening(

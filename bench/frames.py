@@ -9,13 +9,13 @@ import struct
 from dataclasses import dataclass
 from importlib import resources
 
-PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+PRODUCE, FETCH, METADATA, OFFSET_COMMIT, FIND_COORDINATOR, API_VERSIONS = 0, 1, 3, 8, 10, 18
 NODE_ID = 1
 TOPIC = "bench"
 TOPIC_ID = bytes.fromhex("5c1d0b7ea9f14a6e9d3f0badcafe0001")
 CLUSTER_ID = "bench-cluster"
 CLIENT_ID = "bench"
-FLEXIBLE_SINCE = {PRODUCE: 9, FETCH: 12, METADATA: 9, API_VERSIONS: 3}
+FLEXIBLE_SINCE = {PRODUCE: 9, FETCH: 12, METADATA: 9, OFFSET_COMMIT: 8, FIND_COORDINATOR: 3, API_VERSIONS: 3}
 MADE_VERSIONS = {PRODUCE: range(3, 14), FETCH: range(4, 19), METADATA: range(14), API_VERSIONS: range(5)}
 
 
@@ -135,12 +135,24 @@ def api_versions_request(version: int = 3) -> Template:
     return request(API_VERSIONS, version, body)
 
 
-def metadata_request(version: int = 12) -> Template:
+def metadata_request(version: int = 12, *, client_id: str = CLIENT_ID) -> Template:
     """Metadata v0-v13 of all topics."""
     shape = Shape(METADATA, version)
     body = shape.count(-1 if version >= 1 else 0) + (b"\0" if version >= 4 else b"")
     body += {8: b"\0\0", 9: b"\0\0", 10: b"\0\0"}.get(version, b"\0" if version >= 11 else b"")
-    return request(METADATA, version, body + shape.tags)
+    return request(METADATA, version, body + shape.tags, client_id=client_id)
+
+
+def find_coordinator_request(group: str, *, client_id: str = CLIENT_ID) -> Template:
+    """FindCoordinator v2 of a group."""
+    return request(FIND_COORDINATOR, 2, Shape(FIND_COORDINATOR, 2).string(group) + b"\0", client_id=client_id)
+
+
+def offset_commit_request(group: str, topic: str, *, client_id: str = CLIENT_ID) -> Template:
+    """OffsetCommit v7 of one partition by nobody in particular: a group without members takes it."""
+    shape = Shape(OFFSET_COMMIT, 7)
+    body = shape.string(group) + struct.pack(">i", -1) + shape.string("") + shape.string(None) + shape.count(1) + shape.string(topic)
+    return request(OFFSET_COMMIT, 7, body + shape.count(1) + struct.pack(">iqi", 0, 1, -1) + shape.string(""), client_id=client_id)
 
 
 def produce_answer(version: int) -> Template:

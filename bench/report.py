@@ -56,11 +56,15 @@ class Report:
         """All lines."""
         return "\n".join(self._lines)
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write <date>-<name>.md and .json; the same name on the same day is replaced."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def paths(self, folder: Path) -> list[Path]:
+        """<date>-<name>.md and .json of today."""
         stem = folder / f"{_now():%Y-%m-%d}-{self.name}"
-        text, data = stem.with_suffix(".md"), stem.with_suffix(".json")
+        return [stem.with_suffix(".md"), stem.with_suffix(".json")]
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write both files; the same name on the same day is replaced."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text, data = self.paths(folder)
         text.write_text(f"# {self.name}\n\n{self.text()}\n")
         data.write_text(json.dumps(self.data, indent=1) + "\n")
         return [text, data]

@@ -13,7 +13,7 @@ from typing import Self
 
 from tests.support.kafka import settings as files
 from tests.support.kafka.jars import KRAFT, ZOOKEEPER
-from tests.support.kafka.java_process import JavaProcess
+from tests.support.kafka.java_process import JavaProcess, Jvm, jmx_properties
 from tests.support.kafka.settings import NodePorts
 from tests.support.places import make_directory
 from tests.support.ports import free_port_range
@@ -29,8 +29,10 @@ class BrokerFailedError(Exception):
 class KafkaNode:
     """One broker of a cluster; can be stopped, killed and started again with its data."""
 
-    def __init__(self, version: str, ports: NodePorts, main: list[str], name: str) -> None:
+    def __init__(self, version: str, ports: NodePorts, main: list[str], name: str, jvm: Jvm, jmx_port: int | None) -> None:
         self.ports = ports
+        self.jmx_port = jmx_port
+        self._jvm = jvm
         self._version = version
         self._main = main
         self._name = name
@@ -54,7 +56,13 @@ class KafkaNode:
 
     def launch(self) -> None:
         """Start the JVM without waiting until it serves."""
-        self._process = JavaProcess(self._version, self._main, name=self._name, heap_mb=512)
+        self._process = JavaProcess(
+            self._version,
+            self._main,
+            name=self._name,
+            jvm=self._jvm,
+            properties=() if self.jmx_port is None else jmx_properties(self.jmx_port),
+        )
 
     def wait_until_serving(self) -> None:
         """Wait until the listener answers a request.
@@ -93,6 +101,8 @@ class KafkaCluster:
         settings: further broker settings, for every node.
         advertised_port: what a single node tells clients instead of its own plaintext port.
         name: beginning of the names of its logs.
+        jvm: how each broker's JVM runs.
+        jmx: open each broker's beans at its `jmx_port`.
     """
 
     def __init__(
@@ -103,8 +113,12 @@ class KafkaCluster:
         settings: Mapping[str, str | int] | None = None,
         advertised_port: int | None = None,
         name: str = "",
+        jvm: Jvm | None = None,
+        jmx: bool = False,
     ) -> None:
         self.version = version
+        self._jvm = jvm or Jvm()
+        self._jmx = jmx
         self._name = name or f"kafka-{version}"
         self._directory = make_directory(self._name)
         self._zookeeper: JavaProcess | None = None
@@ -139,7 +153,7 @@ class KafkaCluster:
             config = self._directory / "zookeeper.properties"
             files.write_properties(config, files.zookeeper_settings(self._zookeeper_port, self._directory))
             main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
-            self._zookeeper = JavaProcess(self.version, main, name=f"{self._name}-zookeeper", heap_mb=128)
+            self._zookeeper = JavaProcess(self.version, main, name=f"{self._name}-zookeeper", jvm=Jvm(128))
         for node in self.nodes.values():
             node.launch()
 
@@ -185,7 +199,8 @@ class KafkaCluster:
             settings = files.kraft_settings(ports, self.ports[0], count, directory)
             main = ["--format", cluster_id, "kafka.Kafka", str(config)]
         files.write_properties(config, settings | dict(extra))
-        return KafkaNode(self.version, ports, main, f"{self._name}-node-{ports.node_id}")
+        jmx_port = free_port_range(1) if self._jmx else None
+        return KafkaNode(self.version, ports, main, f"{self._name}-node-{ports.node_id}", self._jvm, jmx_port)
 
     def _wait_until_complete(self) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.kafka.jars import class_path
@@ -12,20 +13,41 @@ STOP_SECONDS = 20
 _HERE = Path(__file__).parent
 
 
-def java_command(version: str, heap_mb: int) -> list[str]:
-    """Return the start of a command line: a JVM tuned for a quick start rather than for peak speed."""
-    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", f"-Xmx{heap_mb}m"]
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """How a JVM runs. By default it is tuned for a quick start rather than for peak speed.
+
+    Attributes:
+        heap_mb: the largest heap.
+        optimises: the compiler goes all the way, as in production.
+    """
+
+    heap_mb: int = 512
+    optimises: bool = False
+
+
+def java_command(version: str, jvm: Jvm, *properties: str) -> list[str]:
+    """Return the start of a command line; `properties` are KEY=VALUE."""
+    options = ["-XX:+UseSerialGC", "-XX:-UsePerfData", f"-Xmx{jvm.heap_mb}m", *(f"-D{one}" for one in properties)]
+    options += [] if jvm.optimises else ["-XX:TieredStopAtLevel=1"]
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
     options += [f"-Dlog4j.configuration={(_HERE / 'log4j.properties').as_uri()}", "-Dzookeeper.forceSync=no"]
     return ["java", *options, "-cp", class_path(version)]
 
 
+def jmx_properties(port: int) -> tuple[str, ...]:
+    """Return what opens the JVM's beans to this machine at `port`."""
+    prefix = "com.sun.management.jmxremote"
+    ours = (f"{prefix}.host=127.0.0.1", "java.rmi.server.hostname=127.0.0.1")
+    return (f"{prefix}.port={port}", f"{prefix}.rmi.port={port}", f"{prefix}.authenticate=false", f"{prefix}.ssl=false", *ours)
+
+
 class JavaProcess:
     """A main class in a JVM of its own; dies with this process at the latest (see Supervised.java)."""
 
-    def __init__(self, version: str, main: list[str], *, name: str, heap_mb: int) -> None:
+    def __init__(self, version: str, main: list[str], *, name: str, jvm: Jvm, properties: tuple[str, ...] = ()) -> None:
         self.log = log_file(name)
-        command = [*java_command(version, heap_mb), "Supervised", *main]
+        command = [*java_command(version, jvm, *properties), "Supervised", *main]
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

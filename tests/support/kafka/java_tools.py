@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.support.kafka.jars import KRAFT
-from tests.support.kafka.java_process import java_command
+from tests.support.kafka.java_process import Jvm, java_command
 from tests.support.places import log_file
 
 DEFAULT_TIMEOUT_SECONDS = 120
@@ -74,7 +74,7 @@ class JavaTools:
         self._commands: dict[str, Command] = {}
         with log_file(f"tools-{version}").open("ab") as log:
             self._process = subprocess.Popen(
-                [*java_command(version, heap_mb), "ToolServer"],
+                [*java_command(version, Jvm(heap_mb)), "ToolServer"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

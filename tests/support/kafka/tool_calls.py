@@ -20,10 +20,10 @@ def create_topic(tools: JavaTools, bootstrap: str, topic: str, *, partitions: in
     tools.run(TOPIC_COMMAND, *where, "--partitions", str(partitions), "--replication-factor", str(replicas))
 
 
-def set_client_quota(tools: JavaTools, bootstrap: str, client_id: str, **bounds: float) -> None:
-    """Give a client-id its native quota on the broker itself, with kafka-configs."""
+def set_client_quota(tools: JavaTools, bootstrap: str, client_id: str | None, **bounds: float) -> None:
+    """Give a client-id (None: whoever has no quota of its own) its native quota on the broker itself, with kafka-configs."""
     values = ",".join(f"{name}={value}" for name, value in bounds.items())
-    entity = ("--entity-type", "clients", "--entity-name", client_id)
+    entity = ("--entity-type", "clients", *(("--entity-default",) if client_id is None else ("--entity-name", client_id)))
     tools.run(CONFIG_COMMAND, "--bootstrap-server", bootstrap, "--alter", *entity, "--add-config", values)
 
 
