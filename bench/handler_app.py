@@ -7,10 +7,10 @@ CLIENTS is a JSON list of objects: "kind" (produce, consume, bursts), "client_id
 
 import asyncio
 import json
+import os
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -29,7 +29,7 @@ def produce(bootstrap: str, client: dict[str, Any]) -> None:
     The first `noise_bytes` of each are random, the rest are zeros: that is how well it compresses.
     """
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": client["client_id"], "linger.ms": 0, **client.get("settings", {})})
-    noise = Path("/dev/urandom").open("rb").read(client.get("noise_bytes", client["record_bytes"]))
+    noise = os.urandom(client.get("noise_bytes", client["record_bytes"]))
     value = noise.ljust(client["record_bytes"], b"\0")
     start, sent = time.monotonic(), 0
     while not ended.is_set():

@@ -28,6 +28,7 @@ COMMIT_GROUP = "handler-commits"
 BUSY_LOOPS = 2
 Make = Callable[[str], Template]
 Clients = list[dict[str, Any]]
+Start = Callable[["Stage", str], list[Child]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class HandlerLoad:
 
     name: str
     what: str
-    start: Callable[[Stage, str], list[Child]]
+    start: Start
     brokers: int = 1
     saturated: bool = False
     waits: bool = False
@@ -124,17 +125,17 @@ def commit_offset(client_id: str) -> Template:
     return offset_commit_request(COMMIT_GROUP, "small", client_id=client_id)
 
 
-def raw(make: Make, connections: int = 1, *, rate: float = 0, depth: int = 1) -> Callable[[Stage, str], list[Child]]:
+def raw(make: Make, connections: int = 1, *, rate: float = 0, depth: int = 1) -> Start:
     """Connections with client-ids of their own that send the same."""
     return lambda stage, prefix: [stage.raw([make(f"{prefix}-{n}") for n in range(connections)], rate=rate, depth=depth)]
 
 
-def in_bursts(make: Make, *, depth: int, rate: float) -> Callable[[Stage, str], list[Child]]:
+def in_bursts(make: Make, *, depth: int, rate: float) -> Start:
     """One connection, several requests at once."""
     return lambda stage, prefix: [stage.bursts(make(f"{prefix}-0"), f"{prefix}-0", depth=depth, rate=rate)]
 
 
-def mixed(rate: float) -> Callable[[Stage, str], list[Child]]:
+def mixed(rate: float) -> Start:
     """18 connections of six kinds, each at the same pace."""
     kinds: list[tuple[str, Make, int]] = [
         ("produce", produce_small, 6),
@@ -144,12 +145,10 @@ def mixed(rate: float) -> Callable[[Stage, str], list[Child]]:
         ("wait", fetch_nothing, 2),
         ("commit", commit_offset, 2),
     ]
-    return lambda stage, prefix: [
-        stage.raw([make(f"{prefix}-{kind}-{n}") for kind, make, count in kinds for n in range(count)], rate=rate)
-    ]
+    return lambda stage, prefix: [stage.raw([make(f"{prefix}-{kind}-{n}") for kind, make, count in kinds for n in range(count)], rate=rate)]
 
 
-def producers(*clients: dict[str, Any], count: int = 1) -> Callable[[Stage, str], list[Child]]:
+def producers(*clients: dict[str, Any], count: int = 1) -> Start:
     """`count` of each of these producers."""
     return lambda stage, prefix: [
         stage.clients(
@@ -160,6 +159,11 @@ def producers(*clients: dict[str, Any], count: int = 1) -> Callable[[Stage, str]
             ]
         )
     ]
+
+
+def both(one: Start, other: Start) -> Start:
+    """Two at once."""
+    return lambda stage, prefix: [*one(stage, prefix), *other(stage, prefix)]
 
 
 def waiting_consumers(stage: Stage, prefix: str) -> list[Child]:
@@ -241,7 +245,7 @@ THREE_BROKERS = [
     ),
 ]
 WARM_UP = {
-    1: HandlerLoad("warm-up", "", lambda stage, prefix: [*mixed(1_000)(stage, prefix), *producers(_records("small", 100, IDEMPOTENT))(stage, prefix)]),
+    1: HandlerLoad("warm-up", "", both(mixed(1_000), producers(_records("small", 100, IDEMPOTENT)))),
     3: HandlerLoad("warm-up", "", producers(_records(REPLICATED, 200, ALL_ACKS, called="all"), _records(REPLICATED, 200, ONE_ACK)), 3),
 }
 BESIDE_LOOPS = ("produce-200B", "idempotent", "fetch-1MB", "metadata", "mixed-200")

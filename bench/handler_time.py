@@ -19,7 +19,19 @@ from bench.arms import start_sluice
 from bench.engine import ROOT, Engine
 from bench.frames import Template, find_coordinator_request
 from bench.handler_judge import HandlerRow, goals, sums_of, table
-from bench.handler_loads import COMMIT_GROUP, LARGE, LOADS, REPLICATED, TOPICS, WARM_UP, HandlerLoad, Stage, commit_offset, running
+from bench.handler_loads import (
+    COMMIT_GROUP,
+    LARGE,
+    LOADS,
+    REPLICATED,
+    TOPICS,
+    WARM_UP,
+    HandlerLoad,
+    Stage,
+    commit_offset,
+    produce_small,
+    running,
+)
 from bench.handler_truth import BROKER_SETTINGS, UNREACHABLE_PERCENT, Books, now
 from bench.raw_client import Wire, preload
 from bench.report import Report, machine_lines
@@ -34,6 +46,7 @@ CLUSTER = {"num.io.threads": 8, "num.network.threads": 3, "log.segment.bytes": 1
 SUM_SECONDS = 10.0
 SETTLE_SECONDS = 0.3
 QUICK_SECONDS, QUICK_WARM_SECONDS = 4.0, 8.0
+TRIES = 100
 OLD_BATCHES, BACKLOG_BATCHES = 20, 600
 
 
@@ -64,16 +77,19 @@ async def _fill(port: int) -> None:
     await preload(port, "old", OLD_BATCHES, LARGE)
     await preload(port, "backlog", BACKLOG_BATCHES, LARGE)
     wire = await Wire.open(port)
-    while await _is_refused(wire, find_coordinator_request(COMMIT_GROUP), 4 + 4):
-        await asyncio.sleep(0.2)
-    while await _is_refused(wire, commit_offset("fill"), -2):
-        await asyncio.sleep(0.2)
+    await _until_taken(wire, find_coordinator_request(COMMIT_GROUP), 4 + 4)
+    await _until_taken(wire, commit_offset("fill"), -2)
+    await _until_taken(wire, produce_small("fill"), 4 + 4 + 2 + len("small") + 4 + 4)
     wire.close()
 
 
-async def _is_refused(wire: Wire, request: Template, error_at: int) -> bool:
-    answer = await wire.ask(request.whole())
-    return answer[error_at:][:2] != bytes(2)
+async def _until_taken(wire: Wire, request: Template, error_at: int) -> None:
+    """Ask until the answer has no error there: a coordinator loads its part of the offsets first."""
+    for _ in range(TRIES):
+        if (await wire.ask(request.whole()))[error_at:][:2] == bytes(2):
+            return
+        await asyncio.sleep(0.2)
+    raise RuntimeError(f"the broker does not take {request}")
 
 
 def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefix: str) -> HandlerRow:

@@ -1,7 +1,7 @@
 """What a broker charges its clients for, and what Sluice says it does: seconds of request time by client-id.
 
-The broker tells a rate over its quota's window. With two windows of an hour the rate never forgets: it is the sum so far, divided by one hour
-and what has passed since the first record. So the sum can be had back.
+The broker tells a rate over its quota's window. With two windows of an hour the rate never forgets: it is the sum so far, divided
+by one hour and what has passed since the first record. So the sum can be had back.
 """
 
 import json
@@ -32,9 +32,7 @@ class Reading:
 
     def between(self, earlier: "Reading") -> "Reading":
         """What came after another reading."""
-        return Reading(
-            _minus(self.truth, earlier.truth), _minus(self.sluice, earlier.sluice), _minus(self.requests, earlier.requests)
-        )
+        return Reading(_minus(self.truth, earlier.truth), _minus(self.sluice, earlier.sluice), _minus(self.requests, earlier.requests))
 
 
 NOTHING = Reading({}, {}, {})

@@ -96,6 +96,8 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes per second for a producer that no quota matches: the old broker setting quota.producer.default."""
     consumer_default: _Rate = None
     """Bytes per second for a consumer that no quota matches: the old broker setting quota.consumer.default."""
+    broker_threads: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")] | None = None
+    """Threads that serve requests, num.io.threads + num.network.threads; only to show utilization against."""
     window_num: _Windows = 11
     """Samples that a rate is measured over: the broker setting quota.window.num."""
     window_size_seconds: _WindowSeconds = 1

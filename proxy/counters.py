@@ -108,13 +108,15 @@ def bump(counts: dict[str, int], key: str, by: int = 1) -> None:
 class Usage:
     """What one user with one client-id did since the process began."""
 
-    __slots__ = ("client_id", "fetch_bytes", "produce_bytes", "requests", "throttle_ms", "throttled_requests", "user")
+    __slots__ = ("client_id", "fetch_bytes", "produce_bytes", "request_ns", "requests", "throttle_ms", "throttled_requests", "user")
 
     def __init__(self, user: str, client_id: str) -> None:
         self.user = user
         self.client_id = client_id
         self.produce_bytes = 0
         self.fetch_bytes = 0
+        self.request_ns = 0
+        """Time of the brokers' threads, as it is charged."""
         self.requests = [0] * API_KEYS_MAX
         """By API key."""
         self.throttled_requests: dict[tuple[str, str], int] = {}

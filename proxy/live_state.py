@@ -48,6 +48,10 @@ class LiveState:
         """Seconds since the epoch, for labels."""
         return clock.wall_time_s()
 
+    def broker_threads(self) -> int | None:
+        """How many threads a broker has for requests, where the operator said so."""
+        return self.config.quotas.broker_threads
+
     def brokers(self) -> Iterable[BrokerQuotas]:
         """The managers of every scope met so far; those of controller mutations belong to the cluster."""
         for scope in self._scopes.all():
@@ -64,7 +68,16 @@ class LiveState:
         callbacks = self._scopes.callbacks
         errors = sum(callback.errors for callback in callbacks)
         error = next((callback.last_error for callback in callbacks if callback.last_error), None)
-        return CallbackStatus(self._scopes.callback_name, errors, error)
+        return CallbackStatus(
+            self._scopes.callback_name,
+            errors,
+            error,
+            calls=sum(callback.calls for callback in callbacks),
+            call_ns_total=sum(callback.call_ns_total for callback in callbacks),
+            slow_calls=sum(callback.slow_calls for callback in callbacks),
+            suspended=sum(callback.is_open for callback in callbacks),
+            suspensions=sum(callback.suspensions for callback in callbacks),
+        )
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Whether traffic may come: doors open, a broker answered lately, quotas fresh."""

@@ -24,6 +24,14 @@ class CallbackStatus(NamedTuple):
     class_name: str | None
     errors: int
     error: str | None
+    calls: int = 0
+    call_ns_total: int = 0
+    slow_calls: int = 0
+    """Those that took more than 1 ms."""
+    suspended: int = 0
+    """Objects of the class that are not asked now."""
+    suspensions: int = 0
+    """How often one was left alone after too many faults."""
 
 
 class ReadinessCheck(NamedTuple):

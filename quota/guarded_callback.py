@@ -18,7 +18,8 @@ ASK_AGAIN_MS: Final = 1_000
 """After a fault the limits of that type are asked for again once this has passed."""
 
 ERROR_CHARS_MAX: Final = 256
-SLOW_AVERAGE_NS: Final = 1_000_000
+SLOW_NS: Final = 1_000_000
+"""A call that takes longer is slow: every request waits for it."""
 
 Answer = TypeVar("Answer")
 Key = TypeVar("Key")
@@ -40,7 +41,7 @@ class GuardedCallback(ClientQuotaCallback):
     Attributes:
         errors: faults so far; `faults`: the same by method.
         last_error: text of the last one, at most 256 characters.
-        calls, call_ns_total: calls made and time spent in them.
+        calls, call_ns_total: calls made and time spent in them; `slow_calls`: those of them that took more than 1 ms.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class GuardedCallback(ClientQuotaCallback):
         self.last_error: str | None = None
         self.calls = 0
         self.call_ns_total = 0
+        self.slow_calls = 0
 
     @property
     def is_open(self) -> bool:
@@ -87,9 +89,14 @@ class GuardedCallback(ClientQuotaCallback):
         return not self._usable or self._breaker.is_open(self._now_ms())
 
     @property
+    def suspensions(self) -> int:
+        """How often it was left alone after five faults in half a minute."""
+        return self._breaker.opened
+
+    @property
     def is_slow(self) -> bool:
         """True when a call takes more than 1 ms on average."""
-        return self.calls > 0 and self.call_ns_total / self.calls > SLOW_AVERAGE_NS
+        return self.calls > 0 and self.call_ns_total / self.calls > SLOW_NS
 
     # Life
 
@@ -189,7 +196,9 @@ class GuardedCallback(ClientQuotaCallback):
         finally:
             self._busy = False
             self.calls += 1
-            self.call_ns_total += self._now_ns() - started_ns
+            took_ns = self._now_ns() - started_ns
+            self.call_ns_total += took_ns
+            self.slow_calls += took_ns > SLOW_NS
 
     def _tell(self, method: str, *arguments: Any) -> bool:
         try:

@@ -27,6 +27,7 @@ from sluice.callback import ClientQuotaCallback, ClientQuotaType, Cluster, Kafka
 
 TEAM = "team"
 NO_TEAM = ""
+BYTES = (ClientQuotaType.PRODUCE, ClientQuotaType.FETCH)
 EVERY_BROKER = -1
 
 
@@ -63,8 +64,8 @@ class LeaderShareQuotas(ClientQuotaCallback):
         return {TEAM: self._team_of_user.get(principal.name, NO_TEAM)}
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
-        """The team's share here; None for who is in no team."""
-        return self._limits.get(metric_tags[TEAM])
+        """The team's share here; None for who is in no team, and for what is not bytes."""
+        return self._limits.get(metric_tags[TEAM]) if quota_type in BYTES else None
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
         """Work the shares out again; True only when one of them changed."""

@@ -19,7 +19,8 @@ GROUP_SERIES: Final = 3
 OTHER_SERIES_MAX: Final = 150
 """What `__other__` may need: two directions, every API, every quota type and its rule."""
 
-_BYTES, _REQUESTS, _THROTTLED, _THROTTLE_MS = "bytes", "requests", "throttled", "throttle_ms"
+_BYTES, _REQUESTS, _REQUEST_NS, _THROTTLED, _THROTTLE_MS = "bytes", "requests", "request_ns", "throttled", "throttle_ms"
+_UNITS_PER_SECOND: Final = {_THROTTLE_MS: 1_000, _REQUEST_NS: 1_000_000_000}
 
 
 class ClientFamilies:
@@ -60,6 +61,8 @@ def series_of(usage: Usage) -> dict[Labels, int]:
     for direction, value in (("produce", usage.produce_bytes), ("fetch", usage.fetch_bytes)):
         if value:
             series[_BYTES, direction] = value
+    if usage.request_ns:
+        series[_REQUEST_NS,] = usage.request_ns
     for key, count in enumerate(usage.requests):
         if count:
             series[_REQUESTS, _api_name(key)] = count
@@ -72,8 +75,8 @@ def series_of(usage: Usage) -> dict[Labels, int]:
 
 def _without_rule(labels: Labels) -> Labels:
     """Return the labels under which `__other__` counts what `labels` name: rules are as many as quotas."""
-    kind, first, *_ = labels
-    return (kind, first, OTHER) if kind in (_THROTTLED, _THROTTLE_MS) else labels
+    kind, *others = labels
+    return (kind, others[0], OTHER) if kind in (_THROTTLED, _THROTTLE_MS) else labels
 
 
 def _traffic(usage: Usage) -> tuple[int, int]:
@@ -89,6 +92,7 @@ def _sums(usages: Sequence[Usage]) -> dict[Labels, int]:
     sums: dict[Labels, int] = defaultdict(int)
     for direction, total in (("produce", sum(one.produce_bytes for one in usages)), ("fetch", sum(one.fetch_bytes for one in usages))):
         sums[_BYTES, direction] = total
+    sums[_REQUEST_NS,] = sum(one.request_ns for one in usages)
     for key, column in enumerate(zip(*(one.requests for one in usages), strict=False)):
         sums[_REQUESTS, _api_name(key)] = sum(column)
     for usage in usages:
@@ -103,12 +107,13 @@ def _counters(rows: Sequence[tuple[tuple[str, str], Mapping[Labels, int]]]) -> I
     by_kind: dict[str, list[tuple[tuple[str, ...], float]]] = defaultdict(list)
     for (user, client_id), series in rows:
         for (kind, *labels), value in series.items():
-            scale = 1_000 if kind == _THROTTLE_MS else 1
+            scale = _UNITS_PER_SECOND.get(kind, 1)
             by_kind[kind].append(((*(label(one) if one != OTHER else one for one in labels), user, client_id), value / scale))
     names = ("user", "client_id")
     throttled = ("quota_type", "quota_entity", *names)
     yield counters("kafka_quota_bytes_total", "Bytes that count for quotas.", ("direction", *names), by_kind[_BYTES])
     yield counters("kafka_quota_requests_total", "Requests, by API.", ("api", *names), by_kind[_REQUESTS])
+    yield counters("kafka_quota_request_seconds_total", "Time of the brokers' threads, as it is charged.", names, by_kind[_REQUEST_NS])
     yield counters(
         "kafka_quota_throttled_requests_total", "Verdicts above zero, by the quota that caused them.", throttled, by_kind[_THROTTLED]
     )

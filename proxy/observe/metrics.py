@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from proxy.observe.client_metrics import ClientFamilies
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.process_metrics import process_families
+from proxy.observe.quota_metrics import quota_families
 from proxy.observe.snapshot import Snapshot
 
 SERIES_MAX: Final = 2_000
@@ -41,7 +42,7 @@ class MetricsPage:
     def render(self, snapshot: Snapshot) -> bytes:
         """Return the page in Prometheus' text format."""
         with self._one_at_a_time:
-            families = list(process_families(snapshot, self._lag, _VERSION))
+            families = [*process_families(snapshot, self._lag, _VERSION), *quota_families(snapshot)]
             left = SERIES_MAX - sum(len(family.samples) for family in families)
             families += self._clients.families(snapshot, left)
         return generate_latest(_Families(families))

@@ -94,4 +94,3 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
     )
     reloads = {("success",): counted.config_reloads_succeeded, ("rejected",): counted.config_reloads_rejected}
     yield counters("kafka_sluice_config_reloads_total", "Reloads of the configuration.", ("outcome",), reloads.items())
-    yield counter("kafka_quota_callback_errors_total", "Faults of the operator's callback.", snapshot.callback.errors)

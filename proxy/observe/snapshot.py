@@ -41,6 +41,14 @@ class GroupView(NamedTuple):
         return rule_of(self.group.tags, self.manager.limits, custom_callback=self.manager.custom_callback, limited=self.is_limited)
 
 
+class ManagerView(NamedTuple):
+    """A manager and where it belongs; the live object."""
+
+    broker: str
+    quota_type: str
+    manager: "QuotaManager"
+
+
 class Snapshot(NamedTuple):
     """Everything that a page is made of."""
 
@@ -48,6 +56,8 @@ class Snapshot(NamedTuple):
     scope: str
     now_ms: int
     counters: Counters
+    broker_threads: int | None
+    managers: list[ManagerView]
     usages: list[Usage]
     groups: list[GroupView]
     groups_left_out: int
@@ -59,17 +69,19 @@ class Snapshot(NamedTuple):
 
 def take_snapshot(state: ProxyState) -> Snapshot:
     """Return how things stand; on the loop's thread, since groups come and go there."""
-    groups = [
-        GroupView(broker.label, quota_type.value, manager, group)
+    managers = [
+        ManagerView(broker.label, quota_type.value, manager)
         for broker in state.brokers()
         for quota_type, manager in broker.managers.items()
-        for group in manager.groups()
     ]
+    groups = [GroupView(*view, group) for view in managers for group in view.manager.groups()]
     return Snapshot(
         state.mode(),
         state.scope(),
         state.now_ms(),
         state.counters,
+        state.broker_threads(),
+        managers,
         state.usages.snapshot(),
         groups[:GROUPS_MAX],
         max(0, len(groups) - GROUPS_MAX),

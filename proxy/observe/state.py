@@ -53,6 +53,9 @@ class ProxyState(Protocol):
     def wall_time_s(self) -> float:
         """Return seconds since the epoch, for labels."""
 
+    def broker_threads(self) -> int | None:
+        """Return how many threads serve requests behind one label of `brokers`; None: the operator did not say."""
+
     def brokers(self) -> Iterable[BrokerQuotas]:
         """Return the managers of every broker met so far, and those of the cluster."""
 

@@ -15,6 +15,8 @@ from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import SERIES_MAX, MetricsPage
 from proxy.observe.series import LABEL_CHARS_MAX, Fold, Labels, label
 from proxy.observe.snapshot import take_snapshot
+from proxy.status import CallbackStatus
+from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity
 from tests.support.proxy_state import FakeState, busy_state
 
 
@@ -39,6 +41,44 @@ def test_what_a_client_did_is_shown_under_its_names() -> None:
     assert value(found, "kafka_quota_requests_total", api="Fetch", **who) == 6
     assert value(found, "kafka_quota_throttled_requests_total", **rule, **who) == 1
     assert value(found, "kafka_quota_throttle_seconds_total", **rule, **who) == 1.5
+
+
+def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> None:
+    """Seconds by client, seconds that are exempt, and both together against the threads that the operator named."""
+    state = busy_state()
+    entity = ClientQuotaEntity(None, "etl")
+    state.request.update_quota(entity, 1_000.0)
+    state.request.record_handler_time(ANONYMOUS, "etl", 5_500_000_000, state.time_ms)
+    state.request.record_exempt(3_000_000_000, state.time_ms)
+    found = samples(state)
+    assert value(found, "kafka_quota_request_seconds_total", user="alice", client_id="etl") == 2.5
+    assert value(found, "kafka_quota_exempt_request_seconds_total") == pytest.approx(3.0)
+    assert value(found, "kafka_quota_rate", quota_type="Request") == pytest.approx(55.0)
+    share = value(found, "kafka_quota_broker_threads_utilization_ratio", broker="1")
+    assert share == pytest.approx((55.0 + 300 / 30) / (11 * 100))  # exempt time is measured over 30 s at least
+    state.threads = None
+    assert not [one for one in samples(state) if one.name == "kafka_quota_broker_threads_utilization_ratio"]
+
+
+def test_groups_that_had_to_be_shared_are_counted_by_type() -> None:
+    """All brokers together, and zero where nobody had to."""
+    state = busy_state()
+    state.request.groups_max = 1
+    state.request.update_quota(ClientQuotaEntity(None, DEFAULT), 10.0)
+    for client_id in ("a", "b", "c"):
+        state.request.record_handler_time(ANONYMOUS, client_id, 1, state.time_ms)
+    found = samples(state)
+    assert value(found, "kafka_quota_groups_overflowed_total", quota_type="Request") == 2
+    assert value(found, "kafka_quota_groups_overflowed_total", quota_type="Produce") == 0
+
+
+def test_the_callbacks_health_is_shown() -> None:
+    """How often it was asked, how long it took, how often too long, and whether it is asked at all."""
+    state = busy_state()
+    state.callback_status = CallbackStatus("a:B", 7, "x", calls=100, call_ns_total=2_500_000_000, slow_calls=3, suspended=1, suspensions=2)
+    found = samples(state)
+    names = ("errors_total", "calls_total", "seconds_total", "slow_calls_total", "suspended", "suspensions_total")
+    assert [value(found, f"kafka_quota_callback_{name}") for name in names] == [7, 100, 2.5, 3, 1, 2]
 
 
 def test_a_group_has_limit_rate_and_utilization() -> None:

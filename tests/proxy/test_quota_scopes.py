@@ -230,6 +230,37 @@ def test_a_callback_for_each_scope(made: list[Noted]) -> None:
     assert all(callback.is_closed for callback in made)
 
 
+class ByFirstLetter(DefaultQuotaCallback):
+    """Everybody whose client-id begins alike shares a limit of the settings, of every type."""
+
+    def configure(self, configs: Any) -> None:
+        self.limits = {ClientQuotaType(name): limit for name, limit in configs["limits"].items()}
+
+    def quota_metric_tags(self, quota_type: ClientQuotaType, principal: Any, client_id: str) -> dict[str, str]:
+        return {"letter": client_id[:1]}
+
+    def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Any) -> float | None:
+        return self.limits[quota_type]
+
+
+@pytest.mark.parametrize("per_cluster", [False, True])
+def test_a_callback_groups_every_type_by_its_settings(per_cluster: bool) -> None:
+    """Request time and controller mutations too: clients that it puts together spend one budget, with the limit of the settings."""
+    limits = {quota_type.value: 10.0 * number for number, quota_type in enumerate(ClientQuotaType, 1)}
+    house = scopes(per_cluster=per_cluster, choice=CallbackChoice(ByFirstLetter, {"limits": limits}))
+    house.learn(1, X)
+    scope = house.of(X)
+    one, other, stranger = (ClientQuota(scope, ANONYMOUS, name, Usage("", name), Counters()) for name in ("acme-etl", "acme-web", "globex"))
+    for number, find in enumerate((ClientQuota.produce, ClientQuota.fetch, ClientQuota.request, ClientQuota.mutation), 1):
+        group = find(one, 0)
+        assert group is not None
+        assert find(other, 0) is group is not find(stranger, 0)
+        assert (group.tags, group.bound) == ({"letter": "a"}, 10.0 * number)
+    assert scope.request.record_handler_time(ANONYMOUS, "acme-etl", 4_000_000_000, 0) == 1_000  # 400 % seconds, of 300 that ten may have
+    assert scope.request.record_handler_time(ANONYMOUS, "acme-web", 1, 0) == 1_000
+    assert scope.request.record_handler_time(ANONYMOUS, "globex", 1, 0) == 0
+
+
 def test_another_callback_keeps_groups_with_equal_tags(made: list[Noted]) -> None:
     """History goes on, the old callback is closed after the new one is in place."""
     house = scopes()

@@ -6,12 +6,15 @@ from examples.callbacks.leader_share import LeaderShareQuotas
 from examples.callbacks.tenants import TenantQuotas
 from quota.callback import ClientQuotaCallback
 from quota.cluster import Cluster, PartitionInfo
+from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.guarded_callback import GuardedCallback
 from quota.manager import ClientQuotaManager
+from quota.request_time import ClientRequestQuotaManager
 
 ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
 TENANTS = {"shared": 1_000, "tenants": {"acme": 10_000, "globex": 5_000}}
+MORE = {"request_percentage": {"acme": 50}, "controller_mutation_rate": {"initech": 2}}
 TEAMS = {
     "floor": 100,
     "teams": {"orders": {"users": ["orders-writer", "orders-reader"], "topics": ["orders.", "payments."], "bytes_per_second": 30_000}},
@@ -59,6 +62,16 @@ def test_a_stored_quota_of_a_tenant_comes_first() -> None:
     assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-web", 0, 0) == 0
 
 
+def test_a_tenant_has_budgets_of_every_type() -> None:
+    """Bytes are no percent of a thread: each type has a table of its own, and who is in none is unlimited there."""
+    _, callback = manager_with(TenantQuotas, {**TENANTS, **MORE})
+    request = ClientRequestQuotaManager(callback=callback)
+    assert request.group(ANONYMOUS, "acme-etl", 0) is request.group(ANONYMOUS, "acme-web", 0)
+    assert [request.group(ANONYMOUS, name, 0).bound for name in ("acme-etl", "globex-1", "x")] == [50, UNLIMITED, UNLIMITED]
+    mutation = ControllerMutationQuotaManager(callback=callback)
+    assert [mutation.group(ANONYMOUS, name, 0).bound for name in ("acme-etl", "initech-1")] == [UNLIMITED, 2]
+
+
 def orders_cluster(*leaders: int | None) -> Cluster:
     """Return a cluster with a partition of the team for each leader, and one of somebody else."""
     partitions = [PartitionInfo("orders.new", number, leader) for number, leader in enumerate(leaders)]
@@ -98,5 +111,6 @@ def test_a_broker_learns_its_id_later() -> None:
 
 def test_who_is_in_no_team_is_free() -> None:
     """Unlimited, in one group for all of them."""
-    manager, _ = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
+    manager, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
     assert bound_of(manager, "somebody") == UNLIMITED
+    assert ClientRequestQuotaManager(callback=callback).group(KafkaPrincipal("User", "orders-writer"), "any", 0).bound == UNLIMITED

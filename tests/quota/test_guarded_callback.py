@@ -245,6 +245,7 @@ def test_slowness_is_measured() -> None:
     guarded.faulty.acts["quota_limit"] = dawdle
     guarded.bound("etl")
     assert guarded.callback.call_ns_total == 40_000_000
+    assert guarded.callback.slow_calls == 1 < guarded.callback.calls
     assert guarded.callback.is_slow
 
 

@@ -7,6 +7,7 @@ from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, Re
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
+from quota.request_time import ClientRequestQuotaManager
 
 
 class GroupsOnly:
@@ -15,6 +16,7 @@ class GroupsOnly:
     def __init__(self, *, custom_callback: bool = False) -> None:
         self.limits: dict[ClientQuotaEntity, float] = {}
         self.custom_callback = custom_callback
+        self.groups_overflowed = 0
         self._groups: list[QuotaGroup] = []
 
     def add(self, user: str = "", client_id: str = "", bound: float = UNLIMITED) -> QuotaGroup:
@@ -34,7 +36,9 @@ class FakeState:
         self.usages = UsageTable()
         self.produce = GroupsOnly()
         self.fetch = GroupsOnly()
+        self.request = ClientRequestQuotaManager()
         self.mutation = ControllerMutationQuotaManager()
+        self.threads: int | None = None
         self.time_ms = 1_000_000
         self.source = SourceStatus("file:quotas.toml", 3, 1_700_000_000.5, 999_000, None)
         self.callback_status = CallbackStatus(None, 0, None)
@@ -53,9 +57,15 @@ class FakeState:
     def wall_time_s(self) -> float:
         return 1_700_000_000.0
 
+    def broker_threads(self) -> int | None:
+        return self.threads
+
     def brokers(self) -> Iterable[BrokerQuotas]:
         return [
-            BrokerQuotas("1", {ClientQuotaType.PRODUCE: self.produce, ClientQuotaType.FETCH: self.fetch}),
+            BrokerQuotas(
+                "1",
+                {ClientQuotaType.PRODUCE: self.produce, ClientQuotaType.FETCH: self.fetch, ClientQuotaType.REQUEST: self.request},
+            ),
             BrokerQuotas("cluster", {ClientQuotaType.CONTROLLER_MUTATION: self.mutation}),
         ]
 
@@ -85,10 +95,12 @@ def busy_state() -> FakeState:
     counted.throttled("Produce", 120)
     usage = state.usages.get("alice", "etl")
     usage.produce_bytes, usage.fetch_bytes = 1_000, 2_000
+    usage.request_ns = 2_500_000_000
     usage.requests[0], usage.requests[1] = 5, 6
     usage.throttled("Produce", "client-id=etl", 1_500)
     state.produce.limits[ClientQuotaEntity(None, "etl")] = 1_000.0
     group = state.produce.add(client_id="etl", bound=1_000.0)
     group.record(50_000, state.time_ms)
     state.fetch.add(client_id="etl")
+    state.threads = 11
     return state

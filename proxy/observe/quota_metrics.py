@@ -1,0 +1,61 @@
+"""Families about quotas as a whole: what the managers of all brokers and the operator's callback have been through."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.metrics_core import Metric
+
+from proxy.observe.families import counter, counters, gauge, gauges
+from proxy.observe.series import label
+from proxy.observe.snapshot import Snapshot
+from proxy.status import CallbackStatus
+from quota.entity import ClientQuotaType
+from quota.request_time import ClientRequestQuotaManager
+
+PERCENT: Final = 100
+"""Request time is measured in percent of one thread."""
+_REQUEST: Final = ClientQuotaType.REQUEST.value
+
+
+def quota_families(snapshot: Snapshot) -> Iterator[Metric]:
+    """Return everything about quotas that does not grow with the number of clients."""
+    overflowed: dict[str, int] = defaultdict(int)
+    for view in snapshot.managers:
+        overflowed[view.quota_type] += view.manager.groups_overflowed
+    yield counters(
+        "kafka_quota_groups_overflowed_total",
+        "Clients that had to share a group because there were too many.",
+        ("quota_type",),
+        [((quota_type,), count) for quota_type, count in sorted(overflowed.items())],
+    )
+    yield from _request_time_families(snapshot)
+    yield from _callback_families(snapshot.callback)
+
+
+def _request_time_families(snapshot: Snapshot) -> Iterator[Metric]:
+    request = {view.broker: view.manager for view in snapshot.managers if isinstance(view.manager, ClientRequestQuotaManager)}
+    exempt = sum(manager.exempt_request_time.recorded_total for manager in request.values())
+    yield counter("kafka_quota_exempt_request_seconds_total", "Time of requests that no quota applies to.", exempt / PERCENT)
+    if snapshot.broker_threads is None:
+        return
+    percent = {broker: manager.exempt_request_time.rate(snapshot.now_ms) for broker, manager in request.items()}
+    for view in snapshot.groups:
+        if view.quota_type == _REQUEST:
+            percent[view.broker] += view.group.rate(snapshot.now_ms)
+    all_threads = snapshot.broker_threads * PERCENT
+    yield gauges(
+        "kafka_quota_broker_threads_utilization_ratio",
+        "Request time of all clients against that of all threads.",
+        ("broker",),
+        [((label(broker),), rate / all_threads) for broker, rate in percent.items()],
+    )
+
+
+def _callback_families(callback: CallbackStatus) -> Iterator[Metric]:
+    yield counter("kafka_quota_callback_errors_total", "Faults of the operator's callback.", callback.errors)
+    yield counter("kafka_quota_callback_calls_total", "Calls of the operator's callback.", callback.calls)
+    yield counter("kafka_quota_callback_seconds_total", "Time of these calls together.", callback.call_ns_total / 1_000_000_000)
+    yield counter("kafka_quota_callback_slow_calls_total", "Calls that took more than 1 ms.", callback.slow_calls)
+    yield gauge("kafka_quota_callback_suspended", "Objects of the callback that are not asked now.", callback.suspended)
+    yield counter("kafka_quota_callback_suspensions_total", "How often one was left alone for its faults.", callback.suspensions)
