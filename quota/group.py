@@ -21,7 +21,7 @@ Why most records need no measurement, and why nothing can tell
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from quota.entity import UNLIMITED
@@ -58,7 +58,7 @@ class QuotaGroup(SampleRing):
         verdicts: the last evaluations with a delay above 0.
         throttled_until_ms: end of the delay of the last verdict.
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
-        fetch_pending_bytes, fetch_answer_bytes, fetch_waiting, last_step_ms: belong to who enforces; not used here.
+        fetch_pending_bytes, fetch_answer_bytes, fetch_line, last_step_ms: belong to who enforces; not used here.
     """
 
     __slots__ = (
@@ -68,8 +68,8 @@ class QuotaGroup(SampleRing):
         "bound",
         "cap_ms",
         "fetch_answer_bytes",
+        "fetch_line",
         "fetch_pending_bytes",
-        "fetch_waiting",
         "key",
         "last_step_ms",
         "tags",
@@ -106,7 +106,7 @@ class QuotaGroup(SampleRing):
         self.throttle_time: Avg | None = None
         self.fetch_answer_bytes = -1
         self.fetch_pending_bytes = 0
-        self.fetch_waiting: deque[Callable[[], bool]] | None = None
+        self.fetch_line: object | None = None
         self.last_step_ms = -(2**63)
 
     def record(self, amount: float, now_ms: int) -> int:
@@ -137,6 +137,11 @@ class QuotaGroup(SampleRing):
         total, window_ms = trial._peek(now_ms)
         observed = total / (window_ms / 1_000.0)
         return 0 if observed <= self.bound else self._throttle_ms(observed, window_ms)
+
+    def next_expiry_ms(self) -> int:
+        """Return when the oldest sample will be obsolete, and less counts, if nothing is recorded before; changes nothing."""
+        lasts = [self._last_ms if index == self._current else last_ms for index, last_ms in enumerate(self._lasts)]
+        return min(lasts, default=self._last_ms) + self._span_ms
 
     def update_bound(self, bound: float) -> None:
         """Let the next evaluation use `bound`; what was recorded stays."""

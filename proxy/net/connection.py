@@ -177,6 +177,7 @@ class Connection:
             if debt.active or now < debt.read_off_until_ms:
                 self._shrink_client_buffer()
             if now < debt.read_off_until_ms and not requests.ungated:
+                self.session.gate.step_aside()
                 if debt.unanswered and requests.in_frame:  # nothing is held that could wait: the frame itself comes in whole
                     return debt.read_off_until_ms
                 self.client.pause(THROTTLE)

@@ -1,7 +1,7 @@
 """The first of the two judgements of a fetch: may it go to the broker now?
 
 An answer that has arrived cannot be un-sent as Kafka un-sends it (it empties the answer and takes the bytes
-back), so a fetch waits here while the group's rate plus what its forwarded fetches will bring exceeds the bound.
+back), so a fetch waits here while the group's rate plus what it and its forwarded fetches will bring exceeds the bound.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from proxy.session.enforcement import AGE_MAX_MS
+from proxy.session.enforcement import AGE_MAX_MS, INT32_MAX
+from proxy.session.fetch_line import FetchLine, Place, line_of
 from quota.group import QuotaGroup
 
 UNKNOWN = -1
@@ -18,109 +19,123 @@ UNKNOWN = -1
 class FetchGate:
     """The fetches of one connection that are under way, and the one that waits."""
 
-    __slots__ = ("_expected_bytes", "_in_line", "_under_way", "_waiting_since_ms", "notify", "wait_until_ms")
+    __slots__ = (
+        "_answer_bytes",
+        "_answer_bytes_max",
+        "_expected_bytes",
+        "_line",
+        "_place",
+        "_under_way",
+        "bytes_max",
+        "notify",
+        "wait_until_ms",
+    )
 
     def __init__(self) -> None:
-        self._under_way: deque[tuple[QuotaGroup | None, int]] = deque()
-        self._expected_bytes = UNKNOWN  # the size of this connection's last answer
-        self._waiting_since_ms: int | None = None
-        self._in_line = False
+        self._under_way: deque[tuple[QuotaGroup | None, int, int]] = deque()  # expected bytes, and the most that was asked for
+        self._answer_bytes = UNKNOWN  # the size of this connection's last answer
+        self._answer_bytes_max = INT32_MAX  # the most that was asked of it
+        self._line: FetchLine | None = None
+        self._place: Place | None = None
+        self._expected_bytes = 0  # of the fetch that was admitted last
+        self.bytes_max = 0  # the most that it may bring
         self.notify: Callable[[], None] = _nobody  # told that asking again is worth while before the deadline
         self.wait_until_ms = 0
 
-    def admits(self, group: QuotaGroup, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
-        """Whether a fetch of `group`, read at `read_ms`, may go on; if not, `wait_until_ms` says when to ask again.
+    def admits(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
+        """Whether a fetch of `group` may go on; if so, `bytes_max` says how much it may bring, if not, `wait_until_ms` when to ask again.
 
-        `has_step`: the present age step of the group is this connection's already.
+        Args:
+            group: whose quota it is.
+            bytes_max: the most that it may bring by what it asks for and by the quota's window.
+            now_ms: monotonic milliseconds.
+            read_ms: when it was read.
+            has_step: the present age step of the group is this connection's already.
         """
-        throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes, now_ms)
-        if throttle_ms <= 0 and self._waiting_since_ms is None and not group.fetch_waiting:
-            return True
-        if self._waiting_since_ms is None:
-            self._waiting_since_ms = read_ms
-        if throttle_ms <= 0 or has_step or self._step_is_free(group, now_ms):
-            self._waiting_since_ms = None
-            if group.fetch_waiting:
-                _tell_next(group.fetch_waiting)  # where there is room for one there may be room for more
-            return True
-        step_end_ms = self._waiting_since_ms + AGE_MAX_MS
-        if step_end_ms <= now_ms:  # this step was another connection's
-            self._waiting_since_ms = now_ms
-            step_end_ms = now_ms + AGE_MAX_MS
-        self.wait_until_ms = min(now_ms + throttle_ms, step_end_ms)
-        self._stand_in_line(group)
-        return False
+        if not group.fetch_line:
+            self._expect(group, bytes_max)
+            if group.would_throttle_ms(group.fetch_pending_bytes + self._own_bytes(group), now_ms) <= 0:
+                return True
+        return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_step=has_step)
 
-    def _step_is_free(self, group: QuotaGroup, now_ms: int) -> bool:
-        assert self._waiting_since_ms is not None
-        if now_ms - self._waiting_since_ms < AGE_MAX_MS:
+    def _admits_in_turn(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
+        """Stand in line: the first one goes when the rate allows it, or at 25 s if nobody else of the group took this age step."""
+        line = line_of(group)
+        if self._line is not line or self._place is None:
+            self.step_aside()
+            self._line = line
+            self._place = line.join(read_ms, self._told, now_ms)
+        if not has_step and not line.is_first(self._place):
+            self.wait_until_ms = now_ms + AGE_MAX_MS  # it is told long before
             return False
-        if now_ms - group.last_step_ms < AGE_MAX_MS:
-            return False
-        group.last_step_ms = now_ms
+        share_bytes = max(1, int(line.share_bytes(group.max_value_in_window(), now_ms)))
+        self._expect(group, min(bytes_max, share_bytes))
+        throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes + self._own_bytes(group), now_ms)
+        if throttle_ms > 0 and not has_step:
+            step_ms = max(read_ms, group.last_step_ms) + AGE_MAX_MS
+            if now_ms < step_ms:
+                self.wait_until_ms = min(now_ms + throttle_ms, step_ms, max(group.next_expiry_ms(), now_ms + 1))
+                return False
+            group.last_step_ms = now_ms
+        self.step_aside()
         return True
 
-    @property
-    def knows_answers(self) -> bool:
-        """Whether this connection's fetches have been answered before."""
-        return self._expected_bytes != UNKNOWN
-
-    def forwarded(self, group: QuotaGroup | None, bytes_max: int = 0) -> None:
-        """A fetch went to the broker.
-
-        What it will bring is guessed: what this connection's last answer brought, else what the group's last answer brought, else,
-        for the group's very first fetches, `bytes_max`, which is all that it may bring.
-        """
-        if group is None:
-            self._under_way.append((None, 0))
-            return
-        expected_bytes = self._expected_bytes
+    def _expect(self, group: QuotaGroup, bytes_max: int) -> None:
+        """Guess what a fetch will bring: what this connection's last answer brought, else the group's last one, else all it may bring."""
+        self.bytes_max = bytes_max
+        expected_bytes = self._answer_bytes
         if expected_bytes == UNKNOWN:
             expected_bytes = bytes_max if group.fetch_answer_bytes == UNKNOWN else group.fetch_answer_bytes
-        self._under_way.append((group, expected_bytes))
-        group.fetch_pending_bytes += expected_bytes
+        elif self._answer_bytes_max < bytes_max and 2 * expected_bytes >= self._answer_bytes_max:
+            expected_bytes = max(expected_bytes, bytes_max)  # the last one was short because little was asked for
+        self._expected_bytes = expected_bytes
+
+    def _own_bytes(self, group: QuotaGroup) -> float:
+        """What the fetch counts for itself; an answer larger than a window goes when the window is empty."""
+        return min(self._expected_bytes, group.max_value_in_window())
+
+    def forwarded(self, group: QuotaGroup | None) -> None:
+        """A fetch went to the broker: the one that `group` admitted, or with None one that no quota judges."""
+        if self._place is not None:
+            self.step_aside()
+        if group is None:
+            self._under_way.append((None, 0, INT32_MAX))
+            return
+        self._under_way.append((group, self._expected_bytes, self.bytes_max))
+        group.fetch_pending_bytes += self._expected_bytes
 
     def answered(self, size_bytes: int) -> None:
         """The answer of the oldest fetch under way is here."""
-        self._expected_bytes = size_bytes
+        self._answer_bytes = size_bytes
         if self._under_way:
-            group, expected_bytes = self._under_way.popleft()
+            group, expected_bytes, self._answer_bytes_max = self._under_way.popleft()
             if group is not None:
                 group.fetch_pending_bytes -= expected_bytes
                 group.fetch_answer_bytes = size_bytes
-                if group.fetch_waiting and size_bytes < expected_bytes:
-                    _tell_next(group.fetch_waiting)
+                if group.fetch_line and size_bytes < expected_bytes:
+                    line_of(group).tell_first()
 
-    def _stand_in_line(self, group: QuotaGroup) -> None:
-        if self._in_line:
+    def step_aside(self) -> None:
+        """The fetch that waits here goes, or cannot go for another reason: the next one is first in line."""
+        if self._place is None:
             return
-        self._in_line = True
-        if group.fetch_waiting is None:
-            group.fetch_waiting = deque()
-        group.fetch_waiting.append(self._told)
-
-    def _told(self) -> bool:
-        """An answer brought less than expected: ask again now. False when nothing waits here any more."""
-        self._in_line = False
-        if self._waiting_since_ms is None:
-            return False
-        self.notify()
-        return True
+        assert self._line is not None
+        self._line.leave(self._place)
+        self._line = self._place = None
 
     def abandon(self) -> None:
         """The connection ends: nothing of it is under way or waits any more."""
-        self._waiting_since_ms = None
+        self.step_aside()
         while self._under_way:
-            group, expected_bytes = self._under_way.popleft()
+            group, expected_bytes, _ = self._under_way.popleft()
             if group is not None:
                 group.fetch_pending_bytes -= expected_bytes
+                if group.fetch_line:
+                    line_of(group).tell_first()
 
-
-def _tell_next(waiting: deque[Callable[[], bool]]) -> None:
-    """Tell who waits longest; one answer makes room for about one fetch, so telling all would be in vain."""
-    while waiting:
-        if waiting.popleft()():
-            return
+    def _told(self) -> None:
+        """There may be room now: ask again."""
+        self.notify()
 
 
 def _nobody() -> None:

@@ -29,8 +29,9 @@ class KnownHead:
 
     __slots__ = (
         "api",
+        "cap_bound",
+        "cap_bytes",
         "client",
-        "fits_bound",
         "key",
         "kind",
         "max_bytes",
@@ -54,4 +55,5 @@ class KnownHead:
         self.max_bytes_at = 0
         self.min_bytes = 0
         self.min_bytes_at = 0
-        self.fits_bound = 0.0  # a bound whose window holds `max_bytes`: nothing to lower while it is in force
+        self.cap_bytes = 0  # the most that it may bring while `cap_bound` is in force
+        self.cap_bound = 0.0

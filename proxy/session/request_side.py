@@ -186,8 +186,8 @@ class RequestSide:
                     else:
                         if not self._admit_fetch(group, head, data, at, now_ms, read_ms):
                             break
-                        if group.bound != head.fits_bound:
-                            data = self._cap_fetch(group, head, data, at)
+                        if head.max_bytes is not None and self._gate.bytes_max < head.max_bytes:
+                            data = _lowered(head, data, at, self._gate.bytes_max)
                 elif head.kind == NO_ACK:
                     if self._record_unanswered(head, size, now_ms):
                         in_flight_max = 0
@@ -236,25 +236,16 @@ class RequestSide:
     def _admit_fetch(self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int, read_ms: int) -> bool:
         """Judge a fetch before it goes to the broker; False: it waits here."""
         gate = self._gate
-        if not gate.admits(group, now_ms, read_ms, has_step=self._debt.took_step(group)):
+        if group.bound != head.cap_bound:
+            head.cap_bytes = _fetch_bytes_max(group, head)
+            head.cap_bound = group.bound
+        if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=self._debt.took_step(group)):
             self._keep(data, at, read_ms)
             self.stop = Stop.THROTTLE
             self.resume_at_ms = gate.wait_until_ms
             return False
-        gate.forwarded(group, 0 if gate.knows_answers else _fetch_bytes_max(group, head))
+        gate.forwarded(group)
         return True
-
-    def _cap_fetch(self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int) -> bytes | bytearray:
-        """Lower max_bytes to what the quota's window can hold, as Kafka does; else it would be over quota for ever."""
-        cap = _fetch_bytes_max(group, head)
-        if head.max_bytes is None or head.max_bytes <= cap:
-            head.fits_bound = group.bound
-            return data
-        patched = data if isinstance(data, bytearray) else bytearray(data)
-        INT32.pack_into(patched, at + head.max_bytes_at, cap)
-        if head.min_bytes > cap:
-            INT32.pack_into(patched, at + head.min_bytes_at, cap)
-        return patched
 
     def _record_unanswered(self, head: KnownHead, size: int, now_ms: int) -> bool:
         """Count a Produce with acks=0, which nobody answers; return whether reading stops here."""
@@ -344,6 +335,15 @@ def _fetch_bytes_max(group: QuotaGroup, head: KnownHead) -> int:
     """The most that a fetch may bring: what it asks for, within what the quota's window can hold. Source: Kafka 3.8, the fetch cap."""
     asked = INT32_MAX if head.max_bytes is None else head.max_bytes
     return int(min(group.max_value_in_window(), asked))
+
+
+def _lowered(head: KnownHead, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
+    """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; else it would be over quota for ever."""
+    patched = data if isinstance(data, bytearray) else bytearray(data)
+    INT32.pack_into(patched, at + head.max_bytes_at, bytes_max)
+    if head.min_bytes > bytes_max:
+        INT32.pack_into(patched, at + head.min_bytes_at, bytes_max)
+    return patched
 
 
 def _frozen(data: bytes | bytearray) -> bytes:

@@ -40,6 +40,18 @@ def test_what_would_be_is_what_is_then() -> None:
         assert group.record(amount, now_ms) == foretold_ms
 
 
+@pytest.mark.parametrize("records_ms", [(0,), (0, 700), (0, 700, 1_500), (0, 999, 2_500, 9_000), tuple(range(0, 15_000, 500))])
+def test_less_counts_from_the_next_expiry_on(records_ms: tuple[int, ...]) -> None:
+    """At that time the sum of what counts is less than a millisecond before, and looking for it changes nothing."""
+    group = QuotaGroup({}, 1_000.0)
+    for now_ms in records_ms:
+        group.record(2_000, now_ms)
+    at_ms = group.next_expiry_ms()
+    assert at_ms > records_ms[-1]
+    sums = [round(group.rate(when_ms) * group.window_size_ms(when_ms)) for when_ms in (records_ms[-1], at_ms - 1, at_ms)]
+    assert sums[0] == sums[1] > sums[2]
+
+
 def test_a_new_bound_acts_on_the_next_evaluation() -> None:
     """900 at once: within 100/s, 8 s over 50/s, within 90/s."""
     group = QuotaGroup({}, 100.0)

@@ -19,14 +19,14 @@ def ask(number: int) -> bytes:
 
 @pytest.mark.parametrize("mode", ACTING)
 def test_it_waits_while_its_group_is_over_the_bound(house: House, mode: Mode) -> None:
-    """A connection without any debt waits too, and is judged again at the group's deadline until the rate allows it."""
+    """A connection without any debt waits too, and is judged again when less counts, until the rate allows it."""
     house.enforcement.mode = mode
     first, second = house.connect(), house.connect()
     first.asks(ask(1), fetched_for(5_000, 1))
     assert second.sends(ask(1), plain(2)) == []
     assert not second.client.reading
-    assert second.connection.session.requests.resume_at_ms == house.now_ms + 5_000
-    house.wait(14_999)
+    assert second.connection.session.requests.resume_at_ms == house.now_ms + 11_000
+    house.wait(10_999)
     assert second.forwarded() == []
     house.wait(1)
     assert second.forwarded() == [1, 2]
@@ -37,54 +37,78 @@ def test_what_others_will_bring_counts(house: House) -> None:
     """Fetches under way count with the size of their connection's last answer, until their answers come."""
     first, second = house.connect(), house.connect()
     for peer in (first, second):
-        peer.asks(ask(1), fetched_of(4_000, 1))
+        peer.asks(ask(1), fetched_of(3_000, 1))
     (group,) = house.scope.fetch.groups()
     assert first.sends(ask(2)) == [2]
-    assert group.fetch_pending_bytes == 4_000
-    assert second.sends(ask(2)) == [], "8,000 recorded and 4,000 under way are too many"
+    assert group.fetch_pending_bytes == 3_000
+    assert second.sends(ask(2)) == [], "6,000 recorded, 3,000 under way and as many of its own are too many"
     first.answers(fetched_of(100, 2))
     assert group.fetch_pending_bytes == 0
     house.wait(0)
     assert second.forwarded() == [2], "an answer that brought less than expected makes room before the deadline"
-    assert group.fetch_pending_bytes == 4_000
+    assert group.fetch_pending_bytes == 3_000
+
+
+def test_its_own_bytes_count_too(house: House) -> None:
+    """A fetch that would bring the group over its bound waits, or every burst would be one answer too large."""
+    peer = house.connect()
+    peer.asks(ask(1), fetched_of(4_000, 1))
+    peer.asks(ask(2), fetched_of(4_000, 2))
+    assert peer.sends(ask(3)) == [], "8,000 recorded and 4,000 of its own are too many"
+    house.wait(10_999)
+    assert peer.forwarded() == []
+    house.wait(1)
+    assert peer.forwarded() == [3]
+
+
+@pytest.mark.parametrize("size_bytes", [10_000, 12_000])
+def test_a_fetch_as_large_as_the_window_goes_when_that_is_empty(house: House, size_bytes: int) -> None:
+    """Also when its answers are larger than a window, because one batch is: such a client is slowed, not stopped."""
+    peer = house.connect()
+    house.enforcement.mode = Mode.MUTE
+    for number in range(1, 4):
+        peer.asks(ask(number), fetched_of(size_bytes, number))
+        house.wait(11_000)
 
 
 def test_the_first_fetches_of_a_group_do_not_all_go_at_once(house: House) -> None:
     """Before anything is known a fetch may bring all it asks for; the first answer tells what the others will bring."""
     peers = [house.connect() for _ in range(5)]
-    assert [peer.sends(ask(1)) for peer in peers] == [[1], [1], [], [], []]
+    assert [peer.sends(ask(1)) for peer in peers] == [[1], [], [], [], []], "the first may bring a whole window"
     peers[0].answers(fetched_of(100, 1))
     house.wait(0)
-    assert [peer.forwarded() for peer in peers[2:]] == [[], [], []], "the second may still bring a whole window"
-    peers[1].answers(fetched_of(100, 1))
-    house.wait(0)
-    assert [peer.forwarded() for peer in peers[2:]] == [[1], [1], [1]], "fetches of 100 bytes all fit"
+    assert [peer.forwarded() for peer in peers[1:]] == [[1], [1], [1], [1]], "fetches of 100 bytes all fit"
 
 
 def test_who_waits_longest_is_told_first(house: House) -> None:
     """Room for one fetch goes to the connection that stood in line first; one that left is passed over."""
     first, *others = [house.connect() for _ in range(4)]
-    first.asks(ask(1), fetched_of(4_000, 1))
+    first.asks(ask(1), fetched_of(3_300, 1))
     assert first.sends(ask(2), ask(3)) == [2, 3]
+    (group,) = house.scope.fetch.groups()
+    group.record_unchecked(500, house.now_ms)
     assert [other.sends(ask(1)) for other in others] == [[], [], []]
     others[0].connection.close(CloseReason.CLIENT_CLOSED)
     first.answers(fetched_of(3_000, 2))
     house.wait(0)
-    assert [other.forwarded() for other in others[1:]] == [[], []], "7,000 and 4,000 under way are too many"
+    assert [other.forwarded() for other in others[1:]] == [[], []], "6,800 recorded and 3,300 under way are too many"
     first.answers(fetched_of(100, 3))
     house.wait(0)
-    assert others[1].forwarded() == [1]
+    assert [other.forwarded() for other in others[1:]] == [[1], [1]], "6,900 and 3,000, and since the next was told, 100 more"
 
 
 def test_a_closed_connection_is_waited_for_no_more(house: House) -> None:
-    """What its fetches would have brought leaves the books with it."""
-    peer = house.connect()
-    peer.asks(ask(1), fetched_of(4_000, 1))
+    """What its fetches would have brought leaves the books with it, and makes room."""
+    peer, waiting = house.connect(), house.connect()
+    peer.asks(ask(1), fetched_of(3_000, 1))
     assert peer.sends(ask(2), ask(3)) == [2, 3]
     (group,) = house.scope.fetch.groups()
-    assert group.fetch_pending_bytes == 8_000
+    assert group.fetch_pending_bytes == 6_000
+    assert waiting.sends(ask(1)) == []
     peer.connection.close(CloseReason.CLIENT_CLOSED)
     assert group.fetch_pending_bytes == 0
+    house.wait(0)
+    assert waiting.forwarded() == [1]
 
 
 def test_25_s_after_it_was_read_it_goes_on(house: House) -> None:

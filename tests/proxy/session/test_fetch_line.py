@@ -1,0 +1,219 @@
+"""The fetches of a group that wait to go: fair turns, and nobody waits until its client gives up."""
+
+import pytest
+
+from proxy.session.close_reason import CloseReason
+from proxy.session.enforcement import Mode
+from proxy.session.fetch_line import FetchLine, line_of
+from quota.group import QuotaGroup
+from tests.support.fetch_load import FetchLoad
+from tests.support.kafka_frames import fetch, share_fetch
+from tests.support.memory_connection import House, Peer
+from tests.support.verdicts import FETCH_VERSION, fetched_of
+
+AGE_MAX_MS = 25_000
+BOUND = 100_000
+"""Of the loads: large enough that the heads of answers hardly matter."""
+
+
+def ask(number: int) -> bytes:
+    """Return a Fetch request that may bring all."""
+    return fetch(number, version=FETCH_VERSION)
+
+
+def group_of(house: House) -> QuotaGroup:
+    """Return the one group."""
+    (group,) = house.scope.fetch.groups()
+    return group
+
+
+def full_house(house: House, waiting: int) -> list[Peer]:
+    """Fill the window of 10,000 bytes and let so many connections wait with a fetch each; the last answer was one of 4,000."""
+    first = house.connect()
+    first.asks(ask(1), fetched_of(4_000, 1))
+    group_of(house).record_unchecked(6_000, house.now_ms)
+    peers = [house.connect() for _ in range(waiting)]
+    assert [peer.sends(ask(1)) for peer in peers] == [[]] * waiting
+    return peers
+
+
+@pytest.mark.parametrize(
+    ("mode", "connections", "batch_bytes"),
+    [
+        pytest.param(Mode.DELAY, 1, 0, id="alone"),
+        pytest.param(Mode.MUTE, 1, 0, id="alone-mute"),
+        pytest.param(Mode.DELAY, 16, 0, id="as-many-as-two-windows-hold"),
+        pytest.param(Mode.MUTE, 64, 0, id="more-than-the-quota-can-serve-in-25-s"),
+        pytest.param(Mode.DELAY, 64, 20_000, id="the-same-in-whole-batches"),
+        pytest.param(Mode.MUTE, 150, 0, id="very-many"),
+    ],
+)
+def test_nobody_starves_and_the_rate_holds(mode: Mode, connections: int, batch_bytes: int) -> None:
+    """Fetches of a second's quota each, without end: every one goes before it is 25 s old, and the rate stays at the quota."""
+    with House(fetch=float(BOUND), mode=mode) as house:
+        load = FetchLoad(house, connections, BOUND, batch_bytes=batch_bytes)
+        load.run(60)
+        assert 0.9 <= load.passed_bytes / 60 / BOUND <= 1.1
+        load.run(30)
+        assert max(load.waits_ms) < AGE_MAX_MS
+        assert load.oldest_ms < AGE_MAX_MS
+        assert load.answers > connections
+        assert house.closed == []
+
+
+def test_fetches_go_in_the_order_in_which_they_were_read(house: House) -> None:
+    """Each that goes makes the next one the first."""
+    peers = full_house(house, 5)
+    turns = []
+    house.wait(10_999)
+    for _ in range(30):
+        house.wait(500)
+        for at, peer in enumerate(peers):
+            if peer.forwarded():
+                turns.append(at)
+                peer.broker.arrive(fetched_of(4_000, 1))
+    assert turns == [0, 1, 2, 3, 4]
+
+
+def test_time_read_counts_not_time_come(house: House) -> None:
+    """A fetch that its connection's debt kept back goes before those that were read after it."""
+    early = house.connect()
+    house.enforcement.mode = Mode.MUTE
+    early.asks(ask(1), fetched_of(12_000, 1))
+    early.connection.client.data_received(ask(2))
+    house.wait(1_000)
+    late = house.connect()
+    assert late.sends(ask(1)) == []
+    group_of(house).record_unchecked(6_000, house.now_ms)
+    house.wait(1_000)
+    assert len(line_of(group_of(house))) == 2
+    house.wait(10_000)
+    assert early.forwarded() == [2]
+    assert late.forwarded() == []
+
+
+def test_a_fetch_that_waited_may_bring_its_share(house: House) -> None:
+    """So much that all can go within 25 s: nine tenths of two windows, divided by those in line; who went just now counts too."""
+    peers = full_house(house, 20)
+    house.wait(11_000)
+    share = fetch(1, version=FETCH_VERSION, max_bytes=900)
+    assert peers[0].broker.take() == share
+    peers[0].broker.arrive(fetched_of(900, 1))
+    house.wait(0)
+    assert peers[1].broker.take() == share
+
+
+@pytest.mark.parametrize(("asked_bytes", "min_bytes"), [(899, 1), (900, 900)])
+def test_what_asks_for_less_than_its_share_stays(house: House, asked_bytes: int, min_bytes: int) -> None:
+    """Nothing is raised."""
+    request = fetch(1, version=FETCH_VERSION, max_bytes=asked_bytes, min_bytes=min_bytes)
+    full_house(house, 0)
+    first = house.connect()
+    assert first.sends(request) == []
+    peers = [house.connect() for _ in range(19)]
+    assert [peer.sends(ask(1)) for peer in peers] == [[]] * 19
+    house.wait(11_000)
+    assert first.broker.take() == request
+
+
+def test_share_fetches_have_their_share(house: House) -> None:
+    """ShareFetch stands in the same line; min_bytes is lowered with max_bytes."""
+    full_house(house, 0)
+    peers = [house.connect() for _ in range(20)]
+    assert [peer.sends(share_fetch(1, min_bytes=5_000)) for peer in peers] == [[]] * 20
+    house.wait(11_000)
+    assert peers[0].broker.take() == share_fetch(1, max_bytes=900, min_bytes=900)
+
+
+def test_a_share_grows_when_the_line_is_short_again(house: House) -> None:
+    """How long the line was is forgotten after two age steps."""
+    line = FetchLine()
+    places = [line.join(now_ms, lambda: None, now_ms) for now_ms in range(10)]
+    for place in places[1:]:
+        line.leave(place)
+    assert line.share_bytes(1_000, 24_999) == 180
+    assert line.share_bytes(1_000, AGE_MAX_MS) == 180
+    assert line.share_bytes(1_000, 2 * AGE_MAX_MS) == 1_800
+
+
+def test_a_small_answer_to_a_lowered_fetch_says_little(house: House) -> None:
+    """A fetch that may bring more than its predecessor, which brought all it was let, is expected to."""
+    (peer, *others) = full_house(house, 20)
+    house.wait(11_000)
+    assert peer.forwarded() == [1]
+    for other in others:
+        other.connection.close(CloseReason.CLIENT_CLOSED)
+    peer.broker.arrive(fetched_of(900, 1))
+    house.wait(60_000)
+    group = group_of(house)
+    assert peer.sends(ask(2)) == [2]
+    assert group.fetch_pending_bytes == 10_000
+
+
+def test_who_leaves_gives_its_place_back(house: House) -> None:
+    """Connections that end while their fetch waits are in nobody's way, and nothing of them stays."""
+    first, *others = full_house(house, 8)
+    line = line_of(group_of(house))
+    assert len(line) == 8
+    for peer in (others[3], first, others[0]):
+        peer.connection.close(CloseReason.CLIENT_CLOSED)
+    assert len(line) == 5
+    house.wait(11_000)
+    assert [peer.forwarded() for peer in others[1:3]] == [[1], [1]]
+    for peer in others:
+        peer.connection.close(CloseReason.CLIENT_CLOSED)
+    assert len(line) == 0
+    assert group_of(house).fetch_pending_bytes == 0
+
+
+def test_leaving_clients_do_not_stop_the_line() -> None:
+    """While waiting ones close all the time, the others are served as before."""
+    with House(fetch=float(BOUND)) as house:
+        load = FetchLoad(house, 64, BOUND)
+        for _ in range(32):
+            load.run(1)
+            load.close(load.fetchers[0])
+        load.run(30)
+        assert max(load.waits_ms) < AGE_MAX_MS
+        assert 0.9 <= load.passed_bytes / 62 / BOUND <= 1.1
+        for fetcher in list(load.fetchers):
+            load.close(fetcher)
+        assert len(line_of(group_of(house))) == 0
+        assert group_of(house).fetch_pending_bytes == 0
+
+
+def test_the_first_in_line_that_cannot_go_steps_aside(house: House) -> None:
+    """A verdict on what it has under way keeps its connection from reading; the others do not wait for that."""
+    house.enforcement.mode = Mode.MUTE
+    first, second = house.connect(), house.connect()
+    first.asks(ask(1), fetched_of(3_000, 1))
+    assert first.sends(ask(2), ask(3)) == [2, 3]
+    assert first.sends(ask(4)) == []
+    assert second.sends(ask(1)) == []
+    first.answers(fetched_of(8_000, 2))
+    assert first.connection.session.debt.in_debt
+    first.answers(fetched_of(12_000, 3))
+    house.wait(11_000)
+    assert second.forwarded() == [1]
+    assert first.forwarded() == []
+
+
+def test_who_is_no_longer_judged_leaves_the_line(house: House) -> None:
+    """In observe, or without a quota, the fetches that waited go and leave no trace."""
+    peers = full_house(house, 3)
+    group = group_of(house)
+    house.enforcement.mode = Mode.OBSERVE
+    for peer in peers:
+        peer.connection.settings_changed()
+    assert [peer.forwarded() for peer in peers] == [[1], [1], [1]]
+    assert len(line_of(group)) == 0
+    assert group.fetch_pending_bytes == 0
+
+
+def test_a_drain_empties_the_line(house: House) -> None:
+    """What was received goes on, and the line forgets who drains."""
+    peers = full_house(house, 3)
+    for peer in peers:
+        peer.connection.drain()
+    assert [peer.forwarded() for peer in peers] == [[1], [1], [1]]
+    assert len(line_of(group_of(house))) == 0
