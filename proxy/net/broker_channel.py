@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError
 from proxy.clock import now_ms
-from proxy.net.flow import Channel
+from proxy.net.flow import TO_BROKER_HIGH_BYTES, TO_BROKER_LOW_BYTES, Channel
 
 if TYPE_CHECKING:
     from proxy.net.connection import Connection
@@ -27,7 +27,7 @@ class BrokerChannel(Channel):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The broker answered the call."""
-        self.attach(transport)
+        self.attach(transport, TO_BROKER_HIGH_BYTES, TO_BROKER_LOW_BYTES)
 
     def data_received(self, data: bytes) -> None:
         """Let the session match the answers and send on what may leave."""
@@ -47,6 +47,11 @@ class BrokerChannel(Channel):
             connection.fail_broker(error)
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
             connection.crash(error)
+
+    def pause_writing(self) -> None:
+        """The broker does not take what it is sent: the client waits, and may leave meanwhile."""
+        super().pause_writing()
+        self._connection.broker_stalled()
 
     def eof_received(self) -> bool:
         """The broker is done with this connection; so are we."""

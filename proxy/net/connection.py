@@ -20,7 +20,7 @@ from proxy.session.request_side import Stop
 from proxy.session.session import Session
 
 FLUSH_S = 5.0  # how long a side that is being closed may take what was written to it
-HALF_CLOSE_MS = 5_000
+HALF_CLOSE_MS = 4_900  # how long a client that half-closed may be owed something; it is over within 5 s
 
 
 class Owner(Protocol):
@@ -34,6 +34,9 @@ class Owner(Protocol):
 
     def connection_gone(self, connection: Connection) -> None:
         """Both its sockets are gone."""
+
+    def broker_stalled(self, connection: Connection) -> None:
+        """Its broker does not take what it is sent."""
 
 
 class Connection:
@@ -52,6 +55,7 @@ class Connection:
         "broker_peer",
         "client",
         "client_eof_ms",
+        "client_fin_ms",
         "client_sock",
         "closing",
         "draining",
@@ -61,6 +65,7 @@ class Connection:
         "session",
         "upstream",
         "wake_at_ms",
+        "watched_fd",
     )
 
     def __init__(
@@ -78,7 +83,9 @@ class Connection:
         self.accepted_ms = now_ms()
         self.broker_peer: tuple[str, int] = ("", 0)
         self.wake_at_ms = 0
+        self.watched_fd = -1  # of the client's socket, while `Departures` watches it
         self.client_eof_ms = 0
+        self.client_fin_ms = 0
         self.closing = False
         self.draining = False
         self.guarded = False
@@ -112,12 +119,14 @@ class Connection:
         if own is not None:
             self.write_client(own)
         read_ms = self._settle_reading(now)
+        end_ms = 0
         if self.client_eof_ms or self.draining:
-            self._settle_end()
+            self._settle_end(now)
             if self.closing:
                 return
-        if hold_ms or read_ms:
-            self._owner.timers.schedule(self, min(filter(None, (hold_ms, read_ms))))
+            end_ms = self.client_eof_ms and self.client_eof_ms + HALF_CLOSE_MS
+        if hold_ms or read_ms or end_ms:
+            self._owner.timers.schedule(self, min(filter(None, (hold_ms, read_ms, end_ms))))
         elif self.wake_at_ms:
             self._owner.timers.schedule(self, 0)
         session = self.session
@@ -229,9 +238,13 @@ class Connection:
         if not self.closing:
             self.wake(now_ms())
 
-    def _settle_end(self) -> None:
-        """The client sends no more, or we drain: end when nothing is owed any more."""
+    def _settle_end(self, now: int) -> None:
+        """The client sends no more, or we drain: end when nothing is owed any more, and a half-closed client at its deadline."""
         session = self.session
+        if self.client_eof_ms and now >= self.client_eof_ms + HALF_CLOSE_MS:
+            self.close(CloseReason.HALF_CLOSE_DEADLINE)
+            self.abort()
+            return
         owed = len(session.in_flight) - (session.requests.unfinished if self.client_eof_ms else 0)
         if owed > 0 or session.responses.in_frame:
             return
@@ -290,10 +303,15 @@ class Connection:
         if not self.closing and self.session.in_flight:
             self._half_close_broker()
 
+    def broker_stalled(self) -> None:
+        """The broker does not take what it is sent; while it does not, nothing is read from the client."""
+        self._owner.broker_stalled(self)
+
     def client_left_while_paused(self) -> None:
         """The kernel has the client's FIN although we do not read: take what is queued, send it on, let the slot go."""
         if self.closing or self.client_eof_ms:
             return
+        self.client_fin_ms = now_ms()
         self.session.requests.ungated = True
         self.session.debt.forgive()
         self.client.resume(THROTTLE | IN_FLIGHT)
@@ -365,7 +383,9 @@ class Connection:
         self._owner.timers.schedule(self, 0)
         self.session.close()
         self._close_client()
-        self._close_broker(linger=reason not in _BROKER_AT_FAULT)
+        # a broker that is full while nobody waits for it any more would hold us up for nothing
+        deserted = reason is CloseReason.CLIENT_GONE_WHILE_PAUSED and self.broker.write_full_since_ms
+        self._close_broker(linger=reason not in _BROKER_AT_FAULT and not deserted)
         self._owner.connection_closed(self, reason, detail)
         self._gone()
 
@@ -409,7 +429,10 @@ class Connection:
             transport.write_eof()
 
     def _abort_later(self, channel: Channel) -> None:
-        self._loop.call_later(FLUSH_S, _abort, channel)
+        flush_s = FLUSH_S
+        if self.client_eof_ms:
+            flush_s = max((self.client_eof_ms + HALF_CLOSE_MS - now_ms()) / 1_000, 0)
+        self._loop.call_later(flush_s, _abort, channel)
 
 
 def _abort(channel: Channel) -> None:

@@ -19,6 +19,9 @@ REASON_NAMES = {THROTTLE: "throttle", PEER_FULL: "peer_full", IN_FLIGHT: "in_fli
 
 WRITE_HIGH_BYTES = 256 * 1024
 WRITE_LOW_BYTES = 64 * 1024
+# Less towards brokers: on top comes one read of up to 256 KiB, and a connection may hold 512 KiB.
+TO_BROKER_HIGH_BYTES = 128 * 1024
+TO_BROKER_LOW_BYTES = 32 * 1024
 
 
 class Channel(asyncio.Protocol):
@@ -36,10 +39,10 @@ class Channel(asyncio.Protocol):
         self.peer: Channel | None = None  # the other side of the connection
         self.write_peer: Callable[[bytes], None] = _nowhere  # the other side's transport, once it is there
 
-    def attach(self, transport: asyncio.BaseTransport) -> None:
-        """Take over a transport that was just made."""
+    def attach(self, transport: asyncio.BaseTransport, high: int = WRITE_HIGH_BYTES, low: int = WRITE_LOW_BYTES) -> None:
+        """Take over a transport that was just made; above `high` unsent bytes the other side waits, until they are below `low`."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one without inheriting from it
-        self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        self.transport.set_write_buffer_limits(high, low)
 
     def fileno(self) -> int:
         """The descriptor of the socket; -1 when there is none."""

@@ -16,6 +16,7 @@ from proxy.counters import Counters, bump
 from proxy.errors import StartError
 from proxy.host_port import HostPort, ip_of
 from proxy.net.connection import Connection
+from proxy.net.departures import Departures
 from proxy.net.listener import Acceptor
 from proxy.net.memory import BufferBudget
 from proxy.net.sockets import listen
@@ -93,7 +94,8 @@ class Gateway:
         self.counters = counters
         self.timers = ThrottledChannels(self._loop)
         self.book = AddressBook(self._bind_broker)
-        self.sweeper = Sweeper(lambda: self.connections, deadlines)
+        self.sweeper = Sweeper(lambda: self.connections, deadlines, lambda connection: self.departures.watch(connection))
+        self.departures = Departures(self.sweeper.client_left)
         self.connections: dict[Connection, None] = {}
         self.doors = [Door(listener) for listener in settings.listeners]
         self._budget = budget
@@ -269,6 +271,7 @@ class Gateway:
             del self.connections[connection]
             self.counters.connections_open -= 1
         self.sweeper.forget(connection)
+        self.departures.forget(connection)
         self._closing.add(connection)
         self._ended.set()
         bump(self.counters.closes, reason.value)
@@ -278,6 +281,10 @@ class Gateway:
         self.counters.bytes_from_clients += connection.client.bytes_in
         self.counters.bytes_from_brokers += connection.broker.bytes_in
         log.info_of("connection_closed", limit_key=reason.value, fields=lambda: _story_of(connection, reason, detail))
+
+    def broker_stalled(self, connection: Connection) -> None:
+        """A client that waits for its broker may leave meanwhile: that must be seen at once."""
+        self.departures.watch(connection)
 
     def connection_gone(self, connection: Connection) -> None:
         """Both sockets of a closed connection are gone."""
@@ -329,6 +336,7 @@ class Gateway:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         self.timers.close()
+        self.departures.close()
 
     def _stop_accepting(self) -> None:
         self._accepting = False

@@ -8,8 +8,6 @@ import socket
 import sys
 import termios
 
-TCP_CLOSE = 7
-TCP_CLOSE_WAIT = 8
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 30, 10, 3
 USER_TIMEOUT_MS = 120_000  # shorter ones abort a live broker whose window is closed
 SMALL_RECEIVE_BYTES = 64 * 1024  # less gives a window below one segment of the loopback interface: its sender then waits 200 ms each time
@@ -86,17 +84,9 @@ def _set_options(fd: int, *options: tuple[int, int, int]) -> None:
             sock.detach()
 
 
-def tcp_state(sock: socket.socket) -> int:
-    """The kernel's state of the connection: CLOSE_WAIT after a FIN, CLOSE after a reset, also while nothing is read."""
-    try:
-        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[0]
-    except OSError:
-        return TCP_CLOSE
-
-
-def unsent_bytes(sock: socket.socket) -> int:
+def unsent_bytes(fd: int) -> int:
     """What the kernel has to send and the other side has not taken yet; 0 when it cannot be asked."""
     try:
-        return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     except (OSError, ValueError):
         return 0

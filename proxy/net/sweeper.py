@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from proxy.net.connection import HALF_CLOSE_MS, Connection
-from proxy.net.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, tcp_state, unsent_bytes
+from proxy.clock import now_ms as clock_ms
+from proxy.net.connection import Connection
+from proxy.net.flow import Channel
+from proxy.net.sockets import unsent_bytes
 from proxy.session.close_reason import CloseReason
 
 LIVELY_MS = 1_000  # who sent something since, and owes nothing, has met every deadline
-SLICES = 5  # the kernel is asked about each paused socket once in so many sweeps
+HUNG_MS = 5_000  # a broker that took nothing for so long will not take what a client left behind
 
 
 @dataclass(slots=True)
@@ -35,23 +37,46 @@ class Progress:
         self.since_ms = since_ms
 
 
-class Sweeper:
-    """Looks at every connection once a second."""
+class Taking:
+    """What one side has not taken yet of what it was sent, and since when that is the same."""
 
-    def __init__(self, connections: Callable[[], Iterable[Connection]], deadlines: Deadlines) -> None:
+    __slots__ = ("since_ms", "waiting_bytes")
+
+    def __init__(self, waiting_bytes: int, since_ms: int) -> None:
+        self.waiting_bytes = waiting_bytes
+        self.since_ms = since_ms
+
+
+class Sweeper:
+    """Looks at every connection once a second; `watch` is asked to tell at once when a client leaves that is not read."""
+
+    def __init__(self, connections: Callable[[], Iterable[Connection]], deadlines: Deadlines, watch: Callable[[Connection], None]) -> None:
         self._connections = connections
+        self._watch = watch
         self.deadlines = deadlines
         self._progress: dict[Connection, Progress] = {}
-        self._sweep = 0
+        self._taking: dict[Channel, Taking] = {}
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
         self._progress.pop(connection, None)
+        self._taking.pop(connection.client, None)
+        self._taking.pop(connection.broker, None)
+
+    def client_left(self, connection: Connection, was_reset: bool) -> None:
+        """The kernel says that a client is gone; while it is read, its channel says so itself."""
+        if connection.closing or not connection.client.pauses:
+            return
+        if was_reset:
+            connection.close(CloseReason.CLIENT_GONE_WHILE_PAUSED)
+            return
+        connection.attempt(connection.client_left_while_paused)
+        if not connection.closing and self._is_left_to_a_hung_broker(connection, clock_ms()):
+            connection.close(CloseReason.CLIENT_GONE_WHILE_PAUSED)
 
     def sweep(self, now_ms: int) -> None:
-        """Close what exceeded a deadline, free what left unseen."""
-        self._sweep += 1
-        for at, connection in enumerate(list(self._connections())):
+        """Close what exceeded a deadline, have those watched that may leave unseen."""
+        for connection in list(self._connections()):
             client = connection.client
             if connection.closing or client.transport is None:
                 continue
@@ -61,25 +86,27 @@ class Sweeper:
             if lively and not connection.session.requests.in_frame and not connection.client_eof_ms:
                 continue
             try:
-                self._look_at(connection, now_ms, ask_kernel=(at + self._sweep) % SLICES == 0)
+                self._look_at(connection, now_ms)
             except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, the others are looked at
                 connection.crash(error)
 
-    def _look_at(self, connection: Connection, now_ms: int, *, ask_kernel: bool) -> None:
+    def _look_at(self, connection: Connection, now_ms: int) -> None:
         reason = self._verdict(connection, now_ms)
         if reason is not None:
             connection.close(reason)
-        elif connection.client.pauses and ask_kernel:
-            self._look_at_kernel(connection)
+        elif connection.client.pauses:
+            self._watch(connection)
 
     def _verdict(self, connection: Connection, now_ms: int) -> CloseReason | None:
         limits = self.deadlines
         requests = connection.session.requests
         if connection.client_eof_ms:
-            return CloseReason.HALF_CLOSE_DEADLINE if now_ms - connection.client_eof_ms > HALF_CLOSE_MS else None
-        full_since_ms = connection.client.write_full_since_ms
-        if full_since_ms:
-            return None if self._drains(connection, now_ms) else CloseReason.SLOW_READER
+            return None  # has its own deadline
+        if self._is_left_to_a_hung_broker(connection, now_ms):
+            return CloseReason.CLIENT_GONE_WHILE_PAUSED
+        if connection.client.write_full_since_ms:
+            untaken_ms = self._untaken_ms(connection.client, now_ms)
+            return CloseReason.SLOW_READER if untaken_ms > limits.undrained_ms else None
         if (
             not requests.frames
             and not requests.kept_bytes
@@ -110,25 +137,20 @@ class Sweeper:
             return None
         return CloseReason.SLOW_FRAME
 
-    def _drains(self, connection: Connection, now_ms: int) -> bool:
-        """Whether a slow reader took anything of late: since its buffer was found full, and then since it last did."""
-        transport = connection.client.transport
-        assert transport is not None
-        waiting = transport.get_write_buffer_size() + unsent_bytes(
-            connection.client_sock
-        )  # ours moves only when much of the kernel's has gone
-        full_since_ms = connection.client.write_full_since_ms
-        progress = self._progress.get(connection)
-        if progress is None or progress.frames != -1:
-            progress = self._progress[connection] = Progress(-1, waiting, full_since_ms)
-        if waiting != progress.bytes_in:
-            progress.bytes_in, progress.since_ms = waiting, now_ms
-        return now_ms - max(progress.since_ms, full_since_ms) <= self.deadlines.undrained_ms
+    def _is_left_to_a_hung_broker(self, connection: Connection, now_ms: int) -> bool:
+        """Whether a client left with bytes that its broker, full for long, will not take; one that still takes some gets them all."""
+        if not connection.broker.write_full_since_ms:
+            return False
+        return self._untaken_ms(connection.broker, now_ms) > HUNG_MS and bool(connection.client_fin_ms)
 
-    def _look_at_kernel(self, connection: Connection) -> None:
-        """A paused socket does not tell that its client left; the kernel does."""
-        state = tcp_state(connection.client_sock)
-        if state == TCP_CLOSE:
-            connection.close(CloseReason.CLIENT_GONE_WHILE_PAUSED)
-        elif state == TCP_CLOSE_WAIT:
-            connection.attempt(connection.client_left_while_paused)
+    def _untaken_ms(self, channel: Channel, now_ms: int) -> int:
+        """For how long a side whose buffer is full has taken nothing; as far as was looked."""
+        assert channel.transport is not None
+        waiting_bytes = channel.transport.get_write_buffer_size() + unsent_bytes(channel.fileno())  # ours moves only in large steps
+        full_since_ms = channel.write_full_since_ms
+        taking = self._taking.get(channel)
+        if taking is None:
+            taking = self._taking[channel] = Taking(waiting_bytes, full_since_ms)
+        elif taking.waiting_bytes != waiting_bytes:
+            taking.waiting_bytes, taking.since_ms = waiting_bytes, now_ms
+        return now_ms - max(taking.since_ms, full_since_ms)

@@ -1,13 +1,18 @@
 """Rows A1, A2, A7 and A8: brokers that die, hang, or say what no broker says."""
 
+import asyncio
 import random
 import struct
 
 import pytest
 
-from tests.support.gateway_fixture import open_gateway, quotas
+from proxy.net.connection import Connection
+from proxy.net.flow import TO_BROKER_HIGH_BYTES
+from proxy.net.sweeper import HUNG_MS
+from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.kafka_frames import answer_ids
 from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
+from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_frames import (
     PRODUCE,
     Request,
@@ -21,6 +26,9 @@ from tests.support.scripted_frames import (
 from tests.support.scripted_sockets import End, until
 
 KILLS = 25
+PIECE_BYTES = 64 * 1024
+READ_BYTES_MAX = 256 * 1024
+"""What one read of a socket may bring."""
 
 
 async def silent(_connection: BrokerConnection, _request: Request) -> None:
@@ -85,30 +93,80 @@ async def test_a01_a_held_answer_is_delivered() -> None:
 # --- A2
 
 
+async def fill(sluice: RunningGateway, client: ScriptedClient) -> Connection:
+    """Send a large frame in pieces, until its broker, which does not read, keeps Sluice from reading on: a FIN can still arrive."""
+    assert correlation_id_of(await client.ask(api_versions_request(1))) == 1
+    connection = sluice.connections[0]
+    (await sluice.brokers[0].connection(0)).may_read.clear()
+    piece = produce_of_size(64 << 20, 2)[:PIECE_BYTES]  # its beginning, then what may be its body
+    await until(lambda: "peer_full" in connection.client.paused_for or client.send_some(piece) < 0)
+    return connection
+
+
 async def test_a02_a_broker_that_stops_reading_stops_only_its_client() -> None:
-    """Back-pressure reaches the client, a bounded number of bytes is held, others are served, and a client that leaves is gone at once."""
+    """Back-pressure reaches the client, at most 512 KiB are held, others are served, and a client that resets is gone without a sweep."""
     async with ScriptedBroker(receive_bytes=4_096) as broker, open_gateway(broker) as sluice:
         client, other = await sluice.client(), await sluice.client()
-        stuck = await broker.connection(0)
-        assert correlation_id_of(await client.ask(api_versions_request(1))) == 1
-        stuck.may_read.clear()
-        connection = sluice.connections[0]
-        piece = produce_of_size(64 << 20, 2)[: 64 << 10]
-
-        def is_full() -> bool:
-            while client.send_some(piece):  # the beginning of one frame, then what may be its body
-                pass
-            return "peer_full" in connection.client.paused_for
-
-        await until(is_full)
+        connection = await fill(sluice, client)
+        await until(lambda: not client.send_some(bytes(PIECE_BYTES)))
         assert connection.broker.transport is not None
-        assert connection.broker.transport.get_write_buffer_size() <= 512 * 1024
+        assert connection.broker.transport.get_write_buffer_size() <= TO_BROKER_HIGH_BYTES + READ_BYTES_MAX <= 512 * 1024
         for number in range(50):
             assert correlation_id_of(await other.ask(produce_request(number))) == number
         client.reset()
-        sluice.sweep(times=5)
-        await until(lambda: len(sluice.connections) == 1)
+        await sluice.until_closed("client_gone_while_paused")
+        assert connection.broker.lost, "nothing is waited for: what is left cannot be sent"
+        (await broker.connection(0)).may_read.set()
+
+
+async def test_a02_a_client_that_leaves_a_hung_broker_in_order() -> None:
+    """Its FIN is seen at once; its last bytes are given up when the broker has taken nothing for long, and not before."""
+    async with ScriptedBroker(receive_bytes=4_096) as broker, open_gateway(broker) as sluice:
+        client = await sluice.client()
+        connection = await fill(sluice, client)
+        client.close()
+        await until(lambda: connection.client_fin_ms > 0)
+        sluice.sweep(HUNG_MS // 2)
+        assert sluice.closes == {}
+        sluice.sweep(HUNG_MS + 100)
+        assert sluice.closes == {"client_gone_while_paused": 1}
+        await until(lambda: connection.broker.lost)
+        (await broker.connection(0)).may_read.set()
+
+
+async def test_a02_a_client_that_leaves_a_broker_hung_for_long() -> None:
+    """A broker that had taken nothing for long when the client left is not waited for at all."""
+    async with ScriptedBroker(receive_bytes=4_096) as broker, open_gateway(broker) as sluice:
+        client = await sluice.client()
+        connection = await fill(sluice, client)
+        connection.broker.write_full_since_ms -= HUNG_MS + 1
+        client.close()
+        await sluice.until_closed("client_gone_while_paused")
+        (await broker.connection(0)).may_read.set()
+
+
+async def test_a02_a_broker_that_only_paused_gets_what_a_client_left_behind() -> None:
+    """What was sent before a FIN reaches a broker in whole that took nothing for a while and then went on."""
+    async with ScriptedBroker(receive_bytes=4_096) as broker, open_gateway(broker) as sluice:
+        client = await sluice.client()
+        assert correlation_id_of(await client.ask(api_versions_request(1))) == 1
+        stuck = await broker.connection(0)
+        before = len(stuck.received)
+        stuck.may_read.clear()
+        connection = sluice.connections[0]
+        frame = produce_of_size(PIECE_BYTES, 2, acks=0)
+        sent = 0
+        while "peer_full" not in connection.client.paused_for:
+            await client.send(frame)
+            sent += len(frame)
+            await asyncio.sleep(0.001)
+        client.close()
+        await until(lambda: connection.client_fin_ms > 0)
+        sluice.sweep(HUNG_MS // 2)
         stuck.may_read.set()
+        assert await stuck.until_ended() is End.FIN
+        assert len(stuck.received) - before == sent
+        assert sluice.closes == {"client_closed": 1}
 
 
 async def test_a02_a_silent_broker_holds_nobody_else_up() -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+import proxy.net.connection as connection_module
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted_broker import BrokerConnection, Hold, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient
@@ -11,6 +12,7 @@ from tests.support.scripted_frames import (
     PRODUCE,
     Request,
     correlation_id_of,
+    fetch_request,
     produce_answer,
     produce_of_size,
     produce_request,
@@ -83,7 +85,7 @@ async def test_d02_close_while_muted_with_acks_0(throttle_ms: int) -> None:
         client.close()
         if throttle_ms == LONG_MS:
             await asyncio.sleep(0.05)  # the FIN is in the kernel of the other side
-            sluice.sweep(times=5)
+            sluice.sweep()
         assert await connection.until_ended() is End.FIN
         assert connection.received == first + queue
         assert len(connection.requests) == 11
@@ -102,7 +104,7 @@ async def test_d02_reset_while_muted_leaves_a_prefix() -> None:
         await client.send(queue)
         client.reset()
         await asyncio.sleep(0.05)
-        sluice.sweep(times=5)
+        sluice.sweep()
         connection = await broker.connection()
         await connection.until_ended()
         assert (first + queue).startswith(bytes(connection.received))
@@ -127,8 +129,7 @@ async def test_d03_client_gone_while_muted(mode: str, leaves: str, queued: int) 
         await client.send(b"".join(produce_of_size(1_000, at) for at in range(2, 2 + queued)))
         client.close() if leaves == "fin" else client.reset()
         await asyncio.sleep(0.05)
-        assert len(sluice.connections) == 1
-        sluice.sweep(times=5)
+        sluice.sweep()
         await until(lambda: not sluice.connections)
         assert await (await broker.connection()).until_ended() is End.FIN
         (reason,) = sluice.closes
@@ -143,10 +144,10 @@ async def test_d03_the_sweep_leaves_a_muted_client_that_is_there_alone() -> None
         client = await sluice.client()
         await mute(client, bound, 700)
         assert 500 < throttle_ms_of(PRODUCE, 7, await client.read_frame()) < 1_000
-        sluice.sweep(times=10)
+        sluice.sweep()
         await client.send(produce_request(2))
         await until_paused(sluice)
-        sluice.sweep(times=10)
+        sluice.sweep()
         assert len((await broker.connection()).requests) == 1
         assert correlation_id_of(await client.read_frame()) == 2
 
@@ -172,21 +173,38 @@ async def test_d04_half_close_with_requests_in_flight() -> None:
         await connection.close()
 
 
-async def test_d04_half_close_that_is_never_answered() -> None:
-    """What a half-closed client is owed is waited for, but not for ever; the reason says so."""
+async def test_d04_half_close_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a half-closed client is owed is waited for, but not for ever; the reason says so, and no sweep is needed for it."""
+    monkeypatch.setattr(connection_module, "HALF_CLOSE_MS", 300)
     async with ScriptedBroker(Hold(), closes_after_client=False) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.send(produce_request(1))
         connection = await broker.connection()
         await connection.until_requests(1)
         client.half_close()
-        await until(lambda: all(open_one.client_eof_ms for open_one in sluice.connections))
-        sluice.sweep(4_900)
-        assert len(sluice.connections) == 1
-        sluice.sweep(5_100)
+        await for_a_while(0.2, lambda: len(sluice.connections) == 1)
         assert await client.read_to_end() == b""
         assert sluice.closes == {"half_close_deadline": 1}
+        assert not sluice.gateway._closing, "nothing lingers after its deadline"
         await connection.close()
+
+
+async def test_d04_half_close_by_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline of a half-closed client also ends the delivery of what it does not take."""
+    monkeypatch.setattr(connection_module, "HALF_CLOSE_MS", 300)
+    async with ScriptedBroker(records=bytes(16 << 20), closes_after_client=False) as broker, open_gateway(broker) as sluice:
+        client = await sluice.client(receive_bytes=16 * 1024)
+        await client.send(fetch_request(1))
+        await until(lambda: any(connection.broker.pauses for connection in sluice.connections))
+        client.half_close()
+        await sluice.until_closed("half_close_deadline")
+        await until(lambda: not sluice.gateway._closing)
+        await (await broker.connection()).close()
+
+
+def test_d04_is_over_within_five_seconds() -> None:
+    """The deadline leaves a little of the five seconds for the end itself."""
+    assert 4_500 <= connection_module.HALF_CLOSE_MS < 5_000
 
 
 async def test_d04_half_close_during_a_hold() -> None:
@@ -198,7 +216,7 @@ async def test_d04_half_close_during_a_hold() -> None:
         await until_paused(sluice)
         client.half_close()
         await asyncio.sleep(0.05)
-        sluice.sweep(times=5)
+        sluice.sweep()
         assert correlation_id_of(await client.read_frame()) == 1
         assert await client.read_to_end() == b""
         assert await (await broker.connection()).until_ended() is End.FIN

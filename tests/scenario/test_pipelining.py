@@ -64,7 +64,7 @@ async def test_d13_mute_takes_effect_at_the_first_violation(mode: str) -> None:
         assert open_one.session.requests.kept_bytes <= 256 * 1024
         client.reset()
         await asyncio.sleep(0.05)
-        sluice.sweep(times=5)
+        sluice.sweep()
 
 
 # --- D14

@@ -144,7 +144,7 @@ async def test_d06_time_in_which_sluice_did_not_read_does_not_count() -> None:
         assert sluice.closes == {}
         client.reset()
         await asyncio.sleep(0.05)
-        sluice.sweep(times=5)
+        sluice.sweep()
 
 
 # --- D16

@@ -103,10 +103,9 @@ class RunningGateway:
         """Wait until so many connections ended for this reason."""
         await until(lambda: self.closes.get(reason, 0) >= count)
 
-    def sweep(self, later_ms: int = 0, *, times: int = 1) -> None:
-        """Let the sweeper look as if it were so much later; with `times` 5 it asks the kernel about every paused socket."""
-        for _ in range(times):
-            self.gateway.sweeper.sweep(now_ms() + later_ms)
+    def sweep(self, later_ms: int = 0) -> None:
+        """Let the sweeper look as if it were so much later."""
+        self.gateway.sweeper.sweep(now_ms() + later_ms)
 
     def set_quotas(self, table: QuotaTable) -> None:
         """Put a quota table in place, as the quota file would."""
@@ -136,6 +135,8 @@ class RunningGateway:
         assert len(gateway.timers) == 0
         assert self.counters.connections_open == 0
         assert not gateway.sweeper._progress
+        assert not gateway.sweeper._taking
+        assert len(gateway.departures) == 0
         assert [group.fetch_pending_bytes for group in self.groups() if group.fetch_pending_bytes] == []
         for broker in self.brokers:
             await broker.until_quiet()
@@ -150,7 +151,7 @@ class RunningGateway:
         """Whether every connection is gone; those of muted clients only a sweep finds."""
         gateway = self.gateway
         if gateway.connections:
-            self.sweep(times=5)
+            self.sweep()
         return not gateway.connections and not gateway._closing and not gateway._tasks
 
     async def _serve_a_fresh_client(self) -> None:

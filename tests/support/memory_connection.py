@@ -256,3 +256,6 @@ class House:
 
     def connection_gone(self, connection: Connection) -> None:
         pass
+
+    def broker_stalled(self, connection: Connection) -> None:
+        pass

@@ -1,0 +1,67 @@
+"""Clients that leave while they are not read: a paused transport says nothing of it, the kernel does, at once."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+
+from proxy.net.connection import Connection
+
+EVENTS_MAX = 64
+ONCE = select.EPOLLONESHOT  # with nothing else: a reset is always told
+ONCE_ALSO_FIN = select.EPOLLRDHUP | select.EPOLLONESHOT
+RESET = select.EPOLLERR | select.EPOLLHUP
+
+
+class Departures:
+    """Watches client sockets for FIN and RST beside the event loop, which only looks at those that it reads.
+
+    A socket that is watched costs nothing until its client leaves; to begin costs one system call, so whoever is paused for a moment only
+    is never watched.
+    """
+
+    def __init__(self, on_left: Callable[[Connection, bool], None]) -> None:
+        """`on_left` is told the connection, and whether its client reset it; a FIN first, and then a RST, are two calls."""
+        self._on_left = on_left
+        self._loop = asyncio.get_running_loop()
+        self._epoll = select.epoll()
+        self._watched: dict[int, Connection] = {}
+        self._loop.add_reader(self._epoll.fileno(), self._look)
+
+    def __len__(self) -> int:
+        return len(self._watched)
+
+    def watch(self, connection: Connection) -> None:
+        """Tell when the client of this connection leaves; once for a connection is enough."""
+        fd = connection.client_sock.fileno()
+        if fd < 0 or self._watched.get(fd) is connection:
+            return
+        self._watched[fd] = connection
+        connection.watched_fd = fd
+        self._epoll.register(fd, ONCE_ALSO_FIN)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection has ended."""
+        fd = connection.watched_fd
+        if fd >= 0:
+            connection.watched_fd = -1
+            self._watched.pop(fd, None)
+            try:
+                self._epoll.unregister(fd)
+            except OSError:  # closed before: the kernel has forgotten it by itself
+                return
+
+    def close(self) -> None:
+        """Watch nobody any more."""
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+    def _look(self) -> None:
+        for fd, events in self._epoll.poll(0, EVENTS_MAX):
+            connection = self._watched.get(fd)
+            if connection is None:
+                continue
+            if not events & RESET:
+                self._epoll.modify(fd, ONCE)
+            self._on_left(connection, bool(events & RESET))
