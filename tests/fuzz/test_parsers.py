@@ -22,7 +22,9 @@ from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, rea
 from protocol.messages.metadata import read_topology
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import throttle_at
+from protocol.proxy_protocol import ProxyHeaderReader
 from protocol.request_head import read_request_head
+from tests.support.proxy_headers import SIGNATURE, tlv, v1_header, v2_header, v2_local
 
 FRAMES = Path(__file__).parents[1] / "vectors" / "frames"
 ALLOCATION_LIMIT = 64 * 1024  # for inputs of at most a few kilobytes; a count from the wire may be 2^31
@@ -190,3 +192,38 @@ def test_a_huge_count_ends_with_the_bytes(name: str, count: bytes) -> None:
             body[at : at + len(count)] = count
             body[:4] = struct.pack(">i", len(body) - 4)
             parse(target, api, bytes(body))
+
+
+PROXY_SEEDS = [
+    v1_header(("192.0.2.7", 56324)),
+    v1_header(("2001:db8::7", 56324), ("::1", 9092)),
+    v2_header(("192.0.2.7", 56324), tlvs=tlv(4, bytes(40))),
+    v2_header(("2001:db8::7", 56324), ("::1", 9092)),
+    v2_local(),
+]
+"""Headers of the PROXY protocol, which stand in front of all frames."""
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(st.data())
+def test_any_bytes_in_front_are_a_proxy_header_or_raise_a_protocol_error(data: st.DataObject) -> None:
+    """Changed, cut, lengthened or mere noise behind a right beginning: ProxyHeaderError or nothing, and never more taken than was given."""
+    header = bytearray(data.draw(st.sampled_from(PROXY_SEEDS) | st.binary(max_size=60).map(lambda tail: SIGNATURE + tail)))
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(header)))
+        patch = data.draw(st.binary(min_size=1, max_size=3))
+        header[at : at + len(patch)] = patch
+    del header[data.draw(st.integers(0, len(header))) or len(header) :]
+    step = data.draw(st.integers(1, 40))
+    reader = ProxyHeaderReader()
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ProtocolError):
+            for at in range(0, len(header), step):
+                piece = bytes(header[at : at + step])
+                taken = reader.feed(piece)
+                assert 0 <= taken <= len(piece)
+                assert (taken == len(piece)) or reader.header is not None
+        assert tracemalloc.get_traced_memory()[0] <= ALLOCATION_LIMIT
+    finally:
+        tracemalloc.stop()
