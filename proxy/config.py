@@ -19,11 +19,13 @@ from proxy.config_values import (
     read_frame_size,
     read_listen,
     read_name,
+    read_networks,
     read_path,
     read_rate,
     read_reachable_host,
 )
 from proxy.host_port import HOST_PORT_REMEDY, HOST_REMEDY, HostPort
+from proxy.networks import NETWORKS_REMEDY, Networks
 from proxy.units import SIZE_REMEDY, read_size
 
 EnforcementMode = Literal["delay", "mute", "observe"]
@@ -58,6 +60,8 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """Broker n is met at this port + n. None: the port of `address` + 1."""
     broker_ports: Annotated[dict[int, int] | None, Reader(read_broker_ports, "a table such as { 1 = 9093, 2 = 9094 }")] = None
     """Node id to port. When given, a broker that is not in it has no port and counts as unmapped."""
+    proxy_protocol_from: Annotated[Networks | None, Reader(read_networks, NETWORKS_REMEDY)] = None
+    """Networks of load balancers, whose connections begin with a PROXY header; all others are taken as they are."""
 
     def broker_port(self, node_id: int, bound_port: int | None = None) -> int | None:
         """Return the port at which clients meet broker `node_id`, or None when it has none.
@@ -178,7 +182,6 @@ LATER_KEYS: Final = {
     "admin.tokens": f"logging in to the admin port {_LATER}",
     "listener.tls": f"TLS from clients {_LATER}",
     "listener.sasl": f"ending SASL at Sluice {_LATER}",
-    "listener.proxy_protocol_from": f"the PROXY protocol {_LATER}",
     "profile": "is a flag only: sluice run --profile",
 }
 

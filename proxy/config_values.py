@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.host_port import HostPort, is_wildcard, read_host, read_host_port
+from proxy.networks import Networks, networks_of
 from proxy.units import read_size, shown
 
 FRAME_BYTES_MAX: Final = 2**31 - 1
@@ -48,6 +49,15 @@ def read_broker_ports(value: object) -> dict[int, int]:
     if len(set(ports.values())) < len(value):
         raise ValueError("gives two brokers one port")
     return ports
+
+
+def read_networks(value: object) -> Networks:
+    """Return the networks in a list, each once, in their order."""
+    if not isinstance(value, list):
+        raise ValueError(f"{shown(value)} is not a list of networks")
+    if not value:
+        raise ValueError("names no network")
+    return networks_of(value)
 
 
 def read_name(value: object) -> str:

@@ -54,6 +54,8 @@ class Counters:
         "internal_errors",
         "memory_pauses",
         "memory_pressure",
+        "proxy_headers",
+        "proxy_headers_waiting",
         "requests",
         "responses",
         "throttles",
@@ -76,6 +78,10 @@ class Counters:
         self.connections_open = 0
         self.closes: dict[str, int] = {}
         """By close reason."""
+        self.proxy_headers: dict[str, int] = {}
+        """PROXY headers read: "address", "unknown" or "local"."""
+        self.proxy_headers_waiting = 0
+        """Connections of load balancers whose header is not here yet."""
         self.requests = 0
         self.responses = 0
         self.bytes_from_clients = 0

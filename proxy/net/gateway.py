@@ -19,6 +19,7 @@ from proxy.net.connection import Connection
 from proxy.net.departures import Departures
 from proxy.net.listener import Acceptor
 from proxy.net.memory import BufferBudget
+from proxy.net.proxy_headers import Arrival, ProxyHeaders
 from proxy.net.sockets import listen
 from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
@@ -104,6 +105,7 @@ class Gateway:
         self.usages = session_settings.usages
         self._bootstrap = bootstrap
         self._events = events
+        self._headers = ProxyHeaders(self, lambda: deadlines.first_frame_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[Connection] = set()  # closed, but a socket still has something to send
         self._accepting = True
@@ -165,7 +167,8 @@ class Gateway:
         log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.connections))
 
     def _may_accept(self) -> bool:
-        return self._budget.accepting and len(self.connections) + len(self._tasks) < self.settings.max_connections
+        count = len(self.connections) + len(self._tasks) + len(self._headers)
+        return self._budget.accepting and count < self.settings.max_connections
 
     @property
     def bound(self) -> bool:
@@ -176,7 +179,15 @@ class Gateway:
 
     def _accepted(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
         bump(self.counters.connections_accepted, door.listener.name)
-        task = self._loop.create_task(self._serve(door, node_id, sock, peer[:2]))
+        balancers = door.listener.proxy_protocol_from
+        if balancers is None or peer[0] not in balancers:
+            self._arrived(door, node_id, sock, peer[:2])
+            return
+        self._headers.read(Arrival(sock, peer[:2], door.listener.name, lambda client: self._arrived(door, node_id, sock, client), now_ms()))
+
+    def _arrived(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+        """Whose connection this is is known now."""
+        task = self._loop.create_task(self._serve(door, node_id, sock, peer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -192,6 +203,25 @@ class Gateway:
             await self._join(connection, node_id, address, sock)
         except Exception as error:  # noqa: BLE001 - as above
             connection.crash(error)
+
+    def arrival_ended(self, arrival: Arrival, reason: CloseReason, detail: str) -> None:
+        """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
+        arrival.sock.close()
+        bump(self.counters.closes, reason.value)
+        say = log.debug if reason is CloseReason.HEALTH_CHECK else log.info
+        say(
+            "connection_closed",
+            limit_key=reason.value,
+            reason=reason.value,
+            detail=detail,
+            peer=f"{arrival.peer[0]}:{arrival.peer[1]}",
+            listener=arrival.listener_name,
+            age_ms=now_ms() - arrival.accepted_ms,
+        )
+
+    def arrival_crashed(self, arrival: Arrival, error: Exception) -> None:
+        """A bug of ours met a connection before it had a session."""
+        self._refuse(arrival.sock, error)
 
     def _refuse(self, sock: socket.socket, error: Exception) -> None:
         sock.close()
@@ -300,7 +330,7 @@ class Gateway:
 
     async def drain(self) -> bool:
         """Stop accepting, answer what is in flight, release what waits; False when the time was not enough."""
-        self._stop_accepting()
+        self._stop_accepting(CloseReason.DRAIN)
         for connection in list(self.connections):
             connection.attempt(connection.drain)
         in_time = await self._until_none(self.connections, self.settings.drain_ms)
@@ -323,7 +353,7 @@ class Gateway:
 
     async def close(self) -> None:
         """End everything now."""
-        self._stop_accepting()
+        self._stop_accepting(CloseReason.SHUTDOWN)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for connection in list(self.connections):
@@ -338,12 +368,13 @@ class Gateway:
         self.timers.close()
         self.departures.close()
 
-    def _stop_accepting(self) -> None:
+    def _stop_accepting(self, reason: CloseReason) -> None:
         self._accepting = False
         for door in self.doors:
             for acceptor in door.acceptors.values():
                 acceptor.close()
             door.acceptors.clear()
+        self._headers.close(reason)
 
 
 def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[str, object]:

@@ -48,6 +48,10 @@ def _connection_families(counted: Counters) -> Iterator[Metric]:
     yield gauge("kafka_sluice_connections_open", "Client connections now open.", counted.connections_open)
     yield counts("kafka_sluice_closes_total", "Connections ended, each with its one reason.", "reason", counted.closes)
     yield counter("kafka_sluice_upstream_connects_total", "Connections made to brokers.", counted.upstream_connects)
+    yield counts(
+        "kafka_sluice_proxy_headers_total", "PROXY headers of load balancers, by what they named.", "outcome", counted.proxy_headers
+    )
+    yield gauge("kafka_sluice_proxy_headers_waiting", "Connections whose PROXY header is awaited.", counted.proxy_headers_waiting)
     yield counter(
         "kafka_sluice_upstream_connect_failures_total", "Attempts to reach a broker that failed.", counted.upstream_connect_failures
     )

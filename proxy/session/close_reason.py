@@ -20,6 +20,9 @@ class CloseReason(StrEnum):
     NOT_KAFKA_HTTP = "not_kafka_http"
     NOT_KAFKA_TLS = "not_kafka_tls"
     NOT_KAFKA_PROXY_HEADER = "not_kafka_proxy_header"
+    PROXY_HEADER = "proxy_header"  # a load balancer of ours sent none, or one that may not be sent
+    PROXY_HEADER_DEADLINE = "proxy_header_deadline"
+    HEALTH_CHECK = "health_check"  # a load balancer only looked whether somebody is there
     BAD_HEADER = "bad_header"
     BAD_REQUEST = "bad_request"
     BAD_RESPONSE = "bad_response"

@@ -5,7 +5,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.config import LATER_KEYS, Config, ConfigSource, Limits, Listener
@@ -59,6 +59,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         address = "0.0.0.0:9092"
         advertised_host = "[2001:db8::1]"
         first_broker_port = 9200
+        proxy_protocol_from = ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"]
         [[listener]]
         address = "0.0.0.0:9192"
         broker_ports = { 1 = 9193, 12 = 9194 }
@@ -88,6 +89,8 @@ def test_everything_at_once(tmp_path: Path) -> None:
     inside, second = config.listeners
     assert config.upstream.bootstrap == (HostPort("kafka-1", 9092), HostPort("::1", 9093))
     assert (inside.name, inside.advertised_host, inside.broker_port(3), inside.broker_port(60_000)) == ("inside", "2001:db8::1", 9203, None)
+    assert list(map(str, inside.proxy_protocol_from or ())) == ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"]
+    assert second.proxy_protocol_from is None
     assert (second.name, second.broker_port(12), second.broker_port(3)) == ("listener-2", 9194, None)
     assert (config.quotas.path, config.quotas.produce, config.quotas.fetch) == (tmp_path / "conf/quotas.toml", True, False)
     assert (config.quotas.producer_default, config.quotas.consumer_default) == (1_048_576.0, 2_000.0)
@@ -223,6 +226,9 @@ def test_one_clear_line(tmp_path: Path, text: str, line: str) -> None:
         ('address = "h:1"\nbroker_ports = {1 = 2, 2 = 2}', "listener[1].broker_ports: gives two brokers one port; write a table such as { 1 = 9093, 2 = 9094 }"),
         ('address = "h:1"\nbroker_ports = {1 = 1}', "listener[1].broker_ports.1: h:1 is taken by listener[1].address; write another port"),
         ('address = "h:1"\nfirst_broker_port = 7\nbroker_ports = {1 = 2}', "listener[1].first_broker_port: has no effect beside broker_ports; write one of the two"),
+        ('address = "h:1"\nproxy_protocol_from = "10.0.0.0/8"', 'listener[1].proxy_protocol_from: "10.0.0.0/8" is not a list of networks; write a list such as ["10.0.0.0/8", "fd00::/8", "192.0.2.7"]'),
+        ('address = "h:1"\nproxy_protocol_from = []', 'listener[1].proxy_protocol_from: names no network; write a list such as ["10.0.0.0/8", "fd00::/8", "192.0.2.7"]'),
+        ('address = "h:1"\nproxy_protocol_from = ["10.0.0.7/8"]', 'listener[1].proxy_protocol_from: "10.0.0.7/8" is an address inside 10.0.0.0/8, not a network; write a list such as ["10.0.0.0/8", "fd00::/8", "192.0.2.7"]'),
         ('address = "h:1"\nadvertised_host = "0.0.0.0"', 'listener[1].advertised_host: "0.0.0.0" names no machine; write a host name or an IP address that clients can reach'),
         ('address = "kafka:9092"', "upstream.bootstrap: kafka:9092 is Sluice's own listener; write the address of a broker"),
         ('address = "h:1"\n[[listener]]\naddress = "0.0.0.0:1"', "listener[2].address: 0.0.0.0:1 is taken by listener[1].address; write another port"),
@@ -373,6 +379,7 @@ SECTION_NAMES = [
 ]
 
 
+@settings(deadline=None)  # the first example reads the type hints of every section
 @given(st.dictionaries(st.sampled_from(SECTION_NAMES), TOML_VALUES, max_size=6))
 def test_any_values_are_a_configuration_or_problems(table: dict[str, object]) -> None:
     """Whatever stands where, nothing but lines comes out, and never a traceback."""

@@ -92,6 +92,7 @@ def busy_state() -> FakeState:
     counted.connections_accepted["default"] = 7
     counted.closes["idle"] = 2
     counted.connections_open = 4
+    counted.proxy_headers["address"] = 3
     counted.throttled("Produce", 120)
     usage = state.usages.get("alice", "etl")
     usage.produce_bytes, usage.fetch_bytes = 1_000, 2_000
