@@ -56,3 +56,9 @@ class RefusedApiError(ProtocolError):
     """An API of the inter-broker or controller plane."""
 
     reason = "api_refused"
+
+
+class ProxyHeaderError(ProtocolError):
+    """What a load balancer sent first is no header that can be understood."""
+
+    reason = "proxy_header"

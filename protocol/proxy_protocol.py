@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import NamedTuple
 
-from protocol.errors import ProtocolError
+from protocol.errors import ProxyHeaderError
 
 V1_BYTES_MAX = 107
 """Longest header of version 1, with its CR LF. Source: the specification, which derives it from two IPv6 addresses."""
@@ -25,12 +25,6 @@ _LOCAL, _PROXY = 0x0, 0x1
 _UNSPEC, _INET, _INET6, _UNIX = 0x0, 0x1, 0x2, 0x3
 _STREAM = 0x1
 _DATAGRAM = 0x2
-
-
-class ProxyHeaderError(ProtocolError):
-    """What a load balancer sent first is no header that can be understood."""
-
-    reason = "proxy_header"
 
 
 class ProxyHeader(NamedTuple):

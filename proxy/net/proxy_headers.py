@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from protocol.proxy_protocol import ProxyHeaderError, ProxyHeaderReader
+from protocol.errors import ProxyHeaderError
+from protocol.proxy_protocol import ProxyHeaderReader
 from proxy.counters import Counters, bump
 from proxy.session.close_reason import CloseReason
 

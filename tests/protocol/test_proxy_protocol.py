@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.proxy_protocol import V1_BYTES_MAX, V2_BODY_BYTES_MAX, ProxyHeader, ProxyHeaderError, ProxyHeaderReader
+from protocol.errors import ProxyHeaderError
+from protocol.proxy_protocol import V1_BYTES_MAX, V2_BODY_BYTES_MAX, ProxyHeader, ProxyHeaderReader
 from tests.support.proxy_headers import (
     AF_INET,
     AF_INET6,
