@@ -1,5 +1,6 @@
 """The command line. Errors are one line each on stderr; exit codes: 0 done, 1 a check failed, 2 bad input or usage."""
 
+import importlib
 import importlib.metadata
 import os
 import sys
@@ -55,6 +56,17 @@ def run(config: Path | None, metering: str | None, quota_admin: Sequence[str], *
         sys.exit(run_app(source))
     finally:
         log.stop_logging(handler)
+
+
+@cli.command("meter", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def meter(arguments: tuple[str, ...]) -> None:
+    """Read what `--metering DIR` wrote: usage, proof of enforcement, what-if, recommendations."""
+    try:
+        commands = importlib.import_module("pipeline.command")  # by name: the data path knows nothing of it
+    except ModuleNotFoundError as error:
+        _fail([f'sluice meter: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'])
+    commands.meter.main(args=list(arguments), prog_name="sluice meter")
 
 
 @cli.command("check-config")

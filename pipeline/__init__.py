@@ -1,0 +1,1 @@
+"""What metering files say: who used what, was every throttle right, what would another quota file do."""

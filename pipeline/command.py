@@ -1,0 +1,102 @@
+"""`sluice meter ...`. Exit codes: 0 clean, 1 violations found, 2 bad input or usage, 3 incomplete data."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pipeline.errors import BadInputError, IncompleteError
+
+VIOLATIONS: Final = 1
+BAD_INPUT: Final = 2
+INCOMPLETE: Final = 3
+DIRECTORY: Final = click.Path(path_type=Path)
+
+
+@click.group()
+def meter() -> None:
+    """Read what `sluice run --metering DIR` wrote: usage, proof of enforcement, what-if, recommendations."""
+
+
+def _clear_errors(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn what is wrong with input into one line on stderr and an exit code."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except BadInputError as error:
+            click.echo(f"sluice: {error}", err=True)
+            sys.exit(BAD_INPUT)
+        except IncompleteError as error:
+            click.echo(f"sluice: {error}", err=True)
+            sys.exit(INCOMPLETE)
+
+    return command
+
+
+@meter.command()
+@click.option("--in", "source", type=DIRECTORY, required=True, metavar="DIR", help="The metering directory.")
+@click.option("--out", type=DIRECTORY, metavar="DIR", help="Write verdict.json here too.")
+@click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
+@click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
+@_clear_errors
+def validate(source: Path, out: Path | None, engine: str, master: str, form: str, max_violations: int, *, explain: bool) -> None:
+    """Work every decision out again, bit for bit, and name the first divergence of each group."""
+    from pipeline.validation.local import validate as validate_here
+    from pipeline.validation.text import lines_of
+
+    if engine == "spark":
+        from pipeline.spark.validate import validate as validate_on_spark
+
+        verdict = validate_on_spark(source, master)
+    else:
+        verdict = validate_here(source)
+    told = verdict.as_dict(max_violations)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "verdict.json").write_text(json.dumps(told, indent=1) + "\n")
+    if form == "json":
+        click.echo(json.dumps(told, indent=1))
+    else:
+        for line in lines_of(verdict, max_violations, explain=explain):
+            click.echo(line)
+    if verdict.violations:
+        sys.exit(VIOLATIONS)
+    if verdict.incomplete:
+        sys.exit(INCOMPLETE)
+
+
+@meter.command("verify-manifests")
+@click.argument("directory", type=DIRECTORY)
+@_clear_errors
+def verify_manifests(directory: Path) -> None:
+    """Compare every file with what its manifest says: presence, length, SHA-256."""
+    from pipeline.manifest import find_manifests, problems_of
+
+    manifests = find_manifests(directory)
+    problems = [problem for manifest in manifests for problem in problems_of(directory, manifest)]
+    for problem in problems:
+        click.echo(problem)
+    files = sum(len(manifest.files) for manifest in manifests)
+    click.echo(f"{len(manifests)} manifests, {files} files, {len(problems)} problems")
+    if problems:
+        sys.exit(INCOMPLETE)
+
+
+@meter.command()
+@click.argument("file", type=DIRECTORY)
+@_clear_errors
+def inspect(file: Path) -> None:
+    """Say what one metering file or manifest holds."""
+    from pipeline.inspection import lines_of
+
+    for line in lines_of(file):
+        click.echo(line)

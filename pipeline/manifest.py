@@ -1,0 +1,157 @@
+"""Manifests: what a metering file set holds. Readers trust these for completeness, never a directory listing."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.schemas import KIND, SCHEMA_VERSION, TABLES
+
+MANIFESTS: Final = "manifests"
+MANIFEST_BYTES_MAX: Final = 16 * 2**20
+_CHUNK: Final = 2**20
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One Parquet file of a stem; `path` is relative to the metering directory."""
+
+    table: str
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class TypeCount(msgspec.Struct, frozen=True):
+    """What the decisions of one quota type add up to; `units` are bytes, nanoseconds or connections."""
+
+    decisions: int = 0
+    units: int = 0
+    throttled: int = 0
+    throttle_ms: int = 0
+
+
+class UsageTotal(msgspec.Struct, frozen=True):
+    """What the usage rows add up to."""
+
+    requests: int = 0
+    produce_bytes: int = 0
+    fetch_bytes: int = 0
+    handler_ns: int = 0
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One stem: the files that were written together.
+
+    Attributes:
+        wall_offset_ms: added to monotonic milliseconds, one number for the whole run.
+        truncated: put together from what a crash left behind.
+        final: the last stem of its run.
+        previous: the stem before it in the run, or None.
+    """
+
+    schema: int
+    kind: str
+    run_id: str
+    proxy_id: str
+    proxy_version: str
+    first_seq: int
+    last_seq: int
+    first_ts_ms: int
+    last_ts_ms: int
+    wall_offset_ms: int
+    level: str
+    names: str
+    truncated: bool
+    final: bool
+    files: tuple[FileEntry, ...]
+    previous: str | None = None
+    dropped_decisions: int = 0
+    dropped_usage_rows: int = 0
+    settings: dict[str, Any] = {}
+    quota_config_sha256: str | None = None
+    counts: dict[str, TypeCount] = {}
+    usage: UsageTotal = UsageTotal()
+
+    @property
+    def stem(self) -> str:
+        """The name that its files share."""
+        return f"{self.run_id}-{self.first_seq:016d}"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read one manifest.
+
+    Raises:
+        BadInputError: not a manifest of ours, or of another schema version.
+    """
+    if path.stat().st_size > MANIFEST_BYTES_MAX:
+        raise BadInputError(f"{path}: a manifest of more than {MANIFEST_BYTES_MAX} bytes; it is a file of another program")
+    try:
+        told = msgspec.json.decode(path.read_bytes())
+    except msgspec.DecodeError as error:
+        raise BadInputError(f"{path}: not a manifest ({error}); restore it, or run `sluice meter repair`") from error
+    if not isinstance(told, dict) or told.get("kind") != KIND:
+        raise BadInputError(f"{path}: not a manifest of Sluice's metering; name the directory that `sluice run --metering` wrote")
+    if told.get("schema") != SCHEMA_VERSION:
+        raise BadInputError(
+            f"{path}: schema {told.get('schema')!r}, this version reads {SCHEMA_VERSION}; use the Sluice that wrote it or a newer one"
+        )
+    try:
+        manifest = msgspec.convert(told, Manifest)
+    except msgspec.ValidationError as error:
+        raise BadInputError(f"{path}: not a manifest of schema {SCHEMA_VERSION}: {error}") from error
+    _check_entries(path, manifest)
+    return manifest
+
+
+def _check_entries(path: Path, manifest: Manifest) -> None:
+    for entry in manifest.files:
+        inside = not Path(entry.path).is_absolute() and ".." not in Path(entry.path).parts
+        if entry.table not in TABLES or not inside:
+            raise BadInputError(
+                f"{path}: names {entry.table} at {entry.path}, which is no table of schema {SCHEMA_VERSION} in this directory"
+            )
+
+
+def find_manifests(directory: Path) -> list[Manifest]:
+    """Return all manifests below `directory`, each run in order.
+
+    Raises:
+        BadInputError: not a directory, or a manifest cannot be read.
+        IncompleteError: no manifest at all.
+    """
+    if not directory.is_dir():
+        raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` wrote")
+    paths = sorted((directory / MANIFESTS).rglob("*.json"))
+    if not paths:
+        raise IncompleteError(
+            f"{directory}: no manifest in it, so nothing was finished; stop or rotate the proxy, or run `sluice meter repair`"
+        )
+    manifests = [read_manifest(path) for path in paths]
+    return sorted(manifests, key=lambda manifest: (manifest.proxy_id, manifest.run_id, manifest.first_seq))
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> list[str]:
+    """Return what is wrong with the files that a manifest names, a line each; an empty list: nothing."""
+    problems: list[str] = []
+    for entry in manifest.files:
+        path = directory / entry.path
+        if not path.is_file():
+            problems.append(f"{path}: is missing; manifest {manifest.stem} promises {entry.rows} rows")
+        elif path.stat().st_size != entry.bytes:
+            problems.append(f"{path}: {path.stat().st_size} bytes, manifest {manifest.stem} says {entry.bytes}")
+        elif hashes and file_sha256(path) != entry.sha256:
+            problems.append(f"{path}: its SHA-256 is not the one in manifest {manifest.stem}")
+    return problems

@@ -1,0 +1,221 @@
+"""Recorded decisions against recomputed ones, in whole-file comparisons."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.replay.decisions import NO_CAP, Decisions, Sensor
+from pipeline.replay.findings import Finding, Findings, Kind
+from pipeline.replay.rows import NOT_LISTED, Flags, Rows
+
+SAMPLES_SHOWN: Final = 12
+
+Describe = Callable[[int], tuple[str, str, str]]
+"""Of a row or an event: what is compared, what was expected, what is recorded."""
+
+
+def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> Flags:
+    """Compare the rows with their own events and with their predecessors; return which rows can be replayed.
+
+    Args:
+        judged: rows of the file itself; the others are there to warm up.
+    """
+    first_ms = rows.ts_ms[np.minimum(rows.event_at, max(rows.events - 1, 0))] if rows.events else rows.sample_start_ms
+    empty = rows.count == 0
+    miscounted = empty | (rows.n != rows.count)
+    _note(rows, miscounted & judged, Kind.SEGMENT, lambda row: ("events of the row", str(rows.count[row]), str(rows.n[row])), findings)
+    sums = np.add.reduceat(rows.value, np.minimum(rows.event_at, max(rows.events - 1, 0))) if rows.events else rows.total
+    _note(
+        rows,
+        (sums != rows.total) & judged & ~empty,
+        Kind.MATH,
+        lambda row: ("sum of the row", str(sums[row]), str(rows.total[row])),
+        findings,
+    )
+    _note(
+        rows,
+        rows.is_new_sample & (first_ms != rows.sample_start_ms) & judged & ~empty,
+        Kind.SEGMENT,
+        lambda row: ("start of the sample", str(first_ms[row]), str(rows.sample_start_ms[row])),
+        findings,
+    )
+    _check_steps(rows, sensor, judged, findings)
+    _check_chain(rows, sensor, judged, findings)
+    whole: Flags = ~empty
+    return whole
+
+
+def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> None:
+    """Events of a row ascend and stay within its sample; the last one stands in the row."""
+    since_start = rows.ts_ms - rows.sample_start_ms[rows.row_of]
+    outside = (since_start < 0) | (since_start >= sensor.window_ms)
+    back = np.zeros(rows.events, np.bool_)
+    back[1:] = (rows.row_of[1:] == rows.row_of[:-1]) & ((rows.ts_ms[1:] < rows.ts_ms[:-1]) | (rows.seq[1:] <= rows.seq[:-1]))
+    for wrong, kind, what in ((outside, Kind.SEGMENT, "time within the sample"), (back, Kind.ORDER, "order of events")):
+        at = np.zeros(len(rows.n), np.bool_)
+        at[rows.row_of[wrong]] = True
+        said = (what, f"0 to {sensor.window_ms - 1} ms, ascending", "otherwise")
+        _note(rows, at & judged, kind, functools.partial(_the_same, said), findings)
+    last = np.where(rows.count > 0, rows.event_at + rows.count - 1, 0)
+    if not rows.events:
+        return
+    wrong_end = (rows.ts_ms[last] != rows.last_event_ms) | (rows.seq[last] != rows.last_seq)
+    _note(
+        rows,
+        wrong_end & judged & (rows.count > 0),
+        Kind.SEGMENT,
+        lambda row: (
+            "last event",
+            f"{rows.ts_ms[last[row]]} ms, seq {rows.seq[last[row]]}",
+            f"{rows.last_event_ms[row]} ms, seq {rows.last_seq[row]}",
+        ),
+        findings,
+    )
+
+
+def _check_chain(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> None:
+    """A row goes on where the one before it of the same group ended: in the same sample, or in the next, no sooner than a window later."""
+    if len(rows.n) < 2:
+        return
+    follows = np.concatenate(([False], rows.group_ref[1:] == rows.group_ref[:-1]))
+    before = np.maximum(np.arange(len(rows.n)) - 1, 0)
+    too_soon = follows & rows.is_new_sample & (rows.sample_start_ms - rows.sample_start_ms[before] < sensor.window_ms)
+    _note(
+        rows,
+        too_soon & judged,
+        Kind.SEGMENT,
+        lambda row: (
+            "start of the sample",
+            f"{sensor.window_ms} ms or more after {rows.sample_start_ms[before[row]]}",
+            str(rows.sample_start_ms[row]),
+        ),
+        findings,
+    )
+    step = np.where(rows.is_new_sample, 1, 0)
+    misnumbered = follows & (rows.sample_index != rows.sample_index[before] + step)
+    _note(
+        rows,
+        misnumbered & judged & ~too_soon,
+        Kind.SEGMENT,
+        lambda row: ("number of the sample", str(rows.sample_index[before[row]] + step[row]), str(rows.sample_index[row])),
+        findings,
+    )
+
+
+def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flags, findings: Findings) -> None:
+    """Compare every recorded wait with the one that the samples give, and the row's own figures with its first event."""
+    recorded = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
+    expected = decided.throttle_ms
+    event_judged = judged[rows.row_of]
+    differs = event_judged & (recorded != expected)
+    over_cap = event_judged & (recorded > sensor.cap_ms) if sensor.cap_ms != NO_CAP else np.zeros(rows.events, np.bool_)
+    differs &= ~over_cap
+    missed, spurious = differs & (recorded == 0) & (expected > 0), differs & (recorded > 0) & (expected <= 0)
+    listed = rows.throttle_ms != NOT_LISTED
+    unlisted = event_judged & (recorded == expected) & (listed != decided.violated)
+    masks: tuple[tuple[NDArray[np.bool_], Kind], ...] = (
+        (over_cap, Kind.CAP),
+        (missed, Kind.MISSED),
+        (spurious, Kind.SPURIOUS),
+        (differs & ~missed & ~spurious, Kind.MATH),
+        (unlisted, Kind.MATH),
+    )
+    for wrong, kind in masks:
+        _note_events(rows, decided, wrong, kind, findings)
+    _check_row_figures(rows, decided, judged, findings)
+
+
+def _check_row_figures(rows: Rows, decided: Decisions, judged: Flags, findings: Findings) -> None:
+    """What a row says of itself, apart from its lists."""
+    if not rows.events:
+        return
+    at = np.minimum(rows.event_at, rows.events - 1)
+    counted = decided.violated & (decided.throttle_ms > 0)
+    highest = np.maximum.reduceat(np.where(rows.checked, decided.observed, -np.inf), at)
+    recorded = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
+    figures = (
+        ("sum before the row", decided.prior_sum[at], rows.prior_sum),
+        ("window of the row", decided.window_ms[at], rows.window_ms),
+        ("oldest sample of the row", decided.oldest_start_ms[at], rows.oldest_start_ms),
+        ("highest rate of the row", np.where(np.isinf(highest), 0.0, highest), rows.max_observed),
+        ("violations of the row", np.add.reduceat(decided.violated.astype(np.int64), at), rows.violated_n),
+        ("throttled of the row", np.add.reduceat(counted.astype(np.int64), at), rows.throttled_n),
+        ("wait of the row", np.add.reduceat(recorded, at), rows.throttle_ms_sum),
+    )
+    for what, expected, said in figures:
+        _note(
+            rows,
+            (expected != said) & judged & (rows.count > 0),
+            Kind.MATH,
+            functools.partial(_figure, what, expected, said),
+            findings,
+        )
+
+
+def _the_same(said: tuple[str, str, str], _row: int) -> tuple[str, str, str]:
+    return said
+
+
+def _figure(what: str, expected: NDArray[Any], said: NDArray[Any], row: int) -> tuple[str, str, str]:
+    return what, str(expected[row]), str(said[row])
+
+
+def _note(rows: Rows, wrong: Flags, kind: Kind, describe: Describe, findings: Findings) -> None:
+    at = np.flatnonzero(wrong)
+    if not len(at):
+        return
+    _, firsts, counts = np.unique(rows.group_ref[at], return_index=True, return_counts=True)
+    for index, number in zip(firsts, counts, strict=True):
+        row = int(at[index])
+        what, expected, recorded = describe(row)
+        findings.add(
+            Finding(kind, int(rows.group_ref[row]), int(rows.first_seq[row]), int(rows.sample_start_ms[row]), expected, recorded, what),
+            int(number),
+        )
+
+
+def _note_events(rows: Rows, decided: Decisions, wrong: Flags, kind: Kind, findings: Findings) -> None:
+    at = np.flatnonzero(wrong)
+    if not len(at):
+        return
+    groups = rows.group_ref[rows.row_of[at]]
+    _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
+    for index, number in zip(firsts, counts, strict=True):
+        event = int(at[index])
+        said = int(rows.throttle_ms[event])
+        findings.add(
+            Finding(
+                kind,
+                int(groups[index]),
+                int(rows.seq[event]),
+                int(rows.ts_ms[event]),
+                f"{decided.throttle_ms[event]} ms",
+                "no violation" if said == NOT_LISTED else f"{said} ms",
+                _wait_of(rows, decided, event),
+                _evidence(rows, decided, event),
+            ),
+            int(number),
+        )
+
+
+def _wait_of(rows: Rows, decided: Decisions, event: int) -> str:
+    rate, bound = float(decided.observed[event]), float(rows.bound[rows.row_of[event]])
+    return f"wait after {rows.value[event]} at rate {rate!r}, bound {bound!r}, window {decided.window_ms[event]} ms"
+
+
+def _evidence(rows: Rows, decided: Decisions, event: int) -> tuple[str, ...]:
+    """The rows whose samples were live at an event."""
+    row = int(rows.row_of[event])
+    lines: list[str] = []
+    at = row
+    while at >= 0 and rows.group_ref[at] == rows.group_ref[row] and rows.sample_start_ms[at] >= decided.oldest_start_ms[event]:
+        until = event + 1 if at == row else int(rows.event_at[at] + rows.count[at])
+        total = int(rows.value[int(rows.event_at[at]) : until].sum())
+        lines.append(
+            f"sample {rows.sample_index[at]} from {rows.sample_start_ms[at]} ms: {until - int(rows.event_at[at])} events, sum {total}"
+        )
+        at -= 1
+    return tuple(reversed(lines[:SAMPLES_SHOWN]))

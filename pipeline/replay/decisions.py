@@ -1,0 +1,137 @@
+"""The sensor as a whole-file computation. Source: Kafka 3.8 `SampledStat`, `Rate`, `QuotaUtils`.
+
+Why it is exact
+    Time never steps back in a run. Then the ring of N + 1 samples never reuses a slot that is still live, a purged sample is
+    never the oldest live one, and three facts replace the ring: the sum of live samples is the running total at the event less
+    the running total before the first live sample; a sample is live at `t` while `t - last < N x window`; lasts ascend within a group, so
+    the first live one is found by bisection. Sums are integers. For bytes and connections a double holds them exactly; request
+    time is added up as doubles of percent in the proxy, so what lies within the rounding margin goes to `exact`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from pipeline.replay.exact import fold
+from pipeline.replay.rows import Flags, Floats, Ints, Rows
+from quota.request_time import PERCENT_PER_NANOSECOND
+from quota.throttle import INT32_MAX, narrow_to_int32, throttle_time_ms
+
+MARGIN: Final = 1e-9
+"""Relative distance from the bound below which a sum of doubles could have fallen on the other side: a million times what it can."""
+NO_CAP: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """How the groups of one call measure.
+
+    Attributes:
+        cap_ms: longest verdict, or `NO_CAP`.
+        is_request_time: values are nanoseconds and count as percent.
+    """
+
+    num_samples: int
+    window_ms: int
+    cap_ms: int
+    is_request_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What each event should have led to, in the order of `Rows`.
+
+    Attributes:
+        prior_sum, window_ms, oldest_start_ms: at the event; the sum without the event itself.
+        observed: rate in units per second.
+        violated, throttle_ms: of checked events; elsewhere False and 0.
+        replayed_exactly: how many went through the fold of doubles.
+    """
+
+    prior_sum: Ints
+    window_ms: Ints
+    oldest_start_ms: Ints
+    observed: Floats
+    violated: Flags
+    throttle_ms: Ints
+    replayed_exactly: int
+
+
+def decide(rows: Rows, sensor: Sensor) -> Decisions:
+    """Work out every decision of `rows`, all of which are of sensors of this kind."""
+    totals = np.cumsum(rows.value)
+    first_live, oldest_start_ms, sample_of_row, first_event = _live(rows, sensor)
+    before_first = totals[first_event] - rows.value[first_event]
+    live_sum = totals - before_first[first_live]
+    window_ms = _window_ms(rows.ts_ms - oldest_start_ms, sensor)
+    units = live_sum * PERCENT_PER_NANOSECOND if sensor.is_request_time else live_sum.astype(np.float64)
+    observed = units / (window_ms / 1_000.0)
+    bound = rows.bound[rows.row_of]
+    violated = (observed > bound) & rows.checked
+    throttle_ms = _throttle_ms(observed, bound, window_ms, violated, sensor)
+    replayed = 0
+    if sensor.is_request_time:
+        near = _near(observed, bound, window_ms, violated) & rows.checked
+        for event in np.flatnonzero(near):
+            samples = slice(int(first_live[event]), int(sample_of_row[rows.row_of[event]]) + 1)
+            exact = fold(rows, first_event[samples], int(event), sensor.num_samples) / (int(window_ms[event]) / 1_000.0)
+            violated[event] = exact > bound[event]
+            throttle_ms[event] = _one(exact, float(bound[event]), int(window_ms[event]), sensor) if violated[event] else 0
+            replayed += 1
+    return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, replayed)
+
+
+def _live(rows: Rows, sensor: Sensor) -> tuple[Ints, Ints, Ints, Ints]:
+    """For each event the first live sample and its start; for each row its sample; for each sample its first event."""
+    sample_of_row = np.cumsum(rows.is_new_sample) - 1
+    first_row = np.flatnonzero(rows.is_new_sample)
+    last_row = np.concatenate((first_row[1:], [len(rows.n)])) - 1
+    group = np.concatenate(([0], np.cumsum(rows.group_ref[1:] != rows.group_ref[:-1])))[first_row] if len(rows.n) else first_row
+    start_ms = rows.sample_start_ms[first_row]
+    last_ms = rows.ts_ms[rows.event_at[last_row] + rows.count[last_row] - 1]
+    span_ms = sensor.num_samples * sensor.window_ms
+    origin = int(rows.ts_ms.min()) - span_ms - 1 if rows.events else 0
+    stride = (int(rows.ts_ms.max()) - origin + 2) if rows.events else 1
+    keys = group * stride + (last_ms - origin)
+    sample = sample_of_row[rows.row_of]
+    wanted = group[sample] * stride + (rows.ts_ms - span_ms - origin)
+    first_live = np.minimum(np.searchsorted(keys, wanted, side="right"), sample)
+    return first_live, start_ms[first_live], sample_of_row, rows.event_at[first_row]
+
+
+def _window_ms(elapsed_ms: Ints, sensor: Sensor) -> Ints:
+    full = elapsed_ms // sensor.window_ms
+    missing = np.maximum(sensor.num_samples - 1 - full, 0)
+    window_ms: Ints = np.maximum(elapsed_ms + missing * sensor.window_ms, 1)
+    return window_ms
+
+
+def _throttle_ms(observed: Floats, bound: Floats, window_ms: Ints, violated: Flags, sensor: Sensor) -> Ints:
+    out = np.zeros(len(observed), np.int64)
+    at = np.flatnonzero(violated)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        exact = (observed[at] - bound[at]) / bound[at] * window_ms[at]
+    plain = np.isfinite(exact) & (np.abs(exact) < INT32_MAX)
+    value = exact[plain]
+    floor = np.floor(value)
+    rounded = (floor + (value - floor >= 0.5)).astype(np.int64)
+    out[at[plain]] = rounded if sensor.cap_ms == NO_CAP else np.minimum(rounded, sensor.cap_ms)
+    for event in at[~plain]:  # a bound of 0, or a wait of more than 24 days
+        out[event] = _one(float(observed[event]), float(bound[event]), int(window_ms[event]), sensor)
+    return out
+
+
+def _one(observed: float, bound: float, window_ms: int, sensor: Sensor) -> int:
+    throttle_ms = throttle_time_ms(observed, bound, window_ms)
+    return narrow_to_int32(throttle_ms if sensor.cap_ms == NO_CAP else min(throttle_ms, sensor.cap_ms))
+
+
+def _near(observed: Floats, bound: Floats, window_ms: Ints, violated: Flags) -> Flags:
+    """Where rounding in the sum could turn the decision, or the last millisecond of the wait."""
+    near = np.abs(observed - bound) <= np.abs(bound) * MARGIN
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        exact = (observed - bound) / bound * window_ms
+        reach = (np.abs(observed / bound) + 1.0) * window_ms * MARGIN + MARGIN
+        edge = np.abs(exact - np.floor(exact) - 0.5) <= reach
+    return near | (violated & (edge | ~np.isfinite(exact)))

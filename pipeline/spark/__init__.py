@@ -1,0 +1,1 @@
+"""What needs Spark: sessions, and the transformations that run on them."""

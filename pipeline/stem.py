@@ -1,0 +1,78 @@
+"""One set of metering files on a local disk, table by table."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import Manifest
+from pipeline.schemas import TABLES
+
+
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """The files of one manifest below a metering directory."""
+
+    directory: Path
+    manifest: Manifest
+
+    def read(self, table: str, *, columns: list[str] | None = None, after_ms: int | None = None) -> pa.Table:
+        """Return the rows of a table, none where the stem has no such file.
+
+        Args:
+            after_ms: only rows of `samples` whose last event came later.
+
+        Raises:
+            IncompleteError: a file that the manifest promises is not there.
+            BadInputError: a file is not Parquet, or not of the declared schema.
+        """
+        parts = [self._read_file(entry.path, table, columns, after_ms) for entry in self.manifest.files if entry.table == table]
+        schema = TABLES[table] if columns is None else pa.schema([TABLES[table].field(name) for name in columns])
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def _read_file(self, relative: str, table: str, columns: list[str] | None, after_ms: int | None) -> pa.Table:
+        path = self.directory / relative
+        filters = None if after_ms is None else [("last_event_ms", ">", after_ms)]
+        try:
+            read = pq.read_table(path, columns=columns, filters=filters, partitioning=None)
+        except FileNotFoundError as error:
+            raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.stem} promises it; restore it") from error
+        except (pa.ArrowInvalid, OSError) as error:
+            raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
+        return _declared(path, table, read, columns)
+
+
+def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None) -> pa.Table:
+    """Order and cast to the declared schema; columns that a newer minor version added are left out."""
+    declared = TABLES[table]
+    wanted = [declared.field(name) for name in (columns or declared.names)]
+    missing = [field.name for field in wanted if field.name not in read.column_names]
+    if missing:
+        raise BadInputError(f"{path}: lacks column {missing[0]} of schema 1 of {table}; it is a file of another program or version")
+    try:
+        return read.select([field.name for field in wanted]).cast(pa.schema(wanted))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise BadInputError(f"{path}: is not of schema 1 of {table} ({_first_line(error)})") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def runs_of(directory: Path, manifests: list[Manifest]) -> dict[tuple[str, str], list[Stem]]:
+    """Group stems by (proxy_id, run_id), each run in decision order."""
+    runs: dict[tuple[str, str], list[Stem]] = {}
+    for manifest in manifests:
+        runs.setdefault((manifest.proxy_id, manifest.run_id), []).append(Stem(directory, manifest))
+    for stems in runs.values():
+        stems.sort(key=lambda stem: stem.manifest.first_seq)
+    return runs
+
+
+def python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return a small table as dictionaries."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows

@@ -1,0 +1,46 @@
+"""The validator in this process: no Spark, starts at once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline.errors import IncompleteError
+from pipeline.manifest import MANIFESTS, Manifest, file_sha256, find_manifests, problems_of
+from pipeline.stem import Stem, runs_of
+from pipeline.validation.stem_verdict import StemVerdict, judge_stem
+from pipeline.validation.verdict import RunKey, Verdict, merge
+
+OnStem = Callable[[str], None]
+
+
+def validate(directory: Path, on_stem: OnStem = lambda _stem: None) -> Verdict:
+    """Judge every stem of a metering directory, one after the other.
+
+    Raises:
+        BadInputError, IncompleteError: the directory cannot be judged.
+    """
+    runs = checked_runs(directory)
+    judged: dict[RunKey, list[tuple[Manifest, StemVerdict]]] = {}
+    for key, stems in runs.items():
+        for number, stem in enumerate(stems):
+            on_stem(stem.manifest.stem)
+            judged.setdefault(key, []).append((stem.manifest, judge_stem(stem, stems[:number])))
+    return merge(judged, manifest_hashes(directory))
+
+
+def checked_runs(directory: Path) -> dict[RunKey, list[Stem]]:
+    """Return all stems by run, after a look at whether the promised files are there.
+
+    Raises:
+        IncompleteError: a file is missing or has changed.
+    """
+    manifests = find_manifests(directory)
+    problems = [problem for manifest in manifests for problem in problems_of(directory, manifest, hashes=False)]
+    if problems:
+        more = f" (and {len(problems) - 1} more; `sluice meter verify-manifests` names all)" if len(problems) > 1 else ""
+        raise IncompleteError(problems[0] + more)
+    return runs_of(directory, manifests)
+
+
+def manifest_hashes(directory: Path) -> dict[str, str]:
+    """Return the SHA-256 of each manifest by its path below the directory."""
+    return {str(path.relative_to(directory)): file_sha256(path) for path in sorted((directory / MANIFESTS).rglob("*.json"))}

@@ -1,0 +1,35 @@
+"""The verdict for people: one screen."""
+
+from collections.abc import Iterator
+
+from pipeline.replay.findings import WHOLE_FILE
+from pipeline.validation.verdict import Verdict
+
+
+def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterator[str]:
+    """Yield the lines of a verdict.
+
+    Args:
+        explain: show the live samples that prove each divergence.
+    """
+    yield f"decisions   {verdict.decisions:,} of {verdict.groups:,} groups, each worked out again"
+    yield f"coverage    {verdict.coverage_percent:.4g} %" + (f", {verdict.dropped:,} not written" if verdict.dropped else "")
+    for quota_type, count in sorted(verdict.counts.items()):
+        throttled = f"{count['throttled']:,} throttled, {count['throttle_ms']:,} ms"
+        yield f"{quota_type:<11} {count['decisions']:,} decisions, {count['units']:,} units, {throttled}"
+    for line in verdict.incomplete:
+        yield f"incomplete  {line}"
+    if not verdict.violations:
+        yield "verdict     exact: every wait is the one that the samples give"
+        return
+    kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(verdict.kinds().items()))
+    yield f"verdict     {verdict.violations:,} divergences ({kinds}); the first of each group:"
+    first = verdict.first()
+    for (proxy_id, run_id), finding in first[:max_violations]:
+        group = "file" if finding.group_ref == WHOLE_FILE else f"group {finding.group_ref}"
+        where = f"{proxy_id} {run_id} {group} seq {finding.seq}"
+        yield f"  {finding.kind}  {where}: {finding.what}: expected {finding.expected}, recorded {finding.recorded}"
+        if explain:
+            yield from (f"      {line}" for line in finding.evidence)
+    if len(first) > max_violations:
+        yield f"  … and {len(first) - max_violations} more groups (--max-violations)"

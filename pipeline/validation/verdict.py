@@ -1,0 +1,131 @@
+"""The verdict over all files: what was judged, what was found, and by which files anybody can work it out again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.manifest import Manifest
+from pipeline.replay.findings import Finding, Findings
+from pipeline.validation.stem_verdict import StemVerdict
+
+RunKey = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Over all runs of a metering directory.
+
+    Attributes:
+        findings: by (proxy_id, run_id), since group numbers restart with each run.
+        incomplete: what is known to be missing: gaps that the proxy reported, truncated stems, runs without an end.
+        manifests: SHA-256 of every manifest that was judged, by its path.
+    """
+
+    decisions: int = 0
+    groups: int = 0
+    replayed_exactly: int = 0
+    dropped: int = 0
+    findings: dict[RunKey, Findings] = field(default_factory=dict)
+    incomplete: list[str] = field(default_factory=list)
+    manifests: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def violations(self) -> int:
+        """Divergences of all kinds."""
+        return sum(findings.total for findings in self.findings.values())
+
+    @property
+    def coverage_percent(self) -> float:
+        """Decisions that are there, of all that were taken."""
+        taken = self.decisions + self.dropped
+        return 100.0 * self.decisions / taken if taken else 100.0
+
+    def kinds(self) -> dict[str, int]:
+        """Divergences by kind."""
+        kinds: dict[str, int] = {}
+        for findings in self.findings.values():
+            for kind, number in findings.counts.items():
+                kinds[kind.value] = kinds.get(kind.value, 0) + number
+        return kinds
+
+    def first(self) -> list[tuple[RunKey, Finding]]:
+        """The first divergence of each group, in decision order."""
+        found = [(key, finding) for key, findings in self.findings.items() for finding in findings.first.values()]
+        return sorted(found, key=lambda pair: (pair[0], pair[1].seq))
+
+    def as_dict(self, max_violations: int) -> dict[str, Any]:
+        """The verdict as plain data for JSON."""
+        shown = self.first()[:max_violations]
+        return {
+            "verdict": "violations" if self.violations else "exact",
+            "decisions": self.decisions,
+            "groups": self.groups,
+            "replayed_exactly": self.replayed_exactly,
+            "coverage_percent": self.coverage_percent,
+            "dropped_decisions": self.dropped,
+            "violations": self.violations,
+            "kinds": self.kinds(),
+            "counts": self.counts,
+            "incomplete": self.incomplete,
+            "first_divergences": [{"proxy_id": key[0], "run_id": key[1], **_finding(finding)} for key, finding in shown],
+            "manifests": self.manifests,
+        }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind.value,
+        "group_ref": finding.group_ref,
+        "seq": finding.seq,
+        "ts_ms": finding.ts_ms,
+        "what": finding.what,
+        "expected": finding.expected,
+        "recorded": finding.recorded,
+        "evidence": list(finding.evidence),
+    }
+
+
+def merge(stems: Mapping[RunKey, Sequence[tuple[Manifest, StemVerdict]]], hashes: Mapping[str, str]) -> Verdict:
+    """Put the verdicts of all stems together; each run's stems come in decision order."""
+    verdict = Verdict(manifests=dict(hashes))
+    for key, judged in stems.items():
+        findings = verdict.findings[key] = Findings()
+        findings.merge(stem.findings for _, stem in judged)
+        groups: set[int] = set()
+        for manifest, stem in judged:
+            verdict.decisions += stem.decisions
+            verdict.replayed_exactly += stem.replayed_exactly
+            verdict.dropped += manifest.dropped_decisions
+            groups |= set(stem.by_group)
+            for quota_type, count in stem.counts.items():
+                totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
+                for name in totals:
+                    totals[name] += getattr(count, name)
+        verdict.groups += len(groups)
+        _check_run([manifest for manifest, _ in judged], verdict)
+    return verdict
+
+
+def _check_run(manifests: Sequence[Manifest], verdict: Verdict) -> None:
+    """What a run says of its own completeness."""
+    run_id = manifests[0].run_id
+    expected = 0
+    for manifest in manifests:
+        if manifest.first_seq != expected:
+            missing = manifest.first_seq - expected
+            verdict.dropped += max(missing, 0)
+            verdict.incomplete.append(
+                f"run {run_id}: decisions {expected} to {manifest.first_seq - 1} are in no manifest; a file set was removed or is late"
+            )
+        if manifest.truncated:
+            verdict.incomplete.append(
+                f"run {run_id}: {manifest.stem} was put together after a crash; what came after its last flush is lost"
+            )
+        if manifest.dropped_decisions:
+            verdict.incomplete.append(
+                f"run {run_id}: {manifest.stem} reports {manifest.dropped_decisions} decisions that could not be written"
+            )
+        expected = manifest.last_seq + 1
+    if not manifests[-1].final:
+        verdict.incomplete.append(f"run {run_id}: no final file set; the proxy still runs, or was killed")

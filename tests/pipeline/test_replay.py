@@ -1,0 +1,78 @@
+"""The whole-file replay against the plain loop over `quota`."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.replay.check import check_decisions, check_samples
+from pipeline.replay.decisions import NO_CAP, Decisions, Sensor, decide
+from pipeline.replay.findings import Findings
+from pipeline.replay.rows import NOT_LISTED, Rows, unpack
+from tests.support import metering_rows
+from tests.support.metering_rows import Event, rows_of, samples_table
+
+GAPS_MS = st.sampled_from([0, 0, 0, 1, 7, 150, 999, 1_000, 1_001, 2_500, 9_999, 10_000, 10_999, 11_000, 11_001, 12_000, 40_000])
+
+
+def replayed(events: list[Event], sensors: dict[int, metering_rows.Sensor], sensor: Sensor) -> tuple[Rows, Decisions, Findings]:
+    rows = unpack(samples_table(rows_of(events, sensors)))
+    findings = Findings()
+    judged = np.ones(len(rows.n), np.bool_)
+    check_samples(rows, sensor, judged, findings)
+    decided = decide(rows, sensor)
+    check_decisions(rows, decided, sensor, judged, findings)
+    return rows, decided, findings
+
+
+@st.composite
+def traces(draw: st.DrawFn, values: st.SearchStrategy[int]) -> list[Event]:
+    now = draw(st.integers(0, 10**12))
+    events = []
+    for gap, group, value, checked in draw(
+        st.lists(st.tuples(GAPS_MS, st.integers(0, 3), values, st.sampled_from([True, True, True, False])), min_size=1, max_size=60)
+    ):
+        now += gap
+        events.append(Event(group, now, value, checked and value >= 0))
+    return events
+
+
+@settings(deadline=None, max_examples=150)
+@given(traces(st.integers(-5_000, 100_000)), st.sampled_from([0.0, 1.0, 2_500.0, 1e4, 1e15]))
+def test_bytes_are_replayed_without_a_difference(events: list[Event], bound: float) -> None:
+    """Every wait, rate and sum of bytes equals the sensor's, to the last bit; ties, gaps of a window and negatives included."""
+    sensors = {ref: metering_rows.Sensor(ref, bound * (1 + ref)) for ref in range(4)}
+    rows, decided, findings = replayed(events, sensors, Sensor(11, 1_000, NO_CAP, is_request_time=False))
+    assert findings.total == 0, findings.first
+    assert decided.violated.tolist() == (rows.throttle_ms != NOT_LISTED).tolist()
+
+
+@settings(deadline=None, max_examples=150)
+@given(traces(st.integers(0, 3_000_000_000)), st.sampled_from([0.1, 1.0, 7.3, 100.0]), st.sampled_from([(11, 1_000), (2, 500), (61, 250)]))
+def test_request_time_is_replayed_without_a_difference(events: list[Event], bound: float, window: tuple[int, int]) -> None:
+    """Nanoseconds added up as doubles of percent give the same waits, capped at one window, for any number and length of windows."""
+    num_samples, window_ms = window
+    made = {"num_samples": num_samples, "window_ms": window_ms, "cap_ms": window_ms}
+    sensors = {ref: metering_rows.Sensor(ref, bound, request=True, **made) for ref in range(4)}
+    *_, findings = replayed(events, sensors, Sensor(num_samples, window_ms, window_ms, is_request_time=True))
+    assert findings.total == 0, findings.first
+
+
+def test_a_bound_hit_to_the_last_digit_goes_through_the_fold_of_doubles() -> None:
+    """Where the sum of doubles lands beside the bound, the decision is the one of the doubles: integers alone would say another."""
+    nanoseconds = [100_000_000, 200_000_000, 300_000_000] * 20
+    bound = sum(nanoseconds) / 1e9 * 100 / 10.9  # the last event is 5.9 s after the first
+    events = [Event(0, 1_000_000 + 100 * at, value) for at, value in enumerate(nanoseconds)]
+    sensors = {0: metering_rows.Sensor(0, bound, request=True, cap_ms=1_000)}
+    _, decided, findings = replayed(events, sensors, Sensor(11, 1_000, 1_000, is_request_time=True))
+    assert decided.replayed_exactly > 0
+    assert findings.total == 0, findings.first
+
+
+@pytest.mark.parametrize("column", ["dt_ms", "val"])
+def test_rows_without_lists_are_refused(column: str) -> None:
+    """Level `sample` cannot be replayed: the error names the column."""
+    rows = rows_of([Event(0, 5, 1)], {0: metering_rows.Sensor(0, 1.0)})
+    rows[0][column] = None
+    with pytest.raises(ValueError, match=column):
+        unpack(samples_table(rows))

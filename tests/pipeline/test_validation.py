@@ -1,0 +1,217 @@
+"""The validator over whole directories: right ones pass, and every kind of wrong is found and named."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.command import meter
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.validation.local import validate
+from tests.support.metering_directory import write_directory
+from tests.support.metering_rows import Event, Sensor
+
+START_MS = 1_790_000_000_000
+
+
+def sensors() -> dict[int, Sensor]:
+    made = {ref: Sensor(ref, 20_000.0 * (1 + ref)) for ref in range(3)}
+    made[3] = Sensor(3, 5.0, request=True, cap_ms=1_000)
+    return made
+
+
+def batches(seed: int = 1, stems: int = 3, events: int = 800) -> list[list[Event]]:
+    dice = random.Random(seed)
+    now = START_MS
+    made = []
+    for _ in range(stems):
+        batch = []
+        for _ in range(events):
+            now += dice.choice([0, 0, 3, 20, 60, 200])
+            group = dice.randrange(4)
+            batch.append(Event(group, now, dice.randrange(40_000_000) if group == 3 else dice.randrange(9_000), dice.random() < 0.9))
+        made.append(batch)
+    return made
+
+
+def kinds_of(directory: Path) -> dict[str, int]:
+    return validate(directory).kinds()
+
+
+def some_throttled(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return next(row for row in rows if row["thr_ms"] and row["thr_ms"][0] > 0 and row["group_ref"] == 0)
+
+
+def test_a_run_of_the_sensor_is_exact(tmp_path: Path) -> None:
+    """Decisions of several groups and types over three file sets are all worked out again without a difference, warm-up included."""
+    verdict = validate(write_directory(tmp_path, batches(), sensors()))
+    assert (verdict.violations, verdict.incomplete, verdict.decisions, verdict.groups) == (0, [], 2_400, 4)
+    assert sum(count["throttled"] for count in verdict.counts.values()) > 100
+    assert len(verdict.manifests) == 3
+
+
+def test_a_changed_bound_is_exact(tmp_path: Path) -> None:
+    """A bound that changes in mid-run is the one that later decisions are judged by."""
+    assert kinds_of(write_directory(tmp_path, batches(), sensors(), bound_changes=[(1, 0, 1_000.0), (2, 0, 1e9)])) == {}
+
+
+def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
+    """In observe the arithmetic is judged as ever, and nothing may have been applied."""
+    assert kinds_of(write_directory(tmp_path / "right", batches(), sensors(), mode="observe")) == {}
+
+
+def longer(rows: list[dict[str, Any]]) -> None:
+    row = some_throttled(rows)
+    row["thr_ms"][0] += 1
+    row["applied_ms"][0] += 1
+    row["throttle_ms_sum"] += 1
+
+
+def missed(rows: list[dict[str, Any]]) -> None:
+    row = some_throttled(rows)
+    row["throttle_ms_sum"] -= row["thr_ms"][0]
+    row["thr_ms"][0] = row["applied_ms"][0] = 0
+
+
+def spurious(rows: list[dict[str, Any]]) -> None:
+    row = next(row for row in rows if not row["thr_ms"] and 0 not in row["unchecked_pos"])
+    row["thr_pos"], row["thr_ms"], row["applied_ms"] = [0], [7], [7]
+
+
+def over_cap(rows: list[dict[str, Any]]) -> None:
+    row = next(row for row in rows if row["group_ref"] == 3 and row["thr_ms"] and max(row["thr_ms"]) == 1_000)
+    at = row["thr_ms"].index(1_000)
+    row["thr_ms"][at] = row["applied_ms"][at] = 1_001
+
+
+def one_ulp(rows: list[dict[str, Any]]) -> None:
+    rows[5]["max_observed"] *= 1 + 2**-52
+
+
+def wrong_start(rows: list[dict[str, Any]]) -> None:
+    rows[5]["sample_start_ms"] += 1
+
+
+def one_lost(rows: list[dict[str, Any]]) -> None:
+    del rows[7]
+
+
+def one_twice(rows: list[dict[str, Any]]) -> None:
+    rows.append(rows[7])
+
+
+def one_byte(rows: list[dict[str, Any]]) -> None:
+    rows[4]["val"][0] += 1
+    rows[4]["sum"] += 1
+
+
+def back_in_time(rows: list[dict[str, Any]]) -> None:
+    row = next(row for row in rows if len(row["dt_ms"]) > 2 and row["dt_ms"][-1] > row["dt_ms"][-2])
+    row["dt_ms"][-1], row["dt_ms"][-2] = row["dt_ms"][-2], row["dt_ms"][-1]
+
+
+def other_bound(rows: list[dict[str, Any]]) -> None:
+    rows[3]["bound"] += 1.0
+
+
+def not_applied(rows: list[dict[str, Any]]) -> None:
+    row = some_throttled(rows)
+    row["applied_ms"][0] = 0
+
+
+@pytest.mark.parametrize(
+    ("mutate", "kind"),
+    [
+        (longer, "MATH"),
+        (missed, "MISSED"),
+        (spurious, "SPURIOUS"),
+        (over_cap, "CAP"),
+        (one_ulp, "MATH"),
+        (wrong_start, "SEGMENT"),
+        (one_lost, "GAP"),
+        (one_twice, "GAP"),
+        (one_byte, "MATH"),
+        (back_in_time, "ORDER"),
+        (other_bound, "BOUND"),
+        (not_applied, "NOT_APPLIED"),
+    ],
+)
+def test_every_mutation_is_found(tmp_path: Path, mutate: Callable[[list[dict[str, Any]]], None], kind: str) -> None:
+    """One changed figure is found, under the name of what it breaks."""
+    assert kind in kinds_of(write_directory(tmp_path, batches(stems=1), sensors(), mutate=mutate))
+
+
+def test_what_was_applied_in_observe_is_found(tmp_path: Path) -> None:
+    """A wait that was applied although the mode was observe is a divergence."""
+
+    def applied(rows: list[dict[str, Any]]) -> None:
+        some_throttled(rows)["applied_ms"][0] = 5
+
+    assert kinds_of(write_directory(tmp_path, batches(stems=1), sensors(), mode="observe", mutate=applied)) == {"NOT_APPLIED": 1}
+
+
+def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
+    """A file set that was removed is named by the numbers of its decisions."""
+    write_directory(tmp_path, batches(), sensors())
+    manifests = sorted((tmp_path / "manifests").rglob("*.json"))
+    manifests[0].unlink()
+    verdict = validate(tmp_path)
+    assert any("decisions 0 to 799" in line for line in verdict.incomplete)
+    assert verdict.coverage_percent < 100
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """A file that a manifest promises and that is not there ends the run with its name."""
+    write_directory(tmp_path, batches(stems=1), sensors())
+    next((tmp_path / "samples").rglob("*.parquet")).unlink()
+    with pytest.raises(IncompleteError, match="is missing"):
+        validate(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda manifest: manifest.update(schema=2), "schema 2"),
+        (lambda manifest: manifest.update(kind="other"), "not a manifest of Sluice"),
+        (lambda manifest: manifest.pop("first_seq"), "first_seq"),
+        (lambda manifest: manifest["files"][0].update(path="../../etc/passwd"), "no table"),
+    ],
+)
+def test_a_strange_manifest_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str) -> None:
+    """Another schema, another program, a missing key and a path out of the directory are one clear line each."""
+    write_directory(tmp_path, batches(stems=1), sensors())
+    path = next((tmp_path / "manifests").rglob("*.json"))
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(BadInputError, match=message):
+        validate(tmp_path)
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    """0 for exact, 1 for divergences, 2 for what is no metering directory, 3 for what is incomplete; one line each."""
+    run = CliRunner().invoke
+    write_directory(tmp_path / "right", batches(), sensors())
+    write_directory(tmp_path / "wrong", batches(), sensors(), mutate=missed)
+    (tmp_path / "empty").mkdir()
+    outcomes = {name: run(meter, ["validate", "--in", str(tmp_path / name)]) for name in ("right", "wrong", "absent", "empty")}
+    assert {name: outcome.exit_code for name, outcome in outcomes.items()} == {"right": 0, "wrong": 1, "absent": 2, "empty": 3}
+    assert "exact" in outcomes["right"].output
+    assert "MISSED" in outcomes["wrong"].output
+    assert all(outcomes[name].stderr.count("\n") == 1 for name in ("absent", "empty"))
+
+
+def test_verify_manifests_names_a_changed_file(tmp_path: Path) -> None:
+    """One flipped byte is found by its SHA-256, and the file is named."""
+    write_directory(tmp_path, batches(stems=1), sensors())
+    path = next((tmp_path / "samples").rglob("*.parquet"))
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    outcome = CliRunner().invoke(meter, ["verify-manifests", str(tmp_path)])
+    assert outcome.exit_code == 3
+    assert str(path) in outcome.output
