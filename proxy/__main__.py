@@ -75,7 +75,7 @@ def check_config(file: Path) -> None:
     """Name every problem of a configuration, its quota file and its callback at once; a quota file may be named too."""
     if _is_quota_file(file):
         content = read_quota_file(file)
-        count = len({entity for table in content.table.values() for entity in table})
+        count = content.entities
         click.echo(f"{file}: right ({count} {'entity' if count == 1 else 'entities'})")
         _tell_not_enforced(file, content)
         return

@@ -17,8 +17,10 @@ from proxy.clock import now_ms, now_ns, wall_time_s
 from proxy.config import Config, ConfigSource
 from proxy.config_callback import load_callback_class
 from proxy.config_problem import ConfigProblems
+from proxy.connection_limits import ConnectionLimits
 from proxy.counters import Counters, UsageTable
 from proxy.live_state import LiveState
+from proxy.net.admission import Admission
 from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
 from proxy.net.memory import BufferBudget
 from proxy.net.prober import Prober
@@ -35,6 +37,7 @@ from proxy.reload import needs_restart
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.session import SessionSettings
 from quota.cluster import Cluster, PartitionInfo
+from quota.connection_quotas import ConnectionQuotas
 from quota.entity import ClientQuotaType
 
 EXPIRE_S = 30.0
@@ -53,6 +56,12 @@ class App:
         self._session_settings = SessionSettings(self.enforcement, self.usages, self.counters)
         self._deadlines = Deadlines()
         self._budget = BufferBudget(self.counters, config.limits.process_buffer_bytes_max)
+        windows = _windows(config)
+        quotas = ConnectionQuotas(
+            (listener.name for listener in config.listeners), num_samples=windows.num_samples, window_ms=windows.window_ms
+        )
+        self.admission = Admission(quotas, self.counters, self.enforcement, per_cluster=config.enforcement.scope == "cluster")
+        self.connection_limits = ConnectionLimits(quotas, self.admission.slot_freed)
         self._apply_live(config)
         self.scopes = QuotaScopes(
             per_cluster=config.enforcement.scope == "cluster", choice=_choice(config), statics=_statics(config), windows=_windows(config)
@@ -66,6 +75,7 @@ class App:
             bootstrap,
             self._deadlines,
             self._budget,
+            self.admission,
             GatewayEvents(self.scopes.of, self._learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster),
         )
         self.scopes.on_moved = self.gateway.count_anew
@@ -88,6 +98,7 @@ class App:
             StartError: an address cannot be bound.
         """
         await self._use_quota_file()
+        await self.connection_limits.settled()
         self.gateway.open()
         if self.config.admin.address is not None:
             self._admin = AdminHttp(self.state, self.config.admin.address, lag=self._lag, open_quotas=self.config.admin.open_quotas)
@@ -140,6 +151,7 @@ class App:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self.gateway.close()
+        await self.connection_limits.close()
         self.scopes.close()
         if self._admin is not None:
             await self._admin.stop()
@@ -172,6 +184,8 @@ class App:
         self._deadlines.undrained_ms = limits.undrained_ms
         self._deadlines.idle_ms = limits.idle_ms
         self._budget.bytes_max = limits.process_buffer_bytes_max
+        self.admission.count_over_all(per_cluster=config.enforcement.scope == "cluster")
+        self.connection_limits.apply(config.connections, config.listeners)
 
     def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
         old = self.config
@@ -188,7 +202,9 @@ class App:
         path = (config or self.config).quotas.path
         source = None
         if path is not None:
-            source = FileQuotaSource(path, self._apply_table, now_ms=now_ms, wall_time_s=wall_time_s)
+            source = FileQuotaSource(
+                path, self._apply_table, now_ms=now_ms, wall_time_s=wall_time_s, on_connection_rates=self.connection_limits.apply_rates
+            )
             await source.start()
         if self._quota_task is not None:
             self._quota_task.cancel()
@@ -197,6 +213,7 @@ class App:
             self._quota_task = asyncio.create_task(source.poll_forever())
         elif self.quota_source is not None:
             self._apply_table({})
+            self.connection_limits.apply_rates({})
         self.quota_source = self.state.source = source
 
     def _apply_table(self, table: QuotaTable) -> None:
@@ -225,6 +242,7 @@ class App:
         while True:
             await asyncio.sleep(EXPIRE_S)
             self.scopes.expire(now_ms())
+            self.admission.quotas.ips.expire(now_ms())
 
 
 def _choice(config: Config) -> CallbackChoice:
@@ -252,7 +270,6 @@ def _gateway_settings(config: Config) -> GatewaySettings:
     return GatewaySettings(
         config.listeners,
         config.sidecar,
-        config.limits.max_connections,
         config.limits.upstream_connect_ms,
         config.limits.drain_ms,
         config.broker_configs == "redact",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from proxy.config_check import check_together
+from proxy.config_check import check_together, default_name
 from proxy.config_flags import Flags, apply_flags, name_flags
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
@@ -17,6 +17,7 @@ from proxy.config_values import (
     read_broker_ports,
     read_class_name,
     read_frame_size,
+    read_ip_overrides,
     read_listen,
     read_name,
     read_networks,
@@ -38,6 +39,10 @@ _Port = Annotated[int, msgspec.Meta(ge=1, le=65_535, description="a port from 1 
 _Ms = Annotated[int, msgspec.Meta(ge=1, le=86_400_000, description="milliseconds from 1 to 86400000")]
 _Windows = Annotated[int, msgspec.Meta(ge=1, le=1_000, description="a whole number from 1 to 1000")]
 _WindowSeconds = Annotated[int, msgspec.Meta(ge=1, le=86_400, description="seconds from 1 to 86400")]
+_Int = 2**31 - 1
+_ConnectionRate = Annotated[
+    int | None, msgspec.Meta(ge=1, le=_Int, description="connections per second: a whole number from 1 to 2147483647")
+]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 
 
@@ -62,6 +67,10 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """Node id to port. When given, a broker that is not in it has no port and counts as unmapped."""
     proxy_protocol_from: Annotated[Networks | None, Reader(read_networks, NETWORKS_REMEDY)] = None
     """Networks of load balancers, whose connections begin with a PROXY header; all others are taken as they are."""
+    max_connections: _Count | None = None
+    """Of all its ports together. None: as for the process."""
+    max_connection_creation_rate: _ConnectionRate = None
+    """Per second, of all its ports together. None: as for the process."""
 
     def broker_port(self, node_id: int, bound_port: int | None = None) -> int | None:
         """Return the port at which clients meet broker `node_id`, or None when it has none.
@@ -127,10 +136,27 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     """Whether /quotas, which names users and client-ids, is shown to other machines too."""
 
 
+class Connections(msgspec.Struct, frozen=True, kw_only=True):
+    """How many clients may be connected, and how fast they may come."""
+
+    max_connections: _Count = 10_000
+    max_connection_creation_rate: _ConnectionRate = None
+    """Per second. None: as fast as they come."""
+    max_connections_per_ip: Annotated[int | None, msgspec.Meta(ge=0, le=_Int, description="a whole number from 0 to 2147483647")] = None
+    """None: as many as there is room for."""
+    overrides: Annotated[dict[str, int], Reader(read_ip_overrides, 'a table such as { "10.0.0.7" = 500, "etl.example.org" = 50 }')] = (
+        msgspec.field(default_factory=dict)
+    )
+    """What single addresses, or host names, may have instead of `max_connections_per_ip`."""
+    protected_listener: Annotated[str | None, Reader(read_name, "the name of a listener")] = None
+    """Its connections come in beyond the limits of the process; those of other listeners make room."""
+    ipv6_prefix_bits: Annotated[int, msgspec.Meta(ge=16, le=128, description="a whole number from 16 to 128")] = 128
+    """IPv6 addresses with so many first bits in common count as one."""
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of everything that grows or waits."""
 
-    max_connections: _Count = 10_000
     process_buffer_bytes_max: _Size = 256 * 1024 * 1024
     request_frame_bytes_max: _FrameSize = 100 * 1024 * 1024
     first_frame_ms: _Ms = 10_000
@@ -162,6 +188,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Quotas = Quotas()
     callback: Callback | None = None
     admin: Admin = Admin()
+    connections: Connections = Connections()
     limits: Limits = Limits()
     log: Log = Log()
     profile: Annotated[bool, FLAG_ONLY] = False
@@ -172,7 +199,7 @@ _LATER: Final = "is not part of this version"
 LATER_KEYS: Final = {
     "metering": f"metering {_LATER}",
     "quota_admin": f"altering quotas through the API {_LATER}",
-    "connections": f"a quota on connections {_LATER}",
+    "limits.max_connections": "stands under [connections]; write connections.max_connections",
     "audit": f"the audit file {_LATER}",
     "upstream.credentials": f"logging in to brokers {_LATER}",
     "upstream.tls": f"TLS to brokers {_LATER}",
@@ -211,7 +238,7 @@ class ConfigSource:
 
     def _resolved(self, config: Config) -> Config:
         listeners = tuple(
-            listener if listener.name else msgspec.structs.replace(listener, name="default" if at == 1 else f"listener-{at}")
+            listener if listener.name else msgspec.structs.replace(listener, name=default_name(at))
             for at, listener in enumerate(config.listeners, 1)
         )
         quotas = config.quotas

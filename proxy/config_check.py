@@ -7,7 +7,7 @@ from proxy.config_read import Place
 from proxy.host_port import HostPort, is_wildcard
 
 if TYPE_CHECKING:
-    from proxy.config import Listener, Upstream
+    from proxy.config import Connections, Listener, Upstream
 
 
 def check_together(values: dict[str, Any], place: Place) -> None:
@@ -15,6 +15,9 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     listeners = [(f"listener[{at}]", one) for at, one in enumerate(values.get("listeners") or (), 1) if one is not None]
     _check_names(listeners, place)
     _check_doors(listeners, values, place)
+    connections = values.get("connections")
+    if connections is not None:
+        _check_connections(connections, listeners, place)
     upstream = values.get("upstream")
     if upstream is not None:
         _check_loop(listeners, upstream, place)
@@ -51,6 +54,24 @@ def _check_doors(listeners: Sequence[tuple[str, "Listener"]], values: dict[str, 
             if _collide(door, other):
                 place.add(key, f"{door} is taken by {other_key}", "write another port")
                 break
+
+
+def _check_connections(connections: "Connections", listeners: Sequence[tuple[str, "Listener"]], place: Place) -> None:
+    if connections.max_connections_per_ip == 0 and not connections.overrides:
+        place.add("connections.max_connections_per_ip", "0 lets nobody in", "write connections.overrides for those who may")
+    protected = connections.protected_listener
+    if protected is None:
+        return
+    names = [listener.name or default_name(at) for at, (_, listener) in enumerate(listeners, 1)]
+    if protected not in names:
+        place.add("connections.protected_listener", f'"{protected}" is no listener', f"write one of {', '.join(names)}")
+    elif len(names) == 1:
+        place.add("connections.protected_listener", "has no effect with a single listener", "leave it out")
+
+
+def default_name(at: int) -> str:
+    """Return the name of the listener at place `at`, from 1, that was not given one."""
+    return "default" if at == 1 else f"listener-{at}"
 
 
 def _collide(one: HostPort, other: HostPort) -> bool:

@@ -41,7 +41,7 @@ class Place(NamedTuple):
     prefix: str
     problems: list[Problem]
     later: Mapping[str, str]
-    """Dotted keys, without positions in lists, that a later version knows, with the sentence that refuses them."""
+    """Dotted keys, without positions in lists, that another version knows, with what to say of them; what to do may follow `; `."""
 
     def add(self, key: str, message: str, remedy: str = "") -> None:
         self.problems.append(Problem(self.file, self.prefix + key, message, remedy))
@@ -129,7 +129,8 @@ def _refuse_unknown(table: Mapping[str, Any], known: Mapping[str, object], place
             continue
         sentence = place.later.get(_POSITION.sub("", place.prefix) + key)
         if sentence is not None:
-            place.add(key, sentence, "leave it out")
+            message, _, remedy = sentence.partition("; ")
+            place.add(key, message, remedy or "leave it out")
             continue
         near = difflib.get_close_matches(key, known, n=1)
         place.add(key, "is not a setting", f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}")

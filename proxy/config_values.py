@@ -7,6 +7,7 @@ from typing import Any, Final
 from proxy.host_port import HostPort, is_wildcard, read_host, read_host_port
 from proxy.networks import Networks, networks_of
 from proxy.units import read_size, shown
+from quota.client_address import plain_address
 
 FRAME_BYTES_MAX: Final = 2**31 - 1
 """A frame's length is a signed 32-bit number."""
@@ -58,6 +59,25 @@ def read_networks(value: object) -> Networks:
     if not value:
         raise ValueError("names no network")
     return networks_of(value)
+
+
+def read_ip_overrides(value: object) -> dict[str, int]:
+    """Return how many connections each address or host name may have."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{shown(value)} is not a table of address = number")
+    overrides: dict[str, int] = {}
+    for host, count in value.items():
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**31:
+            raise ValueError(f"{shown(count)} is not a number of connections for {host}")
+        overrides[read_client_host(host)] = count
+    if len(overrides) < len(value):
+        raise ValueError("names one address twice")
+    return overrides
+
+
+def read_client_host(value: object) -> str:
+    """Return the address that clients come from, in its usual short form, or a host name as it is."""
+    return plain_address(read_host(value))
 
 
 def read_name(value: object) -> str:

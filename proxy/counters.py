@@ -42,6 +42,7 @@ class Counters:
 
     __slots__ = (
         "accepts_exhausted",
+        "accepts_waited",
         "buffer_bytes_max",
         "buffered_bytes",
         "bytes_from_brokers",
@@ -66,9 +67,11 @@ class Counters:
 
     def __init__(self) -> None:
         self.connections_accepted: dict[str, int] = {}
-        """By the listener's name."""
+        """By the listener's name; those that are turned away afterwards too."""
         self.accepts_exhausted = 0
         """How often accepting stopped for a moment because the process or the system had no open file left."""
+        self.accepts_waited = 0
+        """How often a listener stopped accepting because of a rate, or for want of a slot."""
         self.buffered_bytes = 0
         """What all connections held when last looked at; once a second."""
         self.buffer_bytes_max = 0

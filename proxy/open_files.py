@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from proxy.config import Config, Limits
+from proxy.config import Config, Connections
 from proxy.config_problem import ConfigProblems, Problem
 
 SPARE_FILES: Final = 1_024
@@ -19,17 +19,17 @@ def fit_open_files(config: Config, file: str = "sluice.toml") -> Config:
     Raises:
         ConfigProblems: the operator asked for more connections than the system allows; `file` is where.
     """
-    wanted = config.limits.max_connections
+    wanted = config.connections.max_connections
     needed = wanted * FILES_PER_CONNECTION + SPARE_FILES
     reachable = _raise_limit(needed)
     if reachable >= needed:
         return config
     fitting = connections_within(reachable)
-    if wanted != Limits().max_connections or fitting < 1:
+    if wanted != Connections().max_connections or fitting < 1:
         message = f"{wanted} needs {needed} open files, the system allows {reachable}"
         remedy = f"write {max(fitting, 1)} or less, or raise the limit (ulimit -n)"
-        raise ConfigProblems([Problem(file, "limits.max_connections", message, remedy)])
-    return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, max_connections=fitting))
+        raise ConfigProblems([Problem(file, "connections.max_connections", message, remedy)])
+    return msgspec.structs.replace(config, connections=msgspec.structs.replace(config.connections, max_connections=fitting))
 
 
 def _raise_limit(needed: int) -> int:

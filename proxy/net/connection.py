@@ -60,6 +60,7 @@ class Connection:
         "closing",
         "draining",
         "guarded",
+        "ip_key",
         "listener_name",
         "peer",
         "session",
@@ -82,6 +83,7 @@ class Connection:
         self.upstream = upstream
         self.accepted_ms = now_ms()
         self.broker_peer: tuple[str, int] = ("", 0)
+        self.ip_key: tuple[int, str] = (0, "")  # what it counts as among the connections of its address
         self.wake_at_ms = 0
         self.watched_fd = -1  # of the client's socket, while `Departures` watches it
         self.client_eof_ms = 0

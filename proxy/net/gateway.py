@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from proxy.config import Listener
 from proxy.counters import Counters, bump
 from proxy.errors import StartError
 from proxy.host_port import HostPort, ip_of
+from proxy.net.admission import Admission
 from proxy.net.connection import Connection
 from proxy.net.departures import Departures
+from proxy.net.gate import Gate, Peer
 from proxy.net.listener import Acceptor
 from proxy.net.memory import BufferBudget
 from proxy.net.proxy_headers import Arrival, ProxyHeaders
@@ -29,11 +32,11 @@ from proxy.session.close_reason import CloseReason
 from proxy.session.quota_scope import QuotaScope
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session, SessionSettings
+from quota.ip_connections import IpKey
 
 SWEEP_S = 1.0
 REWRITERS_MAX = 64  # a machine has fewer addresses
 FLUSH_MS = 2_000  # how long closed connections may take their last bytes when the process ends
-Peer = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -42,7 +45,6 @@ class GatewaySettings:
 
     listeners: tuple[Listener, ...]
     sidecar: bool
-    max_connections: int
     connect_timeout_ms: int
     drain_ms: int
     redact_configs: bool = True
@@ -61,7 +63,9 @@ class GatewayEvents:
 class Door:
     """One configured listener: its bootstrap port and its ports of brokers."""
 
-    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "listener", "rewriters")
+    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "gate", "listener", "rewriters")
+
+    gate: Gate
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -88,6 +92,7 @@ class Gateway:
         bootstrap: Bootstrap,
         deadlines: Deadlines,
         budget: BufferBudget,
+        admission: Admission,
         events: GatewayEvents,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -100,6 +105,10 @@ class Gateway:
         self.connections: dict[Connection, None] = {}
         self.doors = [Door(listener) for listener in settings.listeners]
         self._budget = budget
+        self.admission = admission
+        admission.make_room = self._make_room
+        for door in self.doors:
+            door.gate = admission.gate(door.listener.name, door.acceptors, functools.partial(self._passed, door))
         self._session_settings = session_settings
         self._api_versions = ApiVersionsCut(unknown_apis_pass=session_settings.unknown_apis_pass)
         self.usages = session_settings.usages
@@ -160,15 +169,17 @@ class Gateway:
         return True
 
     def _acceptor(self, door: Door, sock: socket.socket, node_id: int | None) -> Acceptor:
-        return Acceptor(sock, lambda client, peer: self._accepted(door, node_id, client, peer), self._may_accept, self._no_descriptors)
+        gate = door.gate
+        acceptor = Acceptor(sock, lambda client, peer: gate.arrived(node_id, client, peer[:2]), self._may_accept, self._no_descriptors)
+        gate.joined(acceptor)
+        return acceptor
 
     def _no_descriptors(self) -> None:
         self.counters.accepts_exhausted += 1
         log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.connections))
 
     def _may_accept(self) -> bool:
-        count = len(self.connections) + len(self._tasks) + len(self._headers)
-        return self._budget.accepting and count < self.settings.max_connections
+        return self._budget.accepting
 
     @property
     def bound(self) -> bool:
@@ -177,27 +188,32 @@ class Gateway:
 
     # --- connections
 
-    def _accepted(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
-        bump(self.counters.connections_accepted, door.listener.name)
+    def _passed(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+        """A connection has a slot; `peer` is where its socket comes from."""
         balancers = door.listener.proxy_protocol_from
         if balancers is None or peer[0] not in balancers:
-            self._arrived(door, node_id, sock, peer[:2])
+            self._arrived(door, node_id, sock, peer)
             return
-        self._headers.read(Arrival(sock, peer[:2], door.listener.name, lambda client: self._arrived(door, node_id, sock, client), now_ms()))
+        self._headers.read(Arrival(sock, peer, door.listener.name, lambda client: self._arrived(door, node_id, sock, client), now_ms()))
 
     def _arrived(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
         """Whose connection this is is known now."""
-        task = self._loop.create_task(self._serve(door, node_id, sock, peer))
+        key = door.gate.admit(node_id, sock, peer)
+        if key is None:
+            return
+        task = self._loop.create_task(self._serve(door, node_id, sock, peer, key))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+    async def _serve(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer, key: IpKey) -> None:
         try:
             address = self._upstream_of(node_id)
             session = Session(self._session_settings, self._rewriter(door, sock))
             connection = Connection(self, session, sock, peer, door.listener.name, str(address))
+            connection.ip_key = key
         except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else
             self._refuse(sock, error)
+            door.gate.left(key)
             return
         try:
             await self._join(connection, node_id, address, sock)
@@ -207,6 +223,7 @@ class Gateway:
     def arrival_ended(self, arrival: Arrival, reason: CloseReason, detail: str) -> None:
         """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
         arrival.sock.close()
+        self.admission.gates[arrival.listener_name].left_unknown()
         bump(self.counters.closes, reason.value)
         say = log.debug if reason is CloseReason.HEALTH_CHECK else log.info
         say(
@@ -222,6 +239,7 @@ class Gateway:
     def arrival_crashed(self, arrival: Arrival, error: Exception) -> None:
         """A bug of ours met a connection before it had a session."""
         self._refuse(arrival.sock, error)
+        self.admission.gates[arrival.listener_name].left_unknown()
 
     def _refuse(self, sock: socket.socket, error: Exception) -> None:
         sock.close()
@@ -304,6 +322,7 @@ class Gateway:
         self.departures.forget(connection)
         self._closing.add(connection)
         self._ended.set()
+        self.admission.gates[connection.listener_name].left(connection.ip_key)
         bump(self.counters.closes, reason.value)
         requests, responses = connection.session.requests, connection.session.responses
         self.counters.requests += requests.frames
@@ -315,6 +334,13 @@ class Gateway:
     def broker_stalled(self, connection: Connection) -> None:
         """A client that waits for its broker may leave meanwhile: that must be seen at once."""
         self.departures.watch(connection)
+
+    def _make_room(self) -> None:
+        """The protected listener exceeds what may be connected: end the connection of another one that did nothing for the longest time."""
+        gates = self.admission.gates
+        others = [connection for connection in self.connections if not gates[connection.listener_name].quota.protected]
+        if others:
+            min(others, key=_last_active_ms).close(CloseReason.MADE_ROOM)
 
     def connection_gone(self, connection: Connection) -> None:
         """Both sockets of a closed connection are gone."""
@@ -370,6 +396,7 @@ class Gateway:
 
     def _stop_accepting(self, reason: CloseReason) -> None:
         self._accepting = False
+        self.admission.close(reason)
         for door in self.doors:
             for acceptor in door.acceptors.values():
                 acceptor.close()
@@ -393,6 +420,10 @@ def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[
         "discarded_bytes": requests.kept_bytes,
         "age_ms": now_ms() - connection.accepted_ms,
     }
+
+
+def _last_active_ms(connection: Connection) -> int:
+    return max(connection.client.read_ms, connection.broker.read_ms, connection.accepted_ms)
 
 
 def _plain_ip(host: str) -> str:

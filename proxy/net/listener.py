@@ -19,7 +19,8 @@ class Acceptor:
     """Accepts on one socket and hands each connection to `on_accept`.
 
     When descriptors run out it stops for a moment instead of spinning; existing connections are not touched.
-    `may_accept` is asked before each accept; while it says no, clients wait in the kernel's queue. `on_exhausted` is told of each stop.
+    `may_accept` is asked before each accept; while it says no, it is asked again every 0.1 s. `on_exhausted` is told when none is left.
+    Between `stop` and `go_on` clients wait in the kernel's queue.
     """
 
     def __init__(self, sock: socket.socket, on_accept: OnAccept, may_accept: Callable[[], bool], on_exhausted: Callable[[], None]) -> None:
@@ -29,10 +30,22 @@ class Acceptor:
         self._may_accept = may_accept
         self._loop = asyncio.get_running_loop()
         self._reading = False
+        self._stopped = False
         self._retry: asyncio.TimerHandle | None = None
         self.port: int = sock.getsockname()[1]
         self._spare = _spare_descriptor()
         self._resume()
+
+    def stop(self) -> None:
+        """Accept nobody until `go_on`."""
+        self._stopped = True
+        self._pause()
+
+    def go_on(self) -> None:
+        """Accept again."""
+        self._stopped = False
+        if self._retry is None:
+            self._resume()
 
     def close(self) -> None:
         """Stop listening; what waits in the kernel's queue is refused by it."""
@@ -44,7 +57,7 @@ class Acceptor:
 
     def _resume(self) -> None:
         self._retry = None
-        if not self._reading and self._sock.fileno() >= 0:
+        if not self._reading and not self._stopped and self._sock.fileno() >= 0:
             self._reading = True
             self._loop.add_reader(self._sock.fileno(), self._on_readable)
 
@@ -59,6 +72,8 @@ class Acceptor:
 
     def _on_readable(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
+            if not self._reading:  # who was accepted last has to wait, and all behind with it
+                return
             if not self._may_accept():
                 self._pause_for_a_moment()
                 return

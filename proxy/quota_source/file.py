@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -50,11 +50,18 @@ class FileQuotaSource:
     """
 
     def __init__(
-        self, path: Path, on_table: Callable[[QuotaTable], None], *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]
+        self,
+        path: Path,
+        on_table: Callable[[QuotaTable], None],
+        *,
+        now_ms: Callable[[], int],
+        wall_time_s: Callable[[], float],
+        on_connection_rates: Callable[[Mapping[str, int]], None] = lambda _: None,
     ) -> None:
         self.path = path
         self.table: QuotaTable = empty_table()
         self._on_table = on_table
+        self._on_connection_rates = on_connection_rates
         self._now_ms = now_ms
         self._wall_time_s = wall_time_s
         self._seen: _Seen | None = None
@@ -140,8 +147,9 @@ class FileQuotaSource:
         content = reading.content
         if content is not None:
             self.table = content.table
-            self._entries = len({entity for table in content.table.values() for entity in table})
+            self._entries = content.entities
             self._on_table(content.table)
+            self._on_connection_rates(content.connection_rates)
         if content is not None or self._lines:
             log.info("quotas_loaded", source=str(self.path), entries=self._entries)
         if content is not None:

@@ -1,6 +1,5 @@
 """The text of `quotas.toml` as a table: pure, all problems at once."""
 
-import ipaddress
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,7 +9,7 @@ import msgspec
 
 from proxy.config_problem import ConfigProblems
 from proxy.config_read import Place, Reader, parse_toml, read_struct
-from proxy.config_values import read_rate
+from proxy.config_values import read_client_host, read_rate
 from proxy.rule import name_of
 from proxy.units import SIZE_REMEDY, shown
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
@@ -39,6 +38,13 @@ class QuotaContent(NamedTuple):
     table: QuotaTable
     not_enforced: tuple[NotEnforced, ...] = ()
     """In the order of the file."""
+    connection_rates: Mapping[str, int] = MappingProxyType({})
+    """Connections per second of an IP address or host name, or of `<default>`."""
+
+    @property
+    def entities(self) -> int:
+        """How many users, client-ids, pairs of both and addresses have a quota."""
+        return len({entity for table in self.table.values() for entity in table}) + len(self.connection_rates)
 
 
 _NAME_REMEDY: Final = f'a name, or "{DEFAULT}" for whoever has no quota of their own'
@@ -53,12 +59,15 @@ def _read_name(value: object) -> str:
 
 
 def _read_ip(value: object) -> str:
-    if value == DEFAULT:
-        return DEFAULT
-    try:
-        return str(ipaddress.ip_address(value if isinstance(value, str) else ""))
-    except ValueError:
-        raise ValueError(f"{shown(value)} is not an IP address") from None
+    return DEFAULT if value == DEFAULT else read_client_host(value)
+
+
+def _read_connection_rate(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{shown(value)} is not a whole number")
+    if not 0 <= value < 2**31:
+        raise ValueError(f"{shown(value)} is not from 0 to 2147483647")
+    return value
 
 
 def _read_number(value: object) -> float:
@@ -77,12 +86,12 @@ _Number = Annotated[float | None, Reader(_read_number, "a number above 0, such a
 class _Row(msgspec.Struct, frozen=True, kw_only=True):
     user: _Name = None
     client_id: _Name = msgspec.field(name="client-id", default=None)
-    ip: Annotated[str | None, Reader(_read_ip, f'an IP address or "{DEFAULT}"')] = None
+    ip: Annotated[str | None, Reader(_read_ip, f'an IP address, a host name or "{DEFAULT}"')] = None
     producer_byte_rate: _Rate = None
     consumer_byte_rate: _Rate = None
     request_percentage: _Number = None
     controller_mutation_rate: _Number = None
-    connection_creation_rate: _Number = None
+    connection_creation_rate: Annotated[int | None, Reader(_read_connection_rate, "connections per second, such as 20")] = None
 
 
 _CLIENT_KEYS: Final = {
@@ -94,7 +103,7 @@ _CLIENT_KEYS: Final = {
 """What Kafka allows for users and client-ids, and ..."""
 _IP_KEYS: Final = ("connection_creation_rate",)
 """... for IP addresses."""
-_NOT_ENFORCED: Final = ("request_percentage", "controller_mutation_rate", *_IP_KEYS)
+_NOT_ENFORCED: Final = ("request_percentage", "controller_mutation_rate")
 
 
 def empty_table() -> QuotaTable:
@@ -110,17 +119,18 @@ def read_quotas(data: bytes, file: str) -> QuotaContent:
     """
     place = Place(file, "", [], {})
     tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {quota_type: {} for quota_type in _CLIENT_KEYS.values()}
+    connection_rates: dict[str, int] = {}
     not_enforced: list[NotEnforced] = []
     seen: dict[tuple[str | None, ...], int] = {}
     for at, row in enumerate(_rows(parse_toml(data, file), place), 1):
         here = place.inside(f"quota[{at}]")
         read = read_struct(_Row, row, here)
         if read is not None and _is_sound(row, here) and _is_first(read, at, seen, here):
-            _enter(read, tables)
+            _enter(read, tables, connection_rates)
             not_enforced += [NotEnforced(key, _entity_name(read)) for key in row if key in _NOT_ENFORCED]
     if place.problems:
         raise ConfigProblems(place.problems)
-    return QuotaContent(_frozen(tables), tuple(not_enforced))
+    return QuotaContent(_frozen(tables), tuple(not_enforced), MappingProxyType(connection_rates))
 
 
 def _rows(table: dict[str, Any], place: Place) -> list[dict[str, Any]]:
@@ -160,8 +170,10 @@ def _is_first(row: _Row, at: int, seen: dict[tuple[str | None, ...], int], place
     return first == at
 
 
-def _enter(row: _Row, tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]]) -> None:
+def _enter(row: _Row, tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]], connection_rates: dict[str, int]) -> None:
     if row.ip is not None:
+        if row.connection_creation_rate is not None:
+            connection_rates[row.ip] = row.connection_creation_rate
         return
     entity = ClientQuotaEntity(row.user, row.client_id)
     for key, quota_type in _CLIENT_KEYS.items():

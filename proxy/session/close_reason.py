@@ -16,6 +16,10 @@ class CloseReason(StrEnum):
     BROKER_CLOSED = "broker_closed"
     BROKER_RESET = "broker_reset"
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
+    MAX_CONNECTIONS_PER_IP = "max_connections_per_ip"
+    IP_CONNECTION_RATE = "ip_connection_rate"  # held unread for its delay
+    IP_CONNECTION_RATE_UNHELD = "ip_connection_rate_unheld"  # as above, when too many were held already
+    MADE_ROOM = "made_room"  # for a connection of the protected listener
     FRAME_SIZE = "frame_size"
     NOT_KAFKA_HTTP = "not_kafka_http"
     NOT_KAFKA_TLS = "not_kafka_tls"

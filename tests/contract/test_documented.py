@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.__main__ import cli, run
-from proxy.config import Admin, Callback, Config, Enforcement, Limits, Listener, Log, Quotas, Upstream
+from proxy.config import Admin, Callback, Config, Connections, Enforcement, Limits, Listener, Log, Quotas, Upstream
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import MetricsPage
 from proxy.observe.snapshot import take_snapshot
@@ -29,10 +29,11 @@ SECTIONS = {
     "`[quotas]`": Quotas,
     "`[callback]`": Callback,
     "`[admin]`": Admin,
+    "`[connections]`": Connections,
     "`[limits]`": Limits,
     "`[log]`": Log,
 }
-NOT_ROWS = {"upstream", "listener", "enforcement", "quotas", "callback", "admin", "limits", "log", "profile"}
+NOT_ROWS = {"upstream", "listener", "enforcement", "quotas", "callback", "admin", "connections", "limits", "log", "profile"}
 """Keys of the top level that have sections of their own, and the one that is only a flag."""
 
 
@@ -55,7 +56,7 @@ def test_every_setting_is_documented_with_its_default(heading: str) -> None:
     assert documented.keys() == fields.keys()
     for name, (default, *_) in documented.items():
         if not default.startswith("`"):
-            assert default == "required" or fields[name].default in (None, "") or name == "settings", name
+            assert default == "required" or fields[name].default in (None, "") or name in ("settings", "overrides"), name
             continue
         written = tomllib.loads(f"x = {re.findall(r'`([^`]+)`', default)[0]}")["x"]
         expected = "" if name == "name" else written

@@ -108,9 +108,8 @@ def test_check_config_says_what_is_not_enforced(tmp_path: Path, capsys: pytest.C
     )
     told = [
         f"{quotas}: request_percentage of user=a: not enforced by this version",
-        f"{quotas}: connection_creation_rate of ip=<default>: not enforced by this version",
     ]
-    assert sluice(capsys, "check-config", str(quotas)) == (0, [f"{quotas}: right (1 entity)", *told], [])
+    assert sluice(capsys, "check-config", str(quotas)) == (0, [f"{quotas}: right (2 entities)", *told], [])
     assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)", *told], [])
 
 

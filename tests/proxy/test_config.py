@@ -160,7 +160,9 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="true-is-no-number",
         ),
         pytest.param(
-            "[limits]\nmax_connections = 0", "limits.max_connections: 0 is below 1; write a whole number from 1 to 1000000", id="zero"
+            "[connections]\nmax_connections = 0",
+            "connections.max_connections: 0 is below 1; write a whole number from 1 to 1000000",
+            id="zero",
         ),
         pytest.param("[quotas]\nwindow_num = 0", "quotas.window_num: 0 is below 1; write a whole number from 1 to 1000", id="no-window"),
         pytest.param(
@@ -197,7 +199,9 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="quota-admin",
         ),
         pytest.param(
-            "[connections]\nmax_connections = 5", "connections: a quota on connections is not part of this version; leave it out", id="connections"
+            "[limits]\nmax_connections = 5",
+            "limits.max_connections: stands under [connections]; write connections.max_connections",
+            id="moved",
         ),
         pytest.param("[audit]\nfile = 'x'", "audit: the audit file is not part of this version; leave it out", id="audit"),
         pytest.param("[callback]\nclass = 'tenants'", 'callback.class: "tenants" names no class; write "module:Class"', id="callback-class"),

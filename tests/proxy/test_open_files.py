@@ -5,7 +5,7 @@ import resource
 import msgspec
 import pytest
 
-from proxy.config import Config, ConfigSource, Limits
+from proxy.config import Config, ConfigSource, Connections
 from proxy.config_flags import Flags
 from proxy.config_problem import ConfigProblems
 from proxy.open_files import connections_within, fit_open_files
@@ -22,7 +22,7 @@ class System:
 
 def config_with(max_connections: int) -> Config:
     config = ConfigSource(None, Flags(listen="h:1", upstream="k:1")).load()
-    return msgspec.structs.replace(config, limits=Limits(max_connections=max_connections))
+    return msgspec.structs.replace(config, connections=Connections(max_connections=max_connections))
 
 
 def test_the_soft_limit_is_raised_as_far_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_the_soft_limit_is_raised_as_far_as_needed(monkeypatch: pytest.MonkeyPat
 def test_the_default_fits_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody asked for a number, a small limit of the system makes it smaller."""
     System(monkeypatch, 1_024, 20_000)
-    assert fit_open_files(config_with(10_000)).limits.max_connections == 9_488
+    assert fit_open_files(config_with(10_000)).connections.max_connections == 9_488
 
 
 def test_more_than_the_system_allows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_more_than_the_system_allows_is_refused(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ConfigProblems) as caught:
         fit_open_files(config_with(5_000), "s.toml")
     assert caught.value.lines() == [
-        "s.toml: limits.max_connections: 5000 needs 11024 open files, the system allows 4096; "
+        "s.toml: connections.max_connections: 5000 needs 11024 open files, the system allows 4096; "
         "write 1536 or less, or raise the limit (ulimit -n)"
     ]
 

@@ -13,6 +13,7 @@ from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
 REQUEST, MUTATION = ClientQuotaType.REQUEST, ClientQuotaType.CONTROLLER_MUTATION
 RATE = 'write bytes per second: a whole number of bytes, such as 1048576, "1MiB" or "10MB"'
+CONNECTIONS = "write connections per second, such as 20"
 NUMBER = "write a number above 0, such as 50.0"
 NAME = 'write a name, or "<default>" for whoever has no quota of their own'
 
@@ -87,9 +88,8 @@ def test_what_this_version_does_not_enforce_is_named() -> None:
         NotEnforced("request_percentage", "user=alice,client-id=etl"),
         NotEnforced("controller_mutation_rate", f"client-id={DEFAULT}"),
         NotEnforced("request_percentage", f"client-id={DEFAULT}"),
-        NotEnforced("connection_creation_rate", f"ip={DEFAULT}"),
-        NotEnforced("connection_creation_rate", "ip=10.0.0.1"),
     )
+    assert content.connection_rates == {DEFAULT: 20, "10.0.0.1": 200}
 
 
 def test_an_empty_file_sets_no_quota() -> None:
@@ -128,13 +128,16 @@ def test_a_table_cannot_be_changed() -> None:
         ('user = "a"\nrequest_percentage = nan', f"quota[1].request_percentage: nan is not a finite number; {NUMBER}"),
         ('user = "a"\ncontroller_mutation_rate = inf', f"quota[1].controller_mutation_rate: inf is not a finite number; {NUMBER}"),
         ('user = "a"\ncontroller_mutation_rate = "5"', f'quota[1].controller_mutation_rate: "5" is not a finite number; {NUMBER}'),
-        ('ip = "<default>"\nconnection_creation_rate = true', f"quota[1].connection_creation_rate: true is not a finite number; {NUMBER}"),
+        ('ip = "<default>"\nconnection_creation_rate = true', f"quota[1].connection_creation_rate: true is not a whole number; {CONNECTIONS}"),
+        ('ip = "<default>"\nconnection_creation_rate = 0.5', f"quota[1].connection_creation_rate: 0.5 is not a whole number; {CONNECTIONS}"),
+        ('ip = "<default>"\nconnection_creation_rate = -1', f"quota[1].connection_creation_rate: -1 is not from 0 to 2147483647; {CONNECTIONS}"),
+        ('ip = "::ffff:10.0.0.1"\nconnection_creation_rate = 1\n[[quota]]\nip = "10.0.0.1"\nconnection_creation_rate = 1', "quota[2].ip: is the entity of quota[1] again; write one [[quota]] for both"),
         ('user = "a"\nconnection_creation_rate = 20', "quota[1].connection_creation_rate: does not apply to a user; write ip instead"),
         ('ip = "10.0.0.1"\nrequest_percentage = 20', "quota[1].request_percentage: does not apply to an ip; write user or client-id instead of ip"),
         ('ip = "::1"\nconnection_creation_rate = 1\n[[quota]]\nip = "0:0::1"\nconnection_creation_rate = 1', "quota[2].ip: is the entity of quota[1] again; write one [[quota]] for both"),
         ('ip = "10.0.0.1"\nproducer_byte_rate = 20', "quota[1].producer_byte_rate: does not apply to an ip; write user or client-id instead of ip"),
         ('ip = "10.0.0.1"\nuser = "a"\nproducer_byte_rate = 20', "quota[1].ip: cannot stand beside user; write it in a [[quota]] of its own"),
-        ('ip = "10.0.0.256"\nproducer_byte_rate = 20', 'quota[1].ip: "10.0.0.256" is not an IP address; write an IP address or "<default>"'),
+        ('ip = "10.0.0.256"\nproducer_byte_rate = 20', 'quota[1].ip: "10.0.0.256" is neither a host name nor an IP address; write an IP address, a host name or "<default>"'),
         ('user = "a"\nproducer_byte_rate = 1\n[[quota]]\nuser = "a"\nconsumer_byte_rate = 1', "quota[2].user: is the entity of quota[1] again; write one [[quota]] for both"),
         ('user = "a"\nproducer_byte_rate = 1\n[quotas]', "quotas: is not known here; write every quota under [[quota]]"),
         ('user = "a"\nuser = "b"', "is not TOML: Cannot overwrite a value (at line 3, column 11)"),

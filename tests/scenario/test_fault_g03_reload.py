@@ -47,8 +47,8 @@ BROKEN_TABLES = [
     'empty_client_id = "maybe"',
     'unknown_apis = "open"',
     'broker_configs = "show"',
-    "[limits]\nmax_connections = 0",
-    "[limits]\nmax_connections = -1",
+    "[connections]\nmax_connections = 0",
+    "[connections]\nmax_connections = -1",
     "[limits]\nidle_ms = 'soon'",
     "[limits]\nrequest_frame_bytes_max = 9999999999999",
     "[limits]\nnothing = 1",
@@ -66,7 +66,7 @@ BROKEN_TABLES = [
     "[admin]\naddress = 5",
     "[metering]\ndir = 1",
     "[audit]\nfile = 'x'",
-    "[connections]\nmax_connections = 5",
+    "[limits]\nmax_connections = 5",
     "profile = true",
 ]
 

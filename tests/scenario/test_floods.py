@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from proxy.config import Connections
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_client import ScriptedClient
@@ -114,7 +115,7 @@ async def test_f04_descriptors_run_out() -> None:
 
 async def test_f04_connections_at_their_limit_wait_outside() -> None:
     """Above max_connections clients wait in the kernel's queue, untouched, until somebody leaves."""
-    async with ScriptedBroker() as broker, open_gateway(broker, limits={"max_connections": 5}) as sluice:
+    async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=5)) as sluice:
         inside = [await sluice.client() for _ in range(5)]
         for client in inside:
             await client.ask(api_versions_request(1))

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from proxy.config import Listener
+from proxy.config import Connections, Listener
 from proxy.host_port import HostPort
 from proxy.net import proxy_headers
 from proxy.networks import networks_of
@@ -180,7 +180,10 @@ async def test_a_balancer_that_leaves_in_the_middle() -> None:
 
 async def test_waiting_headers_count_for_max_connections() -> None:
     """Who has not named a client yet takes one of the connections that there may be."""
-    async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers(), limits={"max_connections": 2}) as sluice:
+    async with (
+        ScriptedBroker() as broker,
+        open_gateway(broker, listeners=behind_balancers(), connections=Connections(max_connections=2)) as sluice,
+    ):
         silent = await sluice.client(source=BALANCER)
         client = await sluice.client(source=BALANCER)
         await client.send(v1_header(CLIENT))

@@ -1,0 +1,104 @@
+"""Every listener's way in, and what they have in common: the quotas, the sockets that are held, who makes room for whom."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from proxy import log
+from proxy.counters import Counters, bump
+from proxy.net.gate import Gate, OnPassed, Peer
+from proxy.net.held_sockets import HELD_MAX, HeldSockets
+from proxy.session.close_reason import CloseReason
+from proxy.session.enforcement import Enforcement, Mode
+from quota.connection_quotas import ConnectionQuotas
+
+if TYPE_CHECKING:
+    from proxy.net.listener import Acceptor
+
+BOOTSTRAP_TABLE: Final = -1
+"""Addresses are counted for each broker; the bootstrap port stands for none and counts by itself."""
+CLUSTER_TABLE: Final = -2
+HELD_BESIDE_ALL: Final = 512
+"""So many sockets are held even when every connection that may be is there: a part of the descriptors that are spare."""
+
+
+class Admission:
+    """Decides on each accepted socket before anything else exists for it.
+
+    Attributes:
+        quotas: the arithmetic.
+        per_cluster: addresses are counted over all brokers together; otherwise for each by itself.
+        make_room: closes a connection that is not of the protected listener; set by who keeps the connections.
+    """
+
+    def __init__(self, quotas: ConnectionQuotas, counters: Counters, enforcement: Enforcement, *, per_cluster: bool) -> None:
+        self.quotas = quotas
+        self.counters = counters
+        self.per_cluster = per_cluster
+        self.make_room: Callable[[], None] = lambda: None
+        self.gates: dict[str, Gate] = {}
+        self._enforcement = enforcement
+        self._held = HeldSockets(lambda: bump(counters.closes, CloseReason.IP_CONNECTION_RATE.value))
+
+    @property
+    def only_observes(self) -> bool:
+        """Whether rates and limits of addresses are worked out and not acted upon; `max_connections` always is."""
+        return self._enforcement.mode is Mode.OBSERVE
+
+    def count_over_all(self, *, per_cluster: bool) -> None:
+        """Count addresses over all brokers together, or for each by itself. Rates begin anew; who is connected counts where he came in."""
+        if per_cluster != self.per_cluster:
+            self.per_cluster = per_cluster
+            self.quotas.ips.forget_rates()
+
+    @property
+    def held(self) -> int:
+        """How many sockets are held."""
+        return len(self._held)
+
+    def gate(self, listener: str, acceptors: Mapping[int | None, Acceptor], on_passed: OnPassed) -> Gate:
+        """Make the way in of a listener, all of whose ports are in `acceptors`."""
+        gate = self.gates[listener] = Gate(self, self.quotas.listeners[listener], acceptors, on_passed)
+        return gate
+
+    def table_of(self, node_id: int | None) -> int:
+        """Return in which table the clients of a port count."""
+        if self.per_cluster:
+            return CLUSTER_TABLE
+        return BOOTSTRAP_TABLE if node_id is None else node_id
+
+    def slot_freed(self) -> None:
+        """Somebody left, or limits changed: who waits may come."""
+        for gate in self.gates.values():
+            gate.wake()
+
+    def hold(self, listener: str, sock: socket.socket, peer: Peer, until_ms: int) -> None:
+        """Keep the socket of a client that came too fast; where there are too many already, close it at once."""
+        free_slots = max(0, self.quotas.max_connections - self.quotas.total)
+        if len(self._held) >= min(HELD_MAX, 2 * free_slots + HELD_BESIDE_ALL):
+            self.refuse(listener, sock, peer, CloseReason.IP_CONNECTION_RATE_UNHELD)
+            return
+        self._held.hold(sock, until_ms)
+        _tell(listener, peer, CloseReason.IP_CONNECTION_RATE)
+
+    def refuse(self, listener: str, sock: socket.socket, peer: Peer, reason: CloseReason, limit: int | None = None) -> None:
+        """Close a socket for which nothing else exists yet."""
+        sock.close()
+        bump(self.counters.closes, reason.value)
+        _tell(listener, peer, reason, limit)
+
+    def close(self, reason: CloseReason) -> None:
+        """Let in nobody any more."""
+        for gate in self.gates.values():
+            gate.close(reason)
+        self._held.close()
+
+
+def _tell(listener: str, peer: Peer, reason: CloseReason, limit: int | None = None) -> None:
+    def fields() -> dict[str, object]:
+        told: dict[str, object] = {"reason": reason.value, "peer": f"{peer[0]}:{peer[1]}", "listener": listener}
+        return told if limit is None else {**told, "limit": limit}
+
+    log.info_of("connection_refused", limit_key=f"connection_refused {reason.value}", fields=fields)
