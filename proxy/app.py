@@ -35,7 +35,7 @@ from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable, QuotaWin
 from proxy.quota_source.file import FileQuotaSource
 from proxy.reload import needs_restart
 from proxy.session.enforcement import Enforcement, Mode
-from proxy.session.session import SessionSettings
+from proxy.session.settings import SessionSettings
 from quota.cluster import Cluster, PartitionInfo
 from quota.connection_quotas import ConnectionQuotas
 from quota.entity import ClientQuotaType

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 class BrokerChannel(Channel):
     """Writes requests, reads answers."""
 
-    __slots__ = ("_attention", "_connection", "_responses")
+    __slots__ = ("_attention", "_responses")
 
     def __init__(self, connection: Connection, session: Session) -> None:
-        super().__init__()
-        self._connection = connection
+        super().__init__(connection)
         self._attention = session.attention
         self._responses = session.responses
 

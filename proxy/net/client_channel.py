@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 class ClientChannel(Channel):
     """Reads requests, writes answers."""
 
-    __slots__ = ("_attention", "_connection", "_requests")
+    __slots__ = ("_attention", "_requests")
 
     def __init__(self, connection: Connection, session: Session) -> None:
-        super().__init__()
-        self._connection = connection
+        super().__init__(connection)
         self._requests = session.requests
         self._attention = session.attention
 

@@ -322,6 +322,8 @@ class Connection:
     def _gone(self) -> None:
         if self.closing and (self.client.lost or self.client.transport is None) and (self.broker.lost or self.broker.transport is None):
             self._owner.connection_gone(self)
+            self.client.let_go()
+            self.broker.let_go()
 
     def client_lost(self, error: Exception | None) -> None:
         """The client's socket is gone."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from proxy.clock import now_ms
+
+if TYPE_CHECKING:
+    from proxy.net.connection import Connection
 
 # Plain ints: an IntFlag costs a microsecond per operation, and these are set on the data path.
 THROTTLE = 1  # a quota: reading is off, or an answer is held
@@ -27,9 +30,10 @@ TO_BROKER_LOW_BYTES = 32 * 1024
 class Channel(asyncio.Protocol):
     """One socket of a connection: reading goes on when every reason to pause is gone."""
 
-    __slots__ = ("bytes_in", "lost", "pauses", "peer", "read_ms", "transport", "write_full_since_ms", "write_peer")
+    __slots__ = ("_connection", "bytes_in", "lost", "pauses", "peer", "read_ms", "transport", "write_full_since_ms", "write_peer")
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self.transport: asyncio.Transport | None = None
         self.pauses = 0
         self.lost = False
@@ -76,6 +80,12 @@ class Channel(asyncio.Protocol):
         self.write_full_since_ms = 0
         if self.peer is not None:
             self.peer.resume(PEER_FULL)
+
+    def let_go(self) -> None:
+        """Both sockets are gone: cut the circle of references, so that a connection is freed here and not by a garbage collection."""
+        del self._connection
+        self.transport = self.peer = None
+        self.write_peer = _nowhere
 
     @property
     def paused_for(self) -> tuple[str, ...]:

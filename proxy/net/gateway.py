@@ -31,7 +31,8 @@ from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.close_reason import CloseReason
 from proxy.session.quota_scope import QuotaScope
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
-from proxy.session.session import Session, SessionSettings
+from proxy.session.session import Session
+from proxy.session.settings import SessionSettings
 from quota.ip_connections import IpKey
 
 SWEEP_S = 1.0
@@ -310,6 +311,7 @@ class Gateway:
         self._api_versions = ApiVersionsCut(unknown_apis_pass=self._session_settings.unknown_apis_pass)  # for those who come now
         for door in self.doors:
             door.rewriters.clear()
+        self._session_settings.known_heads.clear()
         for connection in list(self.connections):
             connection.attempt(connection.settings_changed)
 

@@ -126,6 +126,7 @@ class FetchGate:
     def abandon(self) -> None:
         """The connection ends: nothing of it is under way or waits any more."""
         self.step_aside()
+        self.notify = _nobody
         while self._under_way:
             group, expected_bytes, _ = self._under_way.popleft()
             if group is not None:

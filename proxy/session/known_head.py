@@ -1,6 +1,8 @@
-"""Request heads as a connection has met them: read once, recognised by their bytes afterwards."""
+"""Request heads as they were met: read once, recognised by their bytes afterwards."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from protocol.api_keys import KNOWN_KEYS, ApiVersion
 from proxy.counters import UNKNOWN_KEY
@@ -19,9 +21,11 @@ WHOLE = 1  # rewritten as a whole frame
 WALK = 2  # Fetch 16+: followed while it passes, its last tag section is looked at
 ENDPOINTS = 3  # Produce 10+: rewritten only where it names new leaders
 
+HEADS_MAX: Final = 2_048
+
 
 class KnownHead:
-    """One (API version, client-id, head bytes) of a connection.
+    """One (API version, client-id, head bytes) of all connections of one kind.
 
     A request whose bytes from the client-id on equal `prefix` has the same client, acks and fetch limits,
     so nothing of it needs to be parsed again.
@@ -32,6 +36,7 @@ class KnownHead:
         "cap_bound",
         "cap_bytes",
         "client",
+        "index",
         "key",
         "kind",
         "max_bytes",
@@ -45,6 +50,7 @@ class KnownHead:
 
     def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes) -> None:
         self.api = api
+        self.index = api.index
         self.key = api.key if api.key in KNOWN_KEYS else UNKNOWN_KEY  # under which it is counted
         self.client = client
         self.kind = kind
@@ -57,3 +63,29 @@ class KnownHead:
         self.min_bytes_at = 0
         self.cap_bytes = 0  # the most that it may bring while `cap_bound` is in force
         self.cap_bound = 0.0
+
+
+class KnownHeads:
+    """Known heads of all connections; a bounded number, since clients choose their bytes."""
+
+    __slots__ = ("_heads",)
+
+    def __init__(self) -> None:
+        self._heads: dict[object, KnownHead] = {}
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def get(self, key: object) -> KnownHead | None:
+        """What was added under `key`, unless it was dropped since."""
+        return self._heads.get(key)
+
+    def add(self, key: object, head: KnownHead) -> None:
+        """Keep a head; when too many are kept, all others are dropped. Whoever still has one of them goes on with it."""
+        if len(self._heads) >= HEADS_MAX:
+            self._heads.clear()
+        self._heads[key] = head
+
+    def clear(self) -> None:
+        """Drop all: settings changed, and what they refer to may be gone."""
+        self._heads.clear()

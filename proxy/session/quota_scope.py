@@ -1,4 +1,4 @@
-"""Where bytes, request time and mutations are counted: the managers of one scope, and the groups that a connection keeps at hand."""
+"""Where bytes, request time and mutations are counted: the managers of one scope, and the groups that a known head keeps at hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class QuotaScope:
 
 
 class ClientQuota:
-    """One (principal, client-id) on one connection: its groups, resolved once per quota table.
+    """One (principal, client-id) in one scope: its groups, resolved once per quota table.
 
     `produce`, `fetch`, `request` and `mutation` return None while no quota of that type was ever set (Kafka's "not enabled").
     """
@@ -132,11 +132,6 @@ class ClientQuota:
     def mutation_throttled(self, group: MutationGroup, throttle_ms: int, now_ms: int) -> None:
         """Keep the books of a controller-mutation verdict above zero."""
         self._throttled(self._scope.mutation, "ControllerMutation", group, throttle_ms, now_ms)
-
-    def move(self, scope: QuotaScope) -> None:
-        """Count in another scope from now on: the setting changed, or the broker's node id was learnt."""
-        self._scope = scope
-        self._produce_generation = self._fetch_generation = self._request_generation = self._mutation_generation = -1
 
     def _throttled(
         self,

@@ -17,6 +17,7 @@ from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
 from proxy.session.fetch_gate import FetchGate
+from proxy.session.heads import Heads
 from proxy.session.known_head import ANSWER, FETCH, NO_ACK, KnownHead
 from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
@@ -52,6 +53,8 @@ class RequestSide:
         "_enforcement",
         "_frame_bytes_max",
         "_gate",
+        "_head",
+        "_heads",
         "_in_flight",
         "_kept",
         "_kept_at",
@@ -59,7 +62,6 @@ class RequestSide:
         "_known",
         "_last_unanswered",
         "_reply",
-        "_resolve_head",
         "_tail",
         "_tail_need",
         "draining",
@@ -77,7 +79,7 @@ class RequestSide:
         debt: Debt,
         gate: FetchGate,
         enforcement: Enforcement,
-        resolve_head: Callable[[bytes | bytearray, int, int], KnownHead | None],
+        heads: Heads,
         reply: Callable[[int, KnownHead], bytes],
         frame_bytes_max: int = MAX_REQUEST_BYTES,
     ) -> None:
@@ -86,10 +88,11 @@ class RequestSide:
         self._debt = debt
         self._gate = gate
         self._enforcement = enforcement
-        self._resolve_head = resolve_head
+        self._heads = heads
         self._reply = reply
         self._frame_bytes_max = frame_bytes_max
-        self._known: dict[int, KnownHead] = {}
+        self._head: KnownHead | None = None  # of the last request
+        self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
         self._body_left = 0
         self._last_unanswered = 0  # the number of the last frame that takes no slot in the FIFO
         self._tail: bytearray | None = None  # a head that TCP cut in two
@@ -122,6 +125,7 @@ class RequestSide:
 
     def forget_heads(self) -> None:
         """Resolve every client anew: principal, scope or settings changed."""
+        self._head = None
         self._known.clear()
 
     def scan(self, data: bytes, now_ms: int) -> bytes | None:
@@ -157,7 +161,7 @@ class RequestSide:
     def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, read_ms: int) -> bytes | None:
         """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` up to where it ends goes on."""
         end = len(data)
-        known = self._known
+        head = self._head
         in_flight = self._in_flight
         in_flight_max = self._debt.in_flight_max(now_ms) if self._debt.limits else IN_FLIGHT_MAX
         if self.draining:
@@ -169,10 +173,14 @@ class RequestSide:
             if end - at < HEAD_BYTES:
                 self._keep_tail(data, start, at)
                 break
-            size, api_version, correlation_id = HEAD.unpack_from(data, at)
-            head = known.get(api_version)
-            if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self._frame_bytes_max:
-                head = self._read_head(data, start, at, size, api_version)
+            size, index, correlation_id = HEAD.unpack_from(data, at)
+            if (
+                head is None
+                or head.index != index
+                or not data.startswith(head.prefix, at + HEAD_BYTES)
+                or not head.size_min <= size <= self._frame_bytes_max
+            ):
+                head = self._find_head(data, start, at, size, index)
                 if head is None:
                     break
             if (len(in_flight) >= in_flight_max or frames == turn_ends) and (not self.ungated or self.draining):
@@ -263,11 +271,26 @@ class RequestSide:
             self._debt.judge_unanswered(throttle_ms, group, now_ms, len(self._in_flight))
         return now_ms < self._debt.read_off_until_ms
 
-    def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int, api_version: int) -> KnownHead | None:
-        """Parse a head that is not like the last one; None when more bytes are needed, or when what stands before it goes on first."""
+    def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> KnownHead | None:
+        """Recognise or read a head that is not like the last one; None: more bytes are needed, or what stands before it goes on first."""
+        head = self._known.get(index)
+        if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self._frame_bytes_max:
+            head = self._read_head(data, start, at, size)
+            if head is None:
+                return None
+        last = self._head
+        if last is not None and last.index != index:
+            if len(self._known) >= KNOWN_HEADS_MAX:
+                self._known.clear()
+            self._known[last.index] = last
+        self._head = head
+        return head
+
+    def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int) -> KnownHead | None:
+        """Parse a head that is not like one before."""
         try:
             self._check_size(size)
-            head = self._resolve_head(data, at, size)
+            head = self._heads.resolve(data, at, size)
             if head is None and len(data) - at >= size + LENGTH_BYTES:
                 raise ProtocolError("request head is longer than its frame", reason="bad_header")
         except ProtocolError:
@@ -277,10 +300,6 @@ class RequestSide:
             return None
         if head is None:
             self._keep_tail(data, start, at)
-            return None
-        if len(self._known) >= KNOWN_HEADS_MAX:
-            self._known.clear()
-        self._known[api_version] = head
         return head
 
     def _check_size(self, size: int) -> None:

@@ -172,7 +172,7 @@ def test_windows_are_those_of_the_configuration() -> None:
 
 
 def test_groups_are_found_anew_when_something_changed() -> None:
-    """A client asks for its groups once; a quota, a switch or another scope makes it ask again."""
+    """A client asks for its groups once; a quota or a switch makes it ask again, and in another scope they are others."""
     house = scopes()
     client = ClientQuota(house.of(X), ANONYMOUS, "etl", Usage("", "etl"), Counters())
     assert (client.request(0), client.mutation(0)) == (None, None)
@@ -184,9 +184,9 @@ def test_groups_are_found_anew_when_something_changed() -> None:
     house.switch(request=False, mutation=False)
     assert (client.request(0), client.mutation(0)) == (None, None)
     house.switch()
-    client.move(house.of(Y))
-    assert client.request(0) is not request
-    assert client.mutation(0) is mutation
+    elsewhere = ClientQuota(house.of(Y), ANONYMOUS, "etl", Usage("", "etl"), Counters())
+    assert elsewhere.request(0) is not client.request(0) is request
+    assert elsewhere.mutation(0) is mutation
 
 
 def test_idle_groups_of_all_types_are_forgotten() -> None:

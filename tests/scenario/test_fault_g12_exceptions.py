@@ -10,11 +10,11 @@ from proxy.net.gateway import Gateway
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
+from proxy.session.heads import Heads
 from proxy.session.quota_scope import ClientQuota
 from proxy.session.request_side import RequestSide
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
-from proxy.session.session import Session
 from quota.group import QuotaGroup
 from quota.manager import ClientQuotaManager
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
@@ -31,7 +31,6 @@ POINTS: list[tuple[type[Any], str]] = [
     (RequestSide, "_stop"),
     (RequestSide, "_keep"),
     (RequestSide, "_admit_fetch"),
-    (RequestSide, "_cap_fetch"),
     (RequestSide, "_record_unanswered"),
     (RequestSide, "resume"),
     (ResponseSide, "scan"),
@@ -55,8 +54,8 @@ POINTS: list[tuple[type[Any], str]] = [
     (QuotaGroup, "would_throttle_ms"),
     (Rewriter, "rewrite"),
     (Rewriter, "what_for"),
-    (Session, "_resolve_head"),
-    (Session, "_client"),
+    (Heads, "resolve"),
+    (Heads, "_make"),
     (Connection, "settle"),
     (Connection, "_settle_hold"),
     (Connection, "_settle_reading"),

@@ -1,18 +1,25 @@
 """Rows D2, D3 and D4: clients that leave while they are throttled, or that only stop sending."""
 
 import asyncio
+import gc
 
 import pytest
 
 import proxy.net.connection as connection_module
+from proxy.net.broker_channel import BrokerChannel
+from proxy.net.client_channel import ClientChannel
+from proxy.net.connection import Connection
+from proxy.session.session import Session
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted_broker import BrokerConnection, Hold, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_frames import (
     PRODUCE,
     Request,
+    api_versions_request,
     correlation_id_of,
     fetch_request,
+    metadata_request,
     produce_answer,
     produce_of_size,
     produce_request,
@@ -236,3 +243,28 @@ async def test_d04_broker_half_closes() -> None:
         assert await client.read_to_end() == produce_answer(9, 1) + produce_answer(9, 2)
         assert client.ended is End.FIN
         assert sluice.closes == {"broker_closed": 1}
+
+
+# --- what is left
+
+
+@pytest.mark.parametrize(
+    "request_frame",
+    [api_versions_request(1), metadata_request(1), produce_request(1), fetch_request(1)],
+    ids=["api-versions", "metadata", "produce", "fetch"],
+)
+async def test_a_connection_that_ended_is_freed_at_once(request_frame: bytes) -> None:
+    """Its parts refer to each other in circles; they are cut, so that many short connections leave no garbage to search for."""
+    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9, fetch=1e9)) as sluice:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                async with await ScriptedClient.connect(sluice.port) as client:
+                    await client.ask(request_frame)
+            await until(lambda: not sluice.gateway.connections and not sluice.gateway._closing)
+            await asyncio.sleep(0)
+            parts = (Connection, Session, ClientChannel, BrokerChannel)
+            assert [part for part in gc.get_objects() if isinstance(part, parts)] == []
+        finally:
+            gc.enable()

@@ -11,10 +11,12 @@ from protocol.limits import MAX_HEADER_BYTES
 from proxy.counters import Counters, UsageTable
 from proxy.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.enforcement import Enforcement, Mode
+from proxy.session.heads import Heads
 from proxy.session.known_head import KnownHead
 from proxy.session.request_side import Stop
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
-from proxy.session.session import Session, SessionSettings
+from proxy.session.session import Session
+from proxy.session.settings import SessionSettings
 from tests.support.gateway_fixture import open_gateway, quotas
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_frames import (
@@ -197,18 +199,18 @@ async def test_d07_a_few_bytes_at_a_time(step: int) -> None:
         assert [asked.correlation_id for asked in broker.connections[0].requests] == [1, 3]
 
 
-def test_d07_a_long_head_in_single_bytes_is_read_a_few_times_only() -> None:
+def test_d07_a_long_head_in_single_bytes_is_read_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest header there may be, byte by byte, is tried as often as its length doubles: work grows with its bytes."""
     session, _ = open_session(Mode.DELAY, None)
     tries = 0
-    resolve = session.requests._resolve_head
+    resolve = session.requests._heads.resolve
 
     def counting(data: bytes | bytearray, at: int, size: int) -> KnownHead | None:
         nonlocal tries
         tries += 1
         return resolve(data, at, size)
 
-    session.requests._resolve_head = counting
+    monkeypatch.setattr(Heads, "resolve", lambda _heads, *arguments: counting(*arguments))
     fields = b"".join(uvarint(number) + uvarint(2_000) + bytes(2_000) for number in range(64))
     frame = produce_request(1, b"records", header_tags=uvarint(64) + fields, client_id=b"c" * 30_000)
     assert len(frame) < MAX_HEADER_BYTES

@@ -22,7 +22,8 @@ from proxy.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.rewrite import ApiVersionsCut, ClientAddress, Rewriter
-from proxy.session.session import Session, SessionSettings
+from proxy.session.session import Session
+from proxy.session.settings import SessionSettings
 from quota.entity import ClientQuotaEntity
 from tests.support.kafka_frames import answer_ids, request_ids
 

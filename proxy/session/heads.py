@@ -1,0 +1,84 @@
+"""Whose request is it, and what has to happen to it: heads resolved for one connection, kept for all connections of its kind."""
+
+from __future__ import annotations
+
+from protocol.api_keys import API_VERSIONS, ApiKey, Treatment
+from protocol.errors import RefusedApiError
+from protocol.limits import HEAD_BYTES
+from protocol.request_head import RequestHead
+from proxy.session.heads_met import FRAME_BYTES_MAX
+from proxy.session.known_head import ANSWER, FETCH, NO_ACK, PASS, PRODUCE, KnownHead
+from proxy.session.quota_scope import ClientQuota, QuotaScope
+from proxy.session.rewrite import Rewriter
+from proxy.session.settings import SessionSettings
+from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
+
+CLIENT_IDS_MAX = 16
+
+
+class Heads:
+    """Resolves the request heads of one connection.
+
+    A head says nothing of the connection it came by, only of its kind: equal bytes of the same principal, on the same listener, to the
+    same broker are one `KnownHead`. A thousand connections of one application then ask the same few objects.
+    """
+
+    __slots__ = ("_rewriter", "_scope", "_settings", "client_ids", "principal")
+
+    def __init__(self, settings: SessionSettings, rewriter: Rewriter) -> None:
+        self._settings = settings
+        self._rewriter = rewriter
+        self._scope: QuotaScope | None = None
+        self.principal: KafkaPrincipal = ANONYMOUS
+        self.client_ids: tuple[str, ...] = ()  # met on this connection, the first few
+
+    def count_in(self, scope: QuotaScope) -> None:
+        """Count in another scope from now on."""
+        self._scope = scope
+
+    def resolve(self, data: bytes | bytearray, at: int, size: int) -> KnownHead | None:
+        """Read a request head that is not like the last one; None when more bytes are needed."""
+        settings = self._settings
+        head = settings.heads_met.read(data, at, size, unknown_apis_pass=settings.unknown_apis_pass)
+        if head is None:
+            return None
+        if head.api.treatment is Treatment.REFUSE:
+            raise RefusedApiError(f"{head.api.name} v{head.api.version} is not for clients")
+        prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
+        name = self._name(head.client_id)
+        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal)
+        known = settings.known_heads.get(key)
+        if known is None:
+            known = self._make(head, name, prefix)
+            if len(prefix) <= FRAME_BYTES_MAX:
+                settings.known_heads.add(key, known)
+        if name not in self.client_ids and len(self.client_ids) < CLIENT_IDS_MAX:
+            self.client_ids = (*self.client_ids, name)
+        return known
+
+    def _make(self, head: RequestHead, name: str, prefix: bytes) -> KnownHead:
+        known = KnownHead(head.api, self._client(name), _kind(head), self._rewriter.what_for(head.api), prefix)
+        if known.kind == FETCH and head.max_bytes_at is not None:
+            known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at
+            known.min_bytes, known.min_bytes_at = head.min_bytes or 0, head.min_bytes_at or 0
+        return known
+
+    def _name(self, client_id: str | None) -> str:
+        """The client-id whose quota it is."""
+        return client_id or (DEFAULT if self._settings.empty_client_id_is_default else "")
+
+    def _client(self, name: str) -> ClientQuota:
+        assert self._scope is not None, "bytes before the broker is known"
+        usage = self._settings.usages.get(self.principal.name, name)
+        return ClientQuota(self._scope, self.principal, name, usage, self._settings.counters)
+
+
+def _kind(head: RequestHead) -> int:
+    api = head.api
+    if api.key == ApiKey.PRODUCE:
+        return NO_ACK if head.acks == 0 else PRODUCE
+    if api.treatment is Treatment.OBSERVE:
+        return FETCH
+    if api.key == ApiKey.API_VERSIONS and api.index not in API_VERSIONS:
+        return ANSWER  # from the future: the broker might understand it, we would not (KIP-511)
+    return PASS

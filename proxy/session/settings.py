@@ -1,0 +1,34 @@
+"""What all sessions of a process share; a reload changes it in place."""
+
+from __future__ import annotations
+
+from protocol.limits import MAX_REQUEST_BYTES
+from proxy.counters import Counters, UsageTable
+from proxy.session.enforcement import Enforcement
+from proxy.session.heads_met import HeadsMet
+from proxy.session.known_head import KnownHeads
+
+
+class SessionSettings:
+    """Settings, books, and the tables of what was read before."""
+
+    __slots__ = (
+        "counters",
+        "empty_client_id_is_default",
+        "enforcement",
+        "frame_bytes_max",
+        "heads_met",
+        "known_heads",
+        "unknown_apis_pass",
+        "usages",
+    )
+
+    def __init__(self, enforcement: Enforcement, usages: UsageTable, counters: Counters) -> None:
+        self.enforcement = enforcement
+        self.usages = usages
+        self.counters = counters
+        self.empty_client_id_is_default = True
+        self.unknown_apis_pass = False
+        self.heads_met = HeadsMet()
+        self.known_heads = KnownHeads()
+        self.frame_bytes_max = MAX_REQUEST_BYTES

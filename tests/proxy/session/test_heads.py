@@ -1,0 +1,67 @@
+"""What connections of one kind share of the heads they send."""
+
+from proxy.session.heads import CLIENT_IDS_MAX, Heads
+from proxy.session.heads_met import FRAME_BYTES_MAX
+from proxy.session.known_head import HEADS_MAX, KnownHead
+from proxy.session.rewrite import ApiVersionsCut, Rewriter
+from quota.entity import DEFAULT, KafkaPrincipal
+from tests.support.memory_connection import House
+from tests.support.verdicts import produce_of
+
+
+def door() -> Rewriter:
+    return Rewriter(None, None, ApiVersionsCut(unknown_apis_pass=False), redact_configs=False)
+
+
+def heads(house: House, rewriter: Rewriter) -> Heads:
+    """Those of one connection."""
+    made = Heads(house.settings, rewriter)
+    made.count_in(house.scope)
+    return made
+
+
+def resolved(of: Heads, frame: bytes) -> KnownHead:
+    head = of.resolve(frame, 0, len(frame) - 4)
+    assert head is not None
+    return head
+
+
+def test_equal_bytes_are_one_head(house: House) -> None:
+    """On two connections through one door; size and correlation id do not matter, the client-id does."""
+    rewriter = door()
+    first, second = heads(house, rewriter), heads(house, rewriter)
+    assert resolved(first, produce_of(100, 1)) is resolved(second, produce_of(5_000, 2))
+    assert resolved(first, produce_of(100, 1, client_id="other")) is not resolved(second, produce_of(100, 1))
+
+
+def test_another_door_scope_or_principal_is_another_head(house: House) -> None:
+    """What is rewritten, and whose bytes they are, differs there."""
+    rewriter = door()
+    first, elsewhere, moved, named = heads(house, rewriter), heads(house, door()), heads(house, rewriter), heads(house, rewriter)
+    moved.count_in(house.scopes.of(("other", 9)))
+    named.principal = KafkaPrincipal("User", "alice")
+    assert len({id(resolved(one, produce_of(100, 1))) for one in (first, elsewhere, moved, named)}) == 4
+    assert resolved(named, produce_of(100, 1)).client.principal.name == "alice"
+
+
+def test_the_rule_for_empty_client_ids_holds_at_once(house: House) -> None:
+    """A head that is kept does not outlive the setting."""
+    one = heads(house, door())
+    assert resolved(one, produce_of(100, 1, client_id="")).client.client_id == DEFAULT
+    house.settings.empty_client_id_is_default = False
+    assert resolved(one, produce_of(100, 1, client_id="")).client.client_id == ""
+
+
+def test_the_number_of_heads_kept_is_bounded(house: House) -> None:
+    """Clients choose their bytes; what a connection tells of its client-ids is bounded too."""
+    one = heads(house, door())
+    for number in range(HEADS_MAX + 10):
+        resolved(one, produce_of(100, 1, client_id=str(number)))
+    assert 0 < len(house.settings.known_heads) <= HEADS_MAX
+    assert one.client_ids == tuple(str(number) for number in range(CLIENT_IDS_MAX))
+
+
+def test_a_long_head_is_not_kept(house: House) -> None:
+    """So the bound on their number is one on their bytes."""
+    resolved(heads(house, door()), produce_of(1_000, 1, client_id="x" * FRAME_BYTES_MAX))
+    assert len(house.settings.known_heads) == 0
