@@ -18,6 +18,9 @@ MAX_REWRITTEN_RESPONSE_BYTES = 64 * 1024 * 1024
 MAX_HEADER_BYTES = 160 * 1024
 """Largest request or response header."""
 
+MAX_CHANGE_REQUEST_BYTES = 4 * 1024 * 1024
+"""Largest request to make or delete topics that is held whole to be judged; some ten thousand topics."""
+
 MAX_TAGGED_FIELDS = 64
 """Most tagged fields in one header or in a tag section that is read."""
 

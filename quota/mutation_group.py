@@ -25,6 +25,7 @@ class MutationGroup:
         "_burst_ms",
         "key",
         "last_record_ms",
+        "last_step_ms",
         "mutation_rate",
         "tags",
         "throttle_count",
@@ -52,6 +53,7 @@ class MutationGroup:
         self._bucket = TokenBucket(num_samples, window_ms, bound, last_update_ms)
         self._burst_ms = num_samples * window_ms
         self.verdicts: deque[Verdict] = deque(maxlen=VERDICTS_MAX)
+        self.last_step_ms = -(2**62)
         self.throttled_until_ms = 0
         self.throttle_count = 0
         self.throttle_ms_total = 0
@@ -73,6 +75,10 @@ class MutationGroup:
             return throttle_ms
         self.record_unchecked(permits, now_ms)
         return 0
+
+    def is_exhausted(self, now_ms: int) -> bool:
+        """Whether the balance is below zero, so that a strict request is refused, however short the wait."""
+        return self._bucket.measure(now_ms) < 0.0
 
     def record_permissive(self, permits: float, now_ms: int) -> int:
         """Permissive use: count in any case, then return the wait in ms, 0 while the balance is not below zero."""

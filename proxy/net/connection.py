@@ -116,11 +116,14 @@ class Connection:
             return
         if self.session.responses.broken is not None:
             raise self.session.responses.broken
-        hold_ms = self._settle_hold(now)
-        own = self.session.responses.take_own_replies() if self.session.in_flight else None
-        if own is not None:
-            self.write_client(own)
-        read_ms = self._settle_reading(now)
+        while True:
+            own = self.session.responses.take_own_replies(now) if self.session.in_flight else None
+            if own is not None:
+                self.write_client(own)
+            hold_ms = self._settle_hold(now)
+            read_ms = self._settle_reading(now)
+            if not self.session.owes_reply_now:
+                break
         end_ms = 0
         if self.client_eof_ms or self.draining:
             self._settle_end(now)
@@ -200,6 +203,9 @@ class Connection:
                 self.client.pause(THROTTLE)
                 return requests.resume_at_ms
             if stop is Stop.IN_FLIGHT and len(self.session.in_flight) >= debt.in_flight_max(now) > 0:
+                self.client.pause(IN_FLIGHT)
+                return 0
+            if stop is Stop.ALONE and self.session.in_flight and not requests.ungated:
                 self.client.pause(IN_FLIGHT)
                 return 0
             if stop is Stop.TURN:

@@ -103,7 +103,7 @@ _CLIENT_KEYS: Final = {
 """What Kafka allows for users and client-ids, and ..."""
 _IP_KEYS: Final = ("connection_creation_rate",)
 """... for IP addresses."""
-_NOT_ENFORCED: Final = ("request_percentage", "controller_mutation_rate")
+_NOT_ENFORCED: Final = ("request_percentage",)
 
 
 def empty_table() -> QuotaTable:

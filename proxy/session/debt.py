@@ -5,6 +5,10 @@ from __future__ import annotations
 from proxy.session.attention import Attention
 from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
 from quota.group import QuotaGroup
+from quota.mutation_group import MutationGroup
+
+Stepper = QuotaGroup | MutationGroup
+"""Whose verdict it is: it hands out age steps."""
 
 
 class Debt:
@@ -32,7 +36,7 @@ class Debt:
     def __init__(self, enforcement: Enforcement, attention: Attention) -> None:
         self._attention = attention
         self._enforcement = enforcement
-        self._group: QuotaGroup | None = None  # whose verdict this is: the one that hands out steps
+        self._group: Stepper | None = None  # whose verdict this is: the one that hands out steps
         self._step_taken = False  # this connection is the one that goes on in the present age step
         self.active = False  # False: no verdict needs looking at, the hot path asks only this
         self.limits = False  # whether `in_flight_max` may be less than usual; stays until that says otherwise
@@ -43,7 +47,7 @@ class Debt:
         self.debt_until_ms = 0
         self.read_off_until_ms = 0
 
-    def judge(self, throttle_ms: int, group: QuotaGroup, now_ms: int, received_ms: int, in_flight: int) -> int:
+    def judge(self, throttle_ms: int, group: Stepper, now_ms: int, received_ms: int, in_flight: int) -> int:
         """Take in the verdict on an answer whose head is here.
 
         Args:
@@ -126,7 +130,7 @@ class Debt:
         self.owed -= 1
         return True
 
-    def _extend(self, throttle_ms: int, group: QuotaGroup, now_ms: int) -> None:
+    def _extend(self, throttle_ms: int, group: Stepper, now_ms: int) -> None:
         self.active = self.in_debt = self.limits = self._attention.wanted = True
         self._step_taken = False
         self._group = group

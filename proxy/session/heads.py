@@ -7,7 +7,9 @@ from protocol.errors import RefusedApiError
 from protocol.limits import HEAD_BYTES
 from protocol.request_head import RequestHead
 from proxy.session.heads_met import FRAME_BYTES_MAX
-from proxy.session.known_head import ANSWER, FETCH, NO_ACK, PASS, PRODUCE, KnownHead
+from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
+from proxy.session.mutations.charge import STRICT_SINCE
+from proxy.session.mutations.gate import MutationGate
 from proxy.session.quota_scope import ClientQuota, QuotaScope
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
@@ -56,6 +58,11 @@ class Heads:
             self.client_ids = (*self.client_ids, name)
         return known
 
+    def mutation_gate(self) -> MutationGate:
+        """Return a new gate for requests of one connection that make or delete topics."""
+        settings = self._settings
+        return MutationGate(settings.enforcement, settings.known_sizes, self._rewriter.broker_max)
+
     def _make(self, head: RequestHead, name: str, prefix: bytes) -> KnownHead:
         known = KnownHead(head.api, self._client(name), _kind(head), self._rewriter.what_for(head.api), prefix)
         if known.kind == FETCH and head.max_bytes_at is not None:
@@ -79,6 +86,8 @@ def _kind(head: RequestHead) -> int:
         return NO_ACK if head.acks == 0 else PRODUCE
     if api.treatment is Treatment.OBSERVE:
         return FETCH
+    if api.key in STRICT_SINCE:
+        return MUTATION
     if api.key == ApiKey.API_VERSIONS and api.index not in API_VERSIONS:
         return ANSWER  # from the future: the broker might understand it, we would not (KIP-511)
     return PASS

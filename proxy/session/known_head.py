@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from protocol.api_keys import KNOWN_KEYS, ApiVersion
 from proxy.counters import UNKNOWN_KEY
@@ -14,6 +14,7 @@ PRODUCE = 1
 FETCH = 2
 NO_ACK = 3
 ANSWER = 4
+MUTATION = 5  # makes or deletes topics or partitions
 
 # What has to happen to the answer before it leaves.
 AS_IT_IS = 0
@@ -22,6 +23,13 @@ WALK = 2  # Fetch 16+: followed while it passes, its last tag section is looked 
 ENDPOINTS = 3  # Produce 10+: rewritten only where it names new leaders
 
 HEADS_MAX: Final = 2_048
+
+
+class AnswerOfOne(Protocol):
+    """What one request's answer means: for requests that are judged one by one, not by their heads."""
+
+    def rewrite(self, frame: bytes) -> bytes:
+        """Return the whole answer as it may leave; nothing when it is not the client's."""
 
 
 class KnownHead:
@@ -46,6 +54,7 @@ class KnownHead:
         "prefix",
         "rewrite",
         "size_min",
+        "ticket",
     )
 
     def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes) -> None:
@@ -63,6 +72,7 @@ class KnownHead:
         self.min_bytes_at = 0
         self.cap_bytes = 0  # the most that it may bring while `cap_bound` is in force
         self.cap_bound = 0.0
+        self.ticket: AnswerOfOne | None = None
 
 
 class KnownHeads:

@@ -12,13 +12,16 @@ from enum import IntEnum
 from struct import Struct
 
 from protocol.errors import FrameSizeError, ProtocolError
-from protocol.limits import MAX_HEADER_BYTES, MAX_REQUEST_BYTES
+from protocol.limits import MAX_CHANGE_REQUEST_BYTES, MAX_HEADER_BYTES, MAX_REQUEST_BYTES
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.known_head import ANSWER, FETCH, NO_ACK, KnownHead
+from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, KnownHead
+from proxy.session.mutations.gate import MutationGate, plain_head, question_head
+from proxy.session.mutations.questions import CORRELATION_ID
+from proxy.session.mutations.ticket import Refusal
 from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
 
@@ -30,7 +33,7 @@ INT32 = Struct(">i")
 FRAMES_PER_TURN = 64
 KNOWN_HEADS_MAX = 64
 
-InFlight = deque[tuple[int | None, "KnownHead | bytes", int, int]]
+InFlight = deque[tuple[int | None, "KnownHead | Refusal | bytes", int, int]]
 """Correlation id, head, size, time read; with None as the correlation id a reply of our own in its turn."""
 
 
@@ -41,6 +44,7 @@ class Stop(IntEnum):
     TURN = 1  # enough for one callback: go on in the next one
     IN_FLIGHT = 2  # go on when an answer came
     THROTTLE = 3  # go on at `resume_at_ms`
+    ALONE = 4  # go on when nothing is in flight
 
 
 class RequestSide:
@@ -61,6 +65,7 @@ class RequestSide:
         "_kept_read_ms",
         "_known",
         "_last_unanswered",
+        "_mutations",
         "_reply",
         "_tail",
         "_tail_need",
@@ -87,6 +92,7 @@ class RequestSide:
         self._attention = attention
         self._debt = debt
         self._gate = gate
+        self._mutations: MutationGate | None = None  # made when it is needed: few connections make or delete topics
         self._enforcement = enforcement
         self._heads = heads
         self._reply = reply
@@ -203,9 +209,21 @@ class RequestSide:
                     self._last_unanswered = frames
                     at += size + LENGTH_BYTES
                     continue
+                elif head.kind == MUTATION:
+                    if self._mutation_gate().judges(head, now_ms):
+                        if at + LENGTH_BYTES + size > end:
+                            self._keep_whole(data, start, at, size, MAX_CHANGE_REQUEST_BYTES)
+                            break
+                        data, at, is_judged = self._change_topics(head, data, start, at, size, now_ms, read_ms)
+                        frames += is_judged
+                        if self.stop:
+                            break
+                        end = len(data)
+                        continue
+                    head = plain_head(head)
                 else:
                     if at + LENGTH_BYTES + size > end:
-                        self._keep_whole(data, at, size)
+                        self._keep_whole(data, start, at, size, MAX_HEADER_BYTES)
                         break
                     in_flight.append((None, self._reply(correlation_id, head), size, read_ms))
                     self._attention.wanted = True
@@ -254,6 +272,58 @@ class RequestSide:
             return False
         gate.forwarded(group)
         return True
+
+    def _mutation_gate(self) -> MutationGate:
+        if self._mutations is None:
+            self._mutations = self._heads.mutation_gate()
+        return self._mutations
+
+    def _change_topics(
+        self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, read_ms: int
+    ) -> tuple[bytes | bytearray, int, bool]:
+        """Judge the whole request at `at`, which makes or deletes topics.
+
+        Returns:
+            The bytes as they go on, where in them the next request begins, and whether the request was judged. With a stop it, or what
+            is behind it, is kept back.
+        """
+        end = at + LENGTH_BYTES + size
+        in_flight, gate = self._in_flight, self._mutation_gate()
+        may_wait = not self.ungated
+        if may_wait and in_flight and gate.waits_for_its_turn(head):
+            self._keep(data, at, read_ms)
+            self.stop = Stop.ALONE
+            return data[:at], at, False
+        try:
+            passage = gate.judge(head, bytes(data[at:end]), now_ms, may_wait=may_wait)
+        except ProtocolError:
+            if at == start:
+                raise
+            self._defer(data, at)
+            return data[:at], at, False
+        for question in passage.questions:
+            in_flight.append((CORRELATION_ID, question_head(question, head), len(question.frame) - LENGTH_BYTES, now_ms))
+        asked = b"".join(question.frame for question in passage.questions)
+        if passage.waits:
+            self._keep(data, at, read_ms)
+            self.stop = Stop.ALONE
+            return data[:at] + asked, at + len(asked), False
+        (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
+        head.client.usage.requests[head.key] += 1
+        if passage.head is not None:
+            onward = asked + passage.frame
+            in_flight.append((correlation_id, passage.head, len(passage.frame) - LENGTH_BYTES, read_ms))
+            return data[:at] + onward + data[end:], at + len(onward), True
+        assert passage.refusal is not None
+        self._attention.wanted = True
+        if not may_wait:  # nobody waits for its verdict any more
+            reply, _ = passage.refusal.answer(passage.refusal.left_ms(now_ms))
+            in_flight.append((None, reply, size, read_ms))
+            return data[:at] + data[end:], at, True
+        in_flight.append((None, passage.refusal, size, read_ms))
+        self._keep(data, end, read_ms)  # what is behind it waits for the verdict
+        self.stop = Stop.ALONE
+        return data[:at], at, True
 
     def _record_unanswered(self, head: KnownHead, size: int, now_ms: int) -> bool:
         """Count a Produce with acks=0, which nobody answers; return whether reading stops here."""
@@ -333,10 +403,13 @@ class RequestSide:
         self._tail = bytearray(data[at:])
         self._tail_need = max(need, have + 1)
 
-    def _keep_whole(self, data: bytes | bytearray, at: int, size: int) -> None:
-        """Keep a request that we answer ourselves until it is here in whole."""
-        if size > MAX_HEADER_BYTES:
-            raise FrameSizeError(f"request of {size} bytes that is answered here, limit {MAX_HEADER_BYTES}")
+    def _keep_whole(self, data: bytes | bytearray, start: int, at: int, size: int, size_max: int) -> None:
+        """Keep a request that is looked at as a whole until it is here."""
+        if size > size_max:
+            if at > start:
+                self._defer(data, at)
+                return
+            raise FrameSizeError(f"request of {size} bytes that has to be here in whole, limit {size_max}")
         self._tail = bytearray(data[at:])
         self._tail_need = size + LENGTH_BYTES
 

@@ -18,7 +18,8 @@ from protocol.messages.throttle_time import stamp, throttle_at
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
-from proxy.session.known_head import ENDPOINTS, PRODUCE, WALK, WHOLE, KnownHead
+from proxy.session.known_head import ENDPOINTS, MUTATION, PRODUCE, WALK, WHOLE, KnownHead
+from proxy.session.mutations.ticket import Refusal, Ticket
 from proxy.session.request_side import InFlight
 from proxy.session.rewrite import AnswerWalker, Rewriter
 
@@ -118,15 +119,32 @@ class ResponseSide:
                 stamp(released, at, announced_ms + left_ms)
         return bytes(released)
 
-    def take_own_replies(self) -> bytes | None:
-        """Replies of our own whose turn has come, to be sent now unless an answer is held before them."""
+    def take_own_replies(self, now_ms: int) -> bytes | None:
+        """Replies of our own whose turn has come, to be sent now unless they or an answer before them are held."""
         in_flight = self._in_flight
-        replies: list[bytes] = []
+        leaving: list[bytes] = []
         while in_flight and in_flight[0][0] is None:
-            reply = in_flight.popleft()[1]
+            _, reply, _, received_ms = in_flight.popleft()
+            if isinstance(reply, Refusal):
+                reply = self._judge_refusal(reply, received_ms, now_ms)
             assert isinstance(reply, bytes)
-            replies.append(reply)
-        return self._emit(b"".join(replies)) if replies else None
+            (leaving if self._held is None else self._held).append(reply)
+        return b"".join(leaving) if leaving else None
+
+    def _judge_refusal(self, refusal: Refusal, received_ms: int, now_ms: int) -> bytes:
+        """Treat a reply of our own that refuses like the answer of a broker: it is held or announces the wait."""
+        throttle_ms = refusal.left_ms(now_ms)
+        if throttle_ms > 0:
+            refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
+        debt = self._debt
+        announce_ms = debt.judge(throttle_ms, refusal.group, now_ms, received_ms, len(self._in_flight))
+        reply, stamp_at = refusal.answer(announce_ms)
+        if self._held is None and debt.hold_until_ms > now_ms:
+            self._held = []
+            self.hold_until_ms = debt.hold_until_ms
+        if self._held is not None and stamp_at is not None:
+            self._held_stamps.append((sum(map(len, self._held)) + stamp_at, announce_ms))
+        return reply
 
     def _emit(self, data: bytes | None) -> bytes | None:
         if self._held is None or data is None:
@@ -154,7 +172,7 @@ class ResponseSide:
                 if correlation_id != expected:
                     if expected is not None:
                         raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
-                    out += (data[start:at], head)  # type: ignore[arg-type]
+                    out += (data[start:at], head.answer(0)[0] if isinstance(head, Refusal) else head)  # type: ignore[arg-type]
                     start = at
                     in_flight.popleft()
                     continue
@@ -208,6 +226,8 @@ class ResponseSide:
     def _measure(self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, now_ms: int) -> int:
         """Record what the request brought or the answer brings; return milliseconds to announce in the answer."""
         client = head.client
+        if head.kind == MUTATION:
+            return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, now_ms)
         if head.kind == PRODUCE:
             amount = request_size
             client.usage.produce_bytes += amount
@@ -233,6 +253,17 @@ class ResponseSide:
             (client.produce_throttled if head.kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
         return debt.judge(throttle_ms, group, now_ms, received_ms, len(self._in_flight))
 
+    def _settle_changes(self, head: KnownHead, frame: bytes, received_ms: int, now_ms: int) -> int:
+        """Charge what the answer says became of topics; return milliseconds to announce in it."""
+        ticket = head.ticket
+        assert isinstance(ticket, Ticket)
+        throttle_ms = ticket.settle(frame, now_ms)
+        if throttle_ms <= 0 and not self._debt.active:
+            return 0
+        if throttle_ms > 0:
+            head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
+        return self._debt.judge(throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight))
+
     def _note_stamp(self, api: ApiVersion, data: bytes, at: int, frame_bytes: int, announce_ms: int, held_at: int) -> None:
         """Remember where a held answer, which will stand at `held_at` of what is held, says how long its client is throttled."""
         place = throttle_at(api, data[at : at + frame_bytes])
@@ -242,7 +273,11 @@ class ResponseSide:
     def _change(self, head: KnownHead, piece: bytes, frame_bytes: int, announce_ms: int) -> bytes:
         """Rewrite and stamp what is here of an answer; `piece` itself when nothing changes."""
         changed = piece
-        if head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and len(piece) == frame_bytes):
+        if head.ticket is not None:
+            changed = head.ticket.rewrite(piece)
+            if not changed:
+                return changed  # the answer to a question of ours
+        elif head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and len(piece) == frame_bytes):
             changed = self._rewriter.rewrite(head.api, piece)
         elif head.rewrite == WALK:
             self._walker = self._rewriter.walker(head.api, frame_bytes)

@@ -46,6 +46,10 @@ class Rewriter:
         self._redact_configs = redact_configs
         self._api_versions_cut = api_versions_cut
 
+    def broker_max(self, key: int) -> int:
+        """The newest version of an API that the brokers have for certain, -1 when they did not say."""
+        return self._api_versions_cut.broker_max(key)
+
     def what_for(self, api: ApiVersion) -> int:
         """Whether answers of `api` pass as they are, need to be whole, or are followed while they pass."""
         if api.key == ApiKey.API_VERSIONS:
@@ -97,11 +101,16 @@ class Rewriter:
 class ApiVersionsCut:
     """ApiVersions answers, cut to what Sluice can handle. A broker gives the same answer to everybody, so the result is kept."""
 
-    __slots__ = ("_drop", "_known")
+    __slots__ = ("_broker_max", "_drop", "_known")
 
     def __init__(self, *, unknown_apis_pass: bool) -> None:
         self._drop: Container[int] = keys_to_drop(unknown_apis_pass=unknown_apis_pass)
         self._known: dict[tuple[int, bytes], bytes] = {}
+        self._broker_max: dict[int, int] = {}
+
+    def broker_max(self, key: int) -> int:
+        """The newest version of an API that every broker met so far has, -1 when none said."""
+        return self._broker_max.get(key, -1)
 
     def cut(self, version: int, frame: bytes) -> bytes:
         """Return the answer `frame` to a request of `version` as it may leave."""
@@ -109,6 +118,8 @@ class ApiVersionsCut:
         cut = self._known.get((version, answer))
         if cut is None:
             whole = api_versions.repair(version, frame, MAX_VERSIONS[ApiKey.API_VERSIONS])
+            for key, _, highest in api_versions.read_api_keys(version, whole):
+                self._broker_max[key] = min(highest, self._broker_max.get(key, highest))
             whole = api_versions.intersect(version, whole, MAX_VERSIONS, self._drop, NO_OWN_APIS)
             if len(self._known) >= API_VERSIONS_KNOWN_MAX:
                 self._known.clear()

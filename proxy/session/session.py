@@ -68,6 +68,11 @@ class Session:
         """Whether a reply of our own waits for its turn."""
         return any(correlation_id is None for correlation_id, *_ in self.in_flight)
 
+    @property
+    def owes_reply_now(self) -> bool:
+        """Whether the next answer is a reply of our own."""
+        return bool(self.in_flight) and self.in_flight[0][0] is None
+
     def count_in(self, scope: QuotaScope) -> None:
         """Count in another scope from now on: the scope changed, or the broker's node id was learnt."""
         self._heads.count_in(scope)

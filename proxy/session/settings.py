@@ -7,6 +7,7 @@ from proxy.counters import Counters, UsageTable
 from proxy.session.enforcement import Enforcement
 from proxy.session.heads_met import HeadsMet
 from proxy.session.known_head import KnownHeads
+from proxy.session.mutations.known_sizes import KnownSizes
 
 
 class SessionSettings:
@@ -19,6 +20,7 @@ class SessionSettings:
         "frame_bytes_max",
         "heads_met",
         "known_heads",
+        "known_sizes",
         "unknown_apis_pass",
         "usages",
     )
@@ -31,4 +33,5 @@ class SessionSettings:
         self.unknown_apis_pass = False
         self.heads_met = HeadsMet()
         self.known_heads = KnownHeads()
+        self.known_sizes = KnownSizes()
         self.frame_bytes_max = MAX_REQUEST_BYTES

@@ -162,18 +162,18 @@ async def test_quotas_that_nothing_acts_on_are_told_when_the_table_is_put_in_pla
     watched: Watched, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning for each such key, once for each new table and only for the first few; the rest of the table holds."""
-    path.write_text(quota("alice", 10) + "request_percentage = 50.0\n" + quota("bob", 10) + "controller_mutation_rate = 20\n")
+    path.write_text(quota("alice", 10) + "request_percentage = 50.0\n" + quota("bob", 10) + "request_percentage = 20\n")
     for _ in range(3):
         assert await watched.source.poll()
     told = [record for record in caplog.records if record.getMessage() == "quota_not_enforced"]
     assert [record.levelname for record in told] == ["WARNING", "WARNING"]
     assert [record.fields for record in told] == [
         {"file": str(path), "key": "request_percentage", "entity": "user=alice", "in_all": 2},
-        {"file": str(path), "key": "controller_mutation_rate", "entity": "user=bob", "in_all": 2},
+        {"file": str(path), "key": "request_percentage", "entity": "user=bob", "in_all": 2},
     ]
     assert watched.tables == [{"alice": 10.0}, {"alice": 10.0, "bob": 10.0}]
     caplog.clear()
-    path.write_text("".join(f'[[quota]]\nuser = "user-{n}"\ncontroller_mutation_rate = 20\n' for n in range(100)))
+    path.write_text("".join(f'[[quota]]\nuser = "user-{n}"\nrequest_percentage = 20\n' for n in range(100)))
     await watched.source.poll()
     told = [record for record in caplog.records if record.getMessage() == "quota_not_enforced"]
     assert (len(told), told[0].fields["in_all"]) == (NOT_ENFORCED_LOGGED_MAX, 100)

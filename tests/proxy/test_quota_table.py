@@ -86,7 +86,6 @@ def test_what_this_version_does_not_enforce_is_named() -> None:
     assert content.table[PRODUCE] == {ClientQuotaEntity("alice", "etl"): 1_048_576.0}
     assert content.not_enforced == (
         NotEnforced("request_percentage", "user=alice,client-id=etl"),
-        NotEnforced("controller_mutation_rate", f"client-id={DEFAULT}"),
         NotEnforced("request_percentage", f"client-id={DEFAULT}"),
     )
     assert content.connection_rates == {DEFAULT: 20, "10.0.0.1": 200}

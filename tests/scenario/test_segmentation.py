@@ -111,7 +111,7 @@ def play(stream: bytes, step: int, answer_step: int, mode: Mode, bound: float | 
         while session.responses.hold_until_ms:
             now_ms = max(now_ms, session.responses.hold_until_ms) if patient else now_ms
             keep(session.responses.release(now_ms), to_client)
-        keep(session.responses.take_own_replies() if session.in_flight else None, to_client)
+        keep(session.responses.take_own_replies(now_ms) if session.in_flight else None, to_client)
         if session.requests.stop is not Stop.NONE:
             now_ms = max(now_ms + 1, session.requests.resume_at_ms, session.debt.read_off_until_ms)
             keep(session.requests.resume(now_ms), to_broker)

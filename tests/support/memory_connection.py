@@ -215,13 +215,17 @@ class House:
         self._clock = pytest.MonkeyPatch()
         self.set_quota(produce=produce, fetch=fetch)
 
-    def set_quota(self, *, produce: float | None = None, fetch: float | None = None, client_id: str = "etl") -> None:
-        """Bytes per second of a client-id; what is not given stays."""
+    def set_quota(
+        self, *, produce: float | None = None, fetch: float | None = None, mutation: float | None = None, client_id: str = "etl"
+    ) -> None:
+        """Bytes and mutations per second of a client-id; what is not given stays."""
         entity = ClientQuotaEntity(None, client_id)
         if produce is not None:
             self.scope.produce.update_quota(entity, produce)
         if fetch is not None:
             self.scope.fetch.update_quota(entity, fetch)
+        if mutation is not None:
+            self.scope.mutation.update_quota(entity, mutation)
 
     def connect(self, client_address: ClientAddress | None = None, *, redact_configs: bool = True) -> Peer:
         """Return a new connection; without `client_address` that of a sidecar."""

@@ -1,4 +1,4 @@
-"""Field tables of CreateTopics, DeleteTopics and CreatePartitions, in the form of `apis.json`, which lacks them.
+"""Field tables of CreateTopics, DeleteTopics, CreatePartitions and the Metadata request, in the form of `apis.json`, which lacks them.
 
 Source: the message definitions inside the client jar of Kafka 3.9.1 and 4.3.1; both word all versions alike.
 """
@@ -121,7 +121,20 @@ _GROW_RESPONSE: list[dict[str, Any]] = [
         ],
     },
 ]
+_METADATA_REQUEST: list[dict[str, Any]] = [
+    {
+        "n": "Topics",
+        "t": "[]MetadataRequestTopic",
+        "v": "0+",
+        "null": "1+",
+        "f": [{"n": "TopicId", "t": "uuid", "v": "10+"}, {"n": "Name", "t": "string", "v": "0+", "null": "10+"}],
+    },
+    {"n": "AllowAutoTopicCreation", "t": "bool", "v": "4+"},
+    {"n": "IncludeClusterAuthorizedOperations", "t": "bool", "v": "8-10"},
+    {"n": "IncludeTopicAuthorizedOperations", "t": "bool", "v": "8+"},
+]
 _TABLES = {
+    (ApiKey.METADATA, "request"): _METADATA_REQUEST,
     (ApiKey.CREATE_TOPICS, "request"): _CREATE_REQUEST,
     (ApiKey.CREATE_TOPICS, "response"): _CREATE_RESPONSE,
     (ApiKey.DELETE_TOPICS, "request"): _DELETE_REQUEST,
@@ -129,7 +142,7 @@ _TABLES = {
     (ApiKey.CREATE_PARTITIONS, "request"): _GROW_REQUEST,
     (ApiKey.CREATE_PARTITIONS, "response"): _GROW_RESPONSE,
 }
-_FLEXIBLE = {ApiKey.CREATE_TOPICS: "5+", ApiKey.DELETE_TOPICS: "4+", ApiKey.CREATE_PARTITIONS: "2+"}
+_FLEXIBLE = {ApiKey.METADATA: "9+", ApiKey.CREATE_TOPICS: "5+", ApiKey.DELETE_TOPICS: "4+", ApiKey.CREATE_PARTITIONS: "2+"}
 
 
 def change_layout(api: ApiVersion, kind: str) -> Layout:

@@ -1,0 +1,85 @@
+"""What a topic of a request costs: one mutation for each partition that is made or deleted.
+
+A topic that fails before KRaft's controller charges it costs nothing. What the request itself and the sizes of topics tell about that is
+told here; for the rest the answer has the word (`answered_permits`). Source: Kafka 4.3 `ReplicationControlManager`, `ControllerApis`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from protocol.api_keys import ApiKey, ApiVersion
+from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
+from protocol.messages.topic_results import TopicResult
+from protocol.messages.topic_sizes import TopicSize
+
+REQUEST_TIMED_OUT = 7
+INVALID_REPLICATION_FACTOR = 38
+INVALID_REPLICA_ASSIGNMENT = 39
+STRICT_SINCE = {int(ApiKey.CREATE_TOPICS): 6, int(ApiKey.DELETE_TOPICS): 5, int(ApiKey.CREATE_PARTITIONS): 3}
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+_CONTROLLERS_OWN = "__cluster_metadata"
+
+Lookup = Callable[[TopicChange], "TopicSize | None"]
+"""What is known of the topic that a request means; None: it does not exist, or nobody knows."""
+
+
+def is_strict(api: ApiVersion) -> bool:
+    """Whether this version can be told that a topic was refused; older ones are throttled afterwards."""
+    return api.version >= STRICT_SINCE[api.key]
+
+
+def sound_places(api: ApiVersion, changes: TopicChanges) -> list[int]:
+    """Return the places of those topics that the request itself does not condemn: the others cost nothing."""
+    names = Counter(topic.name for topic in changes.topics if topic.name is not None)
+    topic_ids = Counter(topic.topic_id for topic in changes.topics if topic.name is None)
+    return [
+        place
+        for place, topic in enumerate(changes.topics)
+        if (names[topic.name] if topic.name is not None else topic_ids[topic.topic_id]) == 1 and _is_sound(api, topic)
+    ]
+
+
+def permits_of(api: ApiVersion, topic: TopicChange, size: TopicSize | None, default_partitions: int) -> int:
+    """Return what a sound topic costs.
+
+    Args:
+        size: what is known of the topic. One that does not exist cannot be changed, one that exists cannot be made.
+        default_partitions: what a topic gets when the request leaves it to the broker.
+    """
+    exists = size is not None and size.partitions > 0
+    if api.key == ApiKey.CREATE_TOPICS:
+        if exists:
+            return 0
+        return topic.assignments if topic.assignments > 0 else topic.partitions if topic.partitions > 0 else default_partitions
+    if size is None or not exists:
+        return 0
+    if api.key == ApiKey.DELETE_TOPICS:
+        return size.partitions
+    more = topic.partitions - size.partitions
+    return 0 if more <= 0 or topic.assignments not in (-1, more) else more
+
+
+def answered_permits(api: ApiVersion, result: TopicResult, permits: int) -> int:
+    """Return what a topic cost, now that its answer is here and `permits` was reckoned: what succeeded costs at least one."""
+    if result.error_code == 0:
+        return result.partitions if result.partitions > 0 else max(1, permits)
+    if result.error_code == REQUEST_TIMED_OUT:
+        return permits  # the controller goes on with it
+    late = api.key == ApiKey.CREATE_PARTITIONS and result.error_code in (INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT)
+    return permits if late else 0
+
+
+def _is_sound(api: ApiVersion, topic: TopicChange) -> bool:
+    if api.key == ApiKey.DELETE_TOPICS:
+        return (topic.name is None) == (topic.topic_id != NO_ID)
+    if api.key == ApiKey.CREATE_PARTITIONS:
+        return topic.partitions > 0
+    if topic.name is None or not _LEGAL_NAME.match(topic.name) or topic.name in (".", "..", _CONTROLLERS_OWN):
+        return False
+    if topic.assignments > 0:
+        return topic.partitions == -1 and topic.replication_factor == -1
+    return (topic.partitions == -1 or topic.partitions > 0) and (topic.replication_factor == -1 or topic.replication_factor > 0)

@@ -1,0 +1,224 @@
+"""May this request make or delete its topics? Judged topic by topic before it goes on, as KRaft's controller does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from protocol.api_keys import ApiKey
+from protocol.errors import BadRequestError
+from protocol.limits import LENGTH_BYTES
+from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges, cut_request, read_topic_changes
+from protocol.messages.topic_results import result_entry, results_answer
+from protocol.request_head import RequestHead, read_request_head
+from proxy.session.enforcement import INT32_MAX, Enforcement, Mode
+from proxy.session.known_head import MUTATION, PASS, WHOLE, KnownHead
+from proxy.session.mutations.charge import is_strict, permits_of, sound_places
+from proxy.session.mutations.known_sizes import KnownSizes
+from proxy.session.mutations.questions import PROBE_VERSION, Answers, Question, ask_default, ask_sizes
+from proxy.session.mutations.ticket import Refusal, Ticket, Wait
+from quota.entity import UNLIMITED
+from quota.mutation_group import MutationGroup, token_throttle_time_ms
+
+THROTTLING_QUOTA_EXCEEDED = 89
+
+
+class Passage(NamedTuple):
+    """What becomes of one request.
+
+    Attributes:
+        questions: go to the broker now, before the request.
+        waits: the request stays here until they are answered; all below is empty.
+        frame: what goes on.
+        head: under which its answer is known.
+        refusal: what is answered in its place.
+    """
+
+    questions: tuple[Question, ...] = ()
+    waits: bool = False
+    frame: bytes = b""
+    head: KnownHead | None = None
+    refusal: Refusal | None = None
+
+
+class MutationGate:
+    """The requests of one connection that make or delete topics.
+
+    Args:
+        broker_max: the newest version of an API that the broker has for certain, -1 when it did not say.
+    """
+
+    __slots__ = ("_answers", "_broker_max", "_enforcement", "_known")
+
+    def __init__(self, enforcement: Enforcement, known: KnownSizes, broker_max: Callable[[int], int]) -> None:
+        self._enforcement = enforcement
+        self._known = known
+        self._broker_max = broker_max
+        self._answers: Answers | None = None  # of the request that waits
+
+    def judges(self, head: KnownHead, now_ms: int) -> bool:
+        """Whether a quota applies to this client, so that its request has to be here in whole."""
+        group = head.client.mutation(now_ms)
+        if group is not None and group.bound < UNLIMITED:
+            return True
+        self._answers = None  # a quota that was taken away while its request waited
+        return False
+
+    def waits_for_its_turn(self, head: KnownHead) -> bool:
+        """Whether the request may have to wait here: then nothing else is in flight while it does."""
+        return self._enforcement.mode is not Mode.OBSERVE and is_strict(head.api)
+
+    def judge(self, head: KnownHead, frame: bytes, now_ms: int, *, may_wait: bool) -> Passage:
+        """Judge the whole request `frame`, or ask what has to be known for that.
+
+        Args:
+            may_wait: False: decide now with what is known; the client is gone or we drain.
+
+        Raises:
+            BadRequestError: it does not read as its version says.
+        """
+        group = head.client.mutation(now_ms)
+        assert group is not None, "asked for without a quota"
+        request_head = read_request_head(frame, 0, len(frame) - LENGTH_BYTES)
+        if request_head is None:
+            raise BadRequestError("the request ends inside its header")
+        changes = read_topic_changes(head.api, frame, request_head.body_at)
+        answers = self._answers or Answers(self._known)
+        self._answers = None
+        asked = _Asked(head, group, request_head, frame, changes, sound_places(head.api, changes), answers)
+        if not self.waits_for_its_turn(head):
+            questions = tuple(question for question in (self._question(asked, now_ms),) if question) if may_wait else ()
+            return Passage(questions, frame=frame, head=self._ticketed(asked, {}, {}, None))
+        question = (self._question(asked, now_ms) or self._question_who_exists(asked, now_ms)) if may_wait else None
+        if question is not None:
+            self._answers = answers
+            return Passage((question,), waits=True)
+        return self._decide(asked, now_ms)
+
+    def _question(self, asked: _Asked, now_ms: int) -> Question | None:
+        """What has to be known before the request can be reckoned; None: nothing more."""
+        answers, api = asked.answers, asked.head.api
+        if api.key == ApiKey.CREATE_TOPICS:
+            names = [topic.name for topic in asked.topics if topic.name is not None and topic.partitions == -1 and topic.assignments <= 0]
+            known_enough = answers.knows_default or answers.asked_default or not names
+            if known_enough or max(api.version, self._broker_max(ApiKey.CREATE_TOPICS)) < PROBE_VERSION:
+                return None
+            return ask_default(names, asked.request_head.client_id_bytes, answers)
+        if answers.asked_sizes:
+            return None
+        return self._ask(asked, [topic for topic in asked.topics if not answers.is_recent(topic, now_ms)])
+
+    def _question_who_exists(self, asked: _Asked, now_ms: int) -> Question | None:
+        """Before topics are refused: which of those to be made exist? They fail and cost nothing, whatever the balance."""
+        if asked.head.api.key != ApiKey.CREATE_TOPICS or asked.answers.asked_sizes:
+            return None
+        if asked.group.tokens(now_ms) >= sum(self._permits(asked, topic, now_ms) for topic in asked.topics[:-1]):
+            return None  # so the check of the last one finds a balance of 0 or more
+        return self._ask(asked, asked.topics)
+
+    def _ask(self, asked: _Asked, topics: list[TopicChange]) -> Question | None:
+        if not topics:
+            return None
+        api = asked.head.api
+        want_ids = api.key == ApiKey.DELETE_TOPICS and api.version >= 6
+        client_id = asked.request_head.client_id_bytes
+        return ask_sizes(topics, client_id, asked.answers, self._broker_max(ApiKey.METADATA), want_ids=want_ids)
+
+    def _permits(self, asked: _Asked, topic: TopicChange, now_ms: int) -> int:
+        return permits_of(asked.head.api, topic, asked.answers.size(topic, now_ms), asked.answers.default_partitions)
+
+    def _decide(self, asked: _Asked, now_ms: int) -> Passage:
+        """Charge topic by topic, in the order of the request; from the first that finds a balance below zero on, refuse."""
+        group, api, changes = asked.group, asked.head.api, asked.changes
+        charged: dict[int, int] = {}
+        refused: dict[int, bytes] = {}
+        wait = Wait(0, now_ms)
+        for place in asked.sound:
+            topic = changes.topics[place]
+            permits = self._permits(asked, topic, now_ms)
+            if permits == 0:
+                continue
+            if not group.is_exhausted(now_ms):
+                group.record(permits, now_ms)
+                charged[place] = permits
+                continue
+            if not refused:
+                group.record(permits, now_ms)  # counts nothing and keeps the verdict
+                throttle_ms = token_throttle_time_ms(group.tokens(now_ms), group.bound)
+                wait = Wait(min(throttle_ms, INT32_MAX), now_ms)
+            size = asked.answers.size(topic, now_ms)
+            refused[place] = _refused_entry(asked, topic, size.name if size else None, size.topic_id if size else NO_ID)
+        if refused and len(refused) == len(changes.topics):
+            entries = [refused[place] for place in sorted(refused)]
+            frame = results_answer(api, asked.request_head.correlation_id, entries)
+            return Passage(refusal=Refusal(api, asked.head.client, group, frame, wait))
+        frame = asked.frame
+        if refused:
+            frame = cut_request(api, frame, changes, {place for place in range(len(changes.topics)) if place not in refused})
+        return Passage(frame=frame, head=self._ticketed(asked, charged, refused, wait))
+
+    def _ticketed(self, asked: _Asked, charged: Mapping[int, int], refused: Mapping[int, bytes], wait: Wait | None) -> KnownHead:
+        head = KnownHead(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix)
+        head.ticket = Ticket(
+            asked.head.api,
+            asked.group,
+            asked.changes,
+            asked.sound,
+            asked.answers,
+            self._known,
+            charged=charged,
+            refused=refused,
+            wait=wait,
+            strict=is_strict(asked.head.api),
+        )
+        return head
+
+
+class _Asked:
+    """One request as it was read."""
+
+    __slots__ = ("answers", "changes", "frame", "group", "head", "request_head", "sound")
+
+    def __init__(
+        self,
+        head: KnownHead,
+        group: MutationGroup,
+        request_head: RequestHead,
+        frame: bytes,
+        changes: TopicChanges,
+        sound: list[int],
+        answers: Answers,
+    ) -> None:
+        self.head = head
+        self.group = group
+        self.request_head = request_head
+        self.frame = frame
+        self.changes = changes
+        self.sound = sound
+        self.answers = answers
+
+    @property
+    def topics(self) -> list[TopicChange]:
+        """Those that may cost something."""
+        return [self.changes.topics[place] for place in self.sound]
+
+
+def plain_head(head: KnownHead) -> KnownHead:
+    """Return the head of a request that no quota judges."""
+    return KnownHead(head.api, head.client, PASS, head.rewrite, head.prefix)
+
+
+def question_head(question: Question, head: KnownHead) -> KnownHead:
+    """Return the head under which the answer to a question is known."""
+    asked = KnownHead(question.api, head.client, PASS, WHOLE, b"")
+    asked.ticket = question
+    return asked
+
+
+def _refused_entry(asked: _Asked, topic: TopicChange, name: str | None, topic_id: bytes) -> bytes:
+    api = asked.head.api
+    shown_name = topic.name if topic.name is not None else name
+    shown_id = topic_id if api.key == ApiKey.DELETE_TOPICS else NO_ID
+    if topic.topic_id != NO_ID:
+        shown_id = topic.topic_id
+    return result_entry(api, shown_name, shown_id, THROTTLING_QUOTA_EXCEEDED)

@@ -1,0 +1,122 @@
+"""What has to be asked about one request before it can be judged, and what came back.
+
+A question is a request of our own on the client's own connection: it has its turn in the queue of requests in flight, and its answer
+never leaves. It is asked with the client's rights and its client id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
+from protocol.messages.topic_changes import NO_ID, TopicChange, default_partitions_request
+from protocol.messages.topic_results import read_topic_results
+from protocol.messages.topic_sizes import (
+    ASKED_BY_ID_SINCE,
+    IDS_ANSWERED_SINCE,
+    TopicSize,
+    all_topic_sizes_request,
+    read_topic_sizes,
+    topic_sizes_request,
+)
+from proxy.session.mutations.known_sizes import KnownSizes
+
+CORRELATION_ID = 0x51_4D_5A_00
+"""Of all our questions: answers come in order, so one number does for all, and it is easily found in a capture."""
+NEWEST_METADATA = 12
+LOWEST_METADATA = 4
+PROBE_VERSION = 5
+
+
+class Answers:
+    """What is known for one request: the brokers' Metadata about its topics, and what we saw ourselves."""
+
+    __slots__ = ("_by_id", "_by_name", "_known", "asked_default", "asked_sizes")
+
+    def __init__(self, known: KnownSizes) -> None:
+        self._known = known
+        self._by_name: dict[str, TopicSize] = {}
+        self._by_id: dict[bytes, TopicSize] = {}
+        self.asked_default = False
+        self.asked_sizes = False
+
+    @property
+    def default_partitions(self) -> int:
+        """What a topic gets when its maker does not say; 1 while nobody could tell."""
+        return self._known.default_partitions or 1
+
+    @property
+    def knows_default(self) -> bool:
+        """Whether the broker's default was met."""
+        return self._known.default_partitions is not None
+
+    def size(self, topic: TopicChange, now_ms: int) -> TopicSize | None:
+        """What is known of a topic."""
+        recent = self._known.recent(topic.name, topic.topic_id, now_ms)
+        if recent is not None:
+            return recent
+        return self._by_id.get(topic.topic_id) if topic.name is None else self._by_name.get(topic.name)
+
+    def is_recent(self, topic: TopicChange, now_ms: int) -> bool:
+        """Whether there is nothing to ask about a topic."""
+        return self._known.recent(topic.name, topic.topic_id, now_ms) is not None
+
+    def take_sizes(self, sizes: Sequence[TopicSize]) -> None:
+        """Take in what Metadata says."""
+        for size in sizes:
+            if size.name is not None and size.partitions > 0:
+                self._by_name[size.name] = size
+                if size.topic_id != NO_ID:
+                    self._by_id[size.topic_id] = size
+
+    def take_default(self, partitions: int) -> None:
+        """Take in what a topic got without its maker saying."""
+        self._known.default_partitions = partitions
+
+
+class Question:
+    """A request of our own that is in flight."""
+
+    __slots__ = ("_answers", "api", "frame")
+
+    def __init__(self, api: ApiVersion, frame: bytes, answers: Answers) -> None:
+        self.api = api
+        self.frame = frame
+        self._answers = answers
+
+    def rewrite(self, frame: bytes) -> bytes:
+        """Take in the answer; nothing of it leaves."""
+        if self.api.key == ApiKey.METADATA:
+            self._answers.take_sizes(read_topic_sizes(self.api, frame))
+        else:
+            told = [entry.partitions for entry in read_topic_results(self.api, frame).entries if entry.partitions > 0]
+            if told:
+                self._answers.take_default(told[0])
+        return b""
+
+
+def ask_sizes(topics: Sequence[TopicChange], client_id: bytes | None, answers: Answers, metadata_max: int, *, want_ids: bool) -> Question:
+    """Ask the broker for the sizes of these topics.
+
+    Args:
+        metadata_max: the newest Metadata version that the broker has for certain.
+        want_ids: the ids of the topics are needed, too.
+    """
+    answers.asked_sizes = True
+    names = [topic.name for topic in topics if topic.name is not None]
+    topic_ids = [topic.topic_id for topic in topics if topic.name is None]
+    version = LOWEST_METADATA
+    if want_ids:
+        version = NEWEST_METADATA if metadata_max >= NEWEST_METADATA else IDS_ANSWERED_SINCE
+    if topic_ids and version < ASKED_BY_ID_SINCE:
+        frame = all_topic_sizes_request(version, CORRELATION_ID, client_id)  # brokers of 2.8 to 3.0 do not take ids
+    else:
+        frame = topic_sizes_request(version, CORRELATION_ID, client_id, names, topic_ids)
+    return Question(API_VERSIONS[ApiKey.METADATA << 16 | version], frame, answers)
+
+
+def ask_default(names: list[str], client_id: bytes | None, answers: Answers) -> Question:
+    """Ask how many partitions these topics would get, by a CreateTopics request that makes nothing."""
+    answers.asked_default = True
+    frame = default_partitions_request(CORRELATION_ID, client_id, names)
+    return Question(API_VERSIONS[ApiKey.CREATE_TOPICS << 16 | PROBE_VERSION], frame, answers)

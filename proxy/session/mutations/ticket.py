@@ -1,0 +1,171 @@
+"""A request that makes or deletes topics and is on its way: what was charged for it, and what its answer changes about that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocol.api_keys import ApiKey, ApiVersion
+from protocol.messages.throttle_time import stamp, throttle_at
+from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
+from protocol.messages.topic_results import TopicResult, TopicResults, insert_results, read_topic_results
+from proxy.session.mutations.charge import answered_permits, permits_of
+from proxy.session.mutations.known_sizes import KnownSizes
+from proxy.session.mutations.questions import Answers
+from proxy.session.quota_scope import ClientQuota
+from quota.mutation_group import MutationGroup
+
+
+class Wait:
+    """How long the controller-mutation quota wants its client to wait, told at one time and asked for later."""
+
+    __slots__ = ("_since_ms", "_throttle_ms")
+
+    def __init__(self, throttle_ms: int, since_ms: int) -> None:
+        self._throttle_ms = throttle_ms
+        self._since_ms = since_ms
+
+    def left_ms(self, now_ms: int) -> int:
+        """What is left of it, never below 0. Source: Kafka `AbstractControllerMutationQuota.throttleTime`."""
+        return max(0, self._throttle_ms - (now_ms - self._since_ms))
+
+
+class Ticket:
+    """One forwarded request.
+
+    Args:
+        sound: places of the topics that may cost something.
+        charged: what was charged before it went, by place; empty where the answer decides (permissive versions, `observe`).
+        refused: entries of the topics that were taken out, by place.
+        wait: of the first topic that was refused; None: the charge is still to come.
+        strict: topics are checked one by one (as if, where the answer decides).
+    """
+
+    __slots__ = ("_answers", "_api", "_changes", "_charged", "_known", "_refused", "_results", "_sound", "_strict", "_wait", "group")
+
+    def __init__(
+        self,
+        api: ApiVersion,
+        group: MutationGroup,
+        changes: TopicChanges,
+        sound: list[int],
+        answers: Answers,
+        known: KnownSizes,
+        *,
+        charged: Mapping[int, int],
+        refused: Mapping[int, bytes],
+        wait: Wait | None,
+        strict: bool,
+    ) -> None:
+        self._api = api
+        self.group = group
+        self._changes = changes
+        self._sound = sound
+        self._answers = answers
+        self._known = known
+        self._charged = charged
+        self._refused = refused
+        self._wait = wait
+        self._strict = strict
+        self._results: TopicResults | None = None
+
+    def settle(self, frame: bytes, now_ms: int) -> int:
+        """The whole answer is here: charge what became of each topic; return how long the quota wants its client to wait."""
+        results = self._results = read_topic_results(self._api, frame)
+        find = _Finder(results)
+        due: list[int] = []
+        for place in self._sound:
+            topic = self._changes.topics[place]
+            result = None if place in self._refused else find.result_of(topic)
+            if result is None:
+                continue
+            permits = self._permits(place, topic, now_ms)
+            cost = answered_permits(self._api, result, permits)
+            self._learn(topic, result, cost, now_ms)
+            if self._wait is None:
+                due.append(cost)
+            elif cost != permits:
+                self.group.record_unchecked(cost - permits, now_ms)
+        return self._charge(due, now_ms) if self._wait is None else self._wait.left_ms(now_ms)
+
+    def rewrite(self, frame: bytes) -> bytes:
+        """Put the refused topics into the answer, in the order of the request."""
+        if not self._refused or self._results is None:
+            return frame
+        places = {(topic.name, topic.topic_id): place for place, topic in enumerate(self._changes.topics)}
+        inserted: list[tuple[int, bytes]] = []
+        waiting = sorted(self._refused)
+        for at, entry in enumerate(self._results.entries):
+            place = places.get((entry.name, NO_ID), places.get((None, entry.topic_id), -1))
+            while waiting and waiting[0] < place:
+                inserted.append((at, self._refused[waiting.pop(0)]))
+        inserted += [(len(self._results.entries), self._refused[place]) for place in waiting]
+        return insert_results(self._api, frame, self._results, inserted)
+
+    def _permits(self, place: int, topic: TopicChange, now_ms: int) -> int:
+        if self._wait is not None:
+            return self._charged.get(place, 0)
+        size = None if self._api.key == ApiKey.CREATE_TOPICS else self._answers.size(topic, now_ms)
+        return permits_of(self._api, topic, size, self._answers.default_partitions)
+
+    def _learn(self, topic: TopicChange, result: TopicResult, cost: int, now_ms: int) -> None:
+        """Remember what just happened to a topic, for whoever changes it before the brokers' Metadata shows it."""
+        if result.error_code or self._changes.validate_only:
+            return
+        is_create = self._api.key == ApiKey.CREATE_TOPICS
+        if is_create and topic.partitions == -1 and topic.assignments <= 0 and result.partitions > 0:
+            self._answers.take_default(result.partitions)
+        name = topic.name if topic.name is not None else result.name
+        if name is not None:
+            partitions = cost if is_create else topic.partitions  # of a deleted topic 0
+            self._known.changed(name, result.topic_id, partitions, now_ms)
+
+    def _charge(self, due: list[int], now_ms: int) -> int:
+        if not due:
+            return 0
+        if not self._strict:
+            return self.group.record_permissive(sum(due), now_ms)
+        for cost in due:
+            if self.group.is_exhausted(now_ms):
+                return self.group.record(cost, now_ms)
+            self.group.record(cost, now_ms)
+        return 0
+
+
+class Refusal:
+    """A request of which no topic may go on: it is answered here, when its turn has come."""
+
+    __slots__ = ("_api", "_frame", "_wait", "client", "group")
+
+    def __init__(self, api: ApiVersion, client: ClientQuota, group: MutationGroup, frame: bytes, wait: Wait) -> None:
+        self._api = api
+        self.client = client
+        self.group = group
+        self._frame = frame
+        self._wait = wait
+
+    def left_ms(self, now_ms: int) -> int:
+        """How long the quota wants its client to wait."""
+        return self._wait.left_ms(now_ms)
+
+    def answer(self, announce_ms: int) -> tuple[bytes, int | None]:
+        """Return the answer that announces so much, and where in it that stands."""
+        at = throttle_at(self._api, self._frame)
+        if at is None:
+            return self._frame, None
+        stamped = bytearray(self._frame)
+        stamp(stamped, at, announce_ms)
+        return bytes(stamped), at
+
+
+class _Finder:
+    """Finds the result of a topic: answers need not be in the order of the request, and KRaft shuffles those to DeleteTopics."""
+
+    __slots__ = ("_by_id", "_by_name")
+
+    def __init__(self, results: TopicResults) -> None:
+        self._by_name = {entry.name: entry for entry in results.entries if entry.name is not None}
+        self._by_id = {entry.topic_id: entry for entry in results.entries if entry.topic_id != NO_ID}
+
+    def result_of(self, topic: TopicChange) -> TopicResult | None:
+        """The entry of a topic, None when the answer does not mention it."""
+        return self._by_id.get(topic.topic_id) if topic.name is None else self._by_name.get(topic.name)
