@@ -134,6 +134,8 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     address: Annotated[HostPort | None, Reader(read_listen, HOST_PORT_REMEDY)] = None
     open_quotas: bool = False
     """Whether /quotas, which names users and client-ids, is shown to other machines too."""
+    ip_series: Annotated[int, msgspec.Meta(ge=0, le=100, description="a whole number from 0 to 100")] = 0
+    """How many addresses have a series with their connection rate."""
 
 
 class Connections(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from proxy import clock
 from proxy.config import Config
+from proxy.net.admission import table_name
+from proxy.net.gate import Gate
 from proxy.net.gateway import Gateway
 from proxy.net.prober import Prober
 from proxy.observe.state import BrokerQuotas
 from proxy.quota_scopes import CLUSTER, QuotaScopes
 from proxy.quota_source.file import FileQuotaSource
-from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
+from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate, ListenerAdmission, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import ClientQuotaType
 
 ANSWERED_LATELY_MS = 30_000
 SOURCE_FRESH_MS = 60_000
 NO_SOURCE = SourceStatus("none", 0, 0.0, 0, None)
+
+
+IPS_LOOKED_AT_MAX = 1_000
+"""To work out a rate takes some microseconds, on the event loop; who opens connections fast is among those that came last."""
 
 
 class LiveState:
@@ -95,6 +103,30 @@ class LiveState:
             from_brokers += connection.broker.bytes_in
         return Traffic(requests, responses, from_clients, from_brokers)
 
+    def admission(self) -> AdmissionStatus:
+        """How it stands with the quotas on connections."""
+        admission, now = self._gateway.admission, clock.now_ms()
+        quotas = admission.quotas
+        return AdmissionStatus(
+            quotas.broker_rate.rate(now),
+            [_listener_admission(gate, now) for gate in admission.gates.values()],
+            admission.held,
+            len(quotas.ips),
+            quotas.ips.forgotten,
+            self.busiest_ips(self.config.admin.ip_series),
+        )
+
+    def busiest_ips(self, count: int) -> Sequence[IpRate]:
+        """The addresses that open connections fastest, among those that came last."""
+        if not count:
+            return []
+        now, ips = clock.now_ms(), self._gateway.admission.quotas.ips
+        rates = [
+            IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
+            for key, rate in islice(ips.latest_rates(), IPS_LOOKED_AT_MAX)
+        ]
+        return heapq.nlargest(count, rates, key=lambda ip: ip.rate)
+
     def connections(self) -> Iterable[ConnectionInfo]:
         """The open connections, oldest first."""
         now = clock.now_ms()
@@ -131,3 +163,15 @@ class LiveState:
         age_ms = clock.now_ms() - status.last_success_ms
         ok = status.error is None and age_ms <= SOURCE_FRESH_MS
         return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago")
+
+
+def _listener_admission(gate: Gate, now_ms: int) -> ListenerAdmission:
+    quota = gate.quota
+    return ListenerAdmission(
+        quota.name,
+        quota.connections,
+        quota.rate.rate(now_ms),
+        quota.throttle_time.peek(now_ms),
+        quota.ip_throttle_time.peek(now_ms),
+        quota.blocked_ratio(now_ms, gate.blocked_since_ms),
+    )

@@ -51,6 +51,49 @@ class Traffic(NamedTuple):
     bytes_from_brokers: int
 
 
+class ListenerAdmission(NamedTuple):
+    """Who came to a listener, and how long they had to wait."""
+
+    listener: str
+    connections: int
+    """Those that hold a slot now."""
+    accept_rate: float
+    """Connections per second; those that were turned away because of their address are taken back."""
+    throttle_ms: float
+    """Mean of the waits that the rates of process and listener asked for, of the last minute; NaN when nobody waited."""
+    ip_throttle_ms: float
+    """Mean of the delays of those that were held because of their address; NaN when nobody was."""
+    blocked_ratio: float
+    """Share of the last half minute to minute in which somebody waited, and the listener accepted nobody."""
+
+
+class IpRate(NamedTuple):
+    """How fast an address opens connections."""
+
+    ip: str
+    """Or the IPv6 network that it counts as."""
+    broker: str
+    """Node id of the port that it came to; "bootstrap"; "cluster" with that scope."""
+    rate: float
+    bound: int
+    connections: int
+
+
+class AdmissionStatus(NamedTuple):
+    """How it stands with the quotas on connections."""
+
+    broker_accept_rate: float
+    listeners: Sequence[ListenerAdmission]
+    held: int
+    """Sockets that are kept unread because their address came too fast."""
+    tracked_ips: int
+    """Addresses with a rate."""
+    forgotten_ips: int
+    """Rates dropped because there were too many."""
+    ip_series: Sequence[IpRate]
+    """The addresses that have series of their own, if the operator asks for any."""
+
+
 class ConnectionInfo(NamedTuple):
     """A connection at a glance, for JSON."""
 

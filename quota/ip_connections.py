@@ -137,6 +137,10 @@ class IpConnections:
 
     # Upkeep
 
+    def latest_rates(self) -> Iterator[IpRate]:
+        """Return every rate, the one recorded last first."""
+        return (IpRate(key, rate) for key, rate in reversed(self._rates.items()))
+
     def rates(self) -> Iterator[IpRate]:
         """Return every rate, the one recorded longest ago first."""
         return (IpRate(key, rate) for key, rate in self._rates.items())

@@ -96,6 +96,11 @@ class Admission:
         self._held.close()
 
 
+def table_name(table: int) -> str:
+    """Return whose table it is: a node id as text, "bootstrap" or "cluster"."""
+    return {BOOTSTRAP_TABLE: "bootstrap", CLUSTER_TABLE: "cluster"}.get(table, str(table))
+
+
 def _tell(listener: str, peer: Peer, reason: CloseReason, limit: int | None = None) -> None:
     def fields() -> dict[str, object]:
         told: dict[str, object] = {"reason": reason.value, "peer": f"{peer[0]}:{peer[1]}", "listener": listener}

@@ -23,6 +23,7 @@ from proxy.observe.snapshot import take_snapshot
 from proxy.observe.state import ProxyState
 
 CONNECTIONS_SHOWN_MAX: Final = 1_000
+IPS_SHOWN_MAX: Final = 100
 PAGES: Final = "/metrics /healthz /readyz /quotas /connections"
 SAFE_HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -116,7 +117,9 @@ class AdminHttp:
     async def _get_connections(self, request: web.Request) -> web.Response:
         self._refuse_strangers(request)
         shown = [connection._asdict() for connection in islice(self._state.connections(), CONNECTIONS_SHOWN_MAX)]
-        return _json({"open": self._state.counters.connections_open, "connections": shown})
+        listeners = [_finite(listener._asdict()) for listener in self._state.admission().listeners]
+        ips = [ip._asdict() for ip in self._state.busiest_ips(IPS_SHOWN_MAX)]
+        return _json({"open": self._state.counters.connections_open, "listeners": listeners, "ips": ips, "connections": shown})
 
     def _refuse_strangers(self, request: web.Request) -> None:
         if self._open_quotas:
@@ -141,6 +144,11 @@ def _is_loopback(remote: str) -> bool:
     address = ip_of(remote)
     mapped = getattr(address, "ipv4_mapped", None)
     return address is not None and (mapped or address).is_loopback
+
+
+def _finite(page: dict[str, Any]) -> dict[str, Any]:
+    """Return `page` with null where there is no number."""
+    return {key: None if value != value else value for key, value in page.items()}
 
 
 def _json(page: dict[str, Any], *, status: int = 200) -> web.Response:

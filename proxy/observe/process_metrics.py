@@ -10,7 +10,7 @@ from proxy.counters import Counters
 from proxy.observe.families import counter, counters, counts, gauge, gauges, throttle_histogram
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.snapshot import Snapshot
-from proxy.status import Traffic
+from proxy.status import AdmissionStatus, Traffic
 
 _BARE = CollectorRegistry()  # collectors register themselves somewhere; this one nobody reads
 _PROCESS = ProcessCollector(registry=_BARE)
@@ -33,6 +33,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
         [((check.name,), int(check.ok)) for check in snapshot.readiness],
     )
     yield from _connection_families(snapshot.counters)
+    yield from _admission_families(snapshot.admission, snapshot.counters)
     yield from _memory_families(snapshot.counters)
     yield from _traffic_families(snapshot.traffic)
     yield from _loop_families(lag)
@@ -57,6 +58,28 @@ def _connection_families(counted: Counters) -> Iterator[Metric]:
     )
     yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses that no listener stands for.", counted.unmapped)
     yield counter("kafka_sluice_internal_errors_total", "Errors of Sluice itself, most of which end a connection.", counted.internal_errors)
+
+
+def _admission_families(admission: AdmissionStatus, counted: Counters) -> Iterator[Metric]:
+    label, listeners = ("listener",), admission.listeners
+    yield gauges(
+        "kafka_connection_accept_rate", "Connections per second.", label, [((one.listener,), one.accept_rate) for one in listeners]
+    )
+    yield gauge("kafka_connection_broker_accept_rate", "The same of the process.", admission.broker_accept_rate)
+    throttles = [((one.listener,), one.throttle_ms / 1_000) for one in listeners]
+    yield gauges("kafka_connection_accept_throttle_seconds", "Mean wait of who came too fast.", label, throttles)
+    ip_throttles = [((one.listener,), one.ip_throttle_ms / 1_000) for one in listeners]
+    yield gauges("kafka_connection_ip_accept_throttle_seconds", "Mean delay of who was held because of his address.", label, ip_throttles)
+    blocked = [((one.listener,), one.blocked_ratio) for one in listeners]
+    yield gauges("kafka_connection_acceptor_blocked_ratio", "Share of time in which nobody was accepted.", label, blocked)
+    rates = [((one.ip, one.broker), one.rate) for one in admission.ip_series]
+    yield gauges("kafka_connection_ip_accept_rate", "Connections per second of the busiest addresses.", ("ip", "broker"), rates)
+    yield counter(
+        "kafka_sluice_accepts_waited_total", "Stops of accepting because of a rate, or for want of a slot.", counted.accepts_waited
+    )
+    yield gauge("kafka_sluice_connections_held", "Sockets of who came too fast, kept unread.", admission.held)
+    yield gauge("kafka_sluice_tracked_ips", "Addresses with a rate of their own.", admission.tracked_ips)
+    yield counter("kafka_sluice_forgotten_ips_total", "Addresses whose rate was dropped, too many having one.", admission.forgotten_ips)
 
 
 def _memory_families(counted: Counters) -> Iterator[Metric]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from proxy.counters import Counters, Usage
 from proxy.observe.state import ProxyState
 from proxy.rule import group_name, rule_of
-from proxy.status import CallbackStatus, ReadinessCheck, SourceStatus, Traffic
+from proxy.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import UNLIMITED
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Snapshot(NamedTuple):
     source: SourceStatus
     callback: CallbackStatus
     readiness: list[ReadinessCheck]
+    admission: AdmissionStatus
 
 
 def take_snapshot(state: ProxyState) -> Snapshot:
@@ -89,4 +90,5 @@ def take_snapshot(state: ProxyState) -> Snapshot:
         state.quota_source(),
         state.callback(),
         list(state.readiness()),
+        state.admission(),
     )

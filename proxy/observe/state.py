@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from proxy.counters import Counters, Usage, UsageTable
-from proxy.status import CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
+from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate, ReadinessCheck, SourceStatus, Traffic
 
 if TYPE_CHECKING:
     from quota.controller_mutation import ControllerMutationQuotaManager
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     QuotaManager = ClientQuotaManager | ControllerMutationQuotaManager
 
 __all__ = [
+    "AdmissionStatus",
     "BrokerQuotas",
     "CallbackStatus",
     "ConnectionInfo",
     "Counters",
+    "IpRate",
     "ProxyState",
     "ReadinessCheck",
     "SourceStatus",
@@ -70,6 +72,12 @@ class ProxyState(Protocol):
 
     def traffic(self) -> Traffic:
         """Return what passed so far."""
+
+    def admission(self) -> AdmissionStatus:
+        """Return how it stands with the quotas on connections; changes no rate."""
+
+    def busiest_ips(self, count: int) -> Sequence[IpRate]:
+        """Return the addresses that open connections fastest, at most `count`; changes no rate."""
 
     def connections(self) -> Iterable[ConnectionInfo]:
         """Return the open connections; the caller bounds how many it takes."""

@@ -1,9 +1,11 @@
 """A proxy that observers can look at, without a proxy: real groups and counters, settable in every detail."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 from proxy.counters import Counters, UsageTable
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
+from proxy.status import AdmissionStatus, IpRate, ListenerAdmission
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
@@ -44,6 +46,9 @@ class FakeState:
         self.callback_status = CallbackStatus(None, 0, None)
         self.checks = [ReadinessCheck("listeners", True, "2 bound"), ReadinessCheck("upstream", True, "answered 12 ms ago")]
         self.connection_infos: list[ConnectionInfo] = []
+        self.ips = [IpRate("192.0.2.7", "1", 20.0, 20, 3)]
+        listener = ListenerAdmission("default", 4, 2.5, math.nan, 41.5, 0.25)
+        self.admission_status = AdmissionStatus(2.5, [listener], 1, 5, 0, self.ips)
 
     def mode(self) -> str:
         return "delay"
@@ -80,6 +85,12 @@ class FakeState:
 
     def traffic(self) -> Traffic:
         return Traffic(11, 12, 13, 14)
+
+    def admission(self) -> AdmissionStatus:
+        return self.admission_status
+
+    def busiest_ips(self, count: int) -> Sequence[IpRate]:
+        return self.ips[:count]
 
     def connections(self) -> Iterable[ConnectionInfo]:
         return iter(self.connection_infos)
