@@ -106,7 +106,11 @@ def crowded(folder: Path, *, fetch_record_bytes: int = 1) -> Iterator[Crowd]:
 class Client:
     """One blocking connection. A context manager."""
 
-    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None, connected: socket.socket | None = None) -> None:
+        if connected is not None:
+            self.socket = connected
+            self.socket.settimeout(100)
+            return
         self.socket = socket.socket()
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)

@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import fault_rows_broker, fault_rows_client, fault_rows_load
+from bench import fault_rows_broker, fault_rows_client, fault_rows_load, fault_rows_machines
 from bench.engine import ROOT, Engine
 from bench.fault_tools import Figure
 from bench.report import Report, machine_lines
+from tests.support.namespaces import NoNamespacesError
 
-ROWS: dict[str, Callable[[Path], list[Figure]]] = fault_rows_broker.ROWS | fault_rows_client.ROWS | fault_rows_load.ROWS
+ROWS: dict[str, Callable[[Path], list[Figure]]] = (
+    fault_rows_broker.ROWS | fault_rows_machines.ROWS | fault_rows_client.ROWS | fault_rows_load.ROWS
+)
 
 
 def main() -> int:
@@ -26,11 +29,16 @@ def main() -> int:
     engine = Engine(python_only=True)
     figures: list[Figure] = []
     broken: list[str] = []
+    skipped: list[str] = []
     print("\n".join(HEAD), flush=True)
     try:
         for name in options.row or ROWS:
             try:
                 found = ROWS[name](engine.folder)
+            except NoNamespacesError as problem:
+                skipped.append(f"| {name} | skipped: {problem} | | | |")
+                print(skipped[-1], flush=True)
+                continue
             except (OSError, RuntimeError, AssertionError) as error:
                 broken.append(f"| {name} | could not be measured: {error} | | | miss |")
                 print(broken[-1], flush=True)
@@ -41,7 +49,7 @@ def main() -> int:
     finally:
         engine.close()
     report = Report("faults")
-    report.add(*machine_lines(), "", *HEAD, *[figure.line() for figure in figures], *broken)
+    report.add(*machine_lines(), "", *HEAD, *[figure.line() for figure in figures], *broken, *skipped)
     report.data["figures"] = [{name: getattr(figure, name) for name in Figure.__slots__} for figure in figures]
     if not options.no_write:
         report.write(options.out)

@@ -104,17 +104,21 @@ class ScriptedBroker:
 
     Args:
         script: what to do with Produce and Fetch; None answers them well.
+        host: where, and what it tells clients.
         at_accept: what to do with a fresh connection before anything is read; True = it is dealt with, read nothing.
     """
 
-    def __init__(self, script: Script | None = None, at_accept: Callable[[BrokerConnection], bool] | None = None) -> None:
+    def __init__(
+        self, script: Script | None = None, at_accept: Callable[[BrokerConnection], bool] | None = None, *, host: str = HOST
+    ) -> None:
+        self.host = host
         self.port = free_port()
         self.script = script
         self.at_accept = at_accept
         self.connections: list[BrokerConnection] = []
         self.served: queue.Queue[BrokerConnection] = queue.Queue()
         """Connections, each when its first Produce or Fetch came."""
-        self._templates = {(t.key, t.version): t for t in answers(HOST, self.port, FETCH_RECORD_BYTES)}
+        self._templates = {(t.key, t.version): t for t in answers(host, self.port, FETCH_RECORD_BYTES)}
         self._listener: socket.socket | None = None
 
     def __enter__(self) -> "ScriptedBroker":
@@ -128,7 +132,7 @@ class ScriptedBroker:
 
     def listen(self) -> float:
         """Begin to listen, again after `stop_listening`; returns when."""
-        listener = self._listener = socket.create_server((HOST, self.port), backlog=2_048)
+        listener = self._listener = socket.create_server((self.host, self.port), backlog=2_048)
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         return time.monotonic()
 

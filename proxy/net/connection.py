@@ -470,6 +470,7 @@ _BROKER_AT_FAULT = frozenset(
         CloseReason.UNMAPPED,
         CloseReason.INTERNAL_ERROR,
         CloseReason.BROKER_RESET,
+        CloseReason.BROKER_SILENT,
         CloseReason.SHUTDOWN,
     }
 )

@@ -7,6 +7,7 @@ import fcntl
 import socket
 import sys
 import termios
+from struct import Struct, error
 
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 30, 10, 3
 USER_TIMEOUT_MS = 120_000  # shorter ones abort a live broker whose window is closed
@@ -14,6 +15,7 @@ SMALL_RECEIVE_BYTES = 64 * 1024  # less gives a window below one segment of the 
 USUAL_RECEIVE_BYTES = 208 * 1024  # the kernel's usual ceiling for a size set by hand
 SO_BUF_LOCK, LOCKED_BY_NOBODY = 72, 0  # Linux 5.15; not in the socket module
 BACKLOG = 1_024
+LAST_ACK_RECEIVED, LAST_ACK_AT, TCP_INFO_BYTES = Struct("=I"), 56, 60  # tcpi_last_ack_recv of struct tcp_info
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -82,6 +84,19 @@ def _set_options(fd: int, *options: tuple[int, int, int]) -> None:
                 sock.setsockopt(level, option, value)
         finally:
             sock.detach()
+
+
+def silent_ms(fd: int) -> int:
+    """Milliseconds since the other side's kernel last acknowledged anything, its program asleep or not; 0 when it cannot be asked."""
+    if fd < 0:
+        return 0
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)
+    try:
+        return LAST_ACK_RECEIVED.unpack_from(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES), LAST_ACK_AT)[0]  # type: ignore[no-any-return]
+    except (OSError, error):
+        return 0
+    finally:
+        sock.detach()
 
 
 def unsent_bytes(fd: int) -> int:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from proxy.clock import now_ms as clock_ms
 from proxy.net.connection import Connection
 from proxy.net.flow import Channel
-from proxy.net.sockets import unsent_bytes
+from proxy.net.sockets import silent_ms, unsent_bytes
 from proxy.session.close_reason import CloseReason
 
 LIVELY_MS = 1_000  # who sent something since, and owes nothing, has met every deadline
 HUNG_MS = 5_000  # a broker that took nothing for so long will not take what a client left behind
+BROKER_SILENT_MS = 50_000  # its machine acknowledged nothing for so long; an idle one is probed after 30 s, then every 10
+ASK_KERNEL_AFTER_MS = 40_000  # of no answer from the broker
+SLICES = 5  # the kernel is asked about each such broker once in so many sweeps
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Sweeper:
         self.deadlines = deadlines
         self._progress: dict[Connection, Progress] = {}
         self._taking: dict[Channel, Taking] = {}
+        self._sweep = 0
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -76,7 +80,8 @@ class Sweeper:
 
     def sweep(self, now_ms: int) -> None:
         """Close what exceeded a deadline, have those watched that may leave unseen."""
-        for connection in list(self._connections()):
+        self._sweep += 1
+        for at, connection in enumerate(list(self._connections())):
             client = connection.client
             if connection.closing or client.transport is None:
                 continue
@@ -86,12 +91,14 @@ class Sweeper:
             if lively and not connection.session.requests.in_frame and not connection.client_eof_ms:
                 continue
             try:
-                self._look_at(connection, now_ms)
+                self._look_at(connection, now_ms, ask_kernel=(at + self._sweep) % SLICES == 0)
             except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, the others are looked at
                 connection.crash(error)
 
-    def _look_at(self, connection: Connection, now_ms: int) -> None:
+    def _look_at(self, connection: Connection, now_ms: int, *, ask_kernel: bool) -> None:
         reason = self._verdict(connection, now_ms)
+        if reason is None and ask_kernel and _broker_is_silent(connection, now_ms):
+            reason = CloseReason.BROKER_SILENT
         if reason is not None:
             connection.close(reason)
         elif connection.client.pauses:
@@ -154,3 +161,10 @@ class Sweeper:
         elif taking.waiting_bytes != waiting_bytes:
             taking.waiting_bytes, taking.since_ms = waiting_bytes, now_ms
         return now_ms - max(taking.since_ms, full_since_ms)
+
+
+def _broker_is_silent(connection: Connection, now_ms: int) -> bool:
+    """Whether the broker's machine is gone; one whose broker merely sleeps still acknowledges."""
+    if now_ms - max(connection.broker.read_ms, connection.accepted_ms) <= ASK_KERNEL_AFTER_MS:
+        return False
+    return silent_ms(connection.broker.fileno()) > BROKER_SILENT_MS

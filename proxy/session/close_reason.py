@@ -15,6 +15,7 @@ class CloseReason(StrEnum):
     CLIENT_GONE_WHILE_PAUSED = "client_gone_while_paused"  # seen in the kernel's TCP state, not by reading
     BROKER_CLOSED = "broker_closed"
     BROKER_RESET = "broker_reset"
+    BROKER_SILENT = "broker_silent"  # nothing comes from its machine, not even an acknowledgement
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     MAX_CONNECTIONS_PER_IP = "max_connections_per_ip"
     IP_CONNECTION_RATE = "ip_connection_rate"  # held unread for its delay
