@@ -196,6 +196,22 @@ async def test_waiting_headers_count_for_max_connections() -> None:
         client.close()
 
 
+async def test_limits_of_addresses_see_the_client() -> None:
+    """Clients of one balancer are judged each by its own address, when the header has come; what is refused met no broker."""
+    limits = Connections(max_connections_per_ip=1)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers(), connections=limits) as sluice:
+        for last in range(1, 6):
+            client = await sluice.client(source=BALANCER)
+            await client.send(v1_header((f"192.0.2.{last}", 7)))
+            assert correlation_id_of(await client.ask(api_versions_request(last))) == last
+        for again in range(1, 6):
+            client = await sluice.client(source=BALANCER)
+            await client.send(v2_header((f"192.0.2.{again}", 8)) + api_versions_request(1))
+            assert await client.read_to_end() == b""
+        assert sluice.closes == {"max_connections_per_ip": 5}
+        assert (len(sluice.connections), sluice.counters.upstream_connects) == (5, 5)
+
+
 async def test_the_end_does_not_wait_for_headers() -> None:
     """A drain closes who has not said yet who it is."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers(), clean=False) as sluice:

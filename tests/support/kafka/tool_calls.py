@@ -48,18 +48,19 @@ class ProducerRun:
 
 @dataclass(frozen=True, slots=True)
 class ProducerLoad:
-    """A run of ProducerPerformance: how many records of which size, with which client properties."""
+    """A run of ProducerPerformance: how many records of which size, with which client properties; -1 a second: as many as it can."""
 
     topic: str
     records: int
     record_bytes: int = 1_000
     client_id: str = "perf-producer"
     properties: Mapping[str, str] | None = None
+    records_per_second: int = -1
 
     def arguments(self, version: str, bootstrap: str) -> list[str]:
         """Return the command line; 4.x has named options of its own for what 3.9 reads from --producer-props."""
         load = ["--topic", self.topic, "--num-records", str(self.records), "--record-size", str(self.record_bytes)]
-        load += ["--throughput", "-1", "--print-metrics"]
+        load += ["--throughput", str(self.records_per_second), "--print-metrics"]
         properties = {"client.id": self.client_id, **(self.properties or {})}
         if version == ZOOKEEPER:
             return [*load, "--producer-props", *_assignments({"bootstrap.servers": bootstrap} | properties)]
