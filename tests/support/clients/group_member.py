@@ -1,0 +1,127 @@
+"""A librdkafka member of a consumer group in a process of its own, which can be killed; what it lives through goes to a file of JSON lines.
+
+python -m tests.support.clients.group_member OUT TOPIC SETTINGS
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.support.clients.confluent import QUIET
+from tests.support.places import ROOT
+
+BATCH = 500
+POLL_SECONDS = 0.2
+STATISTICS_MS = 1_000
+
+
+class GroupMember:
+    """A member as a child process; a context manager that ends it with SIGTERM, on which it leaves its group.
+
+    Args:
+        bootstrap: where it connects.
+        topic: what it reads.
+        group: its group.
+        out: where it writes what it lives through.
+        settings: of the client.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, group: str, out: Path, settings: Mapping[str, str | int] | None = None) -> None:
+        self._out = out
+        base = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        config = json.dumps({**base, "statistics.interval.ms": STATISTICS_MS, **QUIET, **(settings or {})})
+        command = [sys.executable, "-m", "tests.support.clients.group_member", str(out), topic, config]
+        self._process = subprocess.Popen(command, cwd=ROOT)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What it lived through of one kind, oldest first, each with the monotonic time `at` in seconds."""
+        if not self._out.exists():
+            return []
+        lines = [line for line in self._out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [event for event in map(json.loads, lines) if event["event"] == name]
+
+    def owned(self) -> list[int]:
+        """The partitions that it has now."""
+        changes = self.events("assigned")
+        return changes[-1]["partitions"] if changes else []
+
+    def read_offsets(self) -> set[tuple[int, int]]:
+        """(partition, offset) of all it read and got round to committing or to trying to."""
+        return {(partition, offset) for event in self.events("read") for partition, offset in event["offsets"]}
+
+    def kill(self) -> None:
+        """SIGKILL: its group learns of it by its silence."""
+        self._process.kill()
+        self._process.wait()
+
+    def leave(self) -> None:
+        """SIGTERM: it leaves its group."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(30)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.leave()
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+class _Diary:
+    """Writes lines in one call each, so that a kill leaves whole ones."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(self, event: str, **fields: object) -> None:
+        os.write(self._descriptor, (json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n").encode())
+
+
+def _live(diary: _Diary, topic: str, settings: dict[str, Any]) -> None:
+    ending: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
+    consumer = Consumer({**settings, "stats_cb": lambda text: _note_coordinator(diary, json.loads(text))})
+
+    def changed(_: Consumer, __: list[TopicPartition]) -> None:
+        diary.note("rebalanced")
+
+    consumer.subscribe([topic], on_assign=changed)
+    owned: list[int] = []
+    while not ending:
+        messages = [message for message in consumer.consume(BATCH, POLL_SECONDS) if not message.error()]
+        now_owned = sorted(partition.partition for partition in consumer.assignment())
+        if now_owned != owned:
+            owned = now_owned
+            diary.note("assigned", partitions=owned)
+        if messages:
+            diary.note("read", offsets=[(message.partition(), message.offset()) for message in messages])
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as error:  # a rebalance came first: another member reads it again
+                diary.note("not_committed", problem=str(error))
+    consumer.close()
+
+
+def _note_coordinator(diary: _Diary, statistics: dict[str, Any]) -> None:
+    """librdkafka keeps a connection of its own to the coordinator; `rtt` is over the last interval, in microseconds."""
+    for name, broker in statistics["brokers"].items():
+        if name.startswith("GroupCoordinator") and broker["rtt"]["cnt"]:
+            diary.note("coordinator", rtt_max_ms=broker["rtt"]["max"] / 1_000)
+        elif broker["throttle"]["max"]:
+            diary.note("throttled", max_ms=broker["throttle"]["max"])
+
+
+if __name__ == "__main__":
+    _live(_Diary(Path(sys.argv[1])), sys.argv[2], json.loads(sys.argv[3]))
