@@ -40,9 +40,7 @@ _Ms = Annotated[int, msgspec.Meta(ge=1, le=86_400_000, description="milliseconds
 _Windows = Annotated[int, msgspec.Meta(ge=1, le=1_000, description="a whole number from 1 to 1000")]
 _WindowSeconds = Annotated[int, msgspec.Meta(ge=1, le=86_400, description="seconds from 1 to 86400")]
 _Int = 2**31 - 1
-_ConnectionRate = Annotated[
-    int | None, msgspec.Meta(ge=1, le=_Int, description="connections per second: a whole number from 1 to 2147483647")
-]
+_ConnectionRate = Annotated[int, msgspec.Meta(ge=1, le=_Int, description="connections per second: a whole number from 1 to 2147483647")]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 
 
@@ -69,7 +67,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """Networks of load balancers, whose connections begin with a PROXY header; all others are taken as they are."""
     max_connections: _Count | None = None
     """Of all its ports together. None: as for the process."""
-    max_connection_creation_rate: _ConnectionRate = None
+    max_connection_creation_rate: _ConnectionRate | None = None
     """Per second, of all its ports together. None: as for the process."""
 
     def broker_port(self, node_id: int, bound_port: int | None = None) -> int | None:
@@ -142,9 +140,9 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
     """How many clients may be connected, and how fast they may come."""
 
     max_connections: _Count = 10_000
-    max_connection_creation_rate: _ConnectionRate = None
+    max_connection_creation_rate: _ConnectionRate | None = None
     """Per second. None: as fast as they come."""
-    max_connections_per_ip: Annotated[int | None, msgspec.Meta(ge=0, le=_Int, description="a whole number from 0 to 2147483647")] = None
+    max_connections_per_ip: Annotated[int, msgspec.Meta(ge=0, le=_Int, description="a whole number from 0 to 2147483647")] | None = None
     """None: as many as there is room for."""
     overrides: Annotated[dict[str, int], Reader(read_ip_overrides, 'a table such as { "10.0.0.7" = 500, "etl.example.org" = 50 }')] = (
         msgspec.field(default_factory=dict)

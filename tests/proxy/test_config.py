@@ -99,6 +99,36 @@ def test_everything_at_once(tmp_path: Path) -> None:
     assert (config.limits.idle_ms, config.limits.request_frame_bytes_max) == (1_000, 10_000_000)
 
 
+def test_every_limit_of_connections(tmp_path: Path) -> None:
+    """Those of the process, of addresses and of a listener are read as they stand."""
+    config = load(
+        tmp_path,
+        SMALLEST
+        + """
+        max_connections = 50
+        max_connection_creation_rate = 10
+        [connections]
+        max_connections = 200
+        max_connection_creation_rate = 100
+        max_connections_per_ip = 0
+        overrides = { "10.0.0.7" = 5 }
+        ipv6_prefix_bits = 64
+        """,
+    )
+    (listener,), limits = config.listeners, config.connections
+    assert (listener.max_connections, listener.max_connection_creation_rate) == (50, 10)
+    assert (limits.max_connections, limits.max_connection_creation_rate) == (200, 100)
+    assert (limits.max_connections_per_ip, limits.overrides, limits.ipv6_prefix_bits) == (0, {"10.0.0.7": 5}, 64)
+
+
+@pytest.mark.parametrize("key", ["max_connections", "max_connection_creation_rate"])
+def test_limits_of_connections_that_are_no_numbers(tmp_path: Path, key: str) -> None:
+    """A line each, never a traceback."""
+    for value in ("0", "-1", "1.5", '"ten"', "true", "99999999999"):
+        (line,) = complaints(tmp_path, f"{SMALLEST}[connections]\n{key} = {value}\n")
+        assert line.startswith(f"connections.{key}: ")
+
+
 def test_flags_override_the_file(tmp_path: Path) -> None:
     """A flag sets the key that it stands for; the rest of the file stays."""
     flags = Flags(
