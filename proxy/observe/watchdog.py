@@ -1,4 +1,7 @@
-"""A thread that asks the event loop for a sign of life, measures how late it comes, and shows where a stalled loop hangs."""
+"""The event loop gives a sign of life ten times a second; how late it comes is measured, and a thread shows where a stalled loop hangs.
+
+The thread only wakes when the last sign it saw has grown old: asking the loop from outside would cost two changes of thread each time.
+"""
 
 import asyncio
 import sys
@@ -36,49 +39,60 @@ class Watchdog:
         self._on_stall = on_stall
         self._period_seconds = period_seconds
         self._stall_seconds = stall_seconds
+        self._due_ns = 0  # when the next sign of life is due; written by the loop's thread only
+        self._timer: asyncio.TimerHandle | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin; on the loop's own thread."""
+        self._ask(loop)
         self._thread = threading.Thread(target=self._watch, args=(loop, threading.get_ident()), name="sluice-watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End; the thread is gone when this returns, or within `stall_seconds` when the loop is what calls."""
+        """End; on the loop's own thread. The other thread is gone within `stall_seconds`."""
         self._stopping.set()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def join(self, timeout: float) -> None:
         """Wait for the thread's end; not on the loop's thread."""
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
-        while not self._stopping.wait(self._period_seconds):
-            answered = threading.Event()
-            asked_ns = self._clock_ns()
-            try:
-                loop.call_soon_threadsafe(self._answer, asked_ns, answered)
-            except RuntimeError:  # the loop is closed
-                return
-            if not answered.wait(self._stall_seconds):
-                self._report(thread_id)
-                self._wait_out(answered)
+    # On the loop's thread
 
-    def _answer(self, asked_ns: int, answered: threading.Event) -> None:
+    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due_ns = self._clock_ns() + round(self._period_seconds * 1e9)
+        self._timer = loop.call_later(self._period_seconds, self._answer, loop)
+
+    def _answer(self, loop: asyncio.AbstractEventLoop) -> None:
         now_ns = self._clock_ns()
-        self._lag.record((now_ns - asked_ns) / 1_000_000, now_ns // 1_000_000)
-        answered.set()
+        self._lag.record(max(0, now_ns - self._due_ns) / 1_000_000, now_ns // 1_000_000)
+        self._ask(loop)
+
+    # On its own thread
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
+        reported_ns = 0
+        while not self._stopping.wait(self._seconds_left()):
+            due_ns = self._due_ns
+            if self._seconds_left() > 0:
+                continue
+            if loop.is_closed():
+                return
+            if due_ns != reported_ns:
+                reported_ns = due_ns
+                self._report(thread_id)
+            self._stopping.wait(self._stall_seconds)
+
+    def _seconds_left(self) -> float:
+        """Until the sign of life that is due counts as a stall."""
+        return max(0.0, (self._due_ns - self._clock_ns()) / 1e9 + self._stall_seconds)
 
     def _report(self, thread_id: int) -> None:
-        if self._stopping.is_set():
-            return
         self._lag.stalls += 1
         frame = sys._current_frames().get(thread_id)
         if frame is not None:
             self._on_stall("".join(traceback.format_stack(frame)))
-
-    def _wait_out(self, answered: threading.Event) -> None:
-        while not answered.wait(self._stall_seconds):
-            if self._stopping.is_set():
-                return
