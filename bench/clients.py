@@ -2,8 +2,9 @@
 
 python -m bench.clients [--seconds 125] [--client NAME]... [--enforcer broker mute delay] [--no-write]
 
-Printed for each: megabytes that passed (answered Produce requests), connections lost, batches sent again, and copies in the topic. All
-clients of one enforcer run at the same time, each with a topic and a client-id of its own. Needs a JDK and Maven.
+Printed for each: megabytes that passed (answered Produce requests) in the seconds since its first request, connections lost, batches sent
+again, and copies in the topic. All run at the same time, each with a topic and a client-id of its own, each mode in a Sluice of its own:
+at the quota they leave the machine nearly idle. Needs a JDK and Maven.
 """
 
 import argparse
@@ -12,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +35,14 @@ MORE_THAN_CAN_PASS = 10_000_000
 JAVA = {"java-4.3.1": KRAFT, "java-3.9.1": ZOOKEEPER}
 PYTHON = ["confluent", "confluent-idempotent", "aiokafka", "kafka-python"]
 CLIENTS = [*JAVA, *PYTHON]
-ENFORCERS = ["broker", "mute", "delay"]
+BROKER = "broker"
+ENFORCERS = [BROKER, "mute", "delay"]
 FETCH_BYTES = 4_000_000
+START_SECONDS_MAX = 120
+MORE_THAN_BROKER_MAX = 1.05
+"""How far the broker's own figure differs from run to run: one burst more or less falls into the seconds that are counted."""
+Cell = tuple[str, str]
+"""A client and an enforcer."""
 
 
 @dataclass
@@ -53,12 +59,12 @@ class Outcome:
     records: int
 
     def verdict(self, broker: "Outcome | None") -> str:
-        """Against the goals: no more than the broker lets pass, nothing lost, nothing twice."""
-        if self.enforcer == "broker":
+        """Against the goals: as much as the broker lets pass at most, nothing lost, nothing twice."""
+        if self.enforcer == BROKER:
             return ""
         missed = ["disconnects"] if self.disconnects else []
         missed += ["copies"] if self.copies else []
-        missed += ["bytes"] if broker and self.passed_bytes > broker.passed_bytes else []
+        missed += ["bytes"] if broker and self.passed_bytes > MORE_THAN_BROKER_MAX * broker.passed_bytes else []
         return f"miss: {', '.join(missed)}" if missed else "ok"
 
     def line(self, broker: "Outcome | None") -> str:
@@ -67,20 +73,28 @@ class Outcome:
         return f"| {self.client} | {self.enforcer} | {counts} | {self.copies} of {self.records:,} | {self.verdict(broker)} |"
 
 
-def run_clients(enforcer: str, clients: list[str], bootstrap: str, seconds: float, at_end: Callable[[], None]) -> None:
-    """Let the clients send for `seconds`, then end them."""
+def run_clients(cells: list[Cell], bootstraps: dict[str, str], tap: Tap) -> None:
+    """Let all send until each has had its seconds, then end them."""
     with ExitStack() as running:
-        for client in clients:
-            topic = name = f"{client}-{enforcer}"
+        tools = {version: running.enter_context(JavaTools(version)) for version in JAVA.values()}
+        for client, enforcer in cells:
+            topic = name = name_of(client, enforcer)
             if client in JAVA:
-                tools = running.enter_context(JavaTools(JAVA[client]))
-                start_producer(tools, bootstrap, ProducerLoad(topic, MORE_THAN_CAN_PASS, client_id=name))
+                start_producer(tools[JAVA[client]], bootstraps[enforcer], ProducerLoad(topic, MORE_THAN_CAN_PASS, client_id=name))
             else:
-                command = [sys.executable, "-m", "bench.client_app", client, bootstrap, topic, name]
+                command = [sys.executable, "-m", "bench.client_app", client, bootstraps[enforcer], topic, name]
                 process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 running.callback(_end, process)
-        time.sleep(seconds)
-        at_end()
+        deadline = time.monotonic() + tap.seconds + START_SECONDS_MAX
+        while not all(tap.is_over(name_of(*cell)) for cell in cells):
+            if time.monotonic() > deadline:
+                raise RuntimeError("a client sent nothing")
+            time.sleep(0.2)
+
+
+def name_of(client: str, enforcer: str) -> str:
+    """Topic and client-id of a cell."""
+    return f"{client}-{enforcer}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -120,26 +134,23 @@ def table(outcomes: list[Outcome]) -> list[str]:
         "| client | enforcer | MB passed | Produce requests | disconnects | batches sent again | copies of records stored | |",
         "|---|---|--:|--:|--:|--:|--:|---|",
     ]
-    broker = {outcome.client: outcome for outcome in outcomes if outcome.enforcer == "broker"}
+    broker = {outcome.client: outcome for outcome in outcomes if outcome.enforcer == BROKER}
     in_order = sorted(outcomes, key=lambda one: (CLIENTS.index(one.client), ENFORCERS.index(one.enforcer)))
     return lines + [outcome.line(broker.get(outcome.client)) for outcome in in_order]
 
 
 def main() -> int:
-    """Run all enforcers in turn; 1 when a goal was missed."""
+    """Run all at once; 1 when a goal was missed."""
     options = _options()
-    outcomes: list[Outcome] = []
+    cells = [(client, enforcer) for client in options.client for enforcer in options.enforcer]
     with ExitStack() as stack:
         engine = Engine()
         stack.callback(engine.close)
-        tap = stack.enter_context(Tap())
+        tap = stack.enter_context(Tap(options.seconds))
         listeners = {"advertised.listeners": f"PLAINTEXT://{HOST}:{tap.port}"}
         cluster = stack.enter_context(KafkaCluster(KRAFT, name="clients", settings=listeners))
         tap.upstream_port = int(cluster.bootstrap.rsplit(":", 1)[1])
-        for enforcer in options.enforcer:
-            print(f"{enforcer}: {', '.join(options.client)}", flush=True)
-            outcomes += _one_enforcer(enforcer, options, engine, tap)
-            print("\n".join(table(outcomes)[-len(options.client) :]), flush=True)
+        outcomes = _run(cells, engine, tap)
     report = Report("clients")
     report.add(
         *machine_lines(),
@@ -154,26 +165,26 @@ def main() -> int:
     return int(any("| miss" in line for line in table(outcomes)))
 
 
-def _one_enforcer(enforcer: str, options: argparse.Namespace, engine: Engine, tap: Tap) -> list[Outcome]:
+def _run(cells: list[Cell], engine: Engine, tap: Tap) -> list[Outcome]:
+    broker = f"{HOST}:{tap.port}"
     with JavaTools(KRAFT) as tools:
-        for client in options.client:
-            name = f"{client}-{enforcer}"
-            create_topic(tools, f"{HOST}:{tap.port}", name, partitions=PARTITIONS)
-            if enforcer == "broker":
-                set_client_quota(tools, f"{HOST}:{tap.port}", name, producer_byte_rate=BOUND)
-    tap.count()
+        for client, enforcer in cells:
+            create_topic(tools, broker, name_of(client, enforcer), partitions=PARTITIONS)
+            if enforcer == BROKER:
+                set_client_quota(tools, broker, name_of(client, enforcer), producer_byte_rate=BOUND)
     with ExitStack() as stack:
-        bootstrap = f"{HOST}:{tap.port}"
-        if enforcer != "broker":
-            arm = start_sluice(tap.port, engine.folder, produce=BOUND, fetch=None, flags=["--enforcement", enforcer])
+        bootstraps = {BROKER: broker}
+        for mode in {enforcer for _, enforcer in cells} - {BROKER}:
+            arm = start_sluice(tap.port, engine.folder, produce=BOUND, fetch=None, flags=["--enforcement", mode])
             stack.callback(arm.stop)
-            bootstrap = arm.bootstrap
-        run_clients(enforcer, options.client, bootstrap, options.seconds, tap.stop_counting)
-    return [_outcome(client, enforcer, tap) for client in options.client]
+            bootstraps[mode] = arm.bootstrap
+        print(f"{len(cells)} clients", flush=True)
+        run_clients(cells, bootstraps, tap)
+    return [_outcome(client, enforcer, tap) for client, enforcer in cells]
 
 
 def _outcome(client: str, enforcer: str, tap: Tap) -> Outcome:
-    name = f"{client}-{enforcer}"
+    name = name_of(client, enforcer)
     trace: ClientTrace = tap.clients[name]
     records, copies = asyncio.run(count_copies(tap.upstream_port, name))
     return Outcome(client, enforcer, trace.passed_bytes, trace.produce_requests, trace.disconnects, trace.sent_again, copies, records)

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import struct
 import threading
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -22,8 +23,9 @@ BROKER_RECEIVE_BUFFER_BYTES = 102_400  # Kafka's socket.receive.buffer.bytes
 
 @dataclass
 class ClientTrace:
-    """What one client-id did."""
+    """What one client-id did, in the seconds since its first Produce request: clients take their time to start."""
 
+    first_at: float = 0.0
     produce_requests: int = 0
     passed_bytes: int = 0
     sent_again: int = 0
@@ -32,13 +34,17 @@ class ClientTrace:
 
 
 class Tap:
-    """Runs on a thread and loop of its own. A context manager."""
+    """Runs on a thread and loop of its own. A context manager.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: what a client does is counted for so long.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self.port = free_port()
         self.upstream_port = 0
         self.clients: defaultdict[str, ClientTrace] = defaultdict(ClientTrace)
-        self._is_over = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -50,13 +56,13 @@ class Tap:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    def count(self) -> None:
-        """From now on a connection that ends is a disconnect."""
-        self._is_over = False
+    def is_over(self, client_id: str) -> bool:
+        """Whether a client has had its time."""
+        trace = self.clients.get(client_id)
+        return trace is not None and self._is_over(trace)
 
-    def stop_counting(self) -> None:
-        """From now on connections may end: the run is over."""
-        self._is_over = True
+    def _is_over(self, trace: ClientTrace) -> bool:
+        return time.monotonic() - trace.first_at >= self.seconds
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -78,10 +84,11 @@ class Tap:
                     await broker_out.drain()
                     client_out.write(await _frame(broker_in))
                     await client_out.drain()
-                    if trace:
+                    if trace and not self._is_over(trace):
+                        trace.produce_requests += 1
                         trace.passed_bytes += len(request)
         except (OSError, asyncio.IncompleteReadError):
-            if producer and not self._is_over:
+            if producer and not self._is_over(producer):
                 producer.disconnects += 1
         finally:
             client_out.close()
@@ -91,7 +98,9 @@ class Tap:
         if key != PRODUCE:
             return None
         trace = self.clients[request[14 : 14 + max(id_length, 0)].decode()]
-        trace.produce_requests += 1
+        trace.first_at = trace.first_at or time.monotonic()
+        if self._is_over(trace):
+            return trace
         for batch in produced_batches(request, version, 14 + max(id_length, 0)):
             mark = hashlib.blake2b(batch[BATCH_HEAD_BYTES:], digest_size=16).digest()
             trace.sent_again += mark in trace.seen

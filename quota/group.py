@@ -138,6 +138,10 @@ class QuotaGroup(SampleRing):
         observed = total / (window_ms / 1_000.0)
         return 0 if observed <= self.bound else self._throttle_ms(observed, window_ms)
 
+    def certain_room(self, now_ms: int) -> float:
+        """Return how much can be recorded now within the bound for certain, told without measuring; below 0 when only that can tell."""
+        return self._free - self._value if self._start_ms <= now_ms < self._end_ms else NO_ROOM
+
     def next_expiry_ms(self) -> int:
         """Return when the oldest sample will be obsolete, and less counts, if nothing is recorded before; changes nothing."""
         lasts = [self._last_ms if index == self._current else last_ms for index, last_ms in enumerate(self._lasts)]

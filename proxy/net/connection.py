@@ -202,7 +202,7 @@ class Connection:
             if stop is Stop.THROTTLE and now < requests.resume_at_ms:
                 self.client.pause(THROTTLE)
                 return requests.resume_at_ms
-            if stop is Stop.IN_FLIGHT and len(self.session.in_flight) >= debt.in_flight_max(now) > 0:
+            if stop is Stop.IN_FLIGHT and len(self.session.in_flight) >= min(requests.in_flight_stop, debt.in_flight_max(now)) > 0:
                 self.client.pause(IN_FLIGHT)
                 return 0
             if stop is Stop.ALONE and self.session.in_flight and not requests.ungated:

@@ -18,7 +18,7 @@ from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, KnownHead
+from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, KnownHead
 from proxy.session.mutations.gate import MutationGate, plain_head, question_head
 from proxy.session.mutations.questions import CORRELATION_ID
 from proxy.session.mutations.ticket import Refusal
@@ -51,6 +51,7 @@ class RequestSide:
     """What a client sends on one connection."""
 
     __slots__ = (
+        "_ahead_bytes",
         "_attention",
         "_body_left",
         "_debt",
@@ -72,6 +73,7 @@ class RequestSide:
         "draining",
         "frames",
         "frames_unanswered",
+        "in_flight_stop",
         "resume_at_ms",
         "stop",
         "ungated",
@@ -101,12 +103,14 @@ class RequestSide:
         self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
         self._body_left = 0
         self._last_unanswered = 0  # the number of the last frame that takes no slot in the FIFO
+        self._ahead_bytes = 0  # produced bytes in flight behind the first request there; at least as many as there are
         self._tail: bytearray | None = None  # a head that TCP cut in two
         self._tail_need = 0
         self._kept: bytes | None = None  # bytes behind a stop; `_kept_at` is where they begin
         self._kept_at = 0
         self._kept_read_ms = 0  # since when its oldest byte is here: what waits here grows older
         self.stop = Stop.NONE
+        self.in_flight_stop = IN_FLIGHT_MAX  # so many were enough when `stop` became IN_FLIGHT
         self.resume_at_ms = 0
         self.ungated = False  # the client is gone or we drain: complete frames go on whatever they cost
         self.draining = False  # no new request goes on; one that has begun may be completed
@@ -174,6 +178,7 @@ class RequestSide:
             in_flight_max = 0
         turn_ends = self.frames + FRAMES_PER_TURN
         frames = self.frames
+        room = -1  # for produced bytes behind others, as far as it is known
         self._body_left = 0
         while at < end:
             if end - at < HEAD_BYTES:
@@ -189,10 +194,19 @@ class RequestSide:
                 head = self._find_head(data, start, at, size, index)
                 if head is None:
                     break
+                room = -1
             if (len(in_flight) >= in_flight_max or frames == turn_ends) and (not self.ungated or self.draining):
                 self._stop(data, at, in_flight_max, now_ms, read_ms)
                 break
-            if head.kind >= FETCH:
+            if in_flight and head.kind == PRODUCE:
+                if room < 0:
+                    room = self._room_ahead(head, now_ms)
+                    if room < 0:
+                        self._stop(data, at, len(in_flight), now_ms, read_ms)
+                        break
+                room -= size
+                self._ahead_bytes += size
+            elif head.kind >= FETCH:
                 if head.kind == FETCH:
                     group = head.client.fetch(now_ms)
                     if group is None or group.bound >= UNLIMITED or self.ungated or self._enforcement.mode is Mode.OBSERVE:
@@ -206,6 +220,7 @@ class RequestSide:
                     if self._record_unanswered(head, size, now_ms):
                         in_flight_max = 0
                     frames += 1
+                    room = -1
                     self._last_unanswered = frames
                     at += size + LENGTH_BYTES
                     continue
@@ -250,6 +265,7 @@ class RequestSide:
             self.resume_at_ms = max(self._debt.read_off_until_ms, now_ms + 1)
         elif len(self._in_flight) >= in_flight_max:
             self.stop = Stop.IN_FLIGHT
+            self.in_flight_stop = in_flight_max
         else:
             self.stop = Stop.TURN
 
@@ -258,6 +274,25 @@ class RequestSide:
         self._kept_at = at
         self._kept_read_ms = read_ms
         self._attention.wanted = True
+
+    def _room_ahead(self, head: KnownHead, now_ms: int) -> int:
+        """How many more produced bytes may go before those in flight are judged; below 0: those are all that the window can hold.
+
+        Kafka reads a request when the one before it is answered, so none goes on behind one that brings the group over its bound.
+        """
+        group = head.client.produce(now_ms)
+        if group is None or group.bound >= UNLIMITED or self.ungated or self._enforcement.mode is Mode.OBSERVE:
+            return INT32_MAX
+        in_flight = self._in_flight
+        if len(in_flight) == 1:
+            self._ahead_bytes = 0
+        room = group.certain_room(now_ms)
+        if room < in_flight[0][2] + self._ahead_bytes:  # some of what went ahead may have been judged since
+            produced_bytes = self._ahead_bytes = _produced_bytes(in_flight, head)
+            if room < produced_bytes:
+                return -1 if group.would_throttle_ms(produced_bytes, now_ms) > 0 else 0
+            return int(room - produced_bytes)
+        return int(room - in_flight[0][2] - self._ahead_bytes)
 
     def _admit_fetch(self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int, read_ms: int) -> bool:
         """Judge a fetch before it goes to the broker; False: it waits here."""
@@ -421,6 +456,12 @@ class RequestSide:
         joined = bytes(self._tail)
         self._tail = None
         return joined
+
+
+def _produced_bytes(in_flight: InFlight, head: KnownHead) -> int:
+    """Bytes of Produce requests in flight that count for the client of `head`."""
+    usage = head.client.usage
+    return sum(size for _, one, size, _ in in_flight if isinstance(one, KnownHead) and one.kind == PRODUCE and one.client.usage is usage)
 
 
 def _fetch_bytes_max(group: QuotaGroup, head: KnownHead) -> int:

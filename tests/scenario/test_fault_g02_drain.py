@@ -10,7 +10,7 @@ from tests.support.kafka_frames import answer_ids, throttle_ms
 from tests.support.places import temporary_directory
 from tests.support.scripted_broker import BrokerConnection, Hold, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient
-from tests.support.scripted_frames import Request, correlation_id_of, produce_of_size, produce_request
+from tests.support.scripted_frames import Request, correlation_id_of, fetch_request, produce_of_size, produce_request
 from tests.support.scripted_sockets import End, guarded, until
 from tests.support.sluice_process import SluiceProcess, write_quotas
 
@@ -130,7 +130,7 @@ async def test_g02_the_process() -> None:
                 for turn, ends in enumerate(("once", "twice", "killed")):
                     await asyncio.to_thread(sluice.start)
                     client = await _client(sluice)
-                    await client.send(over_by(60_000) + produce_request(2, version=VERSION))
+                    await client.send(over_by(60_000) + fetch_request(2))
                     at_broker = await broker.connection(turn)
                     await at_broker.until_requests(2)
                     assert client.take_waiting() == b""

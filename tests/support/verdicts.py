@@ -5,6 +5,7 @@ as whole seconds have passed since its first record and none of its samples has 
 """
 
 from tests.support.kafka_frames import CLIENT_ID, fetched, produce
+from tests.support.memory_connection import House, Peer
 
 BOUND = 1_000.0
 FREE_BYTES = 10_000
@@ -33,3 +34,11 @@ def produce_for(throttle_ms: int, correlation_id: int, *, acks: int = 1, client_
 def fetched_for(throttle_ms: int, correlation_id: int) -> bytes:
     """Return a Fetch answer that, first in its group, leads to `throttle_ms`."""
     return fetched_of(FREE_BYTES + throttle_ms, correlation_id)
+
+
+def pipelined(house: House, peer: Peer, *frames: bytes) -> list[int]:
+    """Send a pipeline while its quota is large, then make that 1,000 bytes per second: otherwise less would be in flight at the verdict."""
+    house.set_quota(produce=1e9)
+    forwarded = peer.sends(*frames)
+    house.set_quota(produce=BOUND)
+    return forwarded

@@ -5,7 +5,7 @@ import pytest
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import plain, produced, throttle_ms
 from tests.support.memory_connection import House, Peer
-from tests.support.verdicts import PRODUCE_VERSION, produce_for, produce_of
+from tests.support.verdicts import PRODUCE_VERSION, pipelined, produce_for, produce_of
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_a_request_that_waited_here_has_its_age(house: House) -> None:
     """Time that a request was kept back counts for its 25 s: its answer is not held once more."""
     house.enforcement.mode = Mode.DELAY
     peer = house.connect()
-    peer.sends(produce_for(100_000, 1), *(produce_of(100, number) for number in range(2, 65)), produce_for(100_000, 65))
+    pipelined(house, peer, produce_for(100_000, 1), *(produce_of(100, number) for number in range(2, 65)), produce_for(100_000, 65))
     assert len(peer.connection.session.in_flight) == 64
     peer.answers(produced(1, version=PRODUCE_VERSION))
     house.wait(5_000)

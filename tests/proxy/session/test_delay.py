@@ -5,7 +5,7 @@ import pytest
 from proxy.net.flow import THROTTLE
 from tests.support.kafka_frames import answered, fetch, plain, produced, throttle_ms
 from tests.support.memory_connection import House, Peer
-from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
+from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, pipelined, produce_for, produce_of
 
 PRODUCE = (0, PRODUCE_VERSION)
 
@@ -119,7 +119,7 @@ def test_answers_owed_leave_at_the_same_deadline(house: House, owed: int) -> Non
     """Whoever was in flight when the verdict fell waits for the first one's deadline; nobody starts a second wait."""
     peer = house.connect()
     ids = list(range(1, owed + 2))
-    assert peer.sends(produce_for(2_000, 1), *(produce_of(100, number) for number in ids[1:])) == ids
+    assert pipelined(house, peer, produce_for(2_000, 1), *(produce_of(100, number) for number in ids[1:])) == ids
     assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
     house.wait(500)
     peer.broker.arrive(b"".join(produced(number, version=PRODUCE_VERSION) for number in ids[1:]))
@@ -133,7 +133,7 @@ def test_answers_owed_leave_at_the_same_deadline(house: House, owed: int) -> Non
 def test_an_owed_answer_that_comes_after_the_deadline_does_not_wait(house: House) -> None:
     """It is over quota too, yet it leaves at once and announces its whole verdict."""
     peer = house.connect()
-    assert peer.sends(produce_for(2_000, 1), produce_of(3_000, 2)) == [1, 2]
+    assert pipelined(house, peer, produce_for(2_000, 1), produce_of(3_000, 2)) == [1, 2]
     peer.answers(produced(1, version=PRODUCE_VERSION))
     house.wait(4_000)
     assert peer.delivered() == [1]
@@ -144,7 +144,7 @@ def test_an_owed_answer_that_comes_after_the_deadline_does_not_wait(house: House
 def test_each_owed_answer_extends_the_debt(house: House) -> None:
     """Its bytes are recorded as its head comes, and reading stays off for its verdict, counted from then."""
     peer = house.connect()
-    assert peer.sends(produce_for(2_000, 1), produce_of(3_000, 2), produce_of(4_000, 3)) == [1, 2, 3]
+    assert pipelined(house, peer, produce_for(2_000, 1), produce_of(3_000, 2), produce_of(4_000, 3)) == [1, 2, 3]
     peer.answers(*(produced(number, version=PRODUCE_VERSION) for number in (1, 2, 3)))
     debt = peer.connection.session.debt
     assert debt.debt_until_ms == house.now_ms + 2_000 + 3_000 + 4_000
@@ -156,7 +156,7 @@ def test_each_owed_answer_extends_the_debt(house: House) -> None:
 def test_owed_answers_of_all_kinds_keep_their_order(house: House) -> None:
     """What no byte quota judges waits behind a held answer too: no response before its predecessor."""
     peer = house.connect()
-    assert peer.sends(produce_for(2_000, 1), plain(2), produce_of(100, 3), plain(4)) == [1, 2, 3, 4]
+    assert pipelined(house, peer, produce_for(2_000, 1), plain(2), produce_of(100, 3), plain(4)) == [1, 2, 3, 4]
     peer.answers(produced(1, version=PRODUCE_VERSION), answered(2), produced(3, version=PRODUCE_VERSION), answered(4))
     house.wait(1_999)
     assert peer.delivered() == []

@@ -5,7 +5,7 @@ import pytest
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import fetch, plain, produced, throttle_ms
 from tests.support.memory_connection import House
-from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
+from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, pipelined, produce_for, produce_of
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_only_the_four_bytes_change(house: House) -> None:
 def test_owed_answers_go_at_once_too(house: House) -> None:
     """Each is announced by its own verdict and extends the debt."""
     peer = house.connect()
-    assert peer.sends(produce_for(2_000, 1), produce_of(3_000, 2), produce_of(4_000, 3)) == [1, 2, 3]
+    assert pipelined(house, peer, produce_for(2_000, 1), produce_of(3_000, 2), produce_of(4_000, 3)) == [1, 2, 3]
     announced = []
     for number in (1, 2, 3):
         peer.broker.arrive(produced(number, version=PRODUCE_VERSION))

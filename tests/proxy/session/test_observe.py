@@ -5,7 +5,7 @@ import pytest
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import fetch, plain, produced, share_fetch, share_fetched
 from tests.support.memory_connection import House
-from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
+from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, pipelined, produce_for, produce_of
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_what_a_mode_that_acts_would_count(house: House) -> None:
     for mode in (Mode.OBSERVE, Mode.MUTE):
         with House(produce=1_000.0, mode=mode) as other:
             peer = other.connect()
-            assert peer.sends(*(produce_of(4_000, number) for number in range(1, 9))) == list(range(1, 9))
+            assert pipelined(other, peer, *(produce_of(4_000, number) for number in range(1, 9))) == list(range(1, 9))
             peer.answers(*(produced(number, version=PRODUCE_VERSION) for number in range(1, 9)))
             (group,) = other.scope.produce.groups()
             totals.append([verdict.throttle_ms for verdict in group.verdicts])

@@ -1,0 +1,166 @@
+"""Produced bytes in flight stay within what the group's window can hold; in Kafka one request of a connection is handled at a time."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.net.flow import IN_FLIGHT
+from proxy.session.enforcement import Mode
+from tests.support.kafka_frames import answered, fetch, plain, produced
+from tests.support.memory_connection import House
+from tests.support.verdicts import PRODUCE_VERSION, produce_of
+
+ANSWER_MS = 20
+
+
+def answer(number: int) -> bytes:
+    """Return the answer to a Produce request."""
+    return produced(number, version=PRODUCE_VERSION)
+
+
+def test_small_requests_are_pipelined_as_ever(house: House) -> None:
+    """Up to 64 whose bytes all fit go on before the first is answered."""
+    peer = house.connect()
+    assert peer.sends(*(produce_of(100, number) for number in range(1, 70))) == list(range(1, 65))
+
+
+@pytest.mark.parametrize(("first_bytes", "forwarded"), [(9_999, [1, 2]), (10_000, [1, 2]), (10_005, [1]), (50_000, [1])])
+def test_none_follows_one_that_brings_the_group_over_its_bound(house: House, first_bytes: int, forwarded: list[int]) -> None:
+    """The window holds 10,000: exactly at the bound is within it; the first goes whatever its size."""
+    peer = house.connect()
+    assert peer.sends(produce_of(first_bytes, 1), produce_of(5_000, 2), produce_of(100, 3)) == forwarded
+    assert not peer.client.reading
+    assert peer.connection.client.pauses == IN_FLIGHT
+
+
+def test_what_was_counted_before_takes_room(house: House) -> None:
+    """Also what other connections of the group produced."""
+    first, second = house.connect(), house.connect()
+    first.asks(produce_of(8_000, 1), answer(1))
+    assert second.sends(*(produce_of(1_500, number) for number in range(1, 5))) == [1, 2]
+
+
+def test_an_answer_within_the_quota_lets_the_next_go(house: House) -> None:
+    """What was in flight counts then, so the sum is the same: the next goes alone, and its verdict begins the debt."""
+    peer = house.connect()
+    house.enforcement.mode = Mode.MUTE
+    assert peer.sends(*(produce_of(6_000, number) for number in range(1, 5))) == [1, 2]
+    assert peer.answers(answer(1)) == [1]
+    assert peer.forwarded() == [], "12,000 bytes are over the bound as soon as the second is answered"
+    assert peer.answers(answer(2)) == [2]
+    assert peer.connection.session.debt.in_debt
+    house.wait(11_000)
+    assert peer.forwarded() == [3]
+
+
+def test_time_makes_room(house: House) -> None:
+    """Whether there is room is asked again at each answer."""
+    peer = house.connect()
+    peer.asks(produce_of(9_000, 1), answer(1))
+    assert peer.sends(produce_of(500, 2), produce_of(700, 3), produce_of(500, 4)) == [2, 3]
+    house.wait(11_000)
+    peer.answers(answer(2))
+    assert peer.forwarded() == [4]
+
+
+def test_requests_of_other_kinds_count_nothing(house: House) -> None:
+    """Only produced bytes do; what stands behind a request that waits keeps its place."""
+    peer = house.connect()
+    assert peer.sends(fetch(1), plain(2), produce_of(12_000, 3), plain(4), produce_of(100, 5), plain(6)) == [1, 2, 3, 4]
+    peer.answers(answered(1, 1, 12), answered(2))
+    assert peer.forwarded() == []
+
+
+def test_client_ids_of_a_connection_count_for_themselves(house: House) -> None:
+    """A client without a quota, or with another one, is not stopped by the first one's bytes."""
+    house.set_quota(produce=1_000.0, client_id="other")
+    peer = house.connect()
+    frames = [produce_of(12_000, 1), produce_of(100, 2, client_id="other"), produce_of(100, 3, client_id="free"), produce_of(100, 4)]
+    assert peer.sends(*frames) == [1, 2, 3]
+
+
+def test_without_a_limit_nothing_waits(house: House) -> None:
+    """In observe, without a quota, and when a drain lets complete requests go."""
+    frames = [produce_of(9_000, number) for number in range(1, 6)]
+    house.enforcement.mode = Mode.OBSERVE
+    assert house.connect().sends(*frames) == [1, 2, 3, 4, 5]
+    house.enforcement.mode = Mode.DELAY
+    free = [produce_of(9_000, number, client_id="free") for number in range(1, 6)]
+    assert house.connect().sends(*free) == [1, 2, 3, 4, 5]
+    draining = house.connect()
+    assert draining.sends(*frames) == [1, 2]
+    draining.connection.drain()
+    assert draining.forwarded() == [3, 4, 5]
+
+
+Sent = tuple[int, int]
+"""Correlation id and produced bytes; 0 for a request of another kind."""
+
+SIZES = st.sampled_from([0, 0, 60, 300, 1_000, 2_600, 6_000, 11_000])
+STEPS = st.lists(st.tuples(st.lists(SIZES, max_size=8), st.integers(0, 4), st.sampled_from([0, 1, 400, 3_000])), max_size=20)
+
+
+def let_go(house: House, waiting: list[Sent], in_flight: list[Sent]) -> list[int]:
+    """Move what the rule lets go from one list to the other; return its ids."""
+    (group,) = house.scope.produce.groups()
+    gone = []
+    while waiting and len(in_flight) < 64:
+        produced_bytes = sum(size for _, size in in_flight)
+        if waiting[0][1] and in_flight and group.would_throttle_ms(produced_bytes, house.now_ms) > 0:
+            break
+        in_flight.append(waiting.pop(0))
+        gone.append(in_flight[-1][0])
+    return gone
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=STEPS)
+def test_what_is_in_flight_is_what_the_rule_says(steps: list[tuple[list[int], int, int]]) -> None:
+    """However requests, answers and time mix: a Produce goes if nothing is in flight, or if what is produced there is within the bound."""
+    with House(produce=1_000.0, mode=Mode.MUTE) as house:
+        peer = house.connect()
+        peer.asks(produce_of(100, 1), answer(1))
+        waiting: list[Sent] = []
+        in_flight: list[Sent] = []
+        number = 1
+        for sizes, answers, wait_ms in steps:
+            sent = [(number + at, size) for at, size in enumerate(sizes, 1)]
+            number += len(sent)
+            stopped = bool(waiting)  # then it is an answer that lets more go
+            waiting += sent
+            forwarded = peer.sends(*(produce_of(size, one) if size else plain(one) for one, size in sent))
+            assert forwarded == ([] if stopped else let_go(house, waiting, in_flight))
+            for _ in range(min(answers, len(in_flight))):
+                one, size = in_flight.pop(0)
+                peer.answers(answer(one) if size else answered(one))
+                if peer.connection.session.debt.in_debt:
+                    return
+                assert peer.forwarded() == let_go(house, waiting, in_flight)
+            house.wait(wait_ms)
+            assert peer.forwarded() == []
+
+
+def passed_in_125_s(depth: int, size_bytes: int, mode: Mode) -> int:
+    """Return the bytes that are answered to a client which keeps up to `depth` requests on its way."""
+    with House(produce=1_000.0, mode=mode) as house:
+        peer = house.connect()
+        sent = passed = 0
+        due: list[tuple[int, int]] = []
+        end_ms = house.now_ms + 125_000
+        while house.now_ms < end_ms:
+            while sent - passed < depth:
+                sent += 1
+                peer.client.arrive(produce_of(size_bytes, sent))
+            due += [(house.now_ms + ANSWER_MS, number) for number in peer.forwarded()]
+            house.wait(ANSWER_MS)
+            while due and due[0][0] <= house.now_ms:
+                peer.broker.arrive(answer(due.pop(0)[1]))
+            passed += len(peer.delivered())
+        return passed * size_bytes
+
+
+@pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
+@pytest.mark.parametrize("size_bytes", [300, 2_500, 10_000, 16_000])
+def test_a_deep_pipeline_passes_what_one_at_a_time_passes(mode: Mode, size_bytes: int) -> None:
+    """A client gains nothing by sending ahead; a tenth more or less depends on where bursts fall in the samples."""
+    assert passed_in_125_s(64, size_bytes, mode) <= 1.1 * passed_in_125_s(1, size_bytes, mode)
