@@ -117,7 +117,6 @@ SAMPLES: Final = pa.schema(
         _field("applied_ms_sum", pa.int64()),
         _field("dt_ms", _list(pa.int32()), nullable=True),
         _field("val", _list(pa.int64()), nullable=True),
-        _field("seq_delta", _list(pa.int32()), nullable=True),
         _field("unchecked_pos", _list(pa.int32()), nullable=True),
         _field("thr_pos", _list(pa.int32()), nullable=True),
         _field("thr_ms", _list(pa.int32()), nullable=True),

@@ -58,6 +58,7 @@ class QuotaGroup(SampleRing):
         verdicts: the last evaluations with a delay above 0.
         throttled_until_ms: end of the delay of the last verdict.
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
+        meter_ref, metered_bound: belong to who meters; not used here.
         fetch_pending_bytes, fetch_answer_bytes, fetch_line, last_step_ms: belong to who enforces; not used here.
     """
 
@@ -72,6 +73,8 @@ class QuotaGroup(SampleRing):
         "fetch_pending_bytes",
         "key",
         "last_step_ms",
+        "meter_ref",
+        "metered_bound",
         "tags",
         "throttle_count",
         "throttle_ms_total",
@@ -108,6 +111,8 @@ class QuotaGroup(SampleRing):
         self.fetch_pending_bytes = 0
         self.fetch_line: object | None = None
         self.last_step_ms = -(2**63)
+        self.meter_ref = -1
+        self.metered_bound: float | None = None
 
     def record(self, amount: float, now_ms: int) -> int:
         """Count `amount` at `now_ms` and check the bound.

@@ -53,7 +53,7 @@ def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
     since_start = rows.ts_ms - rows.sample_start_ms[rows.row_of]
     outside = (since_start < 0) | (since_start >= sensor.window_ms)
     back = np.zeros(rows.events, np.bool_)
-    back[1:] = (rows.row_of[1:] == rows.row_of[:-1]) & ((rows.ts_ms[1:] < rows.ts_ms[:-1]) | (rows.seq[1:] <= rows.seq[:-1]))
+    back[1:] = (rows.row_of[1:] == rows.row_of[:-1]) & (rows.ts_ms[1:] < rows.ts_ms[:-1])
     for wrong, kind, what in ((outside, Kind.SEGMENT, "time within the sample"), (back, Kind.ORDER, "order of events")):
         at = np.zeros(len(rows.n), np.bool_)
         at[rows.row_of[wrong]] = True
@@ -62,16 +62,12 @@ def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
     last = np.where(rows.count > 0, rows.event_at + rows.count - 1, 0)
     if not rows.events:
         return
-    wrong_end = (rows.ts_ms[last] != rows.last_event_ms) | (rows.seq[last] != rows.last_seq)
+    wrong_end = (rows.ts_ms[last] != rows.last_event_ms) | (rows.last_seq - rows.first_seq < rows.count - 1)
     _note(
         rows,
         wrong_end & judged & (rows.count > 0),
         Kind.SEGMENT,
-        lambda row: (
-            "last event",
-            f"{rows.ts_ms[last[row]]} ms, seq {rows.seq[last[row]]}",
-            f"{rows.last_event_ms[row]} ms, seq {rows.last_seq[row]}",
-        ),
+        lambda row: ("last event", f"{rows.ts_ms[last[row]]} ms", f"{rows.last_event_ms[row]} ms, seq {rows.last_seq[row]}"),
         findings,
     )
 
@@ -115,7 +111,7 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     differs &= ~over_cap
     missed, spurious = differs & (recorded == 0) & (expected > 0), differs & (recorded > 0) & (expected <= 0)
     listed = rows.throttle_ms != NOT_LISTED
-    unlisted = event_judged & (recorded == expected) & (listed != decided.violated)
+    unlisted = event_judged & (recorded == expected) & (listed != decided.violated) & ~decided.in_margin
     masks: tuple[tuple[NDArray[np.bool_], Kind], ...] = (
         (over_cap, Kind.CAP),
         (missed, Kind.MISSED),
@@ -135,13 +131,15 @@ def _check_row_figures(rows: Rows, decided: Decisions, judged: Flags, findings: 
     at = np.minimum(rows.event_at, rows.events - 1)
     counted = decided.violated & (decided.throttle_ms > 0)
     highest = np.maximum.reduceat(np.where(rows.checked, decided.observed, -np.inf), at)
-    recorded = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
+    listed = rows.throttle_ms != NOT_LISTED
+    violated = np.where(decided.in_margin & (decided.throttle_ms == 0), listed, decided.violated)
+    recorded = np.where(listed, rows.throttle_ms, 0)
     figures = (
         ("sum before the row", decided.prior_sum[at], rows.prior_sum),
         ("window of the row", decided.window_ms[at], rows.window_ms),
         ("oldest sample of the row", decided.oldest_start_ms[at], rows.oldest_start_ms),
         ("highest rate of the row", np.where(np.isinf(highest), 0.0, highest), rows.max_observed),
-        ("violations of the row", np.add.reduceat(decided.violated.astype(np.int64), at), rows.violated_n),
+        ("violations of the row", np.add.reduceat(violated.astype(np.int64), at), rows.violated_n),
         ("throttled of the row", np.add.reduceat(counted.astype(np.int64), at), rows.throttled_n),
         ("wait of the row", np.add.reduceat(recorded, at), rows.throttle_ms_sum),
     )
@@ -190,7 +188,7 @@ def _note_events(rows: Rows, decided: Decisions, wrong: Flags, kind: Kind, findi
             Finding(
                 kind,
                 int(groups[index]),
-                int(rows.seq[event]),
+                int(rows.first_seq[rows.row_of[event]]),
                 int(rows.ts_ms[event]),
                 f"{decided.throttle_ms[event]} ms",
                 "no violation" if said == NOT_LISTED else f"{said} ms",
@@ -203,7 +201,9 @@ def _note_events(rows: Rows, decided: Decisions, wrong: Flags, kind: Kind, findi
 
 def _wait_of(rows: Rows, decided: Decisions, event: int) -> str:
     rate, bound = float(decided.observed[event]), float(rows.bound[rows.row_of[event]])
-    return f"wait after {rows.value[event]} at rate {rate!r}, bound {bound!r}, window {decided.window_ms[event]} ms"
+    position = event - int(rows.event_at[rows.row_of[event]])
+    measured = f"rate {rate!r}, bound {bound!r}, window {decided.window_ms[event]} ms"
+    return f"event {position} of the row: wait after {rows.value[event]} at {measured}"
 
 
 def _evidence(rows: Rows, decided: Decisions, event: int) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class Decisions:
         prior_sum, window_ms, oldest_start_ms: at the event; the sum without the event itself.
         observed: rate in units per second.
         violated, throttle_ms: of checked events; elsewhere False and 0.
-        replayed_exactly: how many went through the fold of doubles.
+        in_margin: whether the fold of doubles decided; then a violation that rounds to 0 ms may be listed or not.
     """
 
     prior_sum: Ints
@@ -55,7 +55,12 @@ class Decisions:
     observed: Floats
     violated: Flags
     throttle_ms: Ints
-    replayed_exactly: int
+    in_margin: Flags
+
+    @property
+    def replayed_exactly(self) -> int:
+        """How many decisions went through the fold of doubles."""
+        return int(self.in_margin.sum())
 
 
 def decide(rows: Rows, sensor: Sensor) -> Decisions:
@@ -70,7 +75,7 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     bound = rows.bound[rows.row_of]
     violated = (observed > bound) & rows.checked
     throttle_ms = _throttle_ms(observed, bound, window_ms, violated, sensor)
-    replayed = 0
+    near = np.zeros(rows.events, np.bool_)
     if sensor.is_request_time:
         near = _near(observed, bound, window_ms, violated) & rows.checked
         for event in np.flatnonzero(near):
@@ -78,8 +83,7 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
             exact = fold(rows, first_event[samples], int(event), sensor.num_samples) / (int(window_ms[event]) / 1_000.0)
             violated[event] = exact > bound[event]
             throttle_ms[event] = _one(exact, float(bound[event]), int(window_ms[event]), sensor) if violated[event] else 0
-            replayed += 1
-    return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, replayed)
+    return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
 
 
 def _live(rows: Rows, sensor: Sensor) -> tuple[Ints, Ints, Ints, Ints]:

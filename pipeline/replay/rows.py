@@ -25,7 +25,7 @@ class Rows:
         count: how many events the lists of each row hold; `n` is what the row says.
         row_of: the row of each event.
         is_new_sample: of each row: it begins a sample, it does not go on with the one before.
-        ts_ms, value, seq: of each event.
+        ts_ms, value: of each event.
         checked: False for what was recorded without a look at the bound.
         throttle_ms: as recorded; `NOT_LISTED` where nothing was recorded.
         applied_ms: what the client was told or held for, `NOT_LISTED` as above.
@@ -53,7 +53,6 @@ class Rows:
     row_of: Ints
     ts_ms: Ints
     value: Ints
-    seq: Ints
     checked: Flags
     throttle_ms: Ints
     applied_ms: Ints
@@ -76,9 +75,8 @@ def unpack(samples: pa.Table) -> Rows:
     n = _ints(samples, "n")
     dt_ms, counts = _flat(samples, "dt_ms")
     values, value_counts = _flat(samples, "val")
-    seq_delta, seq_counts = _flat(samples, "seq_delta")
-    if not (np.array_equal(counts, value_counts) and np.array_equal(counts, seq_counts)):
-        raise ValueError("dt_ms, val and seq_delta have different lengths")
+    if not np.array_equal(counts, value_counts):
+        raise ValueError("dt_ms and val have different lengths")
     row_of = np.repeat(np.arange(len(n)), counts)
     event_at = np.concatenate(([0], np.cumsum(counts)[:-1])) if len(counts) else np.zeros(0, np.int64)
     start_ms, group_ref = _ints(samples, "sample_start_ms"), _ints(samples, "group_ref")
@@ -106,7 +104,6 @@ def unpack(samples: pa.Table) -> Rows:
         row_of=row_of,
         ts_ms=start_ms[row_of] + dt_ms,
         value=values,
-        seq=_ints(samples, "first_seq")[row_of] + seq_delta,
         checked=_checked(samples, event_at, len(values)),
         throttle_ms=throttle_ms,
         applied_ms=_scattered(samples, "applied_ms", "thr_pos", event_at, len(values)),

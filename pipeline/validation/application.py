@@ -21,7 +21,7 @@ def check_applied(rows: Rows, judged: Flags, stem: Stem, findings: Findings) -> 
         return
     starts = np.array([state["from_seq"] for state in states], np.int64)
     observing = np.array([state["mode"] == OBSERVE for state in states])
-    state = np.maximum(np.searchsorted(starts, rows.seq, side="right") - 1, 0)
+    state = np.maximum(np.searchsorted(starts, rows.first_seq[rows.row_of], side="right") - 1, 0)
     in_observe = observing[state]
     applied = np.where(rows.applied_ms == NOT_LISTED, 0, rows.applied_ms)
     wrong = decided & np.where(in_observe, applied > 0, (applied != EXCUSED) & (applied < rows.throttle_ms))
@@ -35,7 +35,7 @@ def check_applied(rows: Rows, judged: Flags, stem: Stem, findings: Findings) -> 
             Finding(
                 Kind.NOT_APPLIED,
                 int(groups[index]),
-                int(rows.seq[event]),
+                int(rows.first_seq[rows.row_of[event]]),
                 int(rows.ts_ms[event]),
                 expected,
                 f"{applied[event]} ms",

@@ -40,7 +40,6 @@ class Row:
     max_observed: float = 0.0
     dt_ms: list[int] = field(default_factory=list)
     val: list[int] = field(default_factory=list)
-    seq_delta: list[int] = field(default_factory=list)
     unchecked_pos: list[int] = field(default_factory=list)
     thr_pos: list[int] = field(default_factory=list)
     thr_ms: list[int] = field(default_factory=list)
@@ -117,7 +116,6 @@ class Sensor:
             row.unchecked_pos.append(position)
         row.dt_ms.append(event.ts_ms - row.sample_start_ms)
         row.val.append(event.value)
-        row.seq_delta.append(seq - row.first_seq)
         row.last_event_ms, row.last_seq = event.ts_ms, seq
         return throttle_ms
 

@@ -1,0 +1,20 @@
+"""What the loop hands to the writer: raw decisions and the facts that explain them."""
+
+from typing import Any, Final
+
+Fact = dict[str, Any]
+"""One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, run and end."""
+
+BATCH_RECORDS: Final = 4_096
+
+
+class Batch:
+    """Decisions `first_seq` to `first_seq + count - 1`; facts hold from their place on and are never lost with it."""
+
+    __slots__ = ("count", "facts", "first_seq", "raw")
+
+    def __init__(self, first_seq: int, count: int, raw: bytes, facts: list[Fact]) -> None:
+        self.first_seq = first_seq
+        self.count = count
+        self.raw = raw
+        self.facts = facts

@@ -1,0 +1,269 @@
+"""A segment into Parquet files and their manifest. Runs as a child process, so that the proxy's interpreter never waits for it.
+
+Every step can be repeated: files appear whole under their names, the manifest last, and only then the segment goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, SEGMENTS, STATE_SUFFIX, TEMPORARY, make_directory, place_of, put, remove
+from proxy.metering.packing import STATE, Decisions, Sensors, pack
+from proxy.metering.raw import DTYPE
+from proxy.metering.schema import KIND, SCHEMA_VERSION, TABLES
+from proxy.metering.segment import Segment, read_segment
+from proxy.metering.trace import events_of
+
+REQUEST: Final = "Request"
+NICENESS: Final = 10
+COMPRESSION_LEVEL: Final = 1
+DELTA: Final = tuple(
+    [
+        "dt_ms.list.item",
+        "val.list.item",
+        "thr_pos.list.item",
+        "thr_ms.list.item",
+        "applied_ms.list.item",
+        "first_seq",
+        "last_seq",
+        "sample_start_ms",
+        "last_event_ms",
+        "oldest_start_ms",
+        "prior_sum",
+        "sum",
+        "seq",
+        "ts_ms",
+        "value",
+        "window_sum",
+    ]
+)
+"""Columns whose neighbours differ by little: deltas take half of what a dictionary does."""
+
+
+def convert(directory: Path, stem: str) -> Path | None:
+    """Turn the segment `stem` into files; return the manifest's path, or None where the segment holds nothing.
+
+    Raises:
+        OSError: the disk is full or gone; the segment stays.
+    """
+    place = directory / SEGMENTS / stem
+    segment = read_segment(place)
+    header = next(segment.told("run"), None)
+    if header is None:
+        _discard(place)
+        return None
+    rows = _decisions(segment)
+    groups = list(segment.told("group"))
+    state = _state_before(directory, header)
+    files, counts, after = _tables(segment, header, rows, groups, state)
+    written = [_write(directory, name, table, header, _first_ts_ms(rows, header), stem) for name, table in files.items() if len(table)]
+    manifest = _manifest(segment, header, rows, counts, written)
+    _put_state(directory, stem, after)
+    path = _put_manifest(directory, header, manifest, stem)
+    _discard(place)
+    if header["previous"] is not None:
+        remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
+    if manifest["final"] or manifest["truncated"]:
+        remove(directory / SEGMENTS / (stem + STATE_SUFFIX))
+    return path
+
+
+def _discard(place: Path) -> None:
+    remove(place.with_name(place.name + RAW_SUFFIX), place.with_name(place.name + FACTS_SUFFIX))
+
+
+def _decisions(segment: Segment) -> dict[str, Any]:
+    """The columns of all batches, with the number of each decision."""
+    columns: dict[str, Any] = {}
+    names: Sequence[str] = DTYPE.names or ()
+    for name in names:
+        parts = [batch.column(name).to_numpy() for _, batch in segment.batches]
+        columns[name] = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+    seqs = [np.arange(first, first + len(batch), dtype=np.int64) for first, batch in segment.batches]
+    columns["seq"] = np.concatenate(seqs) if seqs else np.zeros(0, np.int64)
+    return columns
+
+
+def _tables(
+    segment: Segment, header: dict[str, Any], rows: dict[str, Any], groups: list[dict[str, Any]], state: pa.Table
+) -> tuple[dict[str, pa.Table], dict[str, Any], pa.Table]:
+    run = (header["run_id"], header["proxy_id"])
+    sensors = _sensors(groups, state)
+    bounds = list(segment.told("bound"))
+    decisions = Decisions(
+        rows["group_ref"],
+        rows["seq"],
+        rows["ts_ms"],
+        rows["value"],
+        _bounds_in_force(rows, bounds),
+        rows["throttle_ms"],
+        rows["applied_ms"],
+        rows["kind"],
+    )
+    packed = pack(decisions, sensors, state, run, lists=header["level"] != "sample")
+    tables = {
+        "samples": packed.samples,
+        "dim_group": _told_table("dim_group", groups, run),
+        "dim_bound": _told_table("dim_bound", bounds, run),
+        "dim_client": _told_table("dim_client", segment.told("client"), run),
+        "states": _told_table("states", segment.told("state"), run),
+        "gaps": _told_table("gaps", segment.told("gap"), run),
+        "usage": _told_table("usage", segment.told("usage"), run),
+    }
+    if header["level"] == "trace":
+        tables["events"] = events_of(rows, packed, run)
+    return tables, _counts(packed.samples, groups), packed.state
+
+
+def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
+    known = state.column("group_ref").to_numpy()
+    size = max([group["group_ref"] for group in groups] + [int(known.max()) if len(known) else -1, 0]) + 1
+    num_samples, window_ms, is_request = np.full(size, 11), np.full(size, 1_000), np.zeros(size, np.bool_)
+    for group in groups:
+        num_samples[group["group_ref"]] = group["num_samples"]
+        window_ms[group["group_ref"]] = group["window_ms"]
+        is_request[group["group_ref"]] = group["quota_type"] == REQUEST
+    return Sensors(num_samples, window_ms, is_request)
+
+
+def _bounds_in_force(rows: dict[str, Any], bounds: list[dict[str, Any]]) -> Any:
+    refs = np.array([bound["group_ref"] for bound in bounds], np.int64)
+    from_seq = np.array([bound["from_seq"] for bound in bounds], np.int64)
+    values = np.array([bound["bound"] for bound in bounds], np.float64)
+    if not len(rows["seq"]):
+        return np.zeros(0)
+    stride = int(max(from_seq.max(initial=0), rows["seq"].max())) + 2
+    order = np.lexsort((from_seq, refs))
+    keys = (refs * stride + from_seq)[order]
+    return values[order][np.searchsorted(keys, rows["group_ref"] * stride + rows["seq"], side="right") - 1]
+
+
+def _told_table(name: str, facts: Any, run: tuple[str, str]) -> pa.Table:
+    schema = TABLES[name]
+    ours = {"run_id": run[0], "proxy_id": run[1]}
+    return pa.Table.from_pylist([{**fact, **ours} for fact in facts], schema=schema)
+
+
+def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, Any]:
+    types = {group["group_ref"]: group["quota_type"] for group in groups}
+    counts: dict[str, dict[str, int]] = {}
+    columns = {"decisions": "n", "units": "sum", "throttled": "throttled_n", "throttle_ms": "throttle_ms_sum"}
+    refs = samples.column("group_ref").to_numpy()
+    for quota_type in sorted(set(types.values())):
+        mine = np.isin(refs, [ref for ref, its in types.items() if its == quota_type])
+        if mine.any():
+            counts[quota_type] = {name: int(samples.column(column).to_numpy()[mine].sum()) for name, column in columns.items()}
+    return counts
+
+
+def _write(directory: Path, name: str, table: pa.Table, header: dict[str, Any], first_ts_ms: int, stem: str) -> dict[str, Any]:
+    """Write one Parquet file: temporary name, fsync, a look at its footer, then its own name."""
+    relative = place_of(name, header["proxy_id"], first_ts_ms) / f"{stem}.parquet"
+    path = directory / relative
+    make_directory(path.parent)
+    temporary = path.with_name(TEMPORARY + path.name)
+    delta = {column: "DELTA_BINARY_PACKED" for column in DELTA if column.split(".")[0] in table.column_names}
+    plain = {column.split(".")[0] for column in delta}
+    dictionary = [column for column in table.column_names if column not in plain and not pa.types.is_list(table.schema.field(column).type)]
+    pq.write_table(
+        table,
+        temporary,
+        compression="zstd",
+        compression_level=COMPRESSION_LEVEL,
+        use_dictionary=dictionary,
+        column_encoding=delta or None,
+        data_page_version="2.0",
+        row_group_size=250_000,
+    )
+    if pq.read_metadata(temporary).num_rows != len(table):
+        raise OSError(f"{path}: what was written is not what can be read")
+    digest, size = hashlib.sha256(temporary.read_bytes()).hexdigest(), temporary.stat().st_size
+    put(path, temporary)
+    return {"table": name, "path": str(relative), "rows": len(table), "bytes": size, "sha256": digest}
+
+
+def _manifest(
+    segment: Segment, header: dict[str, Any], rows: dict[str, Any], counts: dict[str, Any], files: list[dict[str, Any]]
+) -> dict[str, Any]:
+    end = next(segment.told("end"), None)
+    gaps = list(segment.told("gap"))
+    lasts = [int(rows["seq"][-1])] if len(rows["seq"]) else []
+    lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
+    usage = list(segment.told("usage"))
+    copied = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "previous", "settings", "quota_config_sha256")
+    return {
+        "schema": SCHEMA_VERSION,
+        "kind": KIND,
+        **{key: header[key] for key in copied},
+        "first_seq": header["first_seq"],
+        "last_seq": max(lasts, default=header["first_seq"] - 1),
+        "first_ts_ms": _first_ts_ms(rows, header),
+        "last_ts_ms": int(rows["ts_ms"][-1]) if len(rows["ts_ms"]) else header["opened_ts_ms"],
+        "truncated": end is None,
+        "final": bool(end and end["final"]),
+        "dropped_decisions": sum(gap["n"] for gap in gaps),
+        "dropped_usage_rows": 0 if end is None else end["dropped_usage_rows"],
+        "files": files,
+        "counts": counts,
+        "usage": {key: sum(row[key] for row in usage) for key in ("requests", "produce_bytes", "fetch_bytes", "handler_ns")},
+    }
+
+
+def _first_ts_ms(rows: dict[str, Any], header: dict[str, Any]) -> int:
+    return int(rows["ts_ms"][0]) if len(rows["ts_ms"]) else int(header["opened_ts_ms"])
+
+
+def _state_before(directory: Path, header: dict[str, Any]) -> pa.Table:
+    if header["previous"] is None:
+        return STATE.empty_table()
+    try:
+        with pa.OSFile(str(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))) as file:
+            return pa.ipc.open_file(file).read_all()
+    except (OSError, pa.ArrowInvalid):
+        return STATE.empty_table()  # its segment was lost: what follows says so by its numbers
+
+
+def _put_state(directory: Path, stem: str, state: pa.Table) -> None:
+    path = directory / SEGMENTS / (stem + STATE_SUFFIX)
+    temporary = path.with_name(TEMPORARY + path.name)
+    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, STATE) as writer:
+        writer.write_table(state)
+    put(path, temporary)
+
+
+def _put_manifest(directory: Path, header: dict[str, Any], manifest: dict[str, Any], stem: str) -> Path:
+    path = directory / place_of("manifests", header["proxy_id"], manifest["first_ts_ms"]) / f"{stem}.json"
+    make_directory(path.parent)
+    temporary = path.with_name(TEMPORARY + path.name)
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    put(path, temporary)
+    return path
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m proxy.metering.convert DIR STEM...`: the stems in order. Exit code 1: the disk did not take them; the segments stay."""
+    directory, *stems = arguments
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    try:
+        for stem in stems:
+            convert(Path(directory), stem)
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,70 @@
+"""Names and places of metering files."""
+
+import contextlib
+import os
+import re
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from proxy.metering.schema import SCHEMA_VERSION
+
+SEGMENTS: Final = "segments"
+RAW_SUFFIX: Final = ".arrows.open"
+FACTS_SUFFIX: Final = ".facts.open"
+STATE_SUFFIX: Final = ".state"
+TEMPORARY: Final = ".tmp-"
+FILE_MODE: Final = 0o640
+DIRECTORY_MODE: Final = 0o750
+
+
+def new_run_id(wall_time_s: float) -> str:
+    """Return a name for this run: when it began, and eight random digits."""
+    return f"{datetime.fromtimestamp(wall_time_s, UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+def sanitized(proxy_id: str) -> str:
+    """Return a proxy id that can stand in a path."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", proxy_id)[:64] or "sluice"
+
+
+def stem_name(run_id: str, first_seq: int) -> str:
+    """Return the name that the files of one rotation share."""
+    return f"{run_id}-{first_seq:016d}"
+
+
+def place_of(table: str, proxy_id: str, first_ts_ms: int) -> Path:
+    """Return the directory of a table's files of one hour, relative to the metering directory."""
+    at = datetime.fromtimestamp(first_ts_ms / 1_000, UTC)
+    return Path(table, f"schema={SCHEMA_VERSION}", f"proxy={proxy_id}", f"date={at:%Y-%m-%d}", f"hour={at:%H}")
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and its parents, for owner and group only."""
+    path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Make a rename in `path` last through a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def put(path: Path, temporary: Path) -> None:
+    """Give a finished temporary file its name: visible whole or not at all."""
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.chmod(FILE_MODE)
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def remove(*paths: Path) -> None:
+    """Remove files that may not be there."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()

@@ -1,0 +1,185 @@
+"""Arrow schemas of every metering table that is written, version 1. The pipeline declares them too; a contract test holds both ends.
+
+Units stand in the names: `_ms` milliseconds, `_ns` nanoseconds, `_bytes` bytes. `seq` numbers the decisions of a run, without holes.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+SCHEMA_VERSION: Final = 1
+KIND: Final = "sluice-metering"
+
+_RUN = pa.field("run_id", pa.string(), nullable=False)
+_PROXY = pa.field("proxy_id", pa.string(), nullable=False)
+
+
+def _field(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=nullable)
+
+
+def _list(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("item", kind, nullable=False))
+
+
+DIM_GROUP: Final = pa.schema(
+    [
+        _RUN,
+        _PROXY,
+        _field("group_ref", pa.int32()),
+        _field("quota_type", pa.string()),  # Produce, Fetch, Request, Connection, ControllerMutation
+        _field("scope", pa.string()),  # broker, cluster, process, listener, ip
+        _field("node_id", pa.int32(), nullable=True),
+        _field("node", pa.string(), nullable=True),  # the label of a broker whose id is not known
+        _field("listener", pa.string(), nullable=True),
+        _field("tag_user", pa.string(), nullable=True),
+        _field("tag_client_id", pa.string(), nullable=True),
+        _field("tag_ip", pa.string(), nullable=True),
+        _field("tags", pa.string(), nullable=True),  # JSON of what a custom callback said
+        _field("num_samples", pa.int32()),
+        _field("window_ms", pa.int32()),
+        _field("cap_ms", pa.int32(), nullable=True),
+        _field("first_seen_ms", pa.int64()),
+    ]
+)
+"""Which clients share a sensor. Its identity is (run_id, proxy_id, group_ref); a number is never given twice in a run."""
+
+DIM_BOUND: Final = pa.schema(
+    [
+        _RUN,
+        _field("group_ref", pa.int32()),
+        _field("from_seq", pa.int64()),
+        _field("bound", pa.float64()),
+        _field("previous", pa.float64(), nullable=True),
+        _field("rule", pa.string()),
+        _field("source", pa.string()),
+        _field("who", pa.string(), nullable=True),
+        _field("generation", pa.int64()),
+    ]
+)
+"""The bound of a group from a sequence number on."""
+
+DIM_CLIENT: Final = pa.schema(
+    [
+        _RUN,
+        _field("client_ref", pa.int32()),
+        _field("principal_type", pa.string()),
+        _field("principal", pa.string()),
+        _field("client_id", pa.string()),
+        _field("name_form", pa.string()),  # plain, keyed, none
+    ]
+)
+"""Who the usage rows speak of: strings stand here only, so that they can be forgotten without touching facts."""
+
+STATES: Final = pa.schema(
+    [
+        _RUN,
+        _PROXY,
+        _field("from_seq", pa.int64()),
+        _field("ts_ms", pa.int64()),
+        _field("mode", pa.string()),  # delay, mute, observe
+        _field("scope", pa.string()),
+        _field("delay_max_ms", pa.int32()),
+        _field("num_samples", pa.int32()),
+        _field("window_ms", pa.int32()),
+        _field("produce_enabled", pa.bool_()),
+        _field("fetch_enabled", pa.bool_()),
+        _field("request_enabled", pa.bool_()),
+        _field("level", pa.string()),  # sample, packed, trace
+    ]
+)
+"""How the proxy was set from a sequence number on."""
+
+GAPS: Final = pa.schema([_RUN, _field("from_seq", pa.int64()), _field("n", pa.int64()), _field("reason", pa.string())])
+"""Decisions that were taken and not written: their numbers, and why."""
+
+SAMPLES: Final = pa.schema(
+    [
+        _RUN,
+        _PROXY,
+        _field("group_ref", pa.int32()),
+        _field("sample_index", pa.int32()),  # ordinal in its sensor; the ring slot is this mod (N + 1)
+        _field("sample_start_ms", pa.int64()),
+        _field("last_event_ms", pa.int64()),
+        _field("n", pa.int32()),
+        _field("sum", pa.int64()),
+        _field("prior_sum", pa.int64()),  # live before the row's first event
+        _field("window_ms", pa.int32()),  # at the row's first event
+        _field("oldest_start_ms", pa.int64()),  # at the row's first event
+        _field("bound", pa.float64()),
+        _field("first_seq", pa.int64()),
+        _field("last_seq", pa.int64()),
+        _field("max_observed", pa.float64()),
+        _field("throttled_n", pa.int32()),
+        _field("violated_n", pa.int32()),
+        _field("throttle_ms_sum", pa.int64()),
+        _field("throttle_ms_max", pa.int32()),
+        _field("applied_ms_sum", pa.int64()),
+        _field("dt_ms", _list(pa.int32()), nullable=True),
+        _field("val", _list(pa.int64()), nullable=True),
+        _field("unchecked_pos", _list(pa.int32()), nullable=True),
+        _field("thr_pos", _list(pa.int32()), nullable=True),
+        _field("thr_ms", _list(pa.int32()), nullable=True),
+        _field("applied_ms", _list(pa.int32()), nullable=True),
+    ]
+)
+"""One closed sample of one sensor, or a part of one; the lists, one entry per event, are null at level `sample`."""
+
+EVENTS: Final = pa.schema(
+    [
+        _RUN,
+        _PROXY,
+        _field("group_ref", pa.int32()),
+        _field("seq", pa.int64()),
+        _field("ts_ms", pa.int64()),
+        _field("sample_start_ms", pa.int64()),
+        _field("kind", pa.int8()),  # 0 record, 1 unchecked, 2 un-record, 3 note
+        _field("value", pa.int64()),
+        _field("window_sum", pa.int64()),
+        _field("window_ms", pa.int32()),
+        _field("observed", pa.float64()),
+        _field("bound", pa.float64()),
+        _field("throttle_ms", pa.int32()),
+        _field("applied_ms", pa.int32()),
+        _field("conn_id", pa.int32()),
+        _field("api_key", pa.int16()),
+        _field("api_version", pa.int16()),
+    ]
+)
+"""One decision (level `trace`). Controller mutations are only here: notes, with mutations as `value` and the tokens left as `observed`."""
+
+USAGE: Final = pa.schema(
+    [
+        _RUN,
+        _PROXY,
+        _field("client_ref", pa.int32()),
+        _field("node_id", pa.int32(), nullable=True),
+        _field("node", pa.string()),
+        _field("listener", pa.string()),
+        _field("api_class", pa.string()),  # produce, fetch, metadata, group, transaction, admin, other
+        _field("second_ms", pa.int64()),
+        _field("requests", pa.int64()),
+        _field("request_bytes", pa.int64()),
+        _field("response_bytes", pa.int64()),
+        _field("produce_bytes", pa.int64()),
+        _field("fetch_bytes", pa.int64()),
+        _field("handler_ns", pa.int64()),
+        _field("throttled_requests", pa.int64()),
+        _field("throttle_ms", pa.int64()),
+        _field("connections_opened", pa.int32()),
+        _field("connections_open", pa.int32()),
+    ]
+)
+"""What one client did in one second, whatever quota it has."""
+
+TABLES: Final = {
+    "samples": SAMPLES,
+    "events": EVENTS,
+    "usage": USAGE,
+    "dim_group": DIM_GROUP,
+    "dim_bound": DIM_BOUND,
+    "dim_client": DIM_CLIENT,
+    "states": STATES,
+    "gaps": GAPS,
+}
+"""Every table of the metering directory by its name."""
