@@ -28,25 +28,23 @@ from proxy.metering.trace import events_of
 REQUEST: Final = "Request"
 NICENESS: Final = 10
 COMPRESSION_LEVEL: Final = 1
-DELTA: Final = tuple(
-    [
-        "dt_ms.list.item",
-        "val.list.item",
-        "thr_pos.list.item",
-        "thr_ms.list.item",
-        "applied_ms.list.item",
-        "first_seq",
-        "last_seq",
-        "sample_start_ms",
-        "last_event_ms",
-        "oldest_start_ms",
-        "prior_sum",
-        "sum",
-        "seq",
-        "ts_ms",
-        "value",
-        "window_sum",
-    ]
+DELTA: Final = (
+    "dt_ms.list.item",
+    "val.list.item",
+    "thr_pos.list.item",
+    "thr_ms.list.item",
+    "applied_ms.list.item",
+    "first_seq",
+    "last_seq",
+    "sample_start_ms",
+    "last_event_ms",
+    "oldest_start_ms",
+    "prior_sum",
+    "sum",
+    "seq",
+    "ts_ms",
+    "value",
+    "window_sum",
 )
 """Columns whose neighbours differ by little: deltas take half of what a dictionary does."""
 
