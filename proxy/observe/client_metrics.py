@@ -8,12 +8,12 @@ from typing import Final
 from prometheus_client.metrics_core import Metric
 
 from protocol.api_keys import TABLE
-from proxy.counters import OTHER, Usage
+from proxy.counters import OTHER, UNKNOWN_KEY, Usage
 from proxy.observe.families import counter, counters, gauge, gauges
 from proxy.observe.series import Fold, Labels, label
 from proxy.observe.snapshot import GroupView, Snapshot
 
-API_NAMES: Final[dict[int, str]] = {api["key"]: api["name"] for api in TABLE["apis"]}
+API_NAMES: Final[dict[int, str]] = {**{api["key"]: api["name"] for api in TABLE["apis"]}, UNKNOWN_KEY: "unknown"}
 GROUP_SERIES: Final = 3
 """Limit, rate and utilization."""
 OTHER_SERIES_MAX: Final = 150
@@ -65,7 +65,7 @@ def series_of(usage: Usage) -> dict[Labels, int]:
         series[_REQUEST_NS,] = usage.request_ns
     for key, count in enumerate(usage.requests):
         if count:
-            series[_REQUESTS, _api_name(key)] = count
+            series[_REQUESTS, API_NAMES[key]] = count
     for (quota_type, rule), count in list(usage.throttled_requests.items()):
         series[_THROTTLED, quota_type, rule] = count
     for (quota_type, rule), throttle_ms in list(usage.throttle_ms.items()):
@@ -83,10 +83,6 @@ def _traffic(usage: Usage) -> tuple[int, int]:
     return (usage.produce_bytes + usage.fetch_bytes, sum(usage.requests))
 
 
-def _api_name(key: int) -> str:
-    return API_NAMES.get(key, f"api_{key}")
-
-
 def _sums(usages: Sequence[Usage]) -> dict[Labels, int]:
     """Return the series of all `usages` as one. Column by column: a loop over 128 numbers of 50,000 clients would be felt."""
     sums: dict[Labels, int] = defaultdict(int)
@@ -94,7 +90,8 @@ def _sums(usages: Sequence[Usage]) -> dict[Labels, int]:
         sums[_BYTES, direction] = total
     sums[_REQUEST_NS,] = sum(one.request_ns for one in usages)
     for key, column in enumerate(zip(*(one.requests for one in usages), strict=False)):
-        sums[_REQUESTS, _api_name(key)] = sum(column)
+        if key in API_NAMES:  # the columns between the known keys and the one for all others are never counted in
+            sums[_REQUESTS, API_NAMES[key]] = sum(column)
     for usage in usages:
         for (quota_type, _), count in list(usage.throttled_requests.items()):
             sums[_THROTTLED, quota_type, OTHER] += count

@@ -39,10 +39,6 @@ class AddressBook:
         self._bound.add(node_id)
         return True
 
-    def unbound(self, node_id: int) -> None:
-        """The listeners of this node id are gone."""
-        self._bound.discard(node_id)
-
 
 class ClientView:
     """The address book as the clients of one listener see it."""

@@ -51,13 +51,3 @@ def test_a_broker_that_moves() -> None:
 def test_a_listener_without_a_port_for_a_broker() -> None:
     """Its clients cannot be sent there."""
     assert ClientView(AddressBook(lambda _: True), "sluice", lambda _: None).client_address(3, "b3", 9092) is None
-
-
-def test_ports_that_are_gone_are_bound_anew() -> None:
-    """After `unbound` the next answer binds again."""
-    bound: list[int] = []
-    book = AddressBook(lambda node_id: bound.append(node_id) or True)  # type: ignore[func-returns-value]
-    book.learn(1, "b", 1)
-    book.unbound(1)
-    book.learn(1, "b", 1)
-    assert bound == [1, 1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from proxy.counters import OTHER, THROTTLE_BUCKETS_MS, Counters, Usage, UsageTable
+from proxy.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Usage, UsageTable
 from proxy.observe.client_metrics import ClientFamilies
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import SERIES_MAX, MetricsPage
@@ -41,6 +41,14 @@ def test_what_a_client_did_is_shown_under_its_names() -> None:
     assert value(found, "kafka_quota_requests_total", api="Fetch", **who) == 6
     assert value(found, "kafka_quota_throttled_requests_total", **rule, **who) == 1
     assert value(found, "kafka_quota_throttle_seconds_total", **rule, **who) == 1.5
+
+
+def test_requests_of_apis_without_a_name_are_unknown() -> None:
+    """All of them together."""
+    state = busy_state()
+    usage = state.usages.get("alice", "etl")
+    usage.requests[UNKNOWN_KEY] += 4
+    assert value(samples(state), "kafka_quota_requests_total", api="unknown", user="alice", client_id="etl") == 4
 
 
 def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> None:
@@ -220,13 +228,6 @@ def test_hostile_ids_leave_a_page_that_parses() -> None:
         state.produce.add(client_id=text)
     found = [one for one in samples(state) if one.name == "kafka_quota_bytes_total" and one.labels["user"] != OTHER]
     assert len(found) == len({tuple(one.labels.items()) for one in found}) == len(list(hostile_ids()))
-
-
-def test_unknown_api_keys_have_a_name() -> None:
-    """A vendor's key is shown by its number."""
-    state = FakeState()
-    state.usages.get("", "x").requests[120] = 2
-    assert value(samples(state), "kafka_quota_requests_total", api="api_120", client_id="x") == 2
 
 
 def test_loop_lag() -> None:
