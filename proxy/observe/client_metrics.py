@@ -12,6 +12,7 @@ from proxy.counters import OTHER, UNKNOWN_KEY, Usage
 from proxy.observe.families import counter, counters, gauge, gauges
 from proxy.observe.series import Fold, Labels, label
 from proxy.observe.snapshot import GroupView, Snapshot
+from quota.mutation_group import MutationGroup
 
 API_NAMES: Final[dict[int, str]] = {**{api["key"]: api["name"] for api in TABLE["apis"]}, UNKNOWN_KEY: "unknown"}
 GROUP_SERIES: Final = 3
@@ -33,8 +34,10 @@ class ClientFamilies:
         """Return families of together at most `series_max` series."""
         group_budget = max(0, series_max // 2 - 2 * GROUP_SERIES)
         groups = _most_urgent(snapshot.groups, group_budget // GROUP_SERIES, snapshot.now_ms)
+        tokens = _tokens(groups, snapshot.now_ms)
         yield from _group_families(groups, snapshot)
-        left = series_max - GROUP_SERIES * len(groups) - 2 - OTHER_SERIES_MAX
+        yield gauges("kafka_quota_mutation_tokens", "The balance of a group's mutations; refused below 0.", ("quota_entity",), tokens)
+        left = series_max - GROUP_SERIES * len(groups) - len(tokens) - 2 - OTHER_SERIES_MAX
         yield from self._usage_families(snapshot.usages, left)
         tracked = len(snapshot.usages) - 1
         yield gauge("kafka_quota_tracked_entities", "Users with their client-ids that are counted one by one.", tracked)
@@ -124,6 +127,12 @@ def _most_urgent(groups: Sequence[GroupView], groups_max: int, now_ms: int) -> l
     return sorted(
         groups, key=lambda view: (view.group.throttled_until_ms > now_ms, view.is_limited, view.group.recorded_total), reverse=True
     )[:groups_max]
+
+
+def _tokens(groups: Sequence[GroupView], now_ms: int) -> list[tuple[tuple[str, ...], float]]:
+    return [
+        ((label(view.name),), view.group.tokens(now_ms)) for view in groups if isinstance(view.group, MutationGroup) and view.is_limited
+    ]
 
 
 def _group_families(groups: Sequence[GroupView], snapshot: Snapshot) -> Iterator[Metric]:

@@ -15,6 +15,7 @@ from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import MetricsPage
 from proxy.observe.snapshot import take_snapshot
 from proxy.units import read_size
+from quota.entity import ANONYMOUS, ClientQuotaEntity
 from tests.support.proxy_state import busy_state
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,10 @@ def test_every_flag_is_documented() -> None:
 
 def shown_families() -> Iterator[tuple[str, str, set[str]]]:
     """Yield name, type and labels of each family that a busy proxy shows."""
-    text = MetricsPage(LoopLag()).render(take_snapshot(busy_state())).decode()
+    state = busy_state()
+    state.mutation.update_quota(ClientQuotaEntity(None, "etl"), 5.0)
+    state.mutation.group(ANONYMOUS, "etl", state.time_ms).record(30, state.time_ms)
+    text = MetricsPage(LoopLag()).render(take_snapshot(state)).decode()
     for family in text_string_to_metric_families(text):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         yield name, family.type, {label for sample in family.samples for label in sample.labels} - {"le"}

@@ -16,6 +16,7 @@ from proxy.observe.metrics import SERIES_MAX, MetricsPage
 from proxy.observe.series import LABEL_CHARS_MAX, Fold, Labels, label
 from proxy.observe.snapshot import take_snapshot
 from proxy.status import CallbackStatus
+from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity
 from tests.support.proxy_state import FakeState, busy_state
 
@@ -145,6 +146,23 @@ def test_f8_series_are_bounded(clients: int, apis: int) -> None:
         assert value(found, "kafka_quota_bytes_total", direction="produce", client_id="client-4999") == 4_999
         assert value(found, "kafka_quota_folded_entities_total") > 4_000
         assert value(found, "kafka_quota_groups") == 5_002
+
+
+@pytest.mark.parametrize("groups", [3, 3_000])
+def test_balances_of_mutations_are_shown_and_bounded(groups: int) -> None:
+    """Each shown group with a limit on mutations shows its balance, and the page keeps its bound however many there are."""
+    state = busy_state()
+    state.mutation = ControllerMutationQuotaManager(starts_full=True)
+    state.mutation.update_quota(ClientQuotaEntity(None, DEFAULT), 2.0)
+    for n in range(groups):
+        state.mutation.group(ANONYMOUS, f"maker-{n}", state.time_ms).record(10 + n, state.time_ms)
+    found = samples(state)
+    assert len(found) <= SERIES_MAX
+    balances = {one.labels["quota_entity"]: one.value for one in found if one.name == "kafka_quota_mutation_tokens"}
+    if groups == 3:
+        assert balances == {"client-id=maker-0": 12, "client-id=maker-1": 11, "client-id=maker-2": 10}
+    else:
+        assert balances["client-id=maker-2999"] == 22 - 3_009
 
 
 def test_the_busiest_and_the_throttled_are_shown() -> None:
