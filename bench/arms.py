@@ -95,6 +95,7 @@ def start_sluice(
     module: str = "proxy",
     learn: bool = True,
     open_files: int | None = None,
+    enter: Path | None = None,
 ) -> Arm:
     """`sluice run` as a gateway in front of one broker.
 
@@ -107,6 +108,7 @@ def start_sluice(
         flags: more of the command line.
         learn: ask for Metadata, so that the load goes to the broker's own port; without it, to the bootstrap port.
         open_files: the limit on file descriptors, if it is to be low.
+        enter: the file of a control group that takes its process in.
     """
     port, admin = free_bootstrap_port(), f"{HOST}:{free_port()}"
     quotas = quota_file(folder, produce, fetch, request)
@@ -114,7 +116,16 @@ def start_sluice(
     command += ["--quotas", str(quotas), "--admin", admin, *flags]
     log = folder / f"sluice-{port}.log"
     arm = _when_listening(
-        Arm("sluice", _child(_limited(command, open_files), log), port, admin, f"{HOST}:{port}", log, quotas, signal.SIGTERM)
+        Arm(
+            "sluice",
+            _child(_entering(_limited(command, open_files), enter), log),
+            port,
+            admin,
+            f"{HOST}:{port}",
+            log,
+            quotas,
+            signal.SIGTERM,
+        )
     )
     if learn:
         arm.port = _learnt_port(arm)
@@ -123,6 +134,10 @@ def start_sluice(
 
 def _limited(command: list[str], open_files: int | None) -> list[str]:
     return command if open_files is None else ["sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *command]
+
+
+def _entering(command: list[str], group: Path | None) -> list[str]:
+    return command if group is None else ["sh", "-c", f'echo $$ > {group}; exec "$@"', "sh", *command]
 
 
 def start_haproxy(upstream_port: int, folder: Path) -> Arm:
