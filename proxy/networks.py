@@ -8,6 +8,7 @@ from typing import Final
 
 from proxy.host_port import ip_of
 from proxy.units import shown
+from quota.client_address import plain_address
 
 NETWORKS_REMEDY: Final = 'a list such as ["10.0.0.0/8", "fd00::/8", "192.0.2.7"]'
 
@@ -21,17 +22,8 @@ class Networks(tuple[Network, ...]):
     __slots__ = ()
 
     def __contains__(self, host: object) -> bool:
-        address = ip_of(str(host))
-        if address is None:
-            return False
-        address = plain_address(address)
-        return any(address in network for network in self)
-
-
-def plain_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return address if mapped is None else mapped
+        address = ip_of(plain_address(str(host)))
+        return address is not None and any(address in network for network in self)
 
 
 def network_of(text: object) -> Network:
