@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from proxy.demo.mock_cluster import MockCluster
@@ -10,6 +11,9 @@ from tests.support.kafka.jars import KRAFT, ZOOKEEPER, KafkaUnavailableError, cl
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.time_shares import TimeShares, rank
 from tests.support.tools import in_ci
+
+hypothesis.settings.register_profile("sluice", deadline=None)  # no test says how fast a busy machine is
+hypothesis.settings.load_profile("sluice")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,7 +5,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.config import LATER_KEYS, Config, ConfigSource, Limits, Listener
@@ -413,7 +413,6 @@ SECTION_NAMES = [
 ]
 
 
-@settings(deadline=None)  # the first example reads the type hints of every section
 @given(st.dictionaries(st.sampled_from(SECTION_NAMES), TOML_VALUES, max_size=6))
 def test_any_values_are_a_configuration_or_problems(table: dict[str, object]) -> None:
     """Whatever stands where, nothing but lines comes out, and never a traceback."""
