@@ -40,7 +40,7 @@ _Ms = Annotated[int, msgspec.Meta(ge=1, le=86_400_000, description="milliseconds
 _Windows = Annotated[int, msgspec.Meta(ge=1, le=1_000, description="a whole number from 1 to 1000")]
 _WindowSeconds = Annotated[int, msgspec.Meta(ge=1, le=86_400, description="seconds from 1 to 86400")]
 _Int = 2**31 - 1
-_ConnectionRate = Annotated[int, msgspec.Meta(ge=1, le=_Int, description="connections per second: a whole number from 1 to 2147483647")]
+_ConnectionRate = Annotated[int, msgspec.Meta(ge=1, le=_Int, description="connections per second from 1 to 2147483647")]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -96,7 +97,7 @@ class ConnectionLimits:
     async def _look_up(self, hosts: list[str]) -> None:
         for host in hosts:
             try:
-                self._addresses[host] = await asyncio.to_thread(_first_address, host)
+                self._addresses[host] = await _looked_up(host)
             except OSError as error:
                 kept = self._addresses.get(host)
                 log.warning("ip_not_resolved", limit_key="ip_not_resolved", host=host, problem=error.strerror or str(error), kept=kept)
@@ -108,6 +109,36 @@ class ConnectionLimits:
 
 def _or_unlimited(limit: int | None) -> int:
     return UNLIMITED_CONNECTIONS if limit is None else limit
+
+
+async def _looked_up(host: str) -> str:
+    """Return the first address of a host, asked for on a thread that nobody has to wait for: a resolver may take its time.
+
+    Raises:
+        OSError: it has none.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[str] = loop.create_future()
+
+    def tell(address: str, error: OSError | None) -> None:
+        if found.done():
+            return
+        if error is None:
+            found.set_result(address)
+        else:
+            found.set_exception(error)
+
+    def ask() -> None:
+        address, failure = "", None
+        try:
+            address = _first_address(host)
+        except OSError as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, address, failure)
+
+    threading.Thread(target=ask, name="sluice-resolver", daemon=True).start()
+    return await found
 
 
 def _first_address(host: str) -> str:

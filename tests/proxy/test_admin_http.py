@@ -142,6 +142,14 @@ async def test_connections_are_bounded(client: Client) -> None:
     assert page["connections"][0] == info._asdict()
 
 
+async def test_connections_show_listeners_and_the_busiest_addresses(client: Client) -> None:
+    """Rates, delays and counts are numbers; what nobody waited for is null."""
+    page = await client.json("/connections")
+    (listener,) = page["listeners"]
+    assert (listener["accept_rate"], listener["throttle_ms"], listener["ip_throttle_ms"]) == (2.5, None, 41.5)
+    assert page["ips"] == [{"ip": "192.0.2.7", "broker": "1", "rate": 20.0, "bound": 20, "connections": 3}]
+
+
 async def test_other_pages_and_methods(client: Client) -> None:
     """Nothing else is there, and nothing can be changed."""
     assert await client.get("/") == (404, "pages: /metrics /healthz /readyz /quotas /connections\n")

@@ -194,6 +194,48 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             "connections.max_connections: 0 is below 1; write a whole number from 1 to 1000000",
             id="zero",
         ),
+        pytest.param(
+            "[connections]\nmax_connection_creation_rate = 0",
+            "connections.max_connection_creation_rate: 0 is below 1; write connections per second from 1 to 2147483647",
+            id="no-rate",
+        ),
+        pytest.param(
+            "[connections]\nmax_connections_per_ip = 0",
+            "connections.max_connections_per_ip: 0 lets nobody in; write connections.overrides for those who may",
+            id="nobody",
+        ),
+        pytest.param(
+            "[connections]\noverrides = { '10.0.0.256' = 5 }",
+            'connections.overrides: "10.0.0.256" is neither a host name nor an IP address; '
+            'write a table such as { "10.0.0.7" = 500, "etl.example.org" = 50 }',
+            id="no-address",
+        ),
+        pytest.param(
+            "[connections]\noverrides = { '10.0.0.1' = -5 }",
+            'connections.overrides: -5 is not a number of connections for 10.0.0.1; '
+            'write a table such as { "10.0.0.7" = 500, "etl.example.org" = 50 }',
+            id="no-count",
+        ),
+        pytest.param(
+            "[connections]\noverrides = { '10.0.0.1' = 5, '::ffff:10.0.0.1' = 6 }",
+            'connections.overrides: names one address twice; write a table such as { "10.0.0.7" = 500, "etl.example.org" = 50 }',
+            id="one-address-twice",
+        ),
+        pytest.param(
+            "[connections]\nprotected_listener = 'internal'",
+            'connections.protected_listener: "internal" is no listener; write one of default',
+            id="no-such-listener",
+        ),
+        pytest.param(
+            "[connections]\nprotected_listener = 'default'",
+            "connections.protected_listener: has no effect with a single listener; leave it out",
+            id="a-sole-listener",
+        ),
+        pytest.param(
+            "[connections]\nipv6_prefix_bits = 129",
+            "connections.ipv6_prefix_bits: 129 is above 128; write a whole number from 16 to 128",
+            id="prefix",
+        ),
         pytest.param("[quotas]\nwindow_num = 0", "quotas.window_num: 0 is below 1; write a whole number from 1 to 1000", id="no-window"),
         pytest.param(
             "[quotas]\ncontroller_window_size_seconds = 0.5",

@@ -69,6 +69,29 @@ async def test_an_address_that_comes_too_fast_is_held_and_closed() -> None:
         assert gate_of(sluice).quota.connections == len(sluice.connections) == 6
 
 
+async def test_looking_changes_no_rate() -> None:
+    """What operators see of connections is worked out from the sensors, which stay as they are, however late it is asked for."""
+    async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT) as sluice:
+        sluice.app.connection_limits.apply_rates({HOST: 3, OTHER_HOST: 5})
+        await come(sluice, 2)
+        await come(sluice, 4, source=OTHER_HOST)
+        quotas, state = sluice.gateway.admission.quotas, sluice.app.state
+        rates = [quotas.broker_rate, gate_of(sluice).quota.rate, *(rate for _, rate in quotas.ips.rates())]
+
+        def samples() -> list[object]:
+            return [(list(rate._values), list(rate._starts), list(rate._lasts), rate._value, rate._last_ms) for rate in rates]
+
+        before = samples()
+        await asyncio.sleep(0.01)
+        status = state.admission()
+        assert [listener.connections for listener in status.listeners] == [6]
+        assert status.tracked_ips == 2
+        busiest = state.busiest_ips(1)
+        assert [(ip.ip, ip.broker, ip.bound, ip.connections) for ip in busiest] == [(OTHER_HOST, "bootstrap", 5, 4)]
+        assert busiest[0].rate == pytest.approx(4, rel=0.5)
+        assert samples() == before
+
+
 async def test_held_sockets_are_closed_the_oldest_first() -> None:
     """A stream of newcomers never keeps those waiting that came before."""
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT) as sluice:
