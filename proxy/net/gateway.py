@@ -26,7 +26,7 @@ from proxy.net.proxy_headers import Arrival, ProxyHeaders
 from proxy.net.sockets import listen
 from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
-from proxy.net.upstream import Bootstrap, UpstreamUnreachableError, connect
+from proxy.net.upstream import Bootstrap, Connector, UpstreamUnreachableError
 from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.close_reason import CloseReason
 from proxy.session.quota_scope import QuotaScope
@@ -114,6 +114,7 @@ class Gateway:
         self._api_versions = ApiVersionsCut(unknown_apis_pass=session_settings.unknown_apis_pass)
         self.usages = session_settings.usages
         self._bootstrap = bootstrap
+        self._connector = Connector(self._loop)
         self._events = events
         self._headers = ProxyHeaders(self, lambda: deadlines.first_frame_ms)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -253,7 +254,7 @@ class Gateway:
         session = connection.session
         try:
             self.counters.upstream_connects += 1
-            transport = await connect(lambda: connection.broker, address, self.settings.connect_timeout_ms)
+            transport = await self._connector.connect(lambda: connection.broker, address, self.settings.connect_timeout_ms)
         except UpstreamUnreachableError as error:
             self.counters.upstream_connect_failures += 1
             self._bootstrap.failed(address)
@@ -394,6 +395,7 @@ class Gateway:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         self.timers.close()
+        self._connector.close()
         self.departures.close()
 
     def _stop_accepting(self, reason: CloseReason) -> None:

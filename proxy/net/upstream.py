@@ -12,35 +12,61 @@ class UpstreamUnreachableError(Exception):
     """No broker of a list took the connection."""
 
 
-async def connect(factory: Callable[[], asyncio.Protocol], address: HostPort, timeout_ms: int) -> asyncio.Transport:
-    """Open one connection to a broker.
+class Connector:
+    """Opens connections to brokers. One timer looks after all attempts: to set one for each is felt by short connections."""
 
-    Raises:
-        UpstreamUnreachableError: refused, unresolvable or no answer in time; says where and why.
-    """
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    timed_out = False
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due_s: dict[asyncio.Task[None], float] = {}  # by the loop's clock; the oldest attempt first
+        self._late: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
-    def give_up() -> None:
-        nonlocal timed_out
-        timed_out = True
-        task.cancel()
+    async def connect(self, factory: Callable[[], asyncio.Protocol], address: HostPort, timeout_ms: int) -> asyncio.Transport:
+        """Open one connection to a broker.
 
-    timer = loop.call_later(timeout_ms / 1000, give_up)
-    try:
-        transport, _ = await loop.create_connection(factory, address.host, address.port)
-        return transport
-    except OSError as error:
-        raise UpstreamUnreachableError(f"{address}: {error.strerror or error}") from error
-    except asyncio.CancelledError:
-        if timed_out:
-            task.uncancel()
-            raise UpstreamUnreachableError(f"{address}: no answer within {timeout_ms} ms") from None
-        raise
-    finally:
-        timer.cancel()
+        Raises:
+            UpstreamUnreachableError: refused, unresolvable or no answer in time; says where and why.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._due_s[task] = due_s = self._loop.time() + timeout_ms / 1000
+        if self._timer is None or due_s < self._timer.when():
+            self._arm(due_s)
+        try:
+            transport, _ = await self._loop.create_connection(factory, address.host, address.port)
+            return transport
+        except OSError as error:
+            raise UpstreamUnreachableError(f"{address}: {error.strerror or error}") from error
+        except asyncio.CancelledError:
+            if task in self._late:
+                task.uncancel()
+                raise UpstreamUnreachableError(f"{address}: no answer within {timeout_ms} ms") from None
+            raise
+        finally:
+            del self._due_s[task]
+            self._late.discard(task)
+
+    def close(self) -> None:
+        """Give up on nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due_s, self._give_up)
+
+    def _give_up(self) -> None:
+        """End the attempts that are due; look again when the next one is."""
+        self._timer = None
+        now_s = self._loop.time()
+        for task, due_s in self._due_s.items():
+            if due_s <= now_s and task not in self._late:
+                self._late.add(task)
+                task.cancel()
+        next_s = min((due_s for task, due_s in self._due_s.items() if task not in self._late), default=None)
+        if next_s is not None:
+            self._arm(next_s)
 
 
 class Bootstrap:
