@@ -136,12 +136,23 @@ class QuotaGroup(SampleRing):
         """Return what `record(extra, now_ms)` would, changing nothing; the cap and the 32 bits apply as there."""
         if self._start_ms <= now_ms < self._end_ms and self._value + extra <= self._free:
             return 0
+        return self._foretold(extra, now_ms).throttle_ms
+
+    def foretell(self, extra: float, now_ms: int) -> int:
+        """Return what `would_throttle_ms` does, and keep a delay above 0 among the verdicts: what would exceed the bound waits."""
+        verdict = self._foretold(extra, now_ms)
+        if verdict.throttle_ms > 0:
+            self._note(verdict)
+        return verdict.throttle_ms
+
+    def _foretold(self, extra: float, now_ms: int) -> Verdict:
         trial = SampleRing(self.num_samples, self.window_ms)
         self._copy_samples_to(trial)
         trial._add(extra, now_ms)
         total, window_ms = trial._peek(now_ms)
         observed = total / (window_ms / 1_000.0)
-        return 0 if observed <= self.bound else self._throttle_ms(observed, window_ms)
+        throttle_ms = 0 if observed <= self.bound else self._throttle_ms(observed, window_ms)
+        return Verdict(now_ms, extra, observed, self.bound, window_ms, throttle_ms)
 
     def certain_room(self, now_ms: int) -> float:
         """Return how much can be recorded now within the bound for certain, told without measuring; below 0 when only that can tell."""

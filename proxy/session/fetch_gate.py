@@ -28,6 +28,7 @@ class FetchGate:
         "_under_way",
         "bytes_max",
         "notify",
+        "throttle_ms",
         "wait_until_ms",
     )
 
@@ -41,6 +42,7 @@ class FetchGate:
         self.bytes_max = 0  # the most that it may bring
         self.notify: Callable[[], None] = _nobody  # told that asking again is worth while before the deadline
         self.wait_until_ms = 0
+        self.throttle_ms = 0  # a verdict: how long the fetch that came last would have to wait by the group's rate; each fetch gets it once
 
     def admits(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
         """Whether a fetch of `group` may go on; if so, `bytes_max` says how much it may bring, if not, `wait_until_ms` when to ask again.
@@ -65,6 +67,10 @@ class FetchGate:
             self.step_aside()
             self._line = line
             self._place = line.join(read_ms, self._told, now_ms)
+            self._expect(group, bytes_max)
+            self.throttle_ms = group.foretell(group.fetch_pending_bytes + self._own_bytes(group), now_ms)
+        else:
+            self.throttle_ms = 0
         if not has_step and not line.is_first(self._place):
             self.wait_until_ms = now_ms + AGE_MAX_MS  # it is told long before
             return False

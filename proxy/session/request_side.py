@@ -301,6 +301,8 @@ class RequestSide:
             head.cap_bytes = _fetch_bytes_max(group, head)
             head.cap_bound = group.bound
         if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=self._debt.took_step(group)):
+            if gate.throttle_ms > 0:
+                head.client.fetch_throttled(group, gate.throttle_ms, now_ms)
             self._keep(data, at, read_ms)
             self.stop = Stop.THROTTLE
             self.resume_at_ms = gate.wait_until_ms

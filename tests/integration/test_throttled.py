@@ -15,7 +15,7 @@ from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT, ZOOKEEPER
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.settings import SASL_USERS
-from tests.support.kafka.tool_calls import ProducerLoad, producer_result, run_consumer_with_metrics, start_producer
+from tests.support.kafka.tool_calls import ProducerLoad, producer_result, run_consumer, start_producer
 from tests.support.places import temporary_directory
 from tests.support.sluice_process import QuotaEntry, SluiceProcess, write_quotas
 
@@ -74,7 +74,9 @@ def _java_and_kafka(request: pytest.FixtureRequest, client: str, broker: str) ->
 
 @pytest.mark.parametrize(("client", "broker", "mode"), JAVA)
 def test_java_clients_are_held_to_their_bounds(request: pytest.FixtureRequest, client: str, broker: str, mode: str) -> None:
-    """Kafka's performance tools are held to their byte rates and lose nothing; in `mute` their own metrics show the throttle time.
+    """Kafka's performance tools are held to their byte rates and lose nothing; in `mute` the producer's own metrics show the throttle time.
+
+    A consumer is not told: its fetches wait before they go, and then they are within the quota.
 
     Both run at the same time: most of it is waiting until the first windows have passed.
     """
@@ -85,7 +87,7 @@ def test_java_clients_are_held_to_their_bounds(request: pytest.FixtureRequest, c
     with _sluice(kafka.bootstrap, *quotas, mode=mode, name=f"java-{client}-{mode}") as sluice:
         producing = start_producer(java, sluice.bootstrap, ProducerLoad(sent_to, RECORDS, RECORD_BYTES, client_id="limited"))
         started = time.monotonic()
-        read, consumer_told_ms = run_consumer_with_metrics(java, sluice.bootstrap, read_from, RECORDS, group=f"group-of-{read_from}")
+        read = run_consumer(java, sluice.bootstrap, read_from, RECORDS, group=f"group-of-{read_from}")
         reading_seconds = time.monotonic() - started
         sent = producer_result(producing)
         _assert_verdicts_hold(sluice, "Produce")
@@ -95,7 +97,6 @@ def test_java_clients_are_held_to_their_bounds(request: pytest.FixtureRequest, c
     _assert_held_to_bound(RECORDS * RECORD_BYTES - LAST_ANSWER_BYTES, reading_seconds)
     if mode == "mute":
         assert sent.metric("producer-metrics:produce-throttle-time-max") > 0
-        assert consumer_told_ms > 0
 
 
 def test_observe_holds_nobody(kraft: KafkaCluster) -> None:

@@ -40,6 +40,17 @@ def test_what_would_be_is_what_is_then() -> None:
         assert group.record(amount, now_ms) == foretold_ms
 
 
+def test_a_foretold_delay_is_kept_with_its_numbers() -> None:
+    """The verdict on what waits is the one that its record would have brought; what was recorded stays as it is."""
+    waiting, recording = QuotaGroup({}, 1_000.0), QuotaGroup({}, 1_000.0)
+    for group in (waiting, recording):
+        group.record(9_000, 0)
+    assert waiting.foretell(500, 100) == 0
+    assert waiting.foretell(4_000, 200) == recording.record(4_000, 200) > 0
+    assert list(waiting.verdicts) == list(recording.verdicts)
+    assert waiting.recorded_total == 9_000
+
+
 @pytest.mark.parametrize("records_ms", [(0,), (0, 700), (0, 700, 1_500), (0, 999, 2_500, 9_000), tuple(range(0, 15_000, 500))])
 def test_less_counts_from_the_next_expiry_on(records_ms: tuple[int, ...]) -> None:
     """At that time the sum of what counts is less than a millisecond before, and looking for it changes nothing."""

@@ -61,6 +61,17 @@ def test_nobody_starves_and_the_rate_holds(mode: Mode, connections: int, batch_b
         assert house.closed == []
 
 
+def test_a_fetch_that_waits_is_a_verdict(house: House) -> None:
+    """Once for each, with the numbers of what it and those under way would bring: in /quotas, the histogram and the usage."""
+    full_house(house, 3)
+    group = group_of(house)
+    assert [(verdict.amount, verdict.observed, verdict.throttle_ms) for verdict in group.verdicts] == [(4_000, 1_400.0, 4_000)] * 3
+    house.wait(5_000)
+    assert group.throttle_count == 3
+    assert house.counters.throttles["Fetch"].sum_ms == 12_000
+    assert house.usages.get("ANONYMOUS", "etl").throttle_ms == {("Fetch", "client-id=etl"): 12_000}
+
+
 def test_fetches_go_in_the_order_in_which_they_were_read(house: House) -> None:
     """Each that goes makes the next one the first."""
     peers = full_house(house, 5)

@@ -87,18 +87,12 @@ def producer_result(command: Command) -> ProducerRun:
 
 
 def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> int:
-    """Run ConsumerPerformance in a consumer group until it has read `records`. Returns how many it read."""
-    return run_consumer_with_metrics(tools, bootstrap, topic, records, group=group)[0]
-
-
-def run_consumer_with_metrics(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> tuple[int, float]:
-    """Run ConsumerPerformance. Returns how many records it read and the longest throttle time it was told, in ms."""
-    where = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000", "--print-metrics"]
+    """Run ConsumerPerformance until it has read `records`. Returns how many it read."""
+    where = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000"]
     count = "--messages" if tools.version == ZOOKEEPER else "--num-records"
     out = tools.run(CONSUMER_PERFORMANCE, *where, count, str(records)).out
     [row] = re.findall(r"^\d{4}-\d\d-\d\d .*, \d{4}-\d\d-\d\d .*$", out, re.MULTILINE)
-    told_ms = [value for name, value in _metrics(out).items() if name.startswith("consumer-fetch-manager-metrics:fetch-throttle-time-max:")]
-    return int(row.split(", ")[4]), max(told_ms)
+    return int(row.split(", ")[4])
 
 
 def run_share_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> int:
