@@ -19,7 +19,6 @@ from proxy.config_read import read_toml
 from proxy.errors import StartError
 from proxy.printable import printable
 from proxy.quota_source.file import QUOTA_FILE_BYTES_MAX, read_quota_file
-from proxy.quota_source.table import QuotaContent
 
 BAD_INPUT: Final = 2
 
@@ -74,15 +73,11 @@ def meter(arguments: tuple[str, ...]) -> None:
 def check_config(file: Path) -> None:
     """Name every problem of a configuration, its quota file and its callback at once; a quota file may be named too."""
     if _is_quota_file(file):
-        content = read_quota_file(file)
-        count = content.entities
+        count = read_quota_file(file).entities
         click.echo(f"{file}: right ({count} {'entity' if count == 1 else 'entities'})")
-        _tell_not_enforced(file, content)
         return
     config = _check(ConfigSource(file), [])
     click.echo(f"{file}: right ({len(config.listeners)} {'listener' if len(config.listeners) == 1 else 'listeners'})")
-    if config.quotas.path is not None:
-        _tell_not_enforced(config.quotas.path, read_quota_file(config.quotas.path))
 
 
 @cli.command()
@@ -95,11 +90,6 @@ def demo(seconds: int, svg: Path) -> None:
     from proxy.demo import main as run_demo
 
     sys.exit(run_demo(seconds, svg))
-
-
-def _tell_not_enforced(file: Path, content: QuotaContent) -> None:
-    for quota in content.not_enforced:
-        click.echo(f"{file}: {printable(str(quota), 1_000)}: not enforced by this version")
 
 
 def _is_quota_file(file: Path) -> bool:

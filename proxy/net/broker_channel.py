@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError
-from proxy.clock import now_ms
+from proxy.clock import NS_PER_MS, now_ns
 from proxy.net.flow import TO_BROKER_HIGH_BYTES, TO_BROKER_LOW_BYTES, Channel
 
 if TYPE_CHECKING:
@@ -28,16 +28,28 @@ class BrokerChannel(Channel):
         """The broker answered the call."""
         self.attach(transport, TO_BROKER_HIGH_BYTES, TO_BROKER_LOW_BYTES)
 
+    def pause(self, reason: int) -> None:
+        """Stop reading until every reason is gone; how long answers take is not known meanwhile."""
+        super().pause(reason)
+        self._responses.pause()
+
+    def resume(self, reasons: int) -> None:
+        """Take back reasons; reading goes on when none is left."""
+        was_paused = self.pauses
+        super().resume(reasons)
+        if was_paused and not self.pauses:
+            self._responses.resume(now_ns())
+
     def data_received(self, data: bytes) -> None:
         """Let the session match the answers and send on what may leave."""
         connection = self._connection
         if connection.closing:
             return
-        now = now_ms()
-        self.read_ms = now
+        at_ns = now_ns()
+        self.read_ms = now = at_ns // NS_PER_MS
         self.bytes_in += len(data)
         try:
-            onward = self._responses.scan(data, now)
+            onward = self._responses.scan(data, now, at_ns)
             if onward is not None:
                 self.write_peer(onward)
             if self._attention.wanted:

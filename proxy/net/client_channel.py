@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError
-from proxy.clock import now_ms
+from proxy.clock import NS_PER_MS, now_ns
 from proxy.net.flow import Channel
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class ClientChannel(Channel):
         connection = self._connection
         if connection.closing:
             return
-        now = now_ms()
-        self.read_ms = now
+        at_ns = now_ns()
+        self.read_ms = now = at_ns // NS_PER_MS
         self.bytes_in += len(data)
         try:
-            onward = self._requests.scan(data, now)
+            onward = self._requests.scan(data, now, at_ns)
             if onward is not None:
                 self.write_peer(onward)
             if self._attention.wanted:

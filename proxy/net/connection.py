@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from protocol.errors import ProtocolError
-from proxy.clock import now_ms
+from proxy.clock import now_ms, now_ns
 from proxy.counters import Counters
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
 from proxy.net.flow import DRAIN, IN_FLIGHT, THROTTLE, Channel
-from proxy.net.sockets import restore_receive_buffer, set_broker_options, shrink_receive_buffer
+from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.close_reason import CloseReason, reason_of
 from proxy.session.request_side import Stop
@@ -116,6 +116,9 @@ class Connection:
             return
         if self.session.responses.broken is not None:
             raise self.session.responses.broken
+        times = self.session.responses.times
+        if times is not None and times.rtt_due <= 0:
+            times.set_rtt(min_rtt_ns(self.broker.fileno()))
         while True:
             own = self.session.responses.take_own_replies(now) if self.session.in_flight else None
             if own is not None:
@@ -212,7 +215,7 @@ class Connection:
                 self.client.pause(IN_FLIGHT)
                 self._loop.call_soon(self._next_turn)
                 return 0
-            onward = requests.resume(now)
+            onward = requests.resume(now, now_ns())
             if onward is not None:
                 self.write_broker(onward)
         self.client.resume(THROTTLE | IN_FLIGHT)
@@ -228,7 +231,7 @@ class Connection:
     def _resume_kept(self, now: int) -> None:
         """Send on what was kept back, as far as it may go."""
         try:
-            onward = self.session.requests.resume(now)
+            onward = self.session.requests.resume(now, now_ns())
             if onward is not None:
                 self.write_broker(onward)
             self.settle(now)

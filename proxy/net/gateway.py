@@ -15,6 +15,7 @@ from proxy.clock import now_ms
 from proxy.config import Listener
 from proxy.counters import Counters, bump
 from proxy.errors import StartError
+from proxy.handler_time import HandlerTimes
 from proxy.host_port import HostPort, ip_of
 from proxy.net.admission import Admission
 from proxy.net.connection import Connection
@@ -113,6 +114,7 @@ class Gateway:
         self._session_settings = session_settings
         self._api_versions = ApiVersionsCut(unknown_apis_pass=session_settings.unknown_apis_pass)
         self.usages = session_settings.usages
+        self.handler_times = HandlerTimes()
         self._bootstrap = bootstrap
         self._connector = Connector(self._loop)
         self._events = events
@@ -268,6 +270,7 @@ class Gateway:
         if node_id is not None:
             self._events.on_node_met(node_id, broker_peer)
         connection.broker_peer = broker_peer
+        session.meet_broker(self.handler_times.of(broker_peer))
         session.count_in(self._events.scope_of(broker_peer))
         self.connections[connection] = None
         self.counters.connections_open += 1

@@ -15,7 +15,8 @@ SMALL_RECEIVE_BYTES = 64 * 1024  # less gives a window below one segment of the 
 USUAL_RECEIVE_BYTES = 208 * 1024  # the kernel's usual ceiling for a size set by hand
 SO_BUF_LOCK, LOCKED_BY_NOBODY = 72, 0  # Linux 5.15; not in the socket module
 BACKLOG = 1_024
-LAST_ACK_RECEIVED, LAST_ACK_AT, TCP_INFO_BYTES = Struct("=I"), 56, 60  # tcpi_last_ack_recv of struct tcp_info
+UINT32 = Struct("=I")
+TCP_INFO_BYTES, LAST_ACK_RECEIVED_AT, MIN_RTT_AT = 152, 56, 148  # struct tcp_info, Linux 4.6; the last one in microseconds
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -88,15 +89,25 @@ def _set_options(fd: int, *options: tuple[int, int, int]) -> None:
 
 def silent_ms(fd: int) -> int:
     """Milliseconds since the other side's kernel last acknowledged anything, its program asleep or not; 0 when it cannot be asked."""
+    return _tcp_info(fd, LAST_ACK_RECEIVED_AT)
+
+
+def min_rtt_ns(fd: int) -> int:
+    """The smallest round trip that the kernel has seen on a connection lately; 0 when it cannot be asked."""
+    return _tcp_info(fd, MIN_RTT_AT) * 1_000
+
+
+def _tcp_info(fd: int, at: int) -> int:
     if fd < 0:
         return 0
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)
     try:
-        return LAST_ACK_RECEIVED.unpack_from(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES), LAST_ACK_AT)[0]  # type: ignore[no-any-return]
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)
+        try:
+            return UINT32.unpack_from(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES), at)[0]  # type: ignore[no-any-return]
+        finally:
+            sock.detach()
     except (OSError, error):
         return 0
-    finally:
-        sock.detach()
 
 
 def unsent_bytes(fd: int) -> int:

@@ -2,14 +2,14 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from proxy import log
 from proxy.config_problem import ConfigProblems
 from proxy.config_read import read_bounded
-from proxy.quota_source.table import NotEnforced, QuotaContent, QuotaTable, empty_table, read_quotas
+from proxy.quota_source.table import QuotaContent, QuotaTable, empty_table, read_quotas
 from proxy.status import SourceStatus
 
 QUOTA_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -17,7 +17,6 @@ POLL_SECONDS: Final = 1.0
 SMALL_FILE_BYTES: Final = 64 * 1024
 """Up to this size a file is read at every poll, since an edit in place may keep its size and time."""
 PROBLEMS_LOGGED_MAX: Final = 8
-NOT_ENFORCED_LOGGED_MAX: Final = 8
 
 
 class _Seen(NamedTuple):
@@ -152,14 +151,7 @@ class FileQuotaSource:
             self._on_connection_rates(content.connection_rates)
         if content is not None or self._lines:
             log.info("quotas_loaded", source=str(self.path), entries=self._entries)
-        if content is not None:
-            self._tell_not_enforced(content.not_enforced)
         self._lines = ()
-
-    def _tell_not_enforced(self, quotas: Sequence[NotEnforced]) -> None:
-        """A quota that is only written down must not pass for one that holds."""
-        for quota in quotas[:NOT_ENFORCED_LOGGED_MAX]:
-            log.warning("quota_not_enforced", file=str(self.path), key=quota.key, entity=quota.entity, in_all=len(quotas))
 
     def _reject(self, problems: ConfigProblems) -> None:
         lines = tuple(problems.lines())

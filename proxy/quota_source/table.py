@@ -10,7 +10,6 @@ import msgspec
 from proxy.config_problem import ConfigProblems
 from proxy.config_read import Place, Reader, parse_toml, read_struct
 from proxy.config_values import read_client_host, read_rate
-from proxy.rule import name_of
 from proxy.units import SIZE_REMEDY, shown
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 
@@ -21,23 +20,10 @@ NAME_BYTES_MAX: Final = 32_767
 """The longest name that the protocol carries (a string with a 16-bit length)."""
 
 
-class NotEnforced(NamedTuple):
-    """A quota that the file may carry and that nothing acts on in this version."""
-
-    key: str
-    entity: str
-    """`user=U`, `client-id=C`, both, or `ip=A`."""
-
-    def __str__(self) -> str:
-        return f"{self.key} of {self.entity}"
-
-
 class QuotaContent(NamedTuple):
     """What a quota file says."""
 
     table: QuotaTable
-    not_enforced: tuple[NotEnforced, ...] = ()
-    """In the order of the file."""
     connection_rates: Mapping[str, int] = MappingProxyType({})
     """Connections per second of an IP address or host name, or of `<default>`."""
 
@@ -103,7 +89,6 @@ _CLIENT_KEYS: Final = {
 """What Kafka allows for users and client-ids, and ..."""
 _IP_KEYS: Final = ("connection_creation_rate",)
 """... for IP addresses."""
-_NOT_ENFORCED: Final = ("request_percentage",)
 
 
 def empty_table() -> QuotaTable:
@@ -120,17 +105,15 @@ def read_quotas(data: bytes, file: str) -> QuotaContent:
     place = Place(file, "", [], {})
     tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {quota_type: {} for quota_type in _CLIENT_KEYS.values()}
     connection_rates: dict[str, int] = {}
-    not_enforced: list[NotEnforced] = []
     seen: dict[tuple[str | None, ...], int] = {}
     for at, row in enumerate(_rows(parse_toml(data, file), place), 1):
         here = place.inside(f"quota[{at}]")
         read = read_struct(_Row, row, here)
         if read is not None and _is_sound(row, here) and _is_first(read, at, seen, here):
             _enter(read, tables, connection_rates)
-            not_enforced += [NotEnforced(key, _entity_name(read)) for key in row if key in _NOT_ENFORCED]
     if place.problems:
         raise ConfigProblems(place.problems)
-    return QuotaContent(_frozen(tables), tuple(not_enforced), MappingProxyType(connection_rates))
+    return QuotaContent(_frozen(tables), MappingProxyType(connection_rates))
 
 
 def _rows(table: dict[str, Any], place: Place) -> list[dict[str, Any]]:
@@ -180,10 +163,6 @@ def _enter(row: _Row, tables: dict[ClientQuotaType, dict[ClientQuotaEntity, floa
         bound = getattr(row, key)
         if bound is not None:
             tables[quota_type][entity] = bound
-
-
-def _entity_name(row: _Row) -> str:
-    return f"ip={row.ip}" if row.ip is not None else name_of(ClientQuotaEntity(row.user, row.client_id))
 
 
 def _frozen(tables: Mapping[ClientQuotaType, dict[ClientQuotaEntity, float]]) -> QuotaTable:

@@ -85,6 +85,11 @@ class Debt:
         self.unanswered = True
         self._extend(min(throttle_ms, INT32_MAX), group, now_ms)
 
+    def judge_within(self, now_ms: int) -> None:
+        """Take in a verdict of zero on an answer whose head is here."""
+        self._answer_came()
+        self._within_quota(now_ms)
+
     def judge_free(self) -> None:
         """Take in an answer to which no quota applies any more: it ends the debt."""
         self._answer_came()
@@ -94,6 +99,10 @@ class Debt:
         """An answer that no byte quota judges went by."""
         self._answer_came()
         self.active = self.in_debt or self.owed > 0
+
+    def is_of(self, group: QuotaGroup | None) -> bool:
+        """Whether the last verdict above zero was that of `group`."""
+        return group is not None and self._group is group
 
     def in_flight_max(self, now_ms: int) -> int:
         """How many requests may be in flight now: 0 while reading is off, 1 in debt, else the limit.

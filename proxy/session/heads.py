@@ -6,6 +6,8 @@ from protocol.api_keys import API_VERSIONS, ApiKey, Treatment
 from protocol.errors import RefusedApiError
 from protocol.limits import HEAD_BYTES
 from protocol.request_head import RequestHead
+from proxy.handler_time import BrokerHandlerTime, work_of
+from proxy.session.enforcement import INT32_MAX
 from proxy.session.heads_met import FRAME_BYTES_MAX
 from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.mutations.charge import STRICT_SINCE
@@ -16,21 +18,55 @@ from proxy.session.settings import SessionSettings
 from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
 
 CLIENT_IDS_MAX = 16
+SESSION_TIMEOUT_MS = 10_000
+"""Of a group member that did not say: the shortest default that any client had."""
+COORDINATOR_KEYS = frozenset(
+    {
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    }
+)
+DATA_KEYS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
+LOGIN_KEYS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+NOBODY = BrokerHandlerTime()
+"""Stands for the broker until it is known."""
 
 
 class Heads:
     """Resolves the request heads of one connection.
 
     A head says nothing of the connection it came by, only of its kind: equal bytes of the same principal, on the same listener, to the
-    same broker are one `KnownHead`. A thousand connections of one application then ask the same few objects.
+    same broker are one `KnownHead`. A thousand connections of one application then ask the same few objects. What a connection is
+    for, as far as it matters, is noticed here too, since a head that is new to a connection comes by here.
     """
 
-    __slots__ = ("_rewriter", "_scope", "_settings", "client_ids", "principal")
+    __slots__ = (
+        "_coordinates",
+        "_logged_in",
+        "_moves_data",
+        "_rewriter",
+        "_scope",
+        "_session_timeout_ms",
+        "_settings",
+        "broker_times",
+        "client_ids",
+        "principal",
+    )
 
     def __init__(self, settings: SessionSettings, rewriter: Rewriter) -> None:
         self._settings = settings
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
+        self._coordinates = False  # it keeps a member in its group ...
+        self._moves_data = False  # ... and no records pass on it
+        self._session_timeout_ms = SESSION_TIMEOUT_MS
+        self._logged_in = False
+        self.broker_times = NOBODY
         self.principal: KafkaPrincipal = ANONYMOUS
         self.client_ids: tuple[str, ...] = ()  # met on this connection, the first few
 
@@ -48,10 +84,11 @@ class Heads:
             raise RefusedApiError(f"{head.api.name} v{head.api.version} is not for clients")
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
-        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal)
+        timed = self._notice(head)
+        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, timed)
         known = settings.known_heads.get(key)
         if known is None:
-            known = self._make(head, name, prefix)
+            known = self._make(head, name, prefix, timed=timed)
             if len(prefix) <= FRAME_BYTES_MAX:
                 settings.known_heads.add(key, known)
         if name not in self.client_ids and len(self.client_ids) < CLIENT_IDS_MAX:
@@ -63,8 +100,33 @@ class Heads:
         settings = self._settings
         return MutationGate(settings.enforcement, settings.known_sizes, self._rewriter.broker_max)
 
-    def _make(self, head: RequestHead, name: str, prefix: bytes) -> KnownHead:
-        known = KnownHead(head.api, self._client(name), _kind(head), self._rewriter.what_for(head.api), prefix)
+    @property
+    def throttle_max_ms(self) -> int:
+        """How long the time of requests may silence this connection: one that only keeps a membership, not until that is lost."""
+        if self._moves_data or not self._coordinates:
+            return INT32_MAX
+        return max(0, self._session_timeout_ms) // 3
+
+    def _notice(self, head: RequestHead) -> bool:
+        """Look at what a request says of its connection; return whether its time counts: not while its client logs in."""
+        key = head.api.key
+        if key in DATA_KEYS:
+            self._moves_data = True
+        elif key in COORDINATOR_KEYS:
+            self._coordinates = True
+            if head.session_timeout_ms is not None:
+                self._session_timeout_ms = head.session_timeout_ms
+        elif key in LOGIN_KEYS:
+            self.broker_times.logs_in = True
+            self._logged_in |= key == ApiKey.SASL_AUTHENTICATE
+            return False
+        elif key == ApiKey.API_VERSIONS:
+            return self._logged_in or not self.broker_times.logs_in
+        return True
+
+    def _make(self, head: RequestHead, name: str, prefix: bytes, *, timed: bool) -> KnownHead:
+        work = work_of(head.api.key, head.acks) if timed else None
+        known = KnownHead(head.api, self._client(name), _kind(head), self._rewriter.what_for(head.api), prefix, work)
         if known.kind == FETCH and head.max_bytes_at is not None:
             known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at
             known.min_bytes, known.min_bytes_at = head.min_bytes or 0, head.min_bytes_at or 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from protocol.api_keys import KNOWN_KEYS, ApiVersion
+from protocol.api_keys import KNOWN_KEYS, ApiVersion, ThrottlePosition
 from proxy.counters import UNKNOWN_KEY
+from proxy.handler_time import Work
 from proxy.session.quota_scope import ClientQuota
 
 # What kind of request: ordered, so that the data path asks `kind >= FETCH` once for all that needs more than a note.
@@ -55,15 +56,19 @@ class KnownHead:
         "rewrite",
         "size_min",
         "ticket",
+        "whole",
+        "work",
     )
 
-    def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes) -> None:
+    def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes, work: Work | None = None) -> None:
         self.api = api
         self.index = api.index
         self.key = api.key if api.key in KNOWN_KEYS else UNKNOWN_KEY  # under which it is counted
         self.client = client
         self.kind = kind
         self.rewrite = rewrite
+        self.work = work  # None: the time of this request is nobody's
+        self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK  # its answer is looked at when it is here in whole
         self.prefix = prefix
         self.size_min = 8 + len(prefix)
         self.max_bytes: int | None = None  # Fetch: what the client asked for, and where it stands in the frame

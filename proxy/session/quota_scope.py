@@ -117,6 +117,10 @@ class ClientQuota:
             self._mutation_generation = manager.generation
         return self._mutation
 
+    def exempt(self, elapsed_ns: int, now_ms: int) -> None:
+        """Count time that no quota applies to."""
+        self._scope.request.record_exempt(elapsed_ns, now_ms)
+
     def produce_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
         """Keep the books of a produce verdict above zero."""
         self._throttled(self._scope.produce, "Produce", group, throttle_ms, now_ms)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
 
+from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import MAX_CHANGE_REQUEST_BYTES, MAX_HEADER_BYTES, MAX_REQUEST_BYTES
 from proxy.session.attention import Attention
@@ -33,8 +34,8 @@ INT32 = Struct(">i")
 FRAMES_PER_TURN = 64
 KNOWN_HEADS_MAX = 64
 
-InFlight = deque[tuple[int | None, "KnownHead | Refusal | bytes", int, int]]
-"""Correlation id, head, size, time read; with None as the correlation id a reply of our own in its turn."""
+InFlight = deque[tuple[int | None, "KnownHead | Refusal | bytes", int, int, int]]
+"""Correlation id, head, size, time read (ms), time sent on (ns); with None as the correlation id a reply of our own in its turn."""
 
 
 class Stop(IntEnum):
@@ -138,8 +139,10 @@ class RequestSide:
         self._head = None
         self._known.clear()
 
-    def scan(self, data: bytes, now_ms: int) -> bytes | None:
+    def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
         """Take in bytes of the client; return what goes to the broker now.
+
+        `now_ns` is `now_ms` in nanoseconds, for what is measured rather than scheduled.
 
         Raises:
             ProtocolError: the client cannot be understood or asked for what is refused.
@@ -152,23 +155,35 @@ class RequestSide:
             joined = self._join_tail(data)
             if joined is None:
                 return None
-            return self._scan_heads(joined, 0, 0, now_ms, now_ms)
+            return self._scan_heads(joined, 0, 0, now_ms, now_ns, now_ms)
         body_left = self._body_left
-        if body_left >= len(data):
+        if body_left > len(data):
             self._body_left = body_left - len(data)
             return data
-        return self._scan_heads(data, 0, body_left, now_ms, now_ms)
+        if body_left:
+            self._complete(now_ns)
+            if body_left == len(data):
+                self._body_left = 0
+                return data
+        return self._scan_heads(data, 0, body_left, now_ms, now_ns, now_ms)
 
-    def resume(self, now_ms: int) -> bytes | None:
+    def _complete(self, now_ns: int) -> None:
+        """The rest of a request goes on now: from here on the broker can work on it."""
+        in_flight = self._in_flight
+        if in_flight and self._last_unanswered != self.frames:
+            correlation_id, head, size, read_ms, _ = in_flight[-1]
+            in_flight[-1] = (correlation_id, head, size, read_ms, now_ns)
+
+    def resume(self, now_ms: int, now_ns: int) -> bytes | None:
         """Go on with what was kept back; return what goes to the broker now."""
         self.stop = Stop.NONE
         data, at = self._kept, self._kept_at
         if data is None:
             return None
         self._kept = None
-        return self._scan_heads(data, at, at, now_ms, self._kept_read_ms)
+        return self._scan_heads(data, at, at, now_ms, now_ns, self._kept_read_ms)
 
-    def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, read_ms: int) -> bytes | None:
+    def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
         """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` up to where it ends goes on."""
         end = len(data)
         head = self._head
@@ -229,7 +244,7 @@ class RequestSide:
                         if at + LENGTH_BYTES + size > end:
                             self._keep_whole(data, start, at, size, MAX_CHANGE_REQUEST_BYTES)
                             break
-                        data, at, is_judged = self._change_topics(head, data, start, at, size, now_ms, read_ms)
+                        data, at, is_judged = self._change_topics(head, data, start, at, size, now_ms, now_ns, read_ms)
                         frames += is_judged
                         if self.stop:
                             break
@@ -240,12 +255,12 @@ class RequestSide:
                     if at + LENGTH_BYTES + size > end:
                         self._keep_whole(data, start, at, size, MAX_HEADER_BYTES)
                         break
-                    in_flight.append((None, self._reply(correlation_id, head), size, read_ms))
+                    in_flight.append((None, self._reply(correlation_id, head), size, read_ms, now_ns))
                     self._attention.wanted = True
                     data = data[:at] + data[at + LENGTH_BYTES + size :]
                     end = len(data)
                     continue
-            in_flight.append((correlation_id, head, size, read_ms))
+            in_flight.append((correlation_id, head, size, read_ms, now_ns))
             head.client.usage.requests[head.key] += 1
             frames += 1
             at += size + LENGTH_BYTES
@@ -316,7 +331,7 @@ class RequestSide:
         return self._mutations
 
     def _change_topics(
-        self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, read_ms: int
+        self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
     ) -> tuple[bytes | bytearray, int, bool]:
         """Judge the whole request at `at`, which makes or deletes topics.
 
@@ -339,7 +354,7 @@ class RequestSide:
             self._defer(data, at)
             return data[:at], at, False
         for question in passage.questions:
-            in_flight.append((CORRELATION_ID, question_head(question, head), len(question.frame) - LENGTH_BYTES, now_ms))
+            in_flight.append((CORRELATION_ID, question_head(question, head), len(question.frame) - LENGTH_BYTES, now_ms, now_ns))
         asked = b"".join(question.frame for question in passage.questions)
         if passage.waits:
             self._keep(data, at, read_ms)
@@ -349,15 +364,15 @@ class RequestSide:
         head.client.usage.requests[head.key] += 1
         if passage.head is not None:
             onward = asked + passage.frame
-            in_flight.append((correlation_id, passage.head, len(passage.frame) - LENGTH_BYTES, read_ms))
+            in_flight.append((correlation_id, passage.head, len(passage.frame) - LENGTH_BYTES, read_ms, now_ns))
             return data[:at] + onward + data[end:], at + len(onward), True
         assert passage.refusal is not None
         self._attention.wanted = True
         if not may_wait:  # nobody waits for its verdict any more
             reply, _ = passage.refusal.answer(passage.refusal.left_ms(now_ms))
-            in_flight.append((None, reply, size, read_ms))
+            in_flight.append((None, reply, size, read_ms, now_ns))
             return data[:at] + data[end:], at, True
-        in_flight.append((None, passage.refusal, size, read_ms))
+        in_flight.append((None, passage.refusal, size, read_ms, now_ns))
         self._keep(data, end, read_ms)  # what is behind it waits for the verdict
         self.stop = Stop.ALONE
         return data[:at], at, True
@@ -368,6 +383,8 @@ class RequestSide:
         client.usage.requests[head.key] += 1
         client.usage.produce_bytes += size
         self.frames_unanswered += 1
+        if head.work is not None:
+            client.exempt(int(self._heads.broker_times.estimate(head.work, size)), now_ms)
         group = client.produce(now_ms)
         if group is None:
             return False
@@ -385,6 +402,8 @@ class RequestSide:
             head = self._read_head(data, start, at, size)
             if head is None:
                 return None
+            if head.key == ApiKey.SASL_AUTHENTICATE:
+                self.forget_heads()  # from here on the same request may mean something else
         last = self._head
         if last is not None and last.index != index:
             if len(self._known) >= KNOWN_HEADS_MAX:
@@ -463,7 +482,7 @@ class RequestSide:
 def _produced_bytes(in_flight: InFlight, head: KnownHead) -> int:
     """Bytes of Produce requests in flight that count for the client of `head`."""
     usage = head.client.usage
-    return sum(size for _, one, size, _ in in_flight if isinstance(one, KnownHead) and one.kind == PRODUCE and one.client.usage is usage)
+    return sum(size for _, one, size, _, _ in in_flight if isinstance(one, KnownHead) and one.kind == PRODUCE and one.client.usage is usage)
 
 
 def _fetch_bytes_max(group: QuotaGroup, head: KnownHead) -> int:

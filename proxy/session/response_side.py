@@ -15,13 +15,18 @@ from protocol.limits import MAX_REWRITTEN_RESPONSE_BYTES
 from protocol.messages.fetch import find_tail
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
+from proxy.handler_time import ConnectionHandlerTime
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
-from proxy.session.known_head import ENDPOINTS, MUTATION, PRODUCE, WALK, WHOLE, KnownHead
+from proxy.session.heads import Heads
+from proxy.session.known_head import ENDPOINTS, FETCH, MUTATION, PASS, PRODUCE, WALK, WHOLE, KnownHead
 from proxy.session.mutations.ticket import Refusal, Ticket
+from proxy.session.quota_scope import ClientQuota
 from proxy.session.request_side import InFlight
 from proxy.session.rewrite import AnswerWalker, Rewriter
+from quota.group import QuotaGroup
+from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
 
 HEAD = Struct(">ii")  # size, correlation id
 HEAD_BYTES = HEAD.size
@@ -38,9 +43,11 @@ class ResponseSide:
         "_body_left",
         "_debt",
         "_gate",
+        "_heads",
         "_held",
         "_held_stamps",
         "_in_flight",
+        "_paying",
         "_rewriter",
         "_tail",
         "_tail_need",
@@ -48,6 +55,8 @@ class ResponseSide:
         "answers",
         "broken",
         "hold_until_ms",
+        "request_quota",
+        "times",
     )
 
     def __init__(
@@ -57,7 +66,9 @@ class ResponseSide:
         debt: Debt,
         gate: FetchGate,
         rewriter: Rewriter,
+        heads: Heads,
     ) -> None:
+        self._heads = heads
         self._in_flight = in_flight
         self._attention = attention
         self._debt = debt
@@ -71,6 +82,9 @@ class ResponseSide:
         self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
         self.hold_until_ms = 0  # above 0: an answer is held until then
         self.answers = 0
+        self.request_quota: ClientRequestQuotaManager | None = None  # of the scope; while it is not enabled no time is taken
+        self.times: ConnectionHandlerTime | None = None  # made when it is
+        self._paying: ClientQuota | None = None  # who pays for the answer whose end is to come
         self.broken: ProtocolError | None = None  # nothing behind this leaves; `Connection.settle` ends the connection
 
     @property
@@ -84,8 +98,10 @@ class ResponseSide:
         """Whether an answer has begun that is not here in whole."""
         return self._body_left > 0 or self._tail is not None
 
-    def scan(self, data: bytes, now_ms: int) -> bytes | None:
+    def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
         """Take in bytes of the broker; return what goes to the client now.
+
+        `now_ns` is `now_ms` in nanoseconds, for what is measured rather than scheduled.
 
         Raises:
             ProtocolError: the answer belongs to no request, or an address would leave that is not ours.
@@ -98,12 +114,14 @@ class ResponseSide:
             self._tail = None
         body_left = self._body_left
         if body_left:
+            if body_left <= len(data) and self._paying is not None:
+                self._pay_rest(self._paying, now_ms, now_ns)
             if self._walker is not None:
-                return self._walk_on(data, now_ms)
+                return self._walk_on(data, now_ms, now_ns)
             if body_left >= len(data):
                 self._body_left = body_left - len(data)
                 return self._emit(data)
-        return self._scan_heads(data, 0, body_left, now_ms)
+        return self._scan_heads(data, 0, body_left, now_ms, now_ns)
 
     def release(self, now_ms: int) -> bytes | None:
         """The hold is over, or is ended early: return what waited; what is left of its wait is announced in it."""
@@ -124,7 +142,7 @@ class ResponseSide:
         in_flight = self._in_flight
         leaving: list[bytes] = []
         while in_flight and in_flight[0][0] is None:
-            _, reply, _, received_ms = in_flight.popleft()
+            _, reply, _, received_ms, _ = in_flight.popleft()
             if isinstance(reply, Refusal):
                 reply = self._judge_refusal(reply, received_ms, now_ms)
             assert isinstance(reply, bytes)
@@ -152,7 +170,7 @@ class ResponseSide:
         self._held.append(data)
         return None
 
-    def _scan_heads(self, data: bytes, start: int, at: int, now_ms: int) -> bytes | None:
+    def _scan_heads(self, data: bytes, start: int, at: int, now_ms: int, now_ns: int) -> bytes | None:
         """Follow the answers from `at` on; return what may leave."""
         end = len(data)
         in_flight = self._in_flight
@@ -160,6 +178,8 @@ class ResponseSide:
         out: list[bytes] = [] if self._held is None else self._held
         leaving: list[bytes] | None = None  # what was before an answer that is held
         self._body_left = 0
+        request_quota = self.request_quota
+        times = None if request_quota is None or not request_quota.enabled else self.times or self._take_times()
         try:
             while at < end:
                 if end - at < HEAD_BYTES:
@@ -168,7 +188,7 @@ class ResponseSide:
                 size, correlation_id = HEAD.unpack_from(data, at)
                 if not in_flight:
                     raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
-                expected, head, request_size, received_ms = in_flight[0]
+                expected, head, request_size, received_ms, forwarded_ns = in_flight[0]
                 if correlation_id != expected:
                     if expected is not None:
                         raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
@@ -181,8 +201,9 @@ class ResponseSide:
                     raise FrameSizeError(f"answer of {size} bytes")
                 kind: int = head.kind  # type: ignore[union-attr]
                 rewrite: int = head.rewrite  # type: ignore[union-attr]
-                if kind or rewrite:
-                    wanted = frame_bytes if kind == PRODUCE or rewrite == WHOLE else min(frame_bytes, STAMP_BYTES)
+                timed = times is not None and head.work is not None  # type: ignore[union-attr]
+                if kind or rewrite or timed:
+                    wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)  # type: ignore[union-attr]
                     if end - at >= wanted == STAMP_BYTES and data[at + HEAD_BYTES]:
                         wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)  # type: ignore[union-attr]
                     if end - at < wanted:
@@ -191,8 +212,11 @@ class ResponseSide:
                 in_flight.popleft()
                 self.answers += 1
                 announce_ms = 0
-                if kind:
-                    announce_ms = self._measure(head, data, at, size, request_size, received_ms, now_ms)  # type: ignore[arg-type]
+                if kind or timed:
+                    time_ms = 0
+                    if timed:
+                        time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)  # type: ignore[arg-type]
+                    announce_ms = self._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)  # type: ignore[arg-type]
                     if debt.active and self._held is None and debt.hold_until_ms > now_ms:
                         leaving = [*out, data[start:at]]
                         self._held = out = []
@@ -223,16 +247,22 @@ class ResponseSide:
             out = leaving or []
         return b"".join(out) if out else None
 
-    def _measure(self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, now_ms: int) -> int:
-        """Record what the request brought or the answer brings; return milliseconds to announce in the answer."""
+    def _judge(
+        self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
+    ) -> int:
+        """Record what the request brought or the answer brings; return milliseconds to announce in the answer.
+
+        `time_ms` is what the time of the request says already; the longer of the two throttles holds, and only it is in the books.
+        """
         client = head.client
         if head.kind == MUTATION:
-            return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, now_ms)
+            return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, time_ms, now_ms)
+        group: QuotaGroup | None
         if head.kind == PRODUCE:
             amount = request_size
             client.usage.produce_bytes += amount
             group = client.produce(now_ms)
-        else:
+        elif head.kind == FETCH:
             # Kafka meters 4 + body: the frame without its length, its correlation id standing for the 4
             amount = size
             if head.api.response_header_version:
@@ -241,25 +271,89 @@ class ResponseSide:
             client.usage.fetch_bytes += amount
             self._gate.answered(amount)
             group = client.fetch(now_ms)
+        else:
+            group = None
+        throttle_ms = 0 if group is None else group.record(amount, now_ms)
         debt = self._debt
-        if group is None:
-            if debt.active:
-                debt.judge_free()
+        if throttle_ms <= 0 >= time_ms and not debt.active:
             return 0
-        throttle_ms = group.record(amount, now_ms)
-        if throttle_ms <= 0 and not debt.active:
-            return 0
-        if throttle_ms > 0:
+        if throttle_ms > time_ms and group is not None:
             (client.produce_throttled if head.kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
-        return debt.judge(throttle_ms, group, now_ms, received_ms, len(self._in_flight))
+            return debt.judge(throttle_ms, group, now_ms, received_ms, len(self._in_flight))
+        return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=group is not None)
 
-    def _settle_changes(self, head: KnownHead, frame: bytes, received_ms: int, now_ms: int) -> int:
+    def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int, *, is_limited: bool) -> int:
+        """Take in the verdict on a request's time, where no other is longer; `is_limited`: another quota applies to it too."""
+        debt, client = self._debt, head.client
+        timed_by = None if head.work is None else client.request(now_ms)
+        if time_ms > 0 and timed_by is not None:
+            client.request_throttled(timed_by, time_ms, now_ms)
+            return debt.judge(min(time_ms, self._heads.throttle_max_ms), timed_by, now_ms, received_ms, len(self._in_flight))
+        if head.kind == PASS and not debt.is_of(timed_by):
+            debt.pass_answer()
+        elif timed_by is None and not is_limited:
+            debt.judge_free()
+        else:
+            debt.judge_within(now_ms)
+        return 0
+
+    def _take_time(
+        self, head: KnownHead, size: int, request_size: int, forwarded_ns: int, beyond_bytes: int, now_ms: int, now_ns: int
+    ) -> int:
+        """Charge the time of a request whose answer begins here; return the throttle time in ms.
+
+        Args:
+            beyond_bytes: how many bytes were read behind the end of the answer; below zero: so many are to come.
+        """
+        work, times, client = head.work, self.times, head.client
+        assert work is not None
+        assert times is not None
+        amount = request_size if work.by_request else size
+        if beyond_bytes >= 0:
+            charged_ns = times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0)
+        else:
+            charged_ns = times.charge_head(work, amount, forwarded_ns, now_ns)
+            self._paying = client
+        if times.rtt_due <= 0:
+            self._attention.wanted = True
+        client.usage.request_ns += charged_ns
+        group = client.request(now_ms)
+        return 0 if group is None else group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
+
+    def _pay_rest(self, client: ClientQuota, now_ms: int, now_ns: int) -> None:
+        """The end of an answer is here: what it cost beyond what its head was charged for counts without a verdict, as in Kafka."""
+        self._paying = None
+        if self.times is None:
+            return
+        rest_ns = self.times.charge_end(now_ns)
+        client.usage.request_ns += rest_ns
+        group = client.request(now_ms)
+        if rest_ns and group is not None:
+            group.record_unchecked(rest_ns * PERCENT_PER_NANOSECOND, now_ms)
+
+    def _take_times(self) -> ConnectionHandlerTime:
+        """From here on the time of answers is taken."""
+        self.times = ConnectionHandlerTime(self._heads.broker_times)
+        return self.times
+
+    def pause(self) -> None:
+        """The broker is not read from now on."""
+        (self.times or self._take_times()).pause()
+
+    def resume(self, now_ns: int) -> None:
+        """It is read again."""
+        if self.times is not None:
+            self.times.resume(now_ns)
+
+    def _settle_changes(self, head: KnownHead, frame: bytes, received_ms: int, time_ms: int, now_ms: int) -> int:
         """Charge what the answer says became of topics; return milliseconds to announce in it."""
         ticket = head.ticket
         assert isinstance(ticket, Ticket)
         throttle_ms = ticket.settle(frame, now_ms)
-        if throttle_ms <= 0 and not self._debt.active:
+        if throttle_ms <= 0 >= time_ms and not self._debt.active:
             return 0
+        if time_ms > 0 and time_ms >= throttle_ms:
+            return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=True)
         if throttle_ms > 0:
             head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
         return self._debt.judge(throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight))
@@ -284,13 +378,13 @@ class ResponseSide:
             changed = self._walker.feed(piece)
         if announce_ms:
             at = throttle_at(head.api, changed)
-            if at is not None:
+            if at is not None and at >= 0:
                 stamped = bytearray(changed)
                 stamp(stamped, at, announce_ms)
                 changed = bytes(stamped)
         return changed
 
-    def _walk_on(self, data: bytes, now_ms: int) -> bytes | None:
+    def _walk_on(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
         """Go on with an answer that is followed while it passes."""
         assert self._walker is not None
         body = data if len(data) <= self._body_left else data[: self._body_left]
@@ -300,7 +394,7 @@ class ResponseSide:
             return self._emit(passed) if passed else None
         self._walker = None
         rest = data[len(body) :]
-        return self._scan_heads(passed + rest, 0, len(passed), now_ms)
+        return self._scan_heads(passed + rest, 0, len(passed), now_ms, now_ns)
 
     def _keep_tail(self, data: bytes, at: int, need: int) -> None:
         """Keep an answer's beginning until `need` bytes of it are here."""

@@ -6,6 +6,7 @@ from collections import deque
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey
 from protocol.messages.api_versions import fallback_response
+from proxy.handler_time import BrokerHandlerTime
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import Mode
@@ -51,7 +52,7 @@ class Session:
             _own_reply,
             settings.frame_bytes_max,
         )
-        self.responses = ResponseSide(self.in_flight, self.attention, self.debt, self.gate, rewriter)
+        self.responses = ResponseSide(self.in_flight, self.attention, self.debt, self.gate, rewriter, self._heads)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
@@ -73,9 +74,14 @@ class Session:
         """Whether the next answer is a reply of our own."""
         return bool(self.in_flight) and self.in_flight[0][0] is None
 
+    def meet_broker(self, times: BrokerHandlerTime) -> None:
+        """The broker is known, and with it what its requests cost."""
+        self._heads.broker_times = times
+
     def count_in(self, scope: QuotaScope) -> None:
         """Count in another scope from now on: the scope changed, or the broker's node id was learnt."""
         self._heads.count_in(scope)
+        self.responses.request_quota = scope.request
         self.requests.forget_heads()
 
     def settings_changed(self, now_ms: int) -> None:

@@ -99,20 +99,6 @@ def test_check_config_takes_a_quota_file_too(tmp_path: Path, capsys: pytest.Capt
     assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 entity)"], [])
 
 
-def test_check_config_says_what_is_not_enforced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A quota that nothing acts on is no problem, but it is told, wherever the quota file was named."""
-    path, quotas = tmp_path / "sluice.toml", tmp_path / "quotas.toml"
-    path.write_text(GOOD + '[quotas]\npath = "quotas.toml"\n')
-    quotas.write_text(
-        '[[quota]]\nuser = "a"\nproducer_byte_rate = 1\nrequest_percentage = 50\n[[quota]]\nip = "<default>"\nconnection_creation_rate = 20\n'
-    )
-    told = [
-        f"{quotas}: request_percentage of user=a: not enforced by this version",
-    ]
-    assert sluice(capsys, "check-config", str(quotas)) == (0, [f"{quotas}: right (2 entities)", *told], [])
-    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)", *told], [])
-
-
 def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Problems of the files that a configuration names come with its own check."""
     path, quotas = tmp_path / "sluice.toml", tmp_path / "quotas.toml"

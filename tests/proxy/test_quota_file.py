@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config_problem import ConfigProblems
-from proxy.quota_source.file import NOT_ENFORCED_LOGGED_MAX, SMALL_FILE_BYTES, FileQuotaSource, read_quota_file
+from proxy.quota_source.file import SMALL_FILE_BYTES, FileQuotaSource, read_quota_file
 from proxy.quota_source.table import QuotaTable
 from quota.entity import ClientQuotaEntity, ClientQuotaType
 
@@ -156,27 +156,6 @@ async def test_a_file_that_stays_wrong_is_told_once(watched: Watched, path: Path
     for _ in range(5):
         await watched.source.poll()
     assert [record.getMessage() for record in caplog.records] == ["quotas_rejected"]
-
-
-async def test_quotas_that_nothing_acts_on_are_told_when_the_table_is_put_in_place(
-    watched: Watched, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One warning for each such key, once for each new table and only for the first few; the rest of the table holds."""
-    path.write_text(quota("alice", 10) + "request_percentage = 50.0\n" + quota("bob", 10) + "request_percentage = 20\n")
-    for _ in range(3):
-        assert await watched.source.poll()
-    told = [record for record in caplog.records if record.getMessage() == "quota_not_enforced"]
-    assert [record.levelname for record in told] == ["WARNING", "WARNING"]
-    assert [record.fields for record in told] == [
-        {"file": str(path), "key": "request_percentage", "entity": "user=alice", "in_all": 2},
-        {"file": str(path), "key": "request_percentage", "entity": "user=bob", "in_all": 2},
-    ]
-    assert watched.tables == [{"alice": 10.0}, {"alice": 10.0, "bob": 10.0}]
-    caplog.clear()
-    path.write_text("".join(f'[[quota]]\nuser = "user-{n}"\nrequest_percentage = 20\n' for n in range(100)))
-    await watched.source.poll()
-    told = [record for record in caplog.records if record.getMessage() == "quota_not_enforced"]
-    assert (len(told), told[0].fields["in_all"]) == (NOT_ENFORCED_LOGGED_MAX, 100)
 
 
 def test_a_directory_is_no_quota_file(tmp_path: Path) -> None:

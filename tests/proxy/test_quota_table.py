@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.config_problem import ConfigProblems
-from proxy.quota_source.table import NotEnforced, empty_table, read_quotas
+from proxy.quota_source.table import empty_table, read_quotas
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
@@ -61,8 +61,8 @@ def test_every_kind_of_entity() -> None:
     }
 
 
-def test_what_this_version_does_not_enforce_is_named() -> None:
-    """Every key that Kafka knows may stand in the file, also alone; each that nothing acts on is told, with its entity."""
+def test_every_key_of_kafka_may_stand_alone() -> None:
+    """What is read is what holds."""
     content = read_quotas(
         b"""
         [[quota]]
@@ -84,10 +84,8 @@ def test_what_this_version_does_not_enforce_is_named() -> None:
         "q",
     )
     assert content.table[PRODUCE] == {ClientQuotaEntity("alice", "etl"): 1_048_576.0}
-    assert content.not_enforced == (
-        NotEnforced("request_percentage", "user=alice,client-id=etl"),
-        NotEnforced("request_percentage", f"client-id={DEFAULT}"),
-    )
+    assert content.table[REQUEST] == {ClientQuotaEntity("alice", "etl"): 50.0, ClientQuotaEntity(None, DEFAULT): 0.5}
+    assert content.table[MUTATION] == {ClientQuotaEntity(None, DEFAULT): 5.0}
     assert content.connection_rates == {DEFAULT: 20, "10.0.0.1": 200}
 
 

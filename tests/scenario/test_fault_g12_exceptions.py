@@ -35,7 +35,8 @@ POINTS: list[tuple[type[Any], str]] = [
     (RequestSide, "resume"),
     (ResponseSide, "scan"),
     (ResponseSide, "_scan_heads"),
-    (ResponseSide, "_measure"),
+    (ResponseSide, "_judge"),
+    (ResponseSide, "_take_time"),
     (ResponseSide, "_change"),
     (ResponseSide, "release"),
     (ResponseSide, "take_own_replies"),
@@ -113,7 +114,7 @@ async def served(sluice: RunningGateway, client: ScriptedClient, number: int) ->
 async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that met the bug; a bystander is served before and after, and the next client too."""
     bomb = Bomb(monkeypatch, owner, name)
-    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000, fetch=1_000)) as sluice:
+    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000, fetch=1_000, request=1e6)) as sluice:
         sluice.expects_internal_errors = True
         bystander = await sluice.client()
         assert await served(sluice, bystander, 1)

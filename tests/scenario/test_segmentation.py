@@ -100,21 +100,21 @@ def play(stream: bytes, step: int, answer_step: int, mode: Mode, bound: float | 
         where += data or b""
 
     for piece in in_steps(stream, step):
-        keep(session.requests.scan(piece, now_ms), to_broker)
+        keep(session.requests.scan(piece, now_ms, now_ms * 1_000_000), to_broker)
     while True:
         before = (len(to_broker), len(to_client), answered)
         frames, _ = split_frames(bytes(to_broker))
         answers = b"".join(answer_of(frame) for frame in frames[answered:])
         answered = len(frames)
         for piece in in_steps(answers, answer_step):
-            keep(session.responses.scan(piece, now_ms), to_client)
+            keep(session.responses.scan(piece, now_ms, now_ms * 1_000_000), to_client)
         while session.responses.hold_until_ms:
             now_ms = max(now_ms, session.responses.hold_until_ms) if patient else now_ms
             keep(session.responses.release(now_ms), to_client)
         keep(session.responses.take_own_replies(now_ms) if session.in_flight else None, to_client)
         if session.requests.stop is not Stop.NONE:
             now_ms = max(now_ms + 1, session.requests.resume_at_ms, session.debt.read_off_until_ms)
-            keep(session.requests.resume(now_ms), to_broker)
+            keep(session.requests.resume(now_ms, now_ms * 1_000_000), to_broker)
         elif before == (len(to_broker), len(to_client), answered):
             break
     frames, rest = split_frames(bytes(to_client))
@@ -216,6 +216,6 @@ def test_d07_a_long_head_in_single_bytes_is_read_a_few_times_only(monkeypatch: p
     assert len(frame) < MAX_HEADER_BYTES
     out = bytearray()
     for piece in in_steps(frame, 1):
-        out += session.requests.scan(piece, 1) or b""
+        out += session.requests.scan(piece, 1, 1_000_000) or b""
     assert out == frame
     assert tries <= 8

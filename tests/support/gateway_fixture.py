@@ -176,10 +176,12 @@ class RunningGateway:
         self._descriptors += more
 
 
-def quotas(*, produce: float | None = None, fetch: float | None = None, client_id: str = DEFAULT) -> QuotaTable:
-    """A table with one client-id's bytes per second; all clients' by default."""
+def quotas(
+    *, produce: float | None = None, fetch: float | None = None, request: float | None = None, client_id: str = DEFAULT
+) -> QuotaTable:
+    """A table with one client-id's bytes per second and percent of a thread; all clients' by default."""
     entity = EVERYBODY if client_id == DEFAULT else ClientQuotaEntity(None, client_id)
-    rates = {ClientQuotaType.PRODUCE: produce, ClientQuotaType.FETCH: fetch}
+    rates = {ClientQuotaType.PRODUCE: produce, ClientQuotaType.FETCH: fetch, ClientQuotaType.REQUEST: request}
     return {quota_type: {entity: float(rate)} for quota_type, rate in rates.items() if rate is not None}
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import proxy.clock
 from proxy.counters import Counters, UsageTable
+from proxy.handler_time import BrokerHandlerTime
 from proxy.net.connection import Connection
 from proxy.net.flow import Channel
 from proxy.net.throttled_channels import ThrottledChannels
@@ -213,17 +214,26 @@ class House:
         self.scope = self.scopes.of(BROKER)
         self.closed: list[tuple[CloseReason, str]] = []
         self._clock = pytest.MonkeyPatch()
-        self.set_quota(produce=produce, fetch=fetch)
+        self.broker_times = BrokerHandlerTime()
+        self.set_quota(produce=produce, fetch=fetch, request=settings.get("request"))
 
     def set_quota(
-        self, *, produce: float | None = None, fetch: float | None = None, mutation: float | None = None, client_id: str = "etl"
+        self,
+        *,
+        produce: float | None = None,
+        fetch: float | None = None,
+        request: float | None = None,
+        mutation: float | None = None,
+        client_id: str = "etl",
     ) -> None:
-        """Bytes and mutations per second of a client-id; what is not given stays."""
+        """Bytes per second, percent of a thread and mutations per second of a client-id; what is not given stays."""
         entity = ClientQuotaEntity(None, client_id)
         if produce is not None:
             self.scope.produce.update_quota(entity, produce)
         if fetch is not None:
             self.scope.fetch.update_quota(entity, fetch)
+        if request is not None:
+            self.scope.request.update_quota(entity, request)
         if mutation is not None:
             self.scope.mutation.update_quota(entity, mutation)
 
@@ -232,6 +242,7 @@ class House:
         cut = ApiVersionsCut(unknown_apis_pass=self.settings.unknown_apis_pass)
         rewriter = Rewriter(client_address, None, cut, redact_configs=redact_configs)
         session = Session(self.settings, rewriter)
+        session.meet_broker(self.broker_times)
         session.count_in(self.scope)
         with mock.patch("asyncio.get_running_loop", return_value=self.loop):
             connection = Connection(self, session, cast("socket.socket", NoSocket()), ("127.0.0.1", 9), "default", "b:1")

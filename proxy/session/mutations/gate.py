@@ -158,7 +158,7 @@ class MutationGate:
         return Passage(frame=frame, head=self._ticketed(asked, charged, refused, wait))
 
     def _ticketed(self, asked: _Asked, charged: Mapping[int, int], refused: Mapping[int, bytes], wait: Wait | None) -> KnownHead:
-        head = KnownHead(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix)
+        head = KnownHead(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix, asked.head.work)
         head.ticket = Ticket(
             asked.head.api,
             asked.group,
@@ -205,7 +205,7 @@ class _Asked:
 
 def plain_head(head: KnownHead) -> KnownHead:
     """Return the head of a request that no quota judges."""
-    return KnownHead(head.api, head.client, PASS, head.rewrite, head.prefix)
+    return KnownHead(head.api, head.client, PASS, head.rewrite, head.prefix, head.work)
 
 
 def question_head(question: Question, head: KnownHead) -> KnownHead:

@@ -1,0 +1,164 @@
+"""Estimates the time that a broker's threads worked for each answer of one connection.
+
+What a proxy sees of a request is when it left and when its answer came; in between it travelled, stood in queues, was worked on, and may
+have waited for records, replicas or other members of a group. Work is what a quota is about. The estimate is the smaller of two:
+
+* what passed, less the way there and back, times the share that small requests spend with threads rather than in queues;
+* what such requests cost when nothing holds them up: a low percentile of the former, by kind and size, learnt as traffic passes. Where
+  every request waits such a percentile means nothing, so it is capped at a few times what a small prompt request costs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proxy.handler_time.broker import BrokerHandlerTime
+from proxy.handler_time.work import Work
+
+ALONE: Final = 0.7
+"""Share of the time between request and answer that threads work, when a request does not stand behind others of its connection."""
+NO_SAMPLE_NS: Final = 8_000
+"""Answers closer than this shared a read of the socket: how long each took is not known."""
+ANSWERS_PER_RTT: Final = 64
+NEVER_NS: Final = 2**63
+
+
+class ConnectionHandlerTime:
+    """The answers of one connection to a broker, in order.
+
+    Attributes:
+        broker: what is known of the broker; shared.
+        rtt_ns: the smallest round trip that the kernel has seen.
+        rtt_due: answers until it should be asked again; 0 and below: now.
+        read_since_ns: since when this side has been read without a pause; answers to requests that left before are charged what
+            such requests cost, and nothing is learnt from them.
+    """
+
+    __slots__ = (
+        "_charged_ns",
+        "_end_ns",
+        "_forwarded_ns",
+        "_joined",
+        "_joined_ns",
+        "_left_ns",
+        "_size",
+        "_work",
+        "broker",
+        "read_since_ns",
+        "rtt_due",
+        "rtt_ns",
+    )
+
+    def __init__(self, broker: BrokerHandlerTime) -> None:
+        self.broker = broker
+        self.rtt_ns = 0
+        self.rtt_due = 0
+        self.read_since_ns = 0
+        self._end_ns = 0  # when the last answer was here in whole
+        self._joined = 0  # answers of the last read, the time before it, and what nobody was charged of that yet
+        self._joined_ns = 0.0
+        self._left_ns = 0.0
+        self._work: Work | None = None  # of the answer whose end is to come, and what it was charged at its head
+        self._size = 0
+        self._forwarded_ns = 0
+        self._charged_ns = 0
+
+    def set_rtt(self, rtt_ns: int) -> None:
+        """The smallest round trip as the kernel says now."""
+        self.rtt_ns = rtt_ns
+        self.rtt_due = ANSWERS_PER_RTT
+
+    def pause(self) -> None:
+        """This side is not read from now on: nothing is known of when answers come."""
+        self.read_since_ns = NEVER_NS
+
+    def resume(self, now_ns: int) -> None:
+        """It is read again."""
+        self.read_since_ns = now_ns
+
+    def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, *, last: bool) -> int:
+        """Return what to charge for an answer that is here in whole, in nanoseconds.
+
+        Args:
+            size: bytes of the request for Produce, of the answer otherwise.
+            forwarded_ns: when the last byte of its request left for the broker.
+            now_ns: when the answer was read.
+            last: no other answer follows in the same read.
+        """
+        broker = self.broker
+        end_ns = self._end_ns
+        self.rtt_due -= 1
+        if forwarded_ns < self.read_since_ns:
+            self._end_ns = now_ns
+            charged_ns = broker.estimate(work, size)
+        elif now_ns == end_ns:
+            charged_ns = self._charge_joined(work, size, now_ns, last=last)
+        else:
+            self._end_ns = now_ns
+            spent_ns = self._spent(work, forwarded_ns, end_ns, now_ns)
+            if last and spent_ns >= NO_SAMPLE_NS:
+                charged_ns = broker.learn(work, size, spent_ns, now_ns)
+            else:
+                charged_ns = broker.estimate(work, size)
+                self._joined = 1
+                self._joined_ns = spent_ns
+            if spent_ns < charged_ns:
+                charged_ns = spent_ns
+            self._left_ns = spent_ns - charged_ns
+        charged = int(charged_ns)
+        broker.charged_ns += charged
+        return charged
+
+    def charge_head(self, work: Work, size: int, forwarded_ns: int, now_ns: int) -> int:
+        """Return what to charge now for an answer of which the beginning is here; `charge_end` says the rest."""
+        self.rtt_due -= 1
+        self._work, self._size, self._forwarded_ns = work, size, forwarded_ns
+        charged_ns = self.broker.estimate(work, size)
+        if forwarded_ns >= self.read_since_ns:
+            charged_ns = min(charged_ns, self._passed(forwarded_ns, self._end_ns, now_ns))
+        self._charged_ns = charged = int(charged_ns)
+        self.broker.charged_ns += charged
+        return charged
+
+    def charge_end(self, now_ns: int) -> int:
+        """Return what the answer that began with `charge_head` cost beyond what was charged then, now that it is here in whole."""
+        work, self._work = self._work, None
+        if work is None:
+            return 0
+        end_ns, self._end_ns = self._end_ns, now_ns
+        self._joined, self._joined_ns, self._left_ns = 1, 0.0, 0.0
+        if self._forwarded_ns < self.read_since_ns:
+            charged_ns = self.broker.estimate(work, self._size)
+        else:
+            spent_ns = self._spent(work, self._forwarded_ns, end_ns, now_ns)
+            charged_ns = min(spent_ns, self.broker.learn(work, self._size, spent_ns, now_ns))
+        rest = max(0, int(charged_ns) - self._charged_ns)
+        self.broker.charged_ns += rest
+        return rest
+
+    def _spent(self, work: Work, forwarded_ns: int, end_ns: int, now_ns: int) -> float:
+        """What threads can have worked since the request left, or since the answer before it; counted for the load of the broker."""
+        elapsed_ns = now_ns - (forwarded_ns if forwarded_ns >= end_ns else end_ns)
+        self.broker.elapsed_ns += elapsed_ns
+        if work.cap == 0.0:
+            self.broker.was_busy(elapsed_ns, now_ns)
+        return self._passed(forwarded_ns, end_ns, now_ns)
+
+    def _passed(self, forwarded_ns: int, end_ns: int, now_ns: int) -> float:
+        # who stood behind another one has no way to pay for
+        passed_ns = (now_ns - forwarded_ns - self.rtt_ns) * ALONE if forwarded_ns >= end_ns else float(now_ns - end_ns)
+        load = self.broker.load
+        if load > 1.0:
+            passed_ns /= load
+        return passed_ns if passed_ns > 0.0 else 0.0
+
+    def _charge_joined(self, work: Work, size: int, now_ns: int, *, last: bool) -> float:
+        """One more answer out of the same read: together they are charged no more than the time before it."""
+        self._joined += 1
+        share_ns = self._joined_ns / self._joined
+        known_ns = (
+            self.broker.learn(work, size, share_ns, now_ns) if last and share_ns >= NO_SAMPLE_NS else self.broker.estimate(work, size)
+        )
+        charged_ns = known_ns if known_ns < self._left_ns else self._left_ns
+        self._left_ns -= charged_ns
+        return charged_ns

@@ -1,0 +1,86 @@
+"""What kind of work each API is for a broker: what its bytes cost, and whether its answer may wait for something else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.api_keys import ApiKey
+
+PRODUCE_NS_PER_BYTE: Final = 3.5
+ANSWER_NS_PER_BYTE: Final = 0.4
+ACKS_ALL: Final = -1
+
+PROMPT: Final = 0.0
+"""No cap: the answer never waits for anything but a thread, so its time may teach what a small request costs."""
+
+
+class Work:
+    """One kind of request.
+
+    Attributes:
+        key: tells the classes of this kind from those of others; the size is added to it.
+        cap: an answer that may wait is never charged more than so many small requests and its bytes; `PROMPT` when it does not wait.
+        ns_per_byte: what a byte costs: of the request for Produce, of the answer otherwise.
+        by_request: bytes are the request's.
+    """
+
+    __slots__ = ("by_request", "cap", "key", "ns_per_byte")
+
+    def __init__(self, number: int, cap: float, *, by_request: bool = False) -> None:
+        self.key = number << 6
+        self.cap = cap
+        self.by_request = by_request
+        self.ns_per_byte = PRODUCE_NS_PER_BYTE if by_request else ANSWER_NS_PER_BYTE
+
+
+CAP_REPLICATED: Final = 5.0
+CAP_COORDINATOR: Final = 1.5
+CAP_API_VERSIONS: Final = 0.6  # its answer is built after the charge
+CAP_OTHERS: Final = 2.0
+
+_PROMPT_APIS: Final = (
+    ApiKey.METADATA,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_CLUSTER,
+)
+_COORDINATOR_APIS: Final = (
+    ApiKey.FETCH,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.LIST_GROUPS,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.SHARE_FETCH,
+)
+_UNTIMED: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+
+
+_WORKS: Final[dict[int, Work | None]] = {
+    **{key: Work(key, CAP_OTHERS) for key in ApiKey},
+    **{key: Work(key, PROMPT) for key in _PROMPT_APIS},
+    **{key: Work(key, CAP_COORDINATOR) for key in _COORDINATOR_APIS},
+    ApiKey.API_VERSIONS: Work(ApiKey.API_VERSIONS, CAP_API_VERSIONS),
+    ApiKey.PRODUCE: Work(ApiKey.PRODUCE, PROMPT, by_request=True),
+    **dict.fromkeys(_UNTIMED),
+}
+_PRODUCE_ALL: Final = Work(max(ApiKey) + 1, CAP_REPLICATED, by_request=True)
+_UNKNOWN: Final = Work(max(ApiKey) + 2, CAP_OTHERS)
+
+
+def work_of(api_key: int, acks: int | None = None) -> Work | None:
+    """Return the work of an API, of Produce by its acks; None for logging in, which is no request to a broker's handlers."""
+    if acks == ACKS_ALL and api_key == ApiKey.PRODUCE:
+        return _PRODUCE_ALL
+    return _WORKS.get(api_key, _UNKNOWN)
