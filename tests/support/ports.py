@@ -1,15 +1,19 @@
 """Free TCP ports for children that must be told their ports before they start.
 
 Ports come from below the range the kernel hands to outgoing connections, so nothing takes one between the choice and the bind but another
-test run; the random start makes that unlikely. A port is given once per process.
+test run; the random start makes that unlikely. A port that was given lately is not given again: whoever asked for it may not have bound
+it yet.
 """
+
+from collections import deque
 
 from proxy.demo.ports import TRIES, free_ports
 
 BROKER_PORTS = 12
 """Room behind a bootstrap port P for the ports P + 1 + node_id."""
 
-_given: set[int] = set()
+_given: deque[range] = deque(maxlen=64)
+"""What was given lately. All that was ever given would use up the range: a run of the suite asks for more ports than there are."""
 
 
 def free_port() -> int:
@@ -31,10 +35,10 @@ def free_port_range(count: int) -> int:
     for _ in range(TRIES):
         first = free_ports(count)
         ports = range(first, first + count)
-        if _given.isdisjoint(ports):
-            _given.update(ports)
+        if not any(first < given.stop and given.start < ports.stop for given in _given):
+            _given.append(ports)
             return first
-    raise RuntimeError(f"no {count} neighbouring ports that were not given before")
+    raise RuntimeError(f"no {count} neighbouring ports that were not given lately")
 
 
 def split_address(address: str) -> tuple[str, int]:
