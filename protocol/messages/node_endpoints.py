@@ -15,8 +15,6 @@ NODE_ENDPOINTS_TAG = 0
 PADDING_TAG = 101
 """Tag of the field that fills a tail up; far from those that Kafka has given out. Receivers skip tags that they do not know."""
 
-_LARGEST_ONE_BYTE_TAG = 127
-
 
 class _Entry(NamedTuple):
     """One node endpoint; `rest` is its rack and its tag section as they stand."""
@@ -137,9 +135,12 @@ def _fitted(tail: _Tail, length: int) -> bytes | None:
 
 
 def _padding_tags(others: list[tuple[int, bytes]]) -> list[int]:
-    """Return tags above all others, as Kafka orders them: one whose number takes a byte if there is one, then one that takes more."""
+    """Return tags above all others, as Kafka orders them: the next one, then one whose number takes a byte more.
+
+    One is not enough: with a size of one byte, or of two, no field lengthens a tail by just 128 bytes more than an empty field.
+    """
     lowest = max([PADDING_TAG, *(tag + 1 for tag, _ in others)])
-    return [tag for tag in (lowest, max(lowest, _LARGEST_ONE_BYTE_TAG + 1)) if tag <= INT32_MAX]
+    return [tag for tag in (lowest, 1 << 7 * uvarint_bytes(lowest)) if tag <= INT32_MAX]
 
 
 def _padding_bytes(more: int) -> int | None:

@@ -107,10 +107,14 @@ def test_endpoints_of_every_length(shorter_by: int) -> None:
     assert b"h" * 10 not in after
 
 
-def test_every_length_of_padding_can_be_written() -> None:
+@pytest.mark.parametrize("other_tag", [5, 126, 127, 200, 16_382, 16_383, 16_393, 2_097_151])
+def test_every_length_of_padding_can_be_written(other_tag: int) -> None:
     """Also where the size of the padding itself grows by a byte, and where a longer tag number makes up for that."""
+    for host_bytes in range(1, 126):
+        tail = b"\x02" + one_endpoint(b"h" * host_bytes)[1:] + layout_codec.uvarint(other_tag) + b"\x00"
+        assert len(blank_endpoints(FETCH, tail, lambda *_: None)) == len(tail)
     for length in range(2, 400):
-        tail = b"\x02" + one_endpoint(b"a" * 20)[1:] + b"\x05" + layout_codec.uvarint(length) + bytes(length)
+        tail = b"\x02" + one_endpoint(b"a" * 20)[1:] + layout_codec.uvarint(other_tag) + layout_codec.uvarint(length) + bytes(length)
         assert len(blank_endpoints(FETCH, tail, lambda *_: None)) == len(tail)
     for host_bytes in range(1, 126):
         tail = one_endpoint(b"h" * host_bytes)
