@@ -40,12 +40,12 @@ def cli() -> None:
 @click.option("--quotas", metavar="FILE", help="The quota file.")
 @click.option("--enforcement", metavar="MODE", help="delay, mute or observe.")
 @click.option("--admin", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz and /quotas.")
-@click.option("--metering", metavar="DIR", help="Not part of this version.", hidden=True)
+@click.option("--metering", metavar="DIR", help="Write every decision below this directory.")
 @click.option("--quota-admin", metavar="User:NAME", multiple=True, help="Not part of this version.", hidden=True)
 @click.option("--profile", is_flag=True, help="Print where the time went when the run ends.")
-def run(config: Path | None, metering: str | None, quota_admin: Sequence[str], **flags: Any) -> None:
+def run(config: Path | None, quota_admin: Sequence[str], **flags: Any) -> None:
     """Run the proxy. SIGHUP reloads; SIGTERM drains, a second one ends at once."""
-    refused = _not_in_this_version(metering, quota_admin)
+    refused = _not_in_this_version(quota_admin)
     source = ConfigSource(config, Flags(**flags))
     level = _check(source, refused).log.level
     from proxy.app import run as run_app  # only here: `check-config` and --help need no event loop
@@ -100,15 +100,10 @@ def _is_quota_file(file: Path) -> bool:
         return False
 
 
-def _not_in_this_version(metering: str | None, quota_admin: Sequence[str]) -> list[Problem]:
-    refused = []
-    if metering is not None:
-        refused.append(Problem(COMMAND_LINE, "--metering", "metering is not part of this version", "leave it out"))
-    if quota_admin:
-        refused.append(
-            Problem(COMMAND_LINE, "--quota-admin", "altering quotas through the API is not part of this version", "leave it out")
-        )
-    return refused
+def _not_in_this_version(quota_admin: Sequence[str]) -> list[Problem]:
+    if not quota_admin:
+        return []
+    return [Problem(COMMAND_LINE, "--quota-admin", "altering quotas through the API is not part of this version", "leave it out")]
 
 
 def _check(source: ConfigSource, refused: Sequence[Problem]) -> Config:

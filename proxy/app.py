@@ -7,7 +7,7 @@ import contextlib
 import gc
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -39,6 +39,9 @@ from proxy.session.settings import SessionSettings
 from quota.cluster import Cluster, PartitionInfo
 from quota.connection_quotas import ConnectionQuotas
 from quota.entity import ClientQuotaType
+
+if TYPE_CHECKING:
+    from proxy.metering.metering import Metering
 
 EXPIRE_S = 30.0
 GC_THRESHOLDS = (50_000, 20, 50)  # connections are long-lived and free of cycles: look for garbage rarely
@@ -86,6 +89,7 @@ class App:
         self.state = LiveState(config, self.gateway, self.scopes, self.prober, None)
         self._admin: AdminHttp | None = None
         self._lag = LoopLag()
+        self.metering: Metering | None = None
         self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
         self._tasks: list[asyncio.Task[Any]] = []
         self._quota_task: asyncio.Task[Any] | None = None
@@ -99,6 +103,12 @@ class App:
         """
         await self._use_quota_file()
         await self.connection_limits.settled()
+        if self.config.metering.dir is not None:
+            from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
+
+            self.metering = Metering(self.config, self.scopes)
+            self._session_settings.meter = self.metering.meter
+            self.metering.start(self.config)
         self.gateway.open()
         if self.config.admin.address is not None:
             self._admin = AdminHttp(self.state, self.config.admin.address, lag=self._lag, open_quotas=self.config.admin.open_quotas)
@@ -128,6 +138,8 @@ class App:
             log.warning("restart_needed", key=key)
         self._rebuild_scopes(config, choice)
         self._apply_live(config)
+        if self.metering is not None:
+            self.metering.settings_changed(config)
         self.gateway.settings_changed()
         self.config = self.state.config = config
         if quotas_are_right:
@@ -152,6 +164,8 @@ class App:
                 await task
         await self.gateway.close()
         await self.connection_limits.close()
+        if self.metering is not None:
+            await self.metering.stop()
         self.scopes.close()
         if self._admin is not None:
             await self._admin.stop()

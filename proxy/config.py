@@ -168,6 +168,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     drain_ms: _Ms = 10_000
 
 
+class Metering(msgspec.Struct, frozen=True, kw_only=True):
+    """Where decisions are written to, and how much of each."""
+
+    dir: Annotated[Path | None, Reader(read_path, "the path of a directory")] = None
+    """None: nothing is metered."""
+    level: Literal["sample", "packed", "trace"] = "packed"
+    proxy_id: Annotated[str | None, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = None
+    """None: the name of the host."""
+    rotate_seconds: Annotated[int, msgspec.Meta(ge=5, le=3_600, description="seconds from 5 to 3600")] = 300
+    rotate_bytes: _Size = 128 * 1024 * 1024
+
+
 class Log(msgspec.Struct, frozen=True, kw_only=True):
     """What is said on stderr."""
 
@@ -190,6 +202,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     admin: Admin = Admin()
     connections: Connections = Connections()
     limits: Limits = Limits()
+    metering: Metering = Metering()
     log: Log = Log()
     profile: Annotated[bool, FLAG_ONLY] = False
     """Print where the time goes when the run ends. Only a flag sets it."""
@@ -197,7 +210,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 _LATER: Final = "is not part of this version"
 LATER_KEYS: Final = {
-    "metering": f"metering {_LATER}",
+    "metering.names": f"other forms of names {_LATER}",
+    "metering.topic": f"metering into a topic {_LATER}",
+    "metering.max_bytes": f"retention {_LATER}",
+    "metering.max_age": f"retention {_LATER}",
     "quota_admin": f"altering quotas through the API {_LATER}",
     "limits.max_connections": "stands under [connections]; write connections.max_connections",
     "audit": f"the audit file {_LATER}",
@@ -244,7 +260,10 @@ class ConfigSource:
         quotas = config.quotas
         if self.path is not None and quotas.path is not None and self.flags.quotas is None:
             quotas = msgspec.structs.replace(quotas, path=self.path.parent / quotas.path)
-        return msgspec.structs.replace(config, listeners=listeners, quotas=quotas, profile=self.flags.profile)
+        metering = config.metering
+        if self.path is not None and metering.dir is not None and self.flags.metering is None:
+            metering = msgspec.structs.replace(metering, dir=self.path.parent / metering.dir)
+        return msgspec.structs.replace(config, listeners=listeners, quotas=quotas, metering=metering, profile=self.flags.profile)
 
 
 def load_config(path: Path | None, flags: Flags | None = None) -> Config:

@@ -20,6 +20,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     quotas: str | None = None
     enforcement: str | None = None
     admin: str | None = None
+    metering: str | None = None
     sidecar: bool = False
     profile: bool = False
 
@@ -42,6 +43,7 @@ _FLAGS: Final = {
     "upstream": _Flag("upstream.bootstrap", read_bootstrap, f"--upstream {HOST_PORT_REMEDY}; several are separated by commas"),
     "quotas": _Flag("quotas.path", read_path, "--quotas with the path of a quota file"),
     "enforcement": _Flag("enforcement.mode", _read_mode, "--enforcement delay, mute or observe"),
+    "metering": _Flag("metering.dir", read_path, "--metering with the path of a directory"),
     "admin": _Flag("admin.address", read_listen, f"--admin {HOST_PORT_REMEDY}"),
 }
 _MISSING: Final = {
@@ -53,6 +55,7 @@ _NAMES: Final = {
     "listener[1].advertised_host": "--advertise",
     "upstream.bootstrap": "--upstream",
     "admin.address": "--admin",
+    "metering.dir": "--metering",
 }
 
 

@@ -180,6 +180,11 @@ class QuotaGroups(Generic[Group]):
 
     # Looking at and forgetting groups
 
+    def holds(self, group: object) -> bool:
+        """Whether `group` is one of this manager's, those of the overflow included."""
+        key = getattr(group, "key", None)
+        return self._groups.get(key) is group or any(shared is group for shared in self._overflow.values())  # type: ignore[arg-type]
+
     def groups(self) -> Collection[Group]:
         """Every live group."""
         return self._groups.values()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from proxy.metering.batch import BATCH_RECORDS, Batch, Fact
-from proxy.metering.raw import RAW, RECORD, RECORD_BYTES, UNCHECKED
+from proxy.metering.record import RAW, RECORD, RECORD_BYTES, UNCHECKED
 from quota.group import QuotaGroup
 
 BUFFER_BYTES: Final = BATCH_RECORDS * RECORD_BYTES

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from proxy.metering.raw import RECORD
+from proxy.metering.record import RECORD
 from proxy.metering.schema import SAMPLES
 from quota.request_time import PERCENT_PER_NANOSECOND
 

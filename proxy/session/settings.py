@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from protocol.limits import MAX_REQUEST_BYTES
 from proxy.counters import Counters, UsageTable
+from proxy.metering.meter import Meter
 from proxy.session.enforcement import Enforcement
 from proxy.session.heads_met import HeadsMet
 from proxy.session.known_head import KnownHeads
@@ -21,6 +22,7 @@ class SessionSettings:
         "heads_met",
         "known_heads",
         "known_sizes",
+        "meter",
         "unknown_apis_pass",
         "usages",
     )
@@ -34,4 +36,5 @@ class SessionSettings:
         self.heads_met = HeadsMet()
         self.known_heads = KnownHeads()
         self.known_sizes = KnownSizes()
+        self.meter: Meter | None = None
         self.frame_bytes_max = MAX_REQUEST_BYTES

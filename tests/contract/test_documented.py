@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.__main__ import cli, run
-from proxy.config import Admin, Callback, Config, Connections, Enforcement, Limits, Listener, Log, Quotas, Upstream
+from proxy.config import Admin, Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import MetricsPage
 from proxy.observe.snapshot import take_snapshot
@@ -32,9 +32,10 @@ SECTIONS = {
     "`[admin]`": Admin,
     "`[connections]`": Connections,
     "`[limits]`": Limits,
+    "`[metering]`": Metering,
     "`[log]`": Log,
 }
-NOT_ROWS = {"upstream", "listener", "enforcement", "quotas", "callback", "admin", "connections", "limits", "log", "profile"}
+NOT_ROWS = {"upstream", "listener", "enforcement", "quotas", "callback", "admin", "connections", "limits", "metering", "log", "profile"}
 """Keys of the top level that have sections of their own, and the one that is only a flag."""
 
 

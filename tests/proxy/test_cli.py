@@ -43,7 +43,7 @@ def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[st
     _, out, _ = sluice(capsys, "run", "--help")
     flags = {word for line in out for word in line.split() if word.startswith("--")}
     assert flags == {
-        "--config", "--listen", "--upstream", "--advertise", "--sidecar", "--quotas", "--enforcement", "--admin", "--profile", "--help",
+        "--config", "--listen", "--upstream", "--advertise", "--sidecar", "--quotas", "--enforcement", "--admin", "--metering", "--profile", "--help",
         "--listen.",
     }  # fmt: skip
 
@@ -61,10 +61,6 @@ def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[st
         (
             ["run", "--config", "/nowhere.toml"],
             "/nowhere.toml: cannot be read: No such file or directory; name a file that Sluice may read",
-        ),
-        (
-            ["run", "--listen", "h:1", "--upstream", "k:1", "--metering", "x"],
-            "command line: --metering: metering is not part of this version; leave it out",
         ),
         (
             ["run", "--listen", "h:1", "--upstream", "k:1", "--quota-admin", "User:a", "--quota-admin", "User:b"],

@@ -264,7 +264,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         pytest.param(
             "[quotas]\nconnect = 'zk:2181'", "quotas.connect: the ZooKeeper store is not part of this version; leave it out", id="key-of-later"
         ),
-        pytest.param("[metering]\ndir = 'x'", "metering: metering is not part of this version; leave it out", id="metering"),
+        pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not possible; write "sample", "packed" or "trace"', id="metering"),
         pytest.param(
             "[quota_admin]\nauthority = 'list'",
             "quota_admin: altering quotas through the API is not part of this version; leave it out",

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.metering.packing import STATE, Decisions, Sensors, pack
-from proxy.metering.raw import UNCHECKED
+from proxy.metering.record import UNCHECKED
 from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor, samples_table
 
 GAPS_MS = st.sampled_from([0, 0, 0, 1, 7, 150, 999, 1_000, 1_001, 2_500, 9_999, 10_000, 10_999, 11_000, 11_001, 12_000, 40_000])

@@ -9,7 +9,7 @@ import pytest
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
 from proxy.metering.meter import Meter
-from proxy.metering.raw import UNRECORD
+from proxy.metering.record import UNRECORD
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of, left_over
 from quota.group import QuotaGroup
 
