@@ -5,6 +5,8 @@ No lock: one thread writes, others read a value that is a moment old.
 
 from typing import Final, NamedTuple
 
+from proxy.latency import ApiLatencies
+
 API_KEYS_MAX: Final = 128
 UNKNOWN_KEY: Final = API_KEYS_MAX - 1
 """Where requests of all keys are counted that the table of APIs lacks; they pass only if the operator says so."""
@@ -53,6 +55,7 @@ class Counters:
         "connections_accepted",
         "connections_open",
         "internal_errors",
+        "latencies",
         "memory_pauses",
         "memory_pressure",
         "proxy_headers",
@@ -98,6 +101,7 @@ class Counters:
         self.config_reloads_rejected = 0
         self.internal_errors = 0
         """Exceptions of our own that nothing expected, most of which ended a connection: each is a bug."""
+        self.latencies = ApiLatencies()
         self.throttles: dict[str, ThrottleHistogram] = {}
         """By quota type."""
 

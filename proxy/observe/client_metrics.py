@@ -7,14 +7,12 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
-from protocol.api_keys import TABLE
-from proxy.counters import OTHER, UNKNOWN_KEY, Usage
-from proxy.observe.families import counter, counters, gauge, gauges
+from proxy.counters import OTHER, Usage
+from proxy.observe.families import API_NAMES, counter, counters, gauge, gauges
 from proxy.observe.series import Fold, Labels, label
 from proxy.observe.snapshot import GroupView, Snapshot
 from quota.mutation_group import MutationGroup
 
-API_NAMES: Final[dict[int, str]] = {**{api["key"]: api["name"] for api in TABLE["apis"]}, UNKNOWN_KEY: "unknown"}
 GROUP_SERIES: Final = 3
 """Limit, rate and utilization."""
 OTHER_SERIES_MAX: Final = 150

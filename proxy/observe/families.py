@@ -1,12 +1,16 @@
 """Short ways to build what prometheus-client renders: a family with all its samples."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from proxy.counters import THROTTLE_BUCKETS_MS, ThrottleHistogram
+from protocol.api_keys import TABLE
+from proxy.counters import THROTTLE_BUCKETS_MS, UNKNOWN_KEY, ThrottleHistogram
+from proxy.latency import cumulated
 
+API_NAMES: Final[dict[int, str]] = {**{api["key"]: api["name"] for api in TABLE["apis"]}, UNKNOWN_KEY: "unknown"}
 Series = Iterable[tuple[tuple[str, ...], float]]
 
 
@@ -46,6 +50,15 @@ def throttle_histogram(name: str, text: str, histograms: Mapping[str, ThrottleHi
     family = HistogramMetricFamily(name, text, labels=("quota_type",))
     for quota_type, histogram in sorted(histograms.items()):
         family.add_metric((quota_type,), _cumulated(histogram), sum_value=histogram.sum_ms / 1_000)
+    return family
+
+
+def latency_histogram(name: str, text: str, rows: Mapping[str, list[int]]) -> Metric:
+    """Return the histogram of latencies in seconds, by API: buckets alone, nobody adds the times up."""
+    family = HistogramMetricFamily(name, text, labels=("api",))
+    for api, row in sorted(rows.items()):
+        buckets = [("+Inf" if edge == float("inf") else repr(edge), count) for edge, count in cumulated(row)]
+        family.add_metric((api,), buckets, sum_value=None)
     return family
 
 

@@ -6,8 +6,8 @@ from prometheus_client import GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
-from proxy.counters import Counters
-from proxy.observe.families import counter, counters, counts, gauge, gauges, throttle_histogram
+from proxy.counters import OTHER, Counters
+from proxy.observe.families import API_NAMES, counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.snapshot import Snapshot
 from proxy.status import AdmissionStatus, Traffic
@@ -36,6 +36,11 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
     yield from _admission_families(snapshot.admission, snapshot.counters)
     yield from _memory_families(snapshot.counters)
     yield from _traffic_families(snapshot.traffic)
+    yield latency_histogram(
+        "kafka_sluice_request_latency_seconds",
+        "From when a request went on to its broker until its answer began.",
+        _latencies(snapshot.counters),
+    )
     yield from _loop_families(lag)
     yield from _source_families(snapshot)
     yield throttle_histogram("kafka_quota_throttle_duration_seconds", "How long throttles were.", snapshot.counters.throttles)
@@ -94,6 +99,12 @@ def _traffic_families(traffic: Traffic) -> Iterator[Metric]:
     yield counter("kafka_sluice_responses_total", "Responses of brokers.", traffic.responses)
     received = [(("client",), traffic.bytes_from_clients), (("broker",), traffic.bytes_from_brokers)]
     yield counters("kafka_sluice_received_bytes_total", "Bytes read from sockets.", ("side",), received)
+
+
+def _latencies(counted: Counters) -> dict[str, list[int]]:
+    rows = {API_NAMES[key]: row for key, row in list(counted.latencies.rows.items())}
+    other = counted.latencies.other
+    return rows | ({OTHER: other} if any(other) else {})
 
 
 def _loop_families(lag: LoopLag) -> Iterator[Metric]:

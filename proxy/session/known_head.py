@@ -48,6 +48,7 @@ class KnownHead:
         "index",
         "key",
         "kind",
+        "latencies",
         "max_bytes",
         "max_bytes_at",
         "min_bytes",
@@ -63,7 +64,9 @@ class KnownHead:
     def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes, work: Work | None = None) -> None:
         self.api = api
         self.index = api.index
-        self.key = api.key if api.key in KNOWN_KEYS else UNKNOWN_KEY  # under which it is counted
+        known = api.key in KNOWN_KEYS
+        self.key = api.key if known else UNKNOWN_KEY  # under which it is counted
+        self.latencies = client.latencies(api.key, known=known)
         self.client = client
         self.kind = kind
         self.rewrite = rewrite

@@ -81,6 +81,10 @@ class ClientQuota:
         self._mutation: MutationGroup | None = None
         self._mutation_generation = -1
 
+    def latencies(self, api_key: int, *, known: bool) -> list[int]:
+        """Where answers of an API are counted by how long they took; shared by all clients."""
+        return self._counters.latencies.of(api_key, known=known)
+
     def produce(self, now_ms: int) -> QuotaGroup | None:
         """The group that this client's produced bytes count for."""
         manager = self._scope.produce

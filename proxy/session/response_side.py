@@ -16,6 +16,7 @@ from protocol.messages.fetch import find_tail
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from proxy.handler_time import ConnectionHandlerTime
+from proxy.latency import SHIFT
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
@@ -211,6 +212,7 @@ class ResponseSide:
                         break
                 in_flight.popleft()
                 self.answers += 1
+                head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1  # type: ignore[union-attr]
                 announce_ms = 0
                 if kind or timed:
                     time_ms = 0

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from proxy.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Usage, UsageTable
+from proxy.latency import APIS_MAX, SHIFT, ApiLatencies, cumulated
 from proxy.observe.client_metrics import ClientFamilies
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import SERIES_MAX, MetricsPage
@@ -113,6 +114,27 @@ def test_throttles_have_a_histogram() -> None:
     buckets = [one.value for one in found if one.name.endswith("_bucket")]
     assert buckets == [2, 3, *[3] * (len(THROTTLE_BUCKETS_MS) - 2), 4]
     assert {one.name.rsplit("_", 1)[1]: one.value for one in found if not one.name.endswith("_bucket")} == {"count": 4, "sum": 60.022}
+
+
+def test_latencies_have_a_histogram_by_api() -> None:
+    """Each answer stands in every bucket whose edge it does not reach; the edges are powers of two of nanoseconds."""
+    state = FakeState()
+    row = state.counters.latencies.of(0, known=True)
+    for nanoseconds in (0, (1 << SHIFT) - 1, 1 << SHIFT, 5_000_000, 10**9, 10**12):
+        row[(nanoseconds >> SHIFT).bit_length()] += 1
+    found = {one.labels["le"]: one.value for one in samples(state) if one.labels.get("api") == "Produce"}
+    assert [found[repr(edge)] for edge, _ in cumulated(row)[:-1]] == [2, 3, 3, 4, 4, 4, 5, 5, 5]
+    assert found["+Inf"] == 6
+
+
+def test_no_client_can_fill_a_page_with_apis() -> None:
+    """The first 40 have a histogram each, the others share one, and so do those that nobody knows."""
+    latencies = ApiLatencies()
+    rows = [latencies.of(key, known=True) for key in range(90)]
+    assert rows[0] is latencies.of(0, known=True) is not rows[1]
+    assert len(latencies.rows) == APIS_MAX
+    assert all(row is latencies.other for row in rows[APIS_MAX:])
+    assert latencies.of(0x7FFF, known=False) is latencies.other
 
 
 def test_a_scrape_changes_no_sensor() -> None:

@@ -105,6 +105,7 @@ def busy_state() -> FakeState:
     counted.connections_open = 4
     counted.proxy_headers["address"] = 3
     counted.throttled("Produce", 120)
+    counted.latencies.of(0, known=True)[1] += 5
     usage = state.usages.get("alice", "etl")
     usage.produce_bytes, usage.fetch_bytes = 1_000, 2_000
     usage.request_ns = 2_500_000_000
