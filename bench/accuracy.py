@@ -1,6 +1,7 @@
 """Is a client held to its quota as the broker would have held it? The same load against a real broker's own quota and against Sluice.
 
 python -m bench.accuracy [--seconds 60] [--connections 1 16 64] [--kind produce fetch] [--modes mute delay] [--obey] [--no-write]
+python -m bench.accuracy --quota request [--seconds 40] [--modes mute delay] [--no-write]          see bench/request_accuracy.py
 
 The three runs of a cell (the broker, Sluice in mute, Sluice in delay) go on at the same time, with client-ids of their own, on one
 broker: at the quota they leave the machine nearly idle. Needs a JDK and Maven (see tests/support/kafka).
@@ -13,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import request_accuracy
 from bench.arms import Arm, start_sluice
 from bench.engine import ROOT, Engine
 from bench.raw_client import Passed, Place, preload, saturate
@@ -122,6 +124,8 @@ def table(cells: list[Cell]) -> list[str]:
 def main() -> int:
     """Run all cells; 1 when a goal was missed."""
     options = _options()
+    if options.quota == "request":
+        return request_accuracy.run(options)
     with ExitStack() as stack:
         cells = _run(options, stack)
     report = Report("accuracy")
@@ -163,6 +167,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> list[Cell]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
+    parser.add_argument("--quota", choices=["bytes", "request"], default="bytes", help="what the clients are held to")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])

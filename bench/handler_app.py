@@ -28,7 +28,8 @@ def produce(bootstrap: str, client: dict[str, Any]) -> None:
 
     The first `noise_bytes` of each are random, the rest are zeros: that is how well it compresses.
     """
-    producer = Producer({"bootstrap.servers": bootstrap, "client.id": client["client_id"], "linger.ms": 0, **client.get("settings", {})})
+    settings = {"bootstrap.servers": bootstrap, "client.id": client["client_id"], "linger.ms": 0, "log_level": 3}
+    producer = Producer(settings | client.get("settings", {}))
     noise = os.urandom(client.get("noise_bytes", client["record_bytes"]))
     value = noise.ljust(client["record_bytes"], b"\0")
     start, sent = time.monotonic(), 0

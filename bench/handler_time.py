@@ -1,14 +1,17 @@
 """How near Sluice's estimate of request time comes to what a real broker charges.
 
-python -m bench.handler_time [--load NAME]... [--quick] [--seconds 12] [--warm-seconds 25] [--list] [--out FOLDER] [--no-write]
+python -m bench.handler_time [--load NAME]... [--quick] [--seconds 12] [--warm-seconds 25] [--record FOLDER] [--list]
+                             [--out FOLDER] [--no-write]
 
 Apache Kafka behind Sluice, its own books read by JMX (bench/handler_truth.py), the same client-ids on both sides. With --load the
-rows are put into the result file of the same day in place of the old ones. Needs a JDK and Maven (see tests/support/kafka).
+rows are put into the result file of the same day in place of the old ones. With --record what the estimator was asked is kept, so that
+`python -m bench.handler_replay FOLDER` can try another one on the same answers. Needs a JDK and Maven (see tests/support/kafka).
 """
 
 import argparse
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -32,7 +35,9 @@ from bench.handler_loads import (
     produce_small,
     running,
 )
-from bench.handler_truth import BROKER_SETTINGS, UNREACHABLE_PERCENT, Books, now
+from bench.handler_rows import ROWS_VARIABLE
+from bench.handler_truth import BROKER_SETTINGS, UNREACHABLE_PERCENT, Books, Reading, now
+from bench.micro_handler_time import microseconds_alone
 from bench.raw_client import Wire, preload
 from bench.report import Report, machine_lines
 from tests.support.kafka.broker import KafkaCluster
@@ -51,7 +56,7 @@ OLD_BATCHES, BACKLOG_BATCHES = 20, 600
 
 
 @contextmanager
-def stage_for(brokers: int, engine: Engine) -> Iterator[tuple[Stage, Books]]:
+def stage_for(brokers: int, engine: Engine, module: str) -> Iterator[tuple[Stage, Books]]:
     """Sluice in front of a cluster that charges everybody and throttles nobody."""
     settings = CLUSTER | BROKER_SETTINGS | ({"min.insync.replicas": 2} if brokers > 1 else {})
     jvm = JVM if brokers == 1 else Jvm(heap_mb=500, optimises=True)
@@ -66,7 +71,7 @@ def stage_for(brokers: int, engine: Engine) -> Iterator[tuple[Stage, Books]]:
         broker_port = next(iter(cluster.nodes.values())).ports.client
         if brokers == 1:
             asyncio.run(_fill(broker_port))
-        arm = start_sluice(broker_port, engine.folder, produce=None, fetch=None, request=UNREACHABLE_PERCENT)
+        arm = start_sluice(broker_port, engine.folder, produce=None, fetch=None, request=UNREACHABLE_PERCENT, module=module)
         stack.callback(arm.stop)
         books = Books(tools, cluster, arm)
         stack.callback(books.close)
@@ -92,8 +97,8 @@ async def _until_taken(wire: Wire, request: Template, error_at: int) -> None:
     raise RuntimeError(f"the broker does not take {request}")
 
 
-def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefix: str) -> HandlerRow:
-    """Run one load and read both sides after ten seconds and at its end."""
+def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefix: str) -> tuple[HandlerRow, Reading]:
+    """Run one load and read both sides after ten seconds and at its end; also return what was read after ten."""
     requests_before = stage.arm.metric("kafka_sluice_requests_total") or 0.0
     began = now()
     with running(load, stage, prefix):
@@ -108,21 +113,34 @@ def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefi
     row = HandlerRow(load.name, load.what, requests, lasted, sum(whole.truth.values()), sum(whole.sluice.values()))
     row.waits, row.busy, row.saturated = load.waits, load.busy, load.saturated
     row.sums = sums_of(ten.truth, ten.sluice, ten.requests) if seconds >= SUM_SECONDS else []
-    return row
+    return row, ten
 
 
-def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float) -> list[HandlerRow]:
-    """All loads, those of one cluster after each other; the estimator lives through all of them."""
+def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folder: Path | None) -> list[HandlerRow]:
+    """All loads, those of one cluster after each other; the estimator lives through all of them.
+
+    Args:
+        folder: where to write down what it is asked; None: nowhere.
+    """
     rows: list[HandlerRow] = []
     engine = Engine()
     try:
         for brokers in sorted({load.brokers for load in loads}):
-            with stage_for(brokers, engine) as (stage, books):
+            kept: list[dict[str, object]] = []
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                os.environ[ROWS_VARIABLE] = str(folder.resolve() / f"brokers-{brokers}.rows")
+            with stage_for(brokers, engine, "proxy" if folder is None else "bench.handler_rows") as (stage, books):
                 with running(WARM_UP[brokers], stage, "warm-up"):
                     time.sleep(warm_seconds)
                 for number, load in enumerate(load for load in loads if load.brokers == brokers):
-                    rows.append(measure(load, stage, books, seconds, f"{number:02}-{load.name}"))
-                    print(rows[-1].line(), flush=True)
+                    prefix = f"{number:02}-{load.name}"
+                    row, ten = measure(load, stage, books, seconds, prefix)
+                    rows.append(row)
+                    kept.append({"row": vars(row), "ten": ten.truth, "ten_requests": ten.requests, "ten_ns": ten.at_ns, "prefix": prefix})
+                    print(row.line(), flush=True)
+            if folder is not None:
+                (folder / f"brokers-{brokers}.json").write_text(json.dumps(kept))
     finally:
         engine.close()
     return rows
@@ -140,8 +158,8 @@ def main() -> int:
         return 2
     seconds = options.seconds or (QUICK_SECONDS if options.quick else 12.0)
     warm_seconds = options.warm_seconds or (QUICK_WARM_SECONDS if options.quick else 25.0)
-    microseconds = None
-    rows = run([load for load in LOADS if not options.load or load.name in options.load], seconds, warm_seconds)
+    microseconds = microseconds_alone()
+    rows = run([load for load in LOADS if not options.load or load.name in options.load], seconds, warm_seconds, options.record)
     report = Report("handler-time-quick" if options.quick else "handler-time")
     if options.load:
         rows = _with_earlier(rows, report, options.out)
@@ -169,6 +187,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short runs: a look, not a result")
     parser.add_argument("--seconds", type=float, help="length of one load")
     parser.add_argument("--warm-seconds", type=float, help="load before the first row, so that the broker's code is compiled")
+    parser.add_argument("--record", type=Path, help="folder for what the estimator is asked")
     parser.add_argument("--list", action="store_true", help="name the rows")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
     parser.add_argument("--no-write", action="store_true")

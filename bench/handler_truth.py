@@ -29,13 +29,8 @@ class Reading:
     truth: Mapping[str, float]
     sluice: Mapping[str, float]
     requests: Mapping[str, float]
-
-    def between(self, earlier: "Reading") -> "Reading":
-        """What came after another reading."""
-        return Reading(_minus(self.truth, earlier.truth), _minus(self.sluice, earlier.sluice), _minus(self.requests, earlier.requests))
-
-
-NOTHING = Reading({}, {}, {})
+    at_ns: int
+    """When it was read, on the monotonic clock."""
 
 
 class Books:
@@ -49,9 +44,10 @@ class Books:
 
     def read(self, prefix: str, began: float) -> Reading:
         """Read all client-ids that begin with `prefix`, whose first request was about at `began` (seconds since the epoch)."""
+        at_ns = time.monotonic_ns()
         sluice = self._threads.submit(self._sluice, prefix)
         truth = self._truth(prefix, began)
-        return Reading(truth, *sluice.result())
+        return Reading(truth, *sluice.result(), at_ns)
 
     def close(self) -> None:
         """End the thread."""
@@ -97,7 +93,3 @@ def requests_by_client(lines: Sequence[str], prefix: str) -> dict[str, float]:
 def now() -> float:
     """Seconds since the epoch, the clock that the reader on the broker's side uses too."""
     return time.time()
-
-
-def _minus(later: Mapping[str, float], earlier: Mapping[str, float]) -> dict[str, float]:
-    return {name: value - earlier.get(name, 0.0) for name, value in later.items()}

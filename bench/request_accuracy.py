@@ -1,0 +1,115 @@
+"""Does a request quota let as much through as on the broker itself? `python -m bench.accuracy --quota request` runs this.
+
+One client asks for Metadata, or produces small records, as fast as it is answered: first held by the broker's own `request_percentage`,
+then by Sluice's. One after the other, since a broker that does more at once charges less for each.
+"""
+
+import argparse
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bench.arms import Arm, start_sluice
+from bench.engine import Engine
+from bench.handler_loads import Make, ask_metadata, produce_small
+from bench.report import Report, machine_lines
+from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.jars import KRAFT
+from tests.support.kafka.java_process import Jvm
+from tests.support.kafka.java_tools import JavaTools
+from tests.support.kafka.tool_calls import create_topic, set_client_quota
+
+BROKER = "broker"
+PERCENTAGES = (1, 10)
+KINDS: dict[str, Make] = {"metadata": ask_metadata, "produce 200 B": produce_small}
+LOW, HIGH = 0.6, 1.6
+BURST_SECONDS, WARM_SECONDS = 12.0, 20.0
+SETTINGS = {"num.io.threads": 8, "num.network.threads": 3}
+
+
+@dataclass
+class RequestCell:
+    """One client under one enforcer: requests answered in all, and after the burst that a window allows."""
+
+    kind: str
+    percent: int
+    enforcer: str
+    requests: int
+    seconds: float
+    after_burst: int
+
+    def line(self, broker: "RequestCell") -> str:
+        """The row of the table."""
+        steady = f"{self.after_burst / (self.seconds - BURST_SECONDS):,.0f}" if self.seconds > BURST_SECONDS else ""
+        counts = f"| {self.kind} | {self.percent} % | {self.enforcer} | {self.requests:,} | {steady} |"
+        if self.enforcer == BROKER:
+            return f"{counts} | |"
+        ratio = self.requests / broker.requests
+        later = f" ({self.after_burst / broker.after_burst:.2f} after the burst)" if broker.after_burst else ""
+        return f"{counts} x{ratio:.2f}{later} | {'ok' if LOW <= ratio <= HIGH else 'miss'} |"
+
+
+def table(cells: list[RequestCell]) -> list[str]:
+    """All cells, each enforcer beside the broker."""
+    lines = ["| load | quota | enforcer | requests | requests/s after the burst | against the broker | |", "|---|--:|---|--:|--:|---|---|"]
+    brokers = {(cell.kind, cell.percent): cell for cell in cells if cell.enforcer == BROKER}
+    return lines + [cell.line(brokers[cell.kind, cell.percent]) for cell in cells]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run all cells; 1 when a goal was missed."""
+    cells: list[RequestCell] = []
+    with ExitStack() as stack:
+        engine = Engine()
+        stack.callback(engine.close)
+        jvm = Jvm(heap_mb=900, optimises=True)
+        cluster = stack.enter_context(KafkaCluster(KRAFT, name="request-accuracy", settings=SETTINGS, jvm=jvm))
+        port = next(iter(cluster.nodes.values())).ports.client
+        with JavaTools(KRAFT) as tools:
+            create_topic(tools, cluster.bootstrap, "small")
+            for percent in PERCENTAGES:
+                for kind in KINDS:
+                    set_client_quota(tools, cluster.bootstrap, _client_id(kind, percent, BROKER), request_percentage=percent)
+        _warm(engine, port)
+        for percent in PERCENTAGES:
+            with ExitStack() as running:
+                arms = {BROKER: Arm(BROKER, None, port)}
+                for mode in options.modes:
+                    flags = ["--enforcement", mode]
+                    arms[mode] = start_sluice(port, engine.folder, produce=None, fetch=None, request=percent, flags=flags)
+                    running.callback(arms[mode].stop)
+                for kind in KINDS:
+                    cells += [_measure(engine, arm, kind, percent, enforcer, options.seconds) for enforcer, arm in arms.items()]
+                    print("\n".join(table(cells)[-len(arms) :]), flush=True)
+    report = Report("accuracy-request")
+    how = f"- Apache Kafka {KRAFT}, one connection, {options.seconds:g} s each, one after the other"
+    report.add(*machine_lines(), how, "", *table(cells))
+    report.data["cells"] = [vars(cell) for cell in cells]
+    print("\n" + report.text())
+    if not options.no_write:
+        report.write(options.out)
+    return int(any(line.endswith("miss |") for line in table(cells)))
+
+
+def _client_id(kind: str, percent: int, enforcer: str) -> str:
+    return f"{kind.split()[0]}-{percent}-{enforcer}"
+
+
+def _warm(engine: Engine, port: int) -> None:
+    """Let the broker's compiler see both kinds."""
+    load = engine.load([make(f"warm-{name.split()[0]}") for name, make in KINDS.items()], port, conns=len(KINDS))
+    time.sleep(WARM_SECONDS)
+    load.stop()
+
+
+def _measure(engine: Engine, arm: Arm, kind: str, percent: int, enforcer: str, seconds: float) -> RequestCell:
+    client_id = _client_id(kind, percent, enforcer)
+    load = engine.load([KINDS[kind](client_id)], arm.port, conns=1)
+    try:
+        time.sleep(min(BURST_SECONDS, seconds))
+        burst = load.done()
+        time.sleep(max(0.0, seconds - BURST_SECONDS))
+        done = load.done()
+    finally:
+        load.stop()
+    return RequestCell(kind, percent, enforcer, done, seconds, done - burst)
