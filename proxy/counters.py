@@ -128,7 +128,7 @@ class Usage:
         self.client_id = client_id
         self.produce_bytes = 0
         self.fetch_bytes = 0
-        self.request_ns = 0
+        self.request_ns = 0.0
         """Time of the brokers' threads, as it is charged."""
         self.requests = [0] * API_KEYS_MAX
         """By API key."""

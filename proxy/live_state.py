@@ -101,7 +101,7 @@ class LiveState:
             responses += connection.session.responses.answers
             from_clients += connection.client.bytes_in
             from_brokers += connection.broker.bytes_in
-        return Traffic(requests, responses, from_clients, from_brokers)
+        return Traffic(requests, responses, from_clients, from_brokers, self._gateway.handler_times.elapsed_ns)
 
     def admission(self) -> AdmissionStatus:
         """How it stands with the quotas on connections."""

@@ -49,6 +49,8 @@ class Traffic(NamedTuple):
     responses: int
     bytes_from_clients: int
     bytes_from_brokers: int
+    timed_ns: int
+    """How long answers took whose request time was estimated."""
 
 
 class ListenerAdmission(NamedTuple):

@@ -6,12 +6,14 @@ from typing import Final
 
 from proxy.handler_time.work import Work
 
-UNIT_NS: Final = 150_000.0
+NO_SAMPLE_NS: Final = 8_000
+"""Answers closer than this shared a read of the socket: how long each took is not known."""
+UNIT_NS: Final = 250_000.0
 """What a small request is taken to cost while nothing has been seen that could say."""
-UP: Final = 1 + 0.04 * 0.1
-DOWN: Final = 1 / (1 + 0.04 * 0.9)
-"""Steps of a tracked 10th percentile: one up for every nine down, at equal distance."""
-FORGET_AFTER_NS: Final = 10_000_000_000
+UP: Final = 1 + 0.08 * 0.1
+DOWN: Final = 1 / (1 + 0.08 * 0.9)
+"""Steps of a tracked 10th percentile: one up for every nine down, at equal distance. Two hundred requests of a kind find it anew."""
+FORGET_AFTER_NS: Final = 1_000_000_000
 FORGET_SHARE: Final = 0.02
 SMALL_BYTES: Final = 4_096
 LOAD_WINDOW_NS: Final = 20_000_000
@@ -23,23 +25,23 @@ class BrokerHandlerTime:
 
     Attributes:
         unit_ns: charge of a small request that does not wait.
-        load: requests that did not wait and were under way at once, on average over the last moments.
+        load: requests under way at once that do not wait, or wait for replicas, on average over the last moments.
         logs_in: clients log in there (SASL), so what one asks before it has is no request to handlers.
-        charged_ns, elapsed_ns: sums of what was charged, and of the time that passed meanwhile, waiting included.
+        elapsed_ns: sum of the time that answers took, waiting included.
     """
 
-    __slots__ = ("_busy_ns", "_classes", "_load_since_ns", "_seen_ns", "charged_ns", "elapsed_ns", "load", "logs_in", "unit_ns")
+    __slots__ = ("_busy_ns", "_classes", "_forget_ns", "_load_due_ns", "_share", "elapsed_ns", "load", "logs_in", "unit_ns")
 
     def __init__(self) -> None:
         self.unit_ns = UNIT_NS
         self.load = 0.0
         self.logs_in = False
-        self.charged_ns = 0
         self.elapsed_ns = 0
-        self._seen_ns = 0
+        self._forget_ns = 0
         self._classes: dict[int, float] = {}
         self._busy_ns = 0
-        self._load_since_ns = 0
+        self._load_due_ns = 0
+        self._share = 1.0
 
     def estimate(self, work: Work, size: int) -> float:
         """What a request of this kind and size costs as far as is known, in nanoseconds; nothing is learnt."""
@@ -50,52 +52,82 @@ class BrokerHandlerTime:
             return known if known < limit else limit
         return known
 
-    def learn(self, work: Work, size: int, sample_ns: float, now_ns: int) -> float:
-        """Take in how long one took, the way there and back left out; return what such a request costs now, in nanoseconds."""
+    def charge(self, work: Work, size: int, elapsed_ns: int, passed_ns: float, now_ns: int) -> float:
+        """Learn from how long an answer took; return what to charge for it, in nanoseconds.
+
+        All in one place, since every answer comes by here.
+
+        Args:
+            elapsed_ns: since its request left, or since the answer before it on its connection.
+            passed_ns: what of that may be work when nothing else is under way.
+        """
+        self.elapsed_ns += elapsed_ns  # `saw`, in place
+        if work.loads:
+            self._busy_ns += elapsed_ns
+            if now_ns >= self._load_due_ns:
+                self._measure_load(now_ns)
+        spent = passed_ns * self._share
+        unit = self.unit_ns
         by_size = size * work.ns_per_byte
         key = work.key + size.bit_length()
-        unit = self.unit_ns
         known = self._classes.get(key, unit + by_size)
-        known *= UP if sample_ns > known else DOWN
-        if work.cap:
-            if now_ns - self._seen_ns > FORGET_AFTER_NS:  # nothing to go by: what a busy time taught holds no longer
-                self.unit_ns = unit = unit + (UNIT_NS - unit) * FORGET_SHARE
-            limit = unit * work.cap + by_size
-            if known > limit:
-                known = limit
-        elif size < SMALL_BYTES:
-            self.unit_ns = unit * (UP if sample_ns > unit else DOWN)
-            self._seen_ns = now_ns
-        self._classes[key] = known
-        return known
+        if spent >= NO_SAMPLE_NS:
+            known *= UP if spent > known else DOWN
+            if cap := work.cap:
+                if now_ns > self._forget_ns:  # nothing to go by: what a busy time taught holds no longer
+                    self.unit_ns = unit = unit + (UNIT_NS - unit) * FORGET_SHARE
+                limit = unit * cap + by_size
+                if known > limit:
+                    known = limit
+            elif size < SMALL_BYTES:
+                self.unit_ns = unit * (UP if spent > unit else DOWN)
+                self._forget_ns = now_ns + FORGET_AFTER_NS
+            self._classes[key] = known
+        elif spent < 0.0:
+            spent = 0.0
+        return spent if spent < known else known
 
-    def was_busy(self, elapsed_ns: int, now_ns: int) -> None:
-        """A request that did not wait took `elapsed_ns`: by Little's law the sum of these is how many are under way at once."""
-        self._busy_ns += elapsed_ns
-        passed_ns = now_ns - self._load_since_ns
-        if passed_ns >= LOAD_WINDOW_NS:
-            self.load = (self.load + self._busy_ns / passed_ns) * 0.5
-            self._busy_ns = 0
-            self._load_since_ns = now_ns
+    def saw(self, work: Work, elapsed_ns: int, now_ns: int) -> None:
+        """An answer took so long; nothing is learnt from it but how busy the broker is."""
+        self.elapsed_ns += elapsed_ns
+        if work.loads:
+            self._busy_ns += elapsed_ns
+            if now_ns >= self._load_due_ns:
+                self._measure_load(now_ns)
+
+    def share(self, passed_ns: float) -> float:
+        """What of such a time threads can have worked for one request, as busy as the broker is."""
+        return passed_ns * self._share if passed_ns > 0.0 else 0.0
+
+    def _measure_load(self, now_ns: int) -> None:
+        """By Little's law the time of all that did not wait, by the time that passed, is how many were under way at once."""
+        passed_ns = now_ns - self._load_due_ns + LOAD_WINDOW_NS
+        self.load = load = (self.load + self._busy_ns / passed_ns) * 0.5
+        self._share = 1.0 / load if load > 1.0 else 1.0
+        self._busy_ns = 0
+        self._load_due_ns = now_ns + LOAD_WINDOW_NS
 
 
 class HandlerTimes:
     """What is known of each broker, by its address. A broker that moves is learnt anew."""
 
-    __slots__ = ("_brokers",)
+    __slots__ = ("_brokers", "_forgotten_ns")
 
     def __init__(self) -> None:
         self._brokers: dict[tuple[str, int], BrokerHandlerTime] = {}
+        self._forgotten_ns = 0
+
+    @property
+    def elapsed_ns(self) -> int:
+        """The time that answers of all brokers took so far, waiting included."""
+        return self._forgotten_ns + sum(times.elapsed_ns for times in self._brokers.values())
 
     def of(self, address: tuple[str, int]) -> BrokerHandlerTime:
         """What is known of the broker at `address`."""
         times = self._brokers.get(address)
         if times is None:
             if len(self._brokers) >= BROKERS_MAX:
+                self._forgotten_ns = self.elapsed_ns
                 self._brokers.clear()
             times = self._brokers[address] = BrokerHandlerTime()
         return times
-
-    def all(self) -> list[BrokerHandlerTime]:
-        """Every broker met."""
-        return list(self._brokers.values())

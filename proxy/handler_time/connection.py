@@ -13,12 +13,8 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.handler_time.broker import BrokerHandlerTime
-from proxy.handler_time.work import Work
+from proxy.handler_time.work import ALONE, Work
 
-ALONE: Final = 0.7
-"""Share of the time between request and answer that threads work, when a request does not stand behind others of its connection."""
-NO_SAMPLE_NS: Final = 8_000
-"""Answers closer than this shared a read of the socket: how long each took is not known."""
 ANSWERS_PER_RTT: Final = 64
 NEVER_NS: Final = 2**63
 
@@ -61,7 +57,7 @@ class ConnectionHandlerTime:
         self._work: Work | None = None  # of the answer whose end is to come, and what it was charged at its head
         self._size = 0
         self._forwarded_ns = 0
-        self._charged_ns = 0
+        self._charged_ns = 0.0
 
     def set_rtt(self, rtt_ns: int) -> None:
         """The smallest round trip as the kernel says now."""
@@ -76,7 +72,7 @@ class ConnectionHandlerTime:
         """It is read again."""
         self.read_since_ns = now_ns
 
-    def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, *, last: bool) -> int:
+    def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, *, last: bool) -> float:
         """Return what to charge for an answer that is here in whole, in nanoseconds.
 
         Args:
@@ -85,80 +81,71 @@ class ConnectionHandlerTime:
             now_ns: when the answer was read.
             last: no other answer follows in the same read.
         """
-        broker = self.broker
-        end_ns = self._end_ns
         self.rtt_due -= 1
-        if forwarded_ns < self.read_since_ns:
-            self._end_ns = now_ns
-            charged_ns = broker.estimate(work, size)
-        elif now_ns == end_ns:
-            charged_ns = self._charge_joined(work, size, now_ns, last=last)
-        else:
-            self._end_ns = now_ns
-            spent_ns = self._spent(work, forwarded_ns, end_ns, now_ns)
-            if last and spent_ns >= NO_SAMPLE_NS:
-                charged_ns = broker.learn(work, size, spent_ns, now_ns)
-            else:
-                charged_ns = broker.estimate(work, size)
-                self._joined = 1
-                self._joined_ns = spent_ns
-            if spent_ns < charged_ns:
-                charged_ns = spent_ns
-            self._left_ns = spent_ns - charged_ns
-        charged = int(charged_ns)
-        broker.charged_ns += charged
-        return charged
+        end_ns = self._end_ns
+        if now_ns == end_ns or not last or forwarded_ns < self.read_since_ns:
+            return self._charge_unsure(work, size, forwarded_ns, now_ns, last=last)
+        self._end_ns = now_ns
+        if forwarded_ns >= end_ns:
+            elapsed_ns = now_ns - forwarded_ns
+            return self.broker.charge(work, size, elapsed_ns, (elapsed_ns - self.rtt_ns) * ALONE, now_ns)
+        elapsed_ns = now_ns - end_ns  # who stood behind another one has no way to pay for
+        return self.broker.charge(work, size, elapsed_ns, elapsed_ns * work.behind, now_ns)
 
-    def charge_head(self, work: Work, size: int, forwarded_ns: int, now_ns: int) -> int:
+    def charge_head(self, work: Work, size: int, forwarded_ns: int, now_ns: int) -> float:
         """Return what to charge now for an answer of which the beginning is here; `charge_end` says the rest."""
         self.rtt_due -= 1
         self._work, self._size, self._forwarded_ns = work, size, forwarded_ns
         charged_ns = self.broker.estimate(work, size)
         if forwarded_ns >= self.read_since_ns:
-            charged_ns = min(charged_ns, self._passed(forwarded_ns, self._end_ns, now_ns))
-        self._charged_ns = charged = int(charged_ns)
-        self.broker.charged_ns += charged
-        return charged
+            _, passed_ns = self._passed(work, forwarded_ns, now_ns)
+            charged_ns = min(charged_ns, self.broker.share(passed_ns))
+        self._charged_ns = charged_ns
+        return charged_ns
 
-    def charge_end(self, now_ns: int) -> int:
+    def charge_end(self, now_ns: int) -> float:
         """Return what the answer that began with `charge_head` cost beyond what was charged then, now that it is here in whole."""
         work, self._work = self._work, None
         if work is None:
-            return 0
-        end_ns, self._end_ns = self._end_ns, now_ns
-        self._joined, self._joined_ns, self._left_ns = 1, 0.0, 0.0
+            return 0.0
         if self._forwarded_ns < self.read_since_ns:
             charged_ns = self.broker.estimate(work, self._size)
         else:
-            spent_ns = self._spent(work, self._forwarded_ns, end_ns, now_ns)
-            charged_ns = min(spent_ns, self.broker.learn(work, self._size, spent_ns, now_ns))
-        rest = max(0, int(charged_ns) - self._charged_ns)
-        self.broker.charged_ns += rest
-        return rest
+            elapsed_ns, passed_ns = self._passed(work, self._forwarded_ns, now_ns)
+            charged_ns = self.broker.charge(work, self._size, elapsed_ns, passed_ns, now_ns)
+        self._begin_read(now_ns, 0.0)
+        return max(0.0, charged_ns - self._charged_ns)
 
-    def _spent(self, work: Work, forwarded_ns: int, end_ns: int, now_ns: int) -> float:
-        """What threads can have worked since the request left, or since the answer before it; counted for the load of the broker."""
-        elapsed_ns = now_ns - (forwarded_ns if forwarded_ns >= end_ns else end_ns)
-        self.broker.elapsed_ns += elapsed_ns
-        if work.cap == 0.0:
-            self.broker.was_busy(elapsed_ns, now_ns)
-        return self._passed(forwarded_ns, end_ns, now_ns)
-
-    def _passed(self, forwarded_ns: int, end_ns: int, now_ns: int) -> float:
-        # who stood behind another one has no way to pay for
-        passed_ns = (now_ns - forwarded_ns - self.rtt_ns) * ALONE if forwarded_ns >= end_ns else float(now_ns - end_ns)
-        load = self.broker.load
-        if load > 1.0:
-            passed_ns /= load
-        return passed_ns if passed_ns > 0.0 else 0.0
-
-    def _charge_joined(self, work: Work, size: int, now_ns: int, *, last: bool) -> float:
-        """One more answer out of the same read: together they are charged no more than the time before it."""
-        self._joined += 1
-        share_ns = self._joined_ns / self._joined
-        known_ns = (
-            self.broker.learn(work, size, share_ns, now_ns) if last and share_ns >= NO_SAMPLE_NS else self.broker.estimate(work, size)
-        )
-        charged_ns = known_ns if known_ns < self._left_ns else self._left_ns
+    def _charge_unsure(self, work: Work, size: int, forwarded_ns: int, now_ns: int, *, last: bool) -> float:
+        """An answer whose own time is not known: reading paused meanwhile, or it came out of one read with others."""
+        broker = self.broker
+        if forwarded_ns < self.read_since_ns:
+            self._end_ns = now_ns
+            return broker.estimate(work, size)
+        if now_ns != self._end_ns:  # the first of a read: all of them together are charged no more than the time before it
+            elapsed_ns, passed_ns = self._passed(work, forwarded_ns, now_ns)
+            broker.saw(work, elapsed_ns, now_ns)
+            self._begin_read(now_ns, passed_ns)
+            known_ns = broker.estimate(work, size)
+        elif last:
+            self._joined += 1
+            known_ns = broker.charge(work, size, 0, self._joined_ns / self._joined, now_ns)
+        else:
+            self._joined += 1
+            known_ns = broker.estimate(work, size)
+        charged_ns = min(known_ns, self._left_ns)
         self._left_ns -= charged_ns
         return charged_ns
+
+    def _begin_read(self, now_ns: int, passed_ns: float) -> None:
+        """Answers that come out of one read share the time that passed before it."""
+        self._end_ns = now_ns
+        self._joined, self._joined_ns, self._left_ns = 1, passed_ns, self.broker.share(passed_ns)
+
+    def _passed(self, work: Work, forwarded_ns: int, now_ns: int) -> tuple[int, float]:
+        """How long an answer took, and how much of that may be work; the way is nothing to who stood behind another one."""
+        if forwarded_ns >= self._end_ns:
+            elapsed_ns = now_ns - forwarded_ns
+            return elapsed_ns, (elapsed_ns - self.rtt_ns) * ALONE
+        elapsed_ns = now_ns - self._end_ns
+        return elapsed_ns, elapsed_ns * work.behind

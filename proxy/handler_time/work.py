@@ -9,6 +9,8 @@ from protocol.api_keys import ApiKey
 PRODUCE_NS_PER_BYTE: Final = 3.5
 ANSWER_NS_PER_BYTE: Final = 0.4
 ACKS_ALL: Final = -1
+ALONE: Final = 0.8
+"""Share of the time between request and answer that threads work, when nothing else is under way."""
 
 PROMPT: Final = 0.0
 """No cap: the answer never waits for anything but a thread, so its time may teach what a small request costs."""
@@ -22,19 +24,23 @@ class Work:
         cap: an answer that may wait is never charged more than so many small requests and its bytes; `PROMPT` when it does not wait.
         ns_per_byte: what a byte costs: of the request for Produce, of the answer otherwise.
         by_request: bytes are the request's.
+        behind: share of the time since the answer before it that threads work for one that was sent behind others.
+        loads: it counts for how busy the broker is. What waits for replicas does, since it shares what it waits for with others.
     """
 
-    __slots__ = ("by_request", "cap", "key", "ns_per_byte")
+    __slots__ = ("behind", "by_request", "cap", "key", "loads", "ns_per_byte")
 
     def __init__(self, number: int, cap: float, *, by_request: bool = False) -> None:
         self.key = number << 6
         self.cap = cap
         self.by_request = by_request
+        self.behind = ALONE if cap else 1.0
+        self.loads = by_request or cap == PROMPT
         self.ns_per_byte = PRODUCE_NS_PER_BYTE if by_request else ANSWER_NS_PER_BYTE
 
 
-CAP_REPLICATED: Final = 5.0
-CAP_COORDINATOR: Final = 1.5
+CAP_REPLICATED: Final = 3.0
+CAP_COORDINATOR: Final = 2.0
 CAP_API_VERSIONS: Final = 0.6  # its answer is built after the charge
 CAP_OTHERS: Final = 2.0
 

@@ -63,7 +63,7 @@ def series_of(usage: Usage) -> dict[Labels, int]:
         if value:
             series[_BYTES, direction] = value
     if usage.request_ns:
-        series[_REQUEST_NS,] = usage.request_ns
+        series[_REQUEST_NS,] = int(usage.request_ns)
     for key, count in enumerate(usage.requests):
         if count:
             series[_REQUESTS, API_NAMES[key]] = count
@@ -89,7 +89,7 @@ def _sums(usages: Sequence[Usage]) -> dict[Labels, int]:
     sums: dict[Labels, int] = defaultdict(int)
     for direction, total in (("produce", sum(one.produce_bytes for one in usages)), ("fetch", sum(one.fetch_bytes for one in usages))):
         sums[_BYTES, direction] = total
-    sums[_REQUEST_NS,] = sum(one.request_ns for one in usages)
+    sums[_REQUEST_NS,] = int(sum(one.request_ns for one in usages))
     for key, column in enumerate(zip(*(one.requests for one in usages), strict=False)):
         if key in API_NAMES:  # the columns between the known keys and the one for all others are never counted in
             sums[_REQUESTS, API_NAMES[key]] = sum(column)

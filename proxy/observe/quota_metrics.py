@@ -37,6 +37,11 @@ def _request_time_families(snapshot: Snapshot) -> Iterator[Metric]:
     request = {view.broker: view.manager for view in snapshot.managers if isinstance(view.manager, ClientRequestQuotaManager)}
     exempt = sum(manager.exempt_request_time.recorded_total for manager in request.values())
     yield counter("kafka_quota_exempt_request_seconds_total", "Time of requests that no quota applies to.", exempt / PERCENT)
+    elapsed_ns = snapshot.traffic.timed_ns
+    yield counter("kafka_quota_timed_answer_seconds_total", "Time that answers took whose request time was estimated.", elapsed_ns / 1e9)
+    charged_ns = sum(usage.request_ns for usage in snapshot.usages)
+    share = charged_ns / elapsed_ns if elapsed_ns else 0.0
+    yield gauge("kafka_quota_request_time_share_ratio", "Request time as a share of the time that answers took.", share)
     if snapshot.broker_threads is None:
         return
     percent = {broker: manager.exempt_request_time.rate(snapshot.now_ms) for broker, manager in request.items()}

@@ -54,7 +54,7 @@ def test_requests_of_apis_without_a_name_are_unknown() -> None:
 
 
 def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> None:
-    """Seconds by client, seconds that are exempt, and both together against the threads that the operator named."""
+    """Seconds by client, that are exempt, as a share of what passed, and all against the threads that the operator named."""
     state = busy_state()
     entity = ClientQuotaEntity(None, "etl")
     state.request.update_quota(entity, 1_000.0)
@@ -63,6 +63,8 @@ def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> No
     found = samples(state)
     assert value(found, "kafka_quota_request_seconds_total", user="alice", client_id="etl") == 2.5
     assert value(found, "kafka_quota_exempt_request_seconds_total") == pytest.approx(3.0)
+    assert value(found, "kafka_quota_timed_answer_seconds_total") == 10.0
+    assert value(found, "kafka_quota_request_time_share_ratio") == 0.25
     assert value(found, "kafka_quota_rate", quota_type="Request") == pytest.approx(55.0)
     share = value(found, "kafka_quota_broker_threads_utilization_ratio", broker="1")
     assert share == pytest.approx((55.0 + 300 / 30) / (11 * 100))  # exempt time is measured over 30 s at least

@@ -84,7 +84,7 @@ class FakeState:
         return self.checks
 
     def traffic(self) -> Traffic:
-        return Traffic(11, 12, 13, 14)
+        return Traffic(11, 12, 13, 14, 10_000_000_000)
 
     def admission(self) -> AdmissionStatus:
         return self.admission_status

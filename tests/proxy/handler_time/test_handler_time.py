@@ -1,0 +1,183 @@
+"""What a request is charged for, from when it left and when its answer came."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.api_keys import ApiKey
+from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, HandlerTimes, Work, work_of
+from proxy.handler_time.broker import BROKERS_MAX, FORGET_AFTER_NS, UNIT_NS
+from proxy.handler_time.work import ALONE, CAP_COORDINATOR
+
+US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
+START_NS = 3_600 * SECOND
+
+
+def work(key: int, acks: int | None = None) -> Work:
+    """The work of an API that is timed."""
+    found = work_of(key, acks)
+    assert found is not None
+    return found
+
+
+PRODUCE, METADATA, FETCH = work(ApiKey.PRODUCE, 1), work(ApiKey.METADATA), work(ApiKey.FETCH)
+COMMIT, PRODUCE_ALL = work(ApiKey.OFFSET_COMMIT), work(ApiKey.PRODUCE, -1)
+
+
+class Line:
+    """A connection on which time goes on."""
+
+    def __init__(self, broker: BrokerHandlerTime | None = None) -> None:
+        self.broker = broker or BrokerHandlerTime()
+        self.times = ConnectionHandlerTime(self.broker)
+        self.now_ns = START_NS
+
+    def ask(self, kind: Work = METADATA, took_ns: int = 300 * US, size: int = 300, *, apart_ns: int = 10 * MS) -> float:
+        """One request alone, answered after `took_ns`; what it is charged."""
+        self.now_ns += apart_ns
+        forwarded_ns = self.now_ns
+        self.now_ns += took_ns
+        return self.times.charge(kind, size, forwarded_ns, self.now_ns, last=True)
+
+    def ask_often(self, count: int, kind: Work = METADATA, took_ns: int = 300 * US, *, apart_ns: int = 10 * MS) -> float:
+        """The same again and again; what the last one is charged."""
+        return [self.ask(kind, took_ns, apart_ns=apart_ns) for _ in range(count)][-1]
+
+
+def test_a_request_alone_is_charged_for_most_of_the_time_that_it_took() -> None:
+    """The rest is the way through sockets and queues."""
+    line = Line()
+    assert line.ask_often(500, took_ns=300 * US) == pytest.approx(300 * US * ALONE, rel=0.01)
+
+
+def test_the_way_to_the_broker_is_nobodys_work() -> None:
+    """What the kernel has seen as the smallest round trip is taken off first."""
+    line = Line()
+    line.times.set_rtt(2 * MS)
+    assert line.ask_often(500, took_ns=2 * MS + 300 * US) == pytest.approx(300 * US * ALONE, rel=0.01)
+
+
+def test_who_takes_longer_than_usual_waited() -> None:
+    """One in ten is as fast as it gets; what the others take beyond that is queues, and nobody's work."""
+    line = Line()
+    for _ in range(200):
+        line.ask(took_ns=200 * US)
+        for _ in range(4):
+            line.ask(took_ns=5 * MS)
+    assert line.ask(took_ns=5 * MS) == pytest.approx(200 * US * ALONE, rel=0.15)
+
+
+def test_a_request_that_only_waits_is_charged_as_a_few_small_ones() -> None:
+    """A long poll of half a second costs a broker nothing while it waits."""
+    line = Line()
+    line.ask_often(300, METADATA, 200 * US)
+    unit_ns = line.broker.unit_ns
+    charged = line.ask_often(200, FETCH, 500 * MS, apart_ns=MS)
+    assert 0.2 * unit_ns < charged <= CAP_COORDINATOR * max(unit_ns, UNIT_NS) + 300 * FETCH.ns_per_byte
+
+
+@given(st.lists(st.tuples(st.sampled_from([PRODUCE, METADATA, FETCH, COMMIT, PRODUCE_ALL]), st.integers(0, 10 * SECOND)), max_size=60))
+def test_nobody_is_charged_more_than_passed_and_no_waiting_beyond_its_cap(asked: Sequence[tuple[Work, int]]) -> None:
+    """Whatever came before."""
+    line = Line()
+    for kind, took_ns in asked:
+        charged = line.ask(kind, took_ns)
+        assert 0 <= charged <= took_ns
+        if kind.cap:
+            assert charged <= kind.cap * line.broker.unit_ns + 300 * kind.ns_per_byte + 1
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=20), st.integers(0, 5 * MS))
+def test_answers_of_one_read_are_charged_no_more_than_the_time_before_it(reads: Sequence[int], apart_ns: int) -> None:
+    """They have no times of their own, so they share the one there is."""
+    line = Line()
+    for answers in reads:
+        line.now_ns += apart_ns
+        forwarded_ns = line.now_ns
+        line.now_ns += 400 * US
+        charged = [line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=answer == answers - 1) for answer in range(answers)]
+        assert sum(charged) <= 400 * US + 1
+
+
+def test_an_answer_that_was_not_read_teaches_nothing() -> None:
+    """While this side pauses nobody knows when answers came: they are charged what such requests cost."""
+    line = Line()
+    usual = line.ask_often(500, took_ns=300 * US)
+    line.times.pause()
+    forwarded_ns = line.now_ns
+    line.now_ns += 3 * SECOND
+    line.times.resume(line.now_ns)
+    line.now_ns += MS
+    unit_ns = line.broker.unit_ns
+    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=True) == pytest.approx(usual, rel=0.02)
+    assert line.broker.unit_ns == unit_ns
+    assert line.ask(took_ns=300 * US) == pytest.approx(usual, rel=0.02)
+
+
+def test_head_and_end_of_an_answer_are_charged_as_one() -> None:
+    """What a long answer costs is known at its end; the head is charged what is known by then."""
+    line, other = Line(), Line()
+    for at in range(300):
+        whole = other.ask(FETCH, 900 * US, 100_000)
+        line.now_ns += 10 * MS
+        forwarded_ns = line.now_ns
+        head = line.times.charge_head(FETCH, 100_000, forwarded_ns, forwarded_ns + 400 * US)
+        line.now_ns = forwarded_ns + 900 * US
+        rest = line.times.charge_end(line.now_ns)
+        assert head >= 0
+        assert rest >= 0
+        assert head + rest == pytest.approx(whole, rel=0.02), at
+    assert line.times.charge_end(line.now_ns) == 0  # there is no other end
+
+
+def test_many_at_once_share_what_passes() -> None:
+    """Four connections that always have a request under way are charged a quarter of the time each: the machine is full."""
+    broker = BrokerHandlerTime()
+    lines = [Line(broker) for _ in range(4)]
+    charged = 0.0
+    for turn in range(4_000):
+        for line in lines:
+            one = line.ask(took_ns=400 * US, apart_ns=0)
+            charged += one if turn >= 2_000 else 0
+    assert broker.load == pytest.approx(4, rel=0.1)
+    assert charged / (4 * 2_000) == pytest.approx(400 * US * ALONE / 4, rel=0.1)
+
+
+def test_what_a_busy_time_taught_is_forgotten() -> None:
+    """Requests get cheaper when there are many; a second after the rush small ones count as before, also where all wait."""
+    line = Line()
+    line.ask_often(3_000, METADATA, 30 * US, apart_ns=0)
+    assert line.broker.unit_ns < 0.2 * UNIT_NS
+    line.now_ns += FORGET_AFTER_NS
+    line.ask_often(600, COMMIT, 2 * MS)
+    assert line.broker.unit_ns == pytest.approx(UNIT_NS, rel=0.05)
+    assert line.ask(COMMIT, 2 * MS) > UNIT_NS
+
+
+def test_logging_in_is_no_work_and_every_other_api_is() -> None:
+    """SASL is done by network threads; an API that nobody knows is one that may wait."""
+    assert {key for key in ApiKey if work_of(key) is None} == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert work(0x7FFF).cap > 0
+    keys = [work(key).key for key in ApiKey if work_of(key) is not None] + [PRODUCE_ALL.key, work(0x7FFF).key]
+    assert len(set(keys)) == len(keys)
+
+
+def test_brokers_are_known_by_their_address_and_bounded() -> None:
+    """The same object for the same address, until there were too many; the time that passed is not forgotten."""
+    times = HandlerTimes()
+    first = times.of(("a", 1))
+    assert times.of(("a", 1)) is first is not times.of(("b", 1))
+    for port in range(3 * BROKERS_MAX):
+        times.of(("c", port)).saw(METADATA, MS, START_NS)
+    assert times.of(("a", 1)) is not first
+    assert times.elapsed_ns == 3 * BROKERS_MAX * MS
+
+
+def test_time_that_passed_is_added_up() -> None:
+    """Waiting included: against it the share that is charged can be seen."""
+    line = Line()
+    line.ask(METADATA, 300 * US)
+    line.ask(FETCH, 500 * MS)
+    assert line.broker.elapsed_ns == 300 * US + 500 * MS
