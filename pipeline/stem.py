@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import BadInputError, IncompleteError
@@ -35,14 +36,31 @@ class Stem:
 
     def _read_file(self, relative: str, table: str, columns: list[str] | None, after_ms: int | None) -> pa.Table:
         path = self.directory / relative
-        filters = None if after_ms is None else [("last_event_ms", ">", after_ms)]
         try:
-            read = pq.read_table(path, columns=columns, filters=filters, partitioning=None)
+            read = _read_rows(path, columns, after_ms)
         except FileNotFoundError as error:
             raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.stem} promises it; restore it") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
         return _declared(path, table, read, columns)
+
+
+def _read_rows(path: Path, columns: list[str] | None, after_ms: int | None) -> pa.Table:
+    """Read with one thread: the others have stems of their own to read."""
+    with pq.ParquetFile(path, memory_map=True) as file:
+        if columns is not None:
+            columns = [name for name in columns if name in file.schema_arrow.names]
+        if after_ms is None:
+            return file.read(columns, use_threads=False)
+        groups = [number for number in range(file.num_row_groups) if _last_ms(file.metadata.row_group(number)) > after_ms]
+        read = file.read_row_groups(groups, columns, use_threads=False)
+        return read.filter(pc.greater(read.column("last_event_ms"), after_ms))
+
+
+def _last_ms(row_group: Any) -> int:
+    columns = (row_group.column(number) for number in range(row_group.num_columns))
+    statistics = next((column.statistics for column in columns if column.path_in_schema == "last_event_ms"), None)
+    return int(statistics.max) if statistics is not None and statistics.has_min_max else 2**63 - 1
 
 
 def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None) -> pa.Table:

@@ -27,6 +27,8 @@ def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings)
     empty = rows.count == 0
     miscounted = empty | (rows.n != rows.count)
     _note(rows, miscounted & judged, Kind.SEGMENT, lambda row: ("events of the row", str(rows.count[row]), str(rows.n[row])), findings)
+    pointed = ("positions in the lists", "within the row", "beyond it")
+    _note(rows, rows.misplaced & judged, Kind.SEGMENT, functools.partial(_the_same, pointed), findings)
     sums = np.add.reduceat(rows.value, np.minimum(rows.event_at, max(rows.events - 1, 0))) if rows.events else rows.total
     _note(
         rows,
@@ -134,6 +136,7 @@ def _check_row_figures(rows: Rows, decided: Decisions, judged: Flags, findings: 
     listed = rows.throttle_ms != NOT_LISTED
     violated = np.where(decided.in_margin & (decided.throttle_ms == 0), listed, decided.violated)
     recorded = np.where(listed, rows.throttle_ms, 0)
+    applied = np.where(listed, np.maximum(rows.applied_ms, 0), 0)
     figures = (
         ("sum before the row", decided.prior_sum[at], rows.prior_sum),
         ("window of the row", decided.window_ms[at], rows.window_ms),
@@ -142,6 +145,8 @@ def _check_row_figures(rows: Rows, decided: Decisions, judged: Flags, findings: 
         ("violations of the row", np.add.reduceat(violated.astype(np.int64), at), rows.violated_n),
         ("throttled of the row", np.add.reduceat(counted.astype(np.int64), at), rows.throttled_n),
         ("wait of the row", np.add.reduceat(recorded, at), rows.throttle_ms_sum),
+        ("longest wait of the row", np.maximum.reduceat(recorded, at), rows.throttle_ms_max),
+        ("applied wait of the row", np.add.reduceat(applied, at), rows.applied_ms_sum),
     )
     for what, expected, said in figures:
         _note(

@@ -13,8 +13,31 @@ Flags = NDArray[np.bool_]
 
 NOT_LISTED: Final = -(2**40)
 """What a decision says that is in no list: neither throttled nor violated."""
+NOWHERE: Final = -1  # a position that no event has
 EXCUSED: Final = -1
 """An applied time that says: this connection waits for nothing (it keeps a group membership alive)."""
+
+INTEGERS: Final = (
+    "group_ref",
+    "sample_index",
+    "sample_start_ms",
+    "last_event_ms",
+    "n",
+    "sum",
+    "prior_sum",
+    "window_ms",
+    "oldest_start_ms",
+    "first_seq",
+    "last_seq",
+    "throttled_n",
+    "violated_n",
+    "throttle_ms_sum",
+    "throttle_ms_max",
+    "applied_ms_sum",
+)
+LISTS: Final = ("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms")
+COLUMNS: Final = [*INTEGERS, "bound", "max_observed", *LISTS]
+"""What `unpack` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +48,7 @@ class Rows:
         count: how many events the lists of each row hold; `n` is what the row says.
         row_of: the row of each event.
         is_new_sample: of each row: it begins a sample, it does not go on with the one before.
+        misplaced: of each row: a list points beyond its events.
         ts_ms, value: of each event.
         checked: False for what was recorded without a look at the bound.
         throttle_ms: as recorded; `NOT_LISTED` where nothing was recorded.
@@ -48,7 +72,10 @@ class Rows:
     throttled_n: Ints
     violated_n: Ints
     throttle_ms_sum: Ints
+    throttle_ms_max: Ints
+    applied_ms_sum: Ints
     is_new_sample: Flags
+    misplaced: Flags
     event_at: Ints
     row_of: Ints
     ts_ms: Ints
@@ -63,51 +90,88 @@ class Rows:
         return len(self.value)
 
 
-def unpack(samples: pa.Table) -> Rows:
+def unpack(samples: pa.Table, groups: Ints | None = None) -> Rows:
     """Flatten a table with the columns of SAMPLES at level `packed`.
+
+    Args:
+        groups: only the rows of these.
 
     Raises:
         ValueError: a row has no lists, or lists of different lengths.
     """
     samples = samples.combine_chunks()
-    order = np.lexsort((_ints(samples, "first_seq"), _ints(samples, "group_ref")))
-    samples = samples.take(pa.array(order))
-    n = _ints(samples, "n")
-    dt_ms, counts = _flat(samples, "dt_ms")
-    values, value_counts = _flat(samples, "val")
-    if not np.array_equal(counts, value_counts):
+    order = _order(_ints(samples, "group_ref"), _ints(samples, "first_seq"), groups)
+    column = {name: _ints(samples, name)[order] for name in INTEGERS}
+    lists = _Lists(samples, order)
+    values, counts = lists.take("val")
+    dt_ms, time_counts = lists.take("dt_ms")
+    if not np.array_equal(counts, time_counts):
         raise ValueError("dt_ms and val have different lengths")
-    row_of = np.repeat(np.arange(len(n)), counts)
     event_at = np.concatenate(([0], np.cumsum(counts)[:-1])) if len(counts) else np.zeros(0, np.int64)
-    start_ms, group_ref = _ints(samples, "sample_start_ms"), _ints(samples, "group_ref")
-    throttle_ms = _scattered(samples, "thr_ms", "thr_pos", event_at, len(values))
+    start_ms = column["sample_start_ms"]
+    waits, lost_waits = _places(lists, "thr_pos", event_at, counts)
+    unchecked, lost_marks = _places(lists, "unchecked_pos", event_at, counts)
+    checked = np.ones(len(values), np.bool_)
+    checked[unchecked[unchecked != NOWHERE]] = False
     return Rows(
-        group_ref=group_ref,
-        sample_index=_ints(samples, "sample_index"),
-        sample_start_ms=start_ms,
-        last_event_ms=_ints(samples, "last_event_ms"),
-        n=n,
+        **{name: column[name] for name in INTEGERS if name != "sum"},
+        total=column["sum"],
         count=counts,
-        total=_ints(samples, "sum"),
-        prior_sum=_ints(samples, "prior_sum"),
-        window_ms=_ints(samples, "window_ms"),
-        oldest_start_ms=_ints(samples, "oldest_start_ms"),
-        bound=_numbers(samples, "bound").astype(np.float64),
-        first_seq=_ints(samples, "first_seq"),
-        last_seq=_ints(samples, "last_seq"),
-        max_observed=_numbers(samples, "max_observed").astype(np.float64),
-        throttled_n=_ints(samples, "throttled_n"),
-        violated_n=_ints(samples, "violated_n"),
-        throttle_ms_sum=_ints(samples, "throttle_ms_sum"),
-        is_new_sample=_begins(group_ref, start_ms),
-        event_at=event_at.astype(np.int64),
-        row_of=row_of,
-        ts_ms=start_ms[row_of] + dt_ms,
-        value=values,
-        checked=_checked(samples, event_at, len(values)),
-        throttle_ms=throttle_ms,
-        applied_ms=_scattered(samples, "applied_ms", "thr_pos", event_at, len(values)),
+        bound=_numbers(samples, "bound")[order].astype(np.float64),
+        max_observed=_numbers(samples, "max_observed")[order].astype(np.float64),
+        is_new_sample=_begins(column["group_ref"], start_ms),
+        misplaced=lost_waits | lost_marks,
+        event_at=event_at,
+        row_of=np.repeat(np.arange(len(order)), counts),
+        ts_ms=np.repeat(start_ms, counts) + dt_ms,
+        value=values.astype(np.int64, copy=False),
+        checked=checked,
+        throttle_ms=_scattered(lists, "thr_ms", waits, len(values)),
+        applied_ms=_scattered(lists, "applied_ms", waits, len(values)),
     )
+
+
+def _order(group_ref: Ints, first_seq: Ints, groups: Ints | None) -> Ints:
+    """Where the rows stand that are wanted: groups apart, each in decision order; files are in decision order as they are."""
+    is_sorted = bool((first_seq[1:] >= first_seq[:-1]).all())
+    highest = int(group_ref.max(initial=0))
+    order = _sorted_by(group_ref) if is_sorted else np.lexsort((first_seq, group_ref))
+    if groups is None:
+        return order
+    wanted = np.zeros(max(highest, int(groups.max(initial=0))) + 1, np.bool_)
+    wanted[groups] = True
+    return order[wanted[group_ref[order]]]
+
+
+def _sorted_by(group_ref: Ints) -> Ints:
+    """A stable order of numbers from 0 to 2^31 - 1. Two bytes at a time are sorted by counting, whatever the number of groups."""
+    low = np.argsort(group_ref.astype(np.uint16), kind="stable")
+    high = (group_ref >> 16).astype(np.uint16)
+    return low[np.argsort(high[low], kind="stable")] if high.any() else low
+
+
+class _Lists:
+    """The list columns of a table, row by row in another order."""
+
+    def __init__(self, samples: pa.Table, order: Ints) -> None:
+        self._samples = samples
+        self._order = order
+        self._known: tuple[Ints, Ints, Ints] | None = None
+
+    def take(self, name: str) -> tuple[NDArray[Any], Ints]:
+        """Return the entries of all rows, one after the other, and how many each row has."""
+        values, offsets = _flat(self._samples, name)
+        places, counts = self._places(offsets)
+        return values[places], counts
+
+    def _places(self, offsets: Ints) -> tuple[Ints, Ints]:
+        if self._known is not None and np.array_equal(self._known[0], offsets):
+            return self._known[1:]  # times and values, or positions and waits, are parallel
+        counts = np.diff(offsets)[self._order]
+        ends = np.cumsum(counts)
+        places = np.repeat(offsets[:-1][self._order] - ends + counts, counts) + np.arange(int(ends[-1]) if len(ends) else 0)
+        self._known = (offsets, places, counts)
+        return places, counts
 
 
 def _begins(group_ref: Ints, start_ms: Ints) -> Flags:
@@ -117,35 +181,39 @@ def _begins(group_ref: Ints, start_ms: Ints) -> Flags:
     return np.concatenate(([True], changes))
 
 
-def _checked(samples: pa.Table, event_at: Ints, events: int) -> Flags:
-    checked = np.ones(events, np.bool_)
-    positions, counts = _flat(samples, "unchecked_pos")
-    checked[np.repeat(event_at, counts).astype(np.int64) + positions] = False
-    return checked
+def _places(lists: _Lists, name: str, event_at: Ints, counts: Ints) -> tuple[Ints, Flags]:
+    """Turn positions within rows into positions among all events, or `NOWHERE`; and say which rows have such."""
+    positions, listed = lists.take(name)
+    places: Ints = np.repeat(event_at, listed) + positions
+    beyond = (positions < 0) | (positions >= np.repeat(counts, listed))
+    places[beyond] = NOWHERE
+    misplaced = np.zeros(len(counts), np.bool_)
+    misplaced[np.repeat(np.arange(len(counts)), listed)[beyond]] = True
+    return places, misplaced
 
 
-def _scattered(samples: pa.Table, values: str, positions: str, event_at: Ints, events: int) -> Ints:
+def _scattered(lists: _Lists, name: str, places: Ints, events: int) -> Ints:
+    values, _ = lists.take(name)
+    if len(values) != len(places):
+        raise ValueError(f"{name} and thr_pos have different lengths")
     out = np.full(events, NOT_LISTED, np.int64)
-    at, counts = _flat(samples, positions)
-    listed, value_counts = _flat(samples, values)
-    if not np.array_equal(counts, value_counts):
-        raise ValueError(f"{values} and {positions} have different lengths")
-    out[np.repeat(event_at, counts).astype(np.int64) + at] = listed
+    there = places != NOWHERE
+    out[places[there]] = values[there]
     return out
 
 
-def _flat(samples: pa.Table, name: str) -> tuple[Ints, Ints]:
+def _flat(samples: pa.Table, name: str) -> tuple[NDArray[Any], Ints]:
     column: Any = samples.column(name).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     if column.null_count:
         raise ValueError(f"{name} is not written: only levels packed and trace can be replayed")
-    offsets = column.offsets.to_numpy()
-    return column.flatten().to_numpy(zero_copy_only=False).astype(np.int64), np.diff(offsets).astype(np.int64)
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    return column.flatten().to_numpy(zero_copy_only=False), offsets - offsets[0]
 
 
 def _ints(samples: pa.Table, name: str) -> Ints:
-    return _numbers(samples, name).astype(np.int64)
+    return _numbers(samples, name).astype(np.int64, copy=False)
 
 
 def _numbers(samples: pa.Table, name: str) -> NDArray[Any]:

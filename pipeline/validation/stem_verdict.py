@@ -13,8 +13,8 @@ from pipeline.manifest import TypeCount
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
-from pipeline.replay.rows import Rows, unpack
-from pipeline.stem import Stem, python_rows
+from pipeline.replay.rows import COLUMNS, Ints, Rows, unpack
+from pipeline.stem import Stem
 from pipeline.validation.application import check_applied
 from pipeline.validation.bounds import check_bounds
 from pipeline.validation.sequence import check_order, check_sequence
@@ -60,28 +60,25 @@ def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
         BadInputError, IncompleteError: a file cannot be used.
     """
     verdict = StemVerdict(stem.manifest.stem)
-    samples = stem.read("samples")
-    groups = python_rows(stem.read("dim_group"))
-    kinds = _kinds(stem, groups)
+    samples = stem.read("samples", columns=COLUMNS)
+    kinds = _kinds(stem)
     if len(samples):
-        warm_up = _warm_up(stem, before, samples, kinds)
-        for kind, refs in _by_kind(kinds).items():
-            _judge_kind(kind, refs, samples, warm_up, stem, verdict)
-    check_sequence(samples, stem.read("events"), stem.read("gaps"), stem.manifest, verdict.findings)
+        table = pa.concat_tables([_warm_up(stem, before, samples, kinds), samples])
+        for kind, refs in kinds.items():
+            _judge_kind(kind, refs if len(kinds) > 1 else None, table, stem, verdict)
+    check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
     return verdict
 
 
-def _judge_kind(kind: _Kind, refs: list[int], samples: pa.Table, warm_up: pa.Table, stem: Stem, verdict: StemVerdict) -> None:
-    own = _of_groups(samples, refs)
-    if not len(own):
-        return
-    first_seq = stem.manifest.first_seq
+def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, stem: Stem, verdict: StemVerdict) -> None:
     try:
-        rows = unpack(pa.concat_tables([_of_groups(warm_up, refs), own]))
+        rows = unpack(table, refs)
     except ValueError as error:
         raise BadInputError(f"{stem.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
-    judged = rows.first_seq >= first_seq
+    judged = rows.first_seq >= stem.manifest.first_seq
+    if not judged.any():
+        return
     findings = verdict.findings
     whole = check_samples(rows, kind.sensor, judged, findings)
     if not whole.all():
@@ -91,7 +88,7 @@ def _judge_kind(kind: _Kind, refs: list[int], samples: pa.Table, warm_up: pa.Tab
     check_order(rows, judged, findings)
     check_bounds(rows, judged, stem, findings)
     check_applied(rows, judged, stem, findings)
-    verdict.decisions += int(judged[rows.row_of].sum())
+    verdict.decisions += int(rows.count[judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
     _count(kind.quota_type, rows, judged, verdict)
 
@@ -128,40 +125,32 @@ def _check_sums(stem: Stem, verdict: StemVerdict) -> None:
             )
 
 
-def _kinds(stem: Stem, groups: list[dict[str, Any]]) -> dict[int, _Kind]:
-    kinds: dict[int, _Kind] = {}
-    for group in groups:
+def _kinds(stem: Stem) -> dict[_Kind, Ints]:
+    """The groups of each kind; there may be 100,000 groups, so none is looked at alone."""
+    table = stem.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms", "cap_ms"])
+    alike = table.group_by(["quota_type", "num_samples", "window_ms", "cap_ms"]).aggregate([("group_ref", "list")])
+    kinds: dict[_Kind, Ints] = {}
+    for group, refs in zip(alike.drop_columns("group_ref_list").to_pylist(), alike.column("group_ref_list"), strict=True):
         if group["num_samples"] < 1 or group["window_ms"] < 1:
             raise BadInputError(
-                f"{stem.manifest.stem}: group {group['group_ref']} has {group['num_samples']} samples of {group['window_ms']} ms"
+                f"{stem.manifest.stem}: group {refs[0]} has {group['num_samples']} samples of {group['window_ms']} ms; the file is damaged"
             )
         cap_ms = NO_CAP if group["cap_ms"] is None else group["cap_ms"]
-        is_request_time = group["quota_type"] == REQUEST
-        kinds[group["group_ref"]] = _Kind(group["quota_type"], Sensor(group["num_samples"], group["window_ms"], cap_ms, is_request_time))
+        sensor = Sensor(group["num_samples"], group["window_ms"], cap_ms, group["quota_type"] == REQUEST)
+        kinds[_Kind(group["quota_type"], sensor)] = refs.values.to_numpy().astype(np.int64)
     return kinds
 
 
-def _by_kind(kinds: dict[int, _Kind]) -> dict[_Kind, list[int]]:
-    refs: dict[_Kind, list[int]] = {}
-    for ref, kind in kinds.items():
-        refs.setdefault(kind, []).append(ref)
-    return refs
-
-
-def _warm_up(stem: Stem, before: Sequence[Stem], samples: pa.Table, kinds: dict[int, _Kind]) -> pa.Table:
+def _warm_up(stem: Stem, before: Sequence[Stem], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
     """Rows of earlier stems whose samples can still be live, or go on, at this stem's first event."""
-    unknown = set(pc.unique(samples.column("group_ref")).to_pylist()) - set(kinds)
-    if unknown:
-        raise BadInputError(f"{stem.manifest.stem}: rows of group {min(unknown)}, which dim_group does not name; the file is not whole")
-    span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds.values())
+    unknown = np.setdiff1d(pc.unique(samples.column("group_ref")).to_numpy(), np.concatenate([[-1], *kinds.values()]))
+    if len(unknown):
+        raise BadInputError(f"{stem.manifest.stem}: rows of group {unknown[0]}, which dim_group does not name; the file is not whole")
+    span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)
     after_ms = stem.manifest.first_ts_ms - span_ms
     parts = [samples.schema.empty_table()]
     for earlier in reversed(before):
         if earlier.manifest.last_ts_ms <= after_ms:
             break
-        parts.append(earlier.read("samples", after_ms=after_ms))
+        parts.append(earlier.read("samples", columns=COLUMNS, after_ms=after_ms))
     return pa.concat_tables(reversed(parts))
-
-
-def _of_groups(table: pa.Table, refs: list[int]) -> pa.Table:
-    return table.filter(pc.is_in(table.column("group_ref"), value_set=pa.array(refs, pa.int32())))

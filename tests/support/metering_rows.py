@@ -56,8 +56,8 @@ class Row:
             "throttled_n": sum(1 for ms in self.thr_ms if ms > 0),
             "violated_n": len(self.thr_ms),
             "throttle_ms_sum": sum(self.thr_ms),
-            "throttle_ms_max": max(self.thr_ms, default=0),
-            "applied_ms_sum": sum(self.applied_ms),
+            "throttle_ms_max": max([*self.thr_ms, *([0] if len(self.thr_ms) < len(self.val) else [])]),
+            "applied_ms_sum": sum(ms for ms in self.applied_ms if ms > 0),
         }
 
 
