@@ -35,3 +35,15 @@ MAX_STRING_BYTES = 32_767
 
 MAX_WALK_BYTES = 64 * 1024
 """Most bytes of a streamed response that are kept to be looked at: one cut field, or its tail with node endpoints."""
+
+MAX_LOGIN_FRAME_BYTES = 524_288
+"""Largest request frame, and largest bare token, of a client that logs in. Source: Kafka's `sasl.server.max.receive.size`."""
+
+MAX_MECHANISM_BYTES = 64
+"""Largest name of a SASL mechanism; the standard allows 20."""
+
+MAX_PRINCIPAL_BYTES = 1_024
+"""Largest user name that is taken from a token."""
+
+MAX_OBSERVED_TOKEN_BYTES = 16 * 1024
+"""Largest SASL token that a name is taken from."""

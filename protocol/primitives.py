@@ -7,6 +7,7 @@ from protocol.limits import MAX_STRING_BYTES
 
 INT16 = Struct(">h")
 INT32 = Struct(">i")
+INT64 = Struct(">q")
 
 INT32_MAX = 2_147_483_647
 _VARINT_BYTES_MAX = 5

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition
 from protocol.errors import ProtocolError
 from protocol.headers import response_header_len
-from protocol.messages import api_versions, describe_configs
+from protocol.messages import api_versions, describe_configs, sasl
 from protocol.messages.addresses import splice_report
 from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, read_replica_id, tail_has_endpoints
 from protocol.messages.metadata import read_topology
@@ -86,6 +86,9 @@ TARGETS = {
     ),
     "repair": Target(lambda api, frame: api_versions.repair(api.version, frame, 4), apis_of(ApiKey.API_VERSIONS)),
     "topology": Target(read_topology, apis_of(ApiKey.METADATA)),
+    "sasl answer": Target(sasl.read_authenticate_answer, apis_of(ApiKey.SASL_AUTHENTICATE)),
+    "sasl token": Target(lambda api, frame: sasl.find_token(api, frame, 12), apis_of(ApiKey.SASL_AUTHENTICATE), is_request=True),
+    "sasl mechanism": Target(lambda _, frame: sasl.read_mechanism(frame, 12), apis_of(ApiKey.SASL_HANDSHAKE), is_request=True),
     "redact": Target(describe_configs.redact, apis_of(ApiKey.DESCRIBE_CONFIGS)),
 }
 

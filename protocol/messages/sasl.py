@@ -1,0 +1,100 @@
+"""SaslHandshake (17) and SaslAuthenticate (36): which mechanism, where the token lies, what the broker says of it.
+
+Tokens are secrets: nothing here copies one. Who wants to look at it gets the place where it lies.
+"""
+
+from typing import NamedTuple
+
+from protocol.api_keys import ApiVersion
+from protocol.errors import BadRequestError, BadResponseError
+from protocol.headers import response_header_len
+from protocol.limits import LENGTH_BYTES, MAX_MECHANISM_BYTES, RESPONSE_HEAD_BYTES
+from protocol.primitives import INT16, INT64, Buffer, IncompleteError, Reader
+
+_SINCE_LIFETIME = 1
+
+
+class TokenPlace(NamedTuple):
+    """Where a token lies in its frame."""
+
+    at: int
+    end: int
+
+
+class AuthenticateAnswer(NamedTuple):
+    """What the broker says of a token.
+
+    Attributes:
+        error_code: 0 also while more tokens are needed.
+        token: where the broker's own token lies.
+        session_lifetime_ms: how long the session lasts, 0 for as long as the connection; None: this version does not say.
+    """
+
+    error_code: int
+    token: TokenPlace
+    session_lifetime_ms: int | None
+
+
+def read_mechanism(frame: Buffer, body_at: int) -> str:
+    """Return the mechanism that a SaslHandshake asks for.
+
+    Raises:
+        BadRequestError: it cannot be read, or is no name of a mechanism.
+    """
+    try:
+        name = Reader(frame, body_at, len(frame), BadRequestError).nullable_string_bytes(compact=False)
+    except IncompleteError:
+        name = None
+    if not name or len(name) > MAX_MECHANISM_BYTES or not name.isascii():
+        raise BadRequestError("a SASL handshake without the name of a mechanism")
+    return name.decode("ascii")
+
+
+def find_token(api: ApiVersion, frame: Buffer, body_at: int) -> TokenPlace:
+    """Return where the token of a SaslAuthenticate request lies.
+
+    Raises:
+        BadRequestError: it cannot be read; the message says nothing of what is in it.
+    """
+    try:
+        return _token(Reader(frame, body_at, len(frame), BadRequestError), compact=api.flexible)
+    except IncompleteError:
+        raise BadRequestError("a SASL token that goes past the end of its frame") from None
+
+
+def read_handshake_error(frame: Buffer) -> int:
+    """Return the error code of a SaslHandshake answer; its header is always v0.
+
+    Raises:
+        BadResponseError: there is none.
+    """
+    if len(frame) < RESPONSE_HEAD_BYTES + INT16.size:
+        raise BadResponseError(f"a SASL handshake answer of {len(frame)} bytes")
+    code: int = INT16.unpack_from(frame, RESPONSE_HEAD_BYTES)[0]
+    return code
+
+
+def read_authenticate_answer(api: ApiVersion, frame: Buffer) -> AuthenticateAnswer:
+    """Read what the broker says of a token.
+
+    Raises:
+        BadResponseError: it does not read as its version says.
+    """
+    try:
+        header_bytes = response_header_len(api, frame, 0)
+        reader = Reader(frame, len(frame) if header_bytes is None else LENGTH_BYTES + header_bytes, len(frame), BadResponseError)
+        error_code = reader.int16()
+        reader.skip(max(0, reader.string_length(compact=api.flexible)))  # a message, in which names may stand
+        token = _token(reader, compact=api.flexible)
+        if api.version < _SINCE_LIFETIME:
+            return AuthenticateAnswer(error_code, token, None)
+        (lifetime_ms,) = INT64.unpack_from(frame, reader.skip(INT64.size))
+        return AuthenticateAnswer(error_code, token, lifetime_ms)
+    except IncompleteError:
+        raise BadResponseError("an answer to a SASL token that ends too early") from None
+
+
+def _token(reader: Reader, *, compact: bool) -> TokenPlace:
+    count = max(0, reader.length(compact=compact))
+    at = reader.skip(count)
+    return TokenPlace(at, at + count)

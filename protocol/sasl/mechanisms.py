@@ -1,0 +1,31 @@
+"""Which observer watches which mechanism."""
+
+from typing import Final
+
+from protocol.sasl.oauthbearer import DEFAULT_CLAIM, OAuthBearerObserver
+from protocol.sasl.observer import TokenObserver
+from protocol.sasl.opaque import OpaqueObserver
+from protocol.sasl.plain import PlainObserver
+from protocol.sasl.scram import ScramObserver
+
+PLAIN: Final = "PLAIN"
+SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER: Final = "OAUTHBEARER"
+GSSAPI: Final = "GSSAPI"
+READABLE: Final = frozenset({PLAIN, *SCRAM, OAUTHBEARER})
+"""Mechanisms whose tokens name who logs in."""
+KNOWN: Final = READABLE | {GSSAPI}
+"""Names that may stand in a metric; others are counted together."""
+CLEAR: Final = frozenset({PLAIN, OAUTHBEARER})
+"""Mechanisms whose tokens are of use to whoever reads them on the wire."""
+
+
+def observer_of(mechanism: str, claim: str = DEFAULT_CLAIM) -> TokenObserver:
+    """Return an observer for one exchange; `claim` names the user in a bearer token. Names of mechanisms are exact, as in Kafka."""
+    if mechanism == PLAIN:
+        return PlainObserver()
+    if mechanism in SCRAM:
+        return ScramObserver()
+    if mechanism == OAUTHBEARER:
+        return OAuthBearerObserver(claim)
+    return OpaqueObserver()

@@ -1,0 +1,117 @@
+"""Observers name whom the broker names, or nobody; and nobody before the broker has said yes."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.sasl import Progress, observer_of
+from protocol.sasl.opaque import is_gssapi_token
+from tests.support import sasl_tokens as tokens
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"]
+ANSWERS = [b"", b"r=abc,s=c2FsdA==,i=4096", b"v=c2ln", b"e=other-error", b'{"status":"invalid_token"}', b"\x01", b"v", b"r"]
+
+
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize(("mechanism", "token", "name"), tokens.valid_tokens())
+def test_valid_tokens(mechanism: str, token: bytes, name: str, buffer: type[bytes | bytearray | memoryview]) -> None:
+    """The name in a token that a broker takes is read as the broker reads it."""
+    observer = observer_of(mechanism)
+    observer.sent(buffer(token))
+    assert (observer.name, observer.is_delegation_token) == (name, False)
+
+
+@pytest.mark.parametrize(("mechanism", "token"), tokens.dubious_tokens())
+def test_dubious_tokens(mechanism: str, token: bytes) -> None:
+    """A token that a broker refuses, or that readers may disagree on, names nobody."""
+    observer = observer_of(mechanism)
+    observer.sent(token)
+    assert observer.name is None
+
+
+@pytest.mark.parametrize("extra", [",tokenauth=true", ",tokenauth=TRUE", ",k=v,tokenauth=True", ",tokenauth=true,tokenauth=false"])
+def test_delegation_tokens(extra: str) -> None:
+    """What the name of a delegation token names is a token, whose owner only the broker knows."""
+    observer = observer_of("SCRAM-SHA-256")
+    observer.sent(tokens.scram_first("tokenid", extra=extra))
+    assert (observer.name, observer.is_delegation_token) == ("tokenid", True)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "steps"),
+    [
+        ("PLAIN", [(tokens.plain("a"), b"", Progress.SUCCEEDED)]),
+        ("PLAIN", [(tokens.plain("a"), b"x", Progress.GOES_ON)]),
+        ("SCRAM-SHA-256", [(tokens.scram_first("a"), b"r=x,s=y,i=1", Progress.GOES_ON), (b"c=biws,r=x,p=z", b"v=s", Progress.SUCCEEDED)]),
+        ("SCRAM-SHA-256", [(tokens.scram_first("a"), b"v=s", Progress.GOES_ON)]),
+        ("SCRAM-SHA-256", [(tokens.scram_first("a"), b"r=x", Progress.GOES_ON), (b"c=biws", b"e=no", Progress.GOES_ON)]),
+        ("SCRAM-SHA-256", [(tokens.scram_first("a"), b"", Progress.GOES_ON), (b"c=biws", b"v=s", Progress.GOES_ON)]),
+        ("OAUTHBEARER", [(tokens.bearer(tokens.jwt(tokens.claims("a"))), b"", Progress.SUCCEEDED)]),
+        ("OAUTHBEARER", [(tokens.bearer("x"), b'{"status":"invalid_token"}', Progress.GOES_ON), (b"\x01", b"", Progress.GOES_ON)]),
+        ("GSSAPI", [(b"\x60\x82", b"\x60", Progress.UNTOLD), (b"", b"\x05\x04", Progress.UNTOLD)]),
+        ("AWS_MSK_IAM", [(b"{}", b"{}", Progress.UNTOLD)]),
+    ],
+)
+def test_success_marks(mechanism: str, steps: list[tuple[bytes, bytes, Progress]]) -> None:
+    """An answer without an error is success only where the mechanism says so."""
+    observer = observer_of(mechanism)
+    for sent, answer, progress in steps:
+        observer.sent(sent)
+        assert observer.answered(answer) is progress
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    mechanism=st.sampled_from(MECHANISMS),
+    seed=st.integers(0, 2**32),
+    steps=st.lists(st.tuples(st.binary(max_size=60), st.sampled_from(ANSWERS) | st.binary(max_size=20)), max_size=4),
+)
+def test_no_exchange_raises(mechanism: str, seed: int, steps: list[tuple[bytes, bytes]]) -> None:
+    """Whatever is exchanged, nothing is raised, and a name is a text of at most 1 KiB; a third token names nobody."""
+    dice = random.Random(seed)
+    observer = observer_of(mechanism)
+    first = tokens.mutated(dice.choice(tokens.valid_tokens())[1], dice)
+    for sent, answer in [(first, b"r=x"), *steps]:
+        observer.sent(sent)
+        assert isinstance(observer.answered(answer), Progress)
+        assert observer.name is None or 0 < len(observer.name.encode()) <= 1_024
+    if len(steps) > 1:
+        assert observer.name is None
+
+
+@settings(max_examples=400, deadline=None)
+@given(mechanism=st.sampled_from(["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"]), seed=st.integers(0, 2**32), password=st.text(min_size=6))
+def test_no_observer_keeps_a_token(mechanism: str, seed: int, password: str) -> None:
+    """What an observer keeps of a token is the name."""
+    dice = random.Random(seed)
+    observer = observer_of(mechanism)
+    observer.sent(tokens.mutated(tokens.plain("alice", "canary" + password), dice))
+    kept = [getattr(observer, slot) for kind in type(observer).__mro__ for slot in getattr(kind, "__slots__", ())]
+    assert {type(value) for value in kept} <= {str, bool, int, type(None)}
+    assert all(value in (observer.name, "sub") for value in kept if isinstance(value, str))
+
+
+def test_tokens_beyond_16_kib_name_nobody() -> None:
+    """A token may be as long as the broker takes it; a name is read from one of ordinary size."""
+    for length, name in ((16 * 1024 - 4, "bob"), (16 * 1024, None)):
+        observer = observer_of("PLAIN")
+        observer.sent(tokens.plain("bob", "x" * (length - 5 + 4 if name else length)))
+        assert observer.name == name
+
+
+@pytest.mark.parametrize(
+    ("beginning", "expected"),
+    [
+        (b"", True),
+        (b"\x60\x82\x01", True),
+        (b"\x05\x04\x04\xff", True),
+        (b"\x04\x04", True),
+        (b"\x00\x12\x00\x03", False),
+        (b"\x05", False),
+    ],
+)
+def test_gssapi_tokens_are_told_from_requests(beginning: bytes, expected: bool) -> None:
+    """A request begins with the key of an API, of which none looks like the beginning of a GSSAPI token."""
+    assert is_gssapi_token(beginning) is expected
