@@ -28,9 +28,9 @@ def create(
     return _request(ApiKey.CREATE_TOPICS, version, correlation_id, client_id, Topics=entries, ValidateOnly=validate_only)
 
 
-def create_entries(correlation_id: int, entries: Sequence[dict[str, Any]], *, version: int = 7) -> bytes:
+def create_entries(correlation_id: int, entries: Sequence[dict[str, Any]], *, version: int = 7, validate_only: bool = False) -> bytes:
     """Return a CreateTopics request with these entries as they are."""
-    return _request(ApiKey.CREATE_TOPICS, version, correlation_id, CLIENT_ID, Topics=list(entries))
+    return _request(ApiKey.CREATE_TOPICS, version, correlation_id, CLIENT_ID, Topics=list(entries), ValidateOnly=validate_only)
 
 
 def delete(correlation_id: int, names: Sequence[str] = (), *, topic_ids: Sequence[bytes] = (), version: int = 6) -> bytes:

@@ -1,5 +1,6 @@
 """A broker's topics, for scripted brokers: answers requests to make, grow, delete and describe them. It has no quota."""
 
+import math
 import struct
 from typing import Any
 
@@ -10,7 +11,8 @@ from tests.support import layout_codec
 from tests.support.kafka_frames import api_versions_answer, message, response
 from tests.support.topic_change_layouts import change_layout, topics_field
 
-UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_NAME, INVALID_PARTITIONS, UNKNOWN_ID = 3, 36, 17, 37, 100
+UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_NAME, INVALID_PARTITIONS, DUPLICATE, QUOTA_EXCEEDED, UNKNOWN_ID = 3, 36, 17, 37, 42, 89, 100
+STRICT_SINCE = {int(ApiKey.CREATE_TOPICS): 6, int(ApiKey.DELETE_TOPICS): 5, int(ApiKey.CREATE_PARTITIONS): 3}
 
 
 class TopicModel:
@@ -57,10 +59,22 @@ class TopicModel:
             int(ApiKey.DELETE_TOPICS): self._delete,
             int(ApiKey.CREATE_PARTITIONS): self._grow,
         }
+        self._begin(strict=api.version >= STRICT_SINCE.get(api.key, 0))
         values = answers[api.key](entries, body)
         written = layout_of(api.key, "response", api.version) if api.key == ApiKey.METADATA else change_layout(api, "response")
         field = "Topics" if api.key == ApiKey.METADATA else topics_field(api, "response")
-        return response(api, message(written, **{field: values}), head.correlation_id)
+        return response(api, message(written, ThrottleTimeMs=self._throttle_ms(), **{field: values}), head.correlation_id)
+
+    def _begin(self, *, strict: bool) -> None:
+        """A request begins."""
+
+    def _charge(self, _permits: int) -> bool:
+        """Whether so many partitions may be made or deleted."""
+        return True
+
+    def _throttle_ms(self) -> int:
+        """How long the client of this request has to wait."""
+        return 0
 
     def _describe(self, entries: list[dict[str, Any]] | None, _body: dict[str, Any]) -> list[dict[str, Any]]:
         shown = self.topics if self.metadata_shows is None else self.metadata_shows
@@ -79,6 +93,10 @@ class TopicModel:
             name, count = entry["Name"], entry["NumPartitions"]
             count = len(entry["Assignments"]) or (self.default_partitions if count == -1 else count)
             error = INVALID_NAME if not name else TOPIC_EXISTS if name in self.topics else INVALID_PARTITIONS if count <= 0 else 0
+            if _is_twice(entry, entries):
+                error = DUPLICATE
+            if not error and not self._charge(count):
+                error = QUOTA_EXCEEDED
             if not error and not body.get("ValidateOnly"):
                 self.topics[name] = count
             made = {"NumPartitions": -1 if error else count, "TopicId": bytes(16) if error else self.id_of(name)}
@@ -89,9 +107,15 @@ class TopicModel:
         results = []
         for entry in entries or []:
             name = self._named(entry, self.topics)
-            found = name is not None and self.topics.pop(name, None) is not None
+            found = name is not None and name in self.topics
             error = 0 if found else UNKNOWN_TOPIC if entry["Name"] is not None else UNKNOWN_ID
+            if _is_twice(entry, entries):
+                error = DUPLICATE
+            if not error and not self._charge(self.topics[name or ""]):
+                error = QUOTA_EXCEEDED
             topic_id = self.id_of(name) if name is not None and found else entry.get("TopicId", bytes(16))
+            if not error:
+                del self.topics[name or ""]
             results.append({"Name": name, "TopicId": topic_id, "ErrorCode": error, "ErrorMessage": None})
         return results
 
@@ -100,6 +124,10 @@ class TopicModel:
         for entry in entries or []:
             now = self.topics.get(entry["Name"], 0)
             error = UNKNOWN_TOPIC if not now else INVALID_PARTITIONS if entry["Count"] <= now else 0
+            if _is_twice(entry, entries):
+                error = DUPLICATE
+            if not error and not self._charge(entry["Count"] - now):
+                error = QUOTA_EXCEEDED
             if not error and not body.get("ValidateOnly"):
                 self.topics[entry["Name"]] = entry["Count"]
             results.append({"Name": entry["Name"], "ErrorCode": error, "ErrorMessage": None})
@@ -109,6 +137,45 @@ class TopicModel:
         if entry["Name"] is not None:
             return str(entry["Name"])
         return next((name for name in topics if self.id_of(name) == entry["TopicId"]), None)
+
+
+class QuotaTopicModel(TopicModel):
+    """Topics under a quota of their own, as KRaft's controller holds it: a plain bucket, checked or charged topic by topic."""
+
+    def __init__(self, rate: float, burst: float, default_partitions: int = 3) -> None:
+        super().__init__(default_partitions)
+        self.now_ms = 0
+        self.tokens = burst
+        self._rate, self._burst = rate, burst
+        self._filled_ms = 0
+        self._strict = False
+        self._wait_ms = 0
+
+    def refill(self) -> None:
+        """Add what time brought."""
+        self.tokens = min(self._burst, self.tokens + self._rate * ((self.now_ms - self._filled_ms) / 1_000))
+        self._filled_ms = self.now_ms
+
+    def _begin(self, *, strict: bool) -> None:
+        self._strict, self._wait_ms = strict, 0
+        self.refill()
+
+    def _charge(self, permits: int) -> bool:
+        if self._strict and self.tokens < 0:
+            self._wait_ms = math.floor(-self.tokens / self._rate * 1_000 + 0.5)
+            return False
+        self.tokens -= permits
+        if not self._strict and self.tokens < 0:
+            self._wait_ms = math.floor(-self.tokens / self._rate * 1_000 + 0.5)
+        return True
+
+    def _throttle_ms(self) -> int:
+        return self._wait_ms
+
+
+def _is_twice(entry: dict[str, Any], entries: list[dict[str, Any]] | None) -> bool:
+    same = [other for other in entries or [] if (other["Name"], other.get("TopicId")) == (entry["Name"], entry.get("TopicId"))]
+    return len(same) > 1
 
 
 def split(data: bytes) -> list[bytes]:

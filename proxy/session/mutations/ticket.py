@@ -82,7 +82,8 @@ class Ticket:
             cost = answered_permits(self._api, result, permits)
             self._learn(topic, result, cost, now_ms)
             if self._wait is None:
-                due.append(cost)
+                if cost:  # a topic that failed before its charge asks for no wait, however empty the bucket is
+                    due.append(cost)
             elif cost != permits:
                 self.group.record_unchecked(cost - permits, now_ms)
         return self._charge(due, now_ms) if self._wait is None else self._wait.left_ms(now_ms)

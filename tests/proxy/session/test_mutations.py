@@ -136,6 +136,14 @@ def test_old_versions_are_throttled_afterwards(talk: Talk, key: int, version: in
     assert answer.throttle_ms == (100 * cost if version >= 2 or key != CREATE else 0)
 
 
+def test_what_fails_asks_for_no_wait(talk: Talk) -> None:
+    """A topic that fails before its charge is not measured either: its maker does not wait for what others spent."""
+    talk.model.topics["old"] = 7
+    talk.asks(CREATE, 7, create(1, {"a": 130}))
+    assert talk.asks(CREATE, 5, create(2, {"old": 1}, version=5)) == Answer([("old", 36)], 0)
+    assert talk.tokens == -20
+
+
 def test_sizes_are_asked_for_in_the_clients_turn(talk: Talk) -> None:
     """The question goes before the request, which waits; its answer does not leave; what the client sends behind it keeps its order."""
     talk.model.topics |= {"a": 4, "b": 5}

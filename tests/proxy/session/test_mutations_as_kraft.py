@@ -1,0 +1,96 @@
+"""Any script of topic operations: through a connection, with a broker that has no quota, as from a controller that has one."""
+
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.session.enforcement import Mode
+from tests.support.kafka_frames import api_versions
+from tests.support.memory_connection import House
+from tests.support.topic_frames import body_of, create_entries, delete, grow, read_answer
+from tests.support.topic_model import QuotaTopicModel, TopicModel, split
+
+RATE = 5.0
+BURST = 55.0
+NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
+
+
+class Operation(NamedTuple):
+    """A request, how long before it nothing happens, and whether the broker's Metadata lags one operation behind."""
+
+    wait_ms: int
+    frame: bytes
+    lags: bool
+
+
+@st.composite
+def creations(draw: st.DrawFn) -> bytes:
+    """CreateTopics with duplicates, bad names, bad and default numbers, and placements by hand."""
+    entry = st.fixed_dictionaries(
+        {"Name": NAMES | st.just(""), "NumPartitions": st.integers(1, 40) | st.sampled_from([-1, 0]), "ReplicationFactor": st.just(1)}
+    )
+    entries = draw(st.lists(entry, min_size=1, max_size=4))
+    for one in entries:
+        if draw(st.integers(0, 9)) == 0:
+            placed = [{"PartitionIndex": index, "BrokerIds": [1]} for index in range(draw(st.integers(1, 9)))]
+            one |= {"NumPartitions": -1, "ReplicationFactor": -1, "Assignments": placed}
+    return create_entries(1, entries, version=draw(st.integers(2, 7)), validate_only=draw(st.sampled_from([False, False, True])))
+
+
+@st.composite
+def deletions(draw: st.DrawFn) -> bytes:
+    """DeleteTopics by name, and by id where the version has ids."""
+    version = draw(st.integers(1, 6))
+    names = draw(st.lists(NAMES, min_size=1, max_size=4))
+    by_id = draw(st.lists(NAMES.filter(lambda name: name not in names), max_size=2)) if version == 6 else []
+    return delete(1, names, topic_ids=[TopicModel.id_of(name) for name in by_id], version=version)
+
+
+@st.composite
+def growths(draw: st.DrawFn) -> bytes:
+    """CreatePartitions to more, the same, or less."""
+    totals = draw(st.dictionaries(NAMES, st.integers(1, 60), min_size=1, max_size=3))
+    return grow(1, totals, version=draw(st.integers(0, 3)), validate_only=draw(st.sampled_from([False, False, True])))
+
+
+OPERATIONS = st.lists(
+    st.builds(Operation, st.integers(0, 2_500), creations() | creations() | deletions() | growths(), st.booleans()), max_size=12
+)
+
+
+@settings(max_examples=150)
+@given(operations=OPERATIONS)
+def test_as_from_a_controller_with_the_quota(operations: list[Operation]) -> None:
+    """Every answer has the same errors and throttle time, and afterwards topics and balance are the same."""
+    with House(mode=Mode.MUTE) as house:
+        house.set_quota(mutation=RATE)
+        began_ms = house.now_ms
+        kraft, plain = QuotaTopicModel(RATE, BURST), TopicModel()
+        before: dict[str, int] = {}
+        for operation in operations:
+            house.wait(operation.wait_ms)
+            kraft.now_ms = house.now_ms - began_ms
+            plain.metadata_shows = before if operation.lags else None
+            before = dict(plain.topics)
+            key, version, _ = body_of(operation.frame)
+            ours = read_answer(key, version, said(house, plain, operation.frame))
+            expected = read_answer(key, version, kraft.answer(operation.frame))
+            assert ours == expected
+            assert plain.topics == kraft.topics
+        kraft.now_ms = house.now_ms - began_ms
+        kraft.refill()
+        for group in house.scope.mutation.groups():
+            assert abs(group.tokens(house.now_ms) - kraft.tokens) < 1e-6
+
+
+def said(house: House, model: TopicModel, frame: bytes) -> bytes:
+    """Send a request by a connection of its own, since one that is throttled is not read; return its answer."""
+    peer = house.connect()
+    for sent in (api_versions(0, 3), frame):
+        peer.client.arrive(sent)
+        while asked := peer.broker.take():
+            for one in split(asked):
+                peer.broker.arrive(model.answer(one))
+    _versions, answer = split(peer.client.take())
+    return answer
