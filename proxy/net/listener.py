@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -53,10 +54,13 @@ class Acceptor:
         if self._retry is not None:
             self._retry.cancel()
         self._sock.close()
-        os.close(self._spare)
+        if self._spare is not None:
+            os.close(self._spare)
 
     def _resume(self) -> None:
         self._retry = None
+        if self._spare is None:
+            self._spare = _spare_descriptor()
         if not self._reading and not self._stopped and self._sock.fileno() >= 0:
             self._reading = True
             self._loop.add_reader(self._sock.fileno(), self._on_readable)
@@ -92,15 +96,19 @@ class Acceptor:
     def _descriptors_exhausted(self) -> None:
         """Refuse one client with the spare descriptor, so that it hears a no, then wait."""
         self._on_exhausted()
+        self._pause_for_a_moment()
+        if self._spare is None:
+            return
         os.close(self._spare)
-        try:
+        with contextlib.suppress(OSError):
             sock, _ = self._sock.accept()
             sock.close()
-        except OSError:
-            pass
         self._spare = _spare_descriptor()
-        self._pause_for_a_moment()
 
 
-def _spare_descriptor() -> int:
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+def _spare_descriptor() -> int | None:
+    """Open a descriptor to have; None when another thread took the last one."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -111,6 +113,28 @@ async def test_f04_descriptors_run_out() -> None:
         assert served >= 5
         fresh = await sluice.client()
         assert correlation_id_of(await fresh.ask(api_versions_request(8))) == 8
+
+
+async def test_f04_the_spare_descriptor_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When another thread takes the one kept spare, accepting only pauses, no stranger's file is closed, and all comes back."""
+
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, "taken by another thread")
+
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        crowd = []
+        for _ in range(40):
+            sock = socket.create_connection((HOST, sluice.port))
+            sock.setblocking(False)
+            crowd.append(ScriptedClient(sock))
+        sluice.clients += crowd
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", none_left)
+            with few_descriptors(10):
+                await until(lambda: sluice.counters.accepts_exhausted > 2)
+        fresh = await sluice.client()
+        assert correlation_id_of(await fresh.ask(api_versions_request(1))) == 1
+        assert sluice.counters.internal_errors == 0
 
 
 async def test_f04_connections_at_their_limit_wait_outside() -> None:
