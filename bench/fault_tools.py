@@ -88,12 +88,12 @@ class Crowd:
 
 
 @contextlib.contextmanager
-def crowded(folder: Path, *, fetch_record_bytes: int = 1) -> Iterator[Crowd]:
+def crowded(folder: Path, *, fetch_record_bytes: int = 1, flags: Sequence[str] = ()) -> Iterator[Crowd]:
     """Sluice in front of the stub broker."""
     engine = Engine()
     stub, port = engine.stub(fetch_record_bytes)
     try:
-        arm = start_sluice(port, folder)
+        arm = start_sluice(port, folder, flags=flags)
         try:
             yield Crowd(arm, engine)
         finally:
