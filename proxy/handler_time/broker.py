@@ -15,8 +15,10 @@ DOWN: Final = 1 / (1 + 0.08 * 0.9)
 """Steps of a tracked 10th percentile: one up for every nine down, at equal distance. Two hundred requests of a kind find it anew."""
 FORGET_AFTER_NS: Final = 1_000_000_000
 FORGET_SHARE: Final = 0.02
+WAITED_SHARE: Final = 0.02
 SMALL_BYTES: Final = 4_096
 LOAD_WINDOW_NS: Final = 20_000_000
+LOAD_FORGET_NS: Final = 100_000_000
 BROKERS_MAX: Final = 1_024
 
 
@@ -25,23 +27,28 @@ class BrokerHandlerTime:
 
     Attributes:
         unit_ns: charge of a small request that does not wait.
-        load: requests under way at once that do not wait, or wait for replicas, on average over the last moments.
+        load: requests under way at once whose work counts for how busy it is, on average over the last moments.
         logs_in: clients log in there (SASL), so what one asks before it has is no request to handlers.
-        elapsed_ns: sum of the time that answers took, waiting included.
     """
 
-    __slots__ = ("_busy_ns", "_classes", "_forget_ns", "_load_due_ns", "_share", "elapsed_ns", "load", "logs_in", "unit_ns")
+    __slots__ = ("_busy_ns", "_classes", "_forget_ns", "_load_due_ns", "_measured_ns", "_share", "_waited_ns", "load", "logs_in", "unit_ns")
 
     def __init__(self) -> None:
         self.unit_ns = UNIT_NS
         self.load = 0.0
         self.logs_in = False
-        self.elapsed_ns = 0
         self._forget_ns = 0
         self._classes: dict[int, float] = {}
-        self._busy_ns = 0
+        self._busy_ns = 0  # since the load was measured last: time of answers that count for it, and of the others
+        self._waited_ns = 0
+        self._measured_ns = 0  # and all before
         self._load_due_ns = 0
         self._share = 1.0
+
+    @property
+    def elapsed_ns(self) -> int:
+        """The time that answers took, waiting included."""
+        return self._measured_ns + self._busy_ns + self._waited_ns
 
     def estimate(self, work: Work, size: int) -> float:
         """What a request of this kind and size costs as far as is known, in nanoseconds; nothing is learnt."""
@@ -61,11 +68,12 @@ class BrokerHandlerTime:
             elapsed_ns: since its request left, or since the answer before it on its connection.
             passed_ns: what of that may be work when nothing else is under way.
         """
-        self.elapsed_ns += elapsed_ns  # `saw`, in place
-        if work.loads:
+        if work.loads:  # `saw`, in place
             self._busy_ns += elapsed_ns
-            if now_ns >= self._load_due_ns:
-                self._measure_load(now_ns)
+        else:
+            self._waited_ns += elapsed_ns
+        if now_ns >= self._load_due_ns:
+            self._measure_load(now_ns)
         spent = passed_ns * self._share
         unit = self.unit_ns
         by_size = size * work.ns_per_byte
@@ -74,9 +82,11 @@ class BrokerHandlerTime:
         if spent >= NO_SAMPLE_NS:
             known *= UP if spent > known else DOWN
             if cap := work.cap:
-                if now_ns > self._forget_ns:  # nothing to go by: what a busy time taught holds no longer
-                    self.unit_ns = unit = unit + (UNIT_NS - unit) * FORGET_SHARE
                 limit = unit * cap + by_size
+                if now_ns > self._forget_ns:  # nothing to go by: what a busy time taught holds no longer
+                    self.unit_ns = unit + (UNIT_NS * self._share - unit) * FORGET_SHARE
+                if spent > limit:
+                    known += (limit - known) * WAITED_SHARE
                 if known > limit:
                     known = limit
             elif size < SMALL_BYTES:
@@ -89,11 +99,12 @@ class BrokerHandlerTime:
 
     def saw(self, work: Work, elapsed_ns: int, now_ns: int) -> None:
         """An answer took so long; nothing is learnt from it but how busy the broker is."""
-        self.elapsed_ns += elapsed_ns
         if work.loads:
             self._busy_ns += elapsed_ns
-            if now_ns >= self._load_due_ns:
-                self._measure_load(now_ns)
+        else:
+            self._waited_ns += elapsed_ns
+        if now_ns >= self._load_due_ns:
+            self._measure_load(now_ns)
 
     def share(self, passed_ns: float) -> float:
         """What of such a time threads can have worked for one request, as busy as the broker is."""
@@ -102,9 +113,13 @@ class BrokerHandlerTime:
     def _measure_load(self, now_ns: int) -> None:
         """By Little's law the time of all that did not wait, by the time that passed, is how many were under way at once."""
         passed_ns = now_ns - self._load_due_ns + LOAD_WINDOW_NS
-        self.load = load = (self.load + self._busy_ns / passed_ns) * 0.5
+        load = self._busy_ns / passed_ns
+        if passed_ns < LOAD_FORGET_NS:
+            load = (self.load + load) * 0.5
+        self.load = load
         self._share = 1.0 / load if load > 1.0 else 1.0
-        self._busy_ns = 0
+        self._measured_ns += self._busy_ns + self._waited_ns
+        self._busy_ns = self._waited_ns = 0
         self._load_due_ns = now_ns + LOAD_WINDOW_NS
 
 

@@ -25,24 +25,24 @@ class Work:
         ns_per_byte: what a byte costs: of the request for Produce, of the answer otherwise.
         by_request: bytes are the request's.
         behind: share of the time since the answer before it that threads work for one that was sent behind others.
-        loads: it counts for how busy the broker is. What waits for replicas does, since it shares what it waits for with others.
+        loads: it counts for how busy the broker is: what does not wait, or for the broker's own threads, disk and replicas only, which
+            others wait for too.
     """
 
     __slots__ = ("behind", "by_request", "cap", "key", "loads", "ns_per_byte")
 
-    def __init__(self, number: int, cap: float, *, by_request: bool = False) -> None:
+    def __init__(self, number: int, cap: float, *, by_request: bool = False, loads: bool = True) -> None:
         self.key = number << 6
         self.cap = cap
         self.by_request = by_request
         self.behind = ALONE if cap else 1.0
-        self.loads = by_request or cap == PROMPT
+        self.loads = loads
         self.ns_per_byte = PRODUCE_NS_PER_BYTE if by_request else ANSWER_NS_PER_BYTE
 
 
-CAP_REPLICATED: Final = 3.0
-CAP_COORDINATOR: Final = 2.0
+CAP_REPLICATED: Final = 1.6
+CAP_WAITING: Final = 2.0
 CAP_API_VERSIONS: Final = 0.6  # its answer is built after the charge
-CAP_OTHERS: Final = 2.0
 
 _PROMPT_APIS: Final = (
     ApiKey.METADATA,
@@ -51,15 +51,12 @@ _PROMPT_APIS: Final = (
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.DESCRIBE_CLUSTER,
 )
-_COORDINATOR_APIS: Final = (
-    ApiKey.FETCH,
+_BRIEF_APIS: Final = (
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH,
     ApiKey.FIND_COORDINATOR,
-    ApiKey.JOIN_GROUP,
     ApiKey.HEARTBEAT,
     ApiKey.LEAVE_GROUP,
-    ApiKey.SYNC_GROUP,
     ApiKey.DESCRIBE_GROUPS,
     ApiKey.LIST_GROUPS,
     ApiKey.INIT_PRODUCER_ID,
@@ -68,21 +65,21 @@ _COORDINATOR_APIS: Final = (
     ApiKey.END_TXN,
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.SHARE_FETCH,
 )
+"""Finished by a coordinator's threads, which nobody is charged for; they wait for those and no longer."""
 _UNTIMED: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
 _WORKS: Final[dict[int, Work | None]] = {
-    **{key: Work(key, CAP_OTHERS) for key in ApiKey},
+    **{key: Work(key, CAP_WAITING, loads=False) for key in ApiKey},
     **{key: Work(key, PROMPT) for key in _PROMPT_APIS},
-    **{key: Work(key, CAP_COORDINATOR) for key in _COORDINATOR_APIS},
+    **{key: Work(key, CAP_WAITING) for key in _BRIEF_APIS},
     ApiKey.API_VERSIONS: Work(ApiKey.API_VERSIONS, CAP_API_VERSIONS),
     ApiKey.PRODUCE: Work(ApiKey.PRODUCE, PROMPT, by_request=True),
     **dict.fromkeys(_UNTIMED),
 }
 _PRODUCE_ALL: Final = Work(max(ApiKey) + 1, CAP_REPLICATED, by_request=True)
-_UNKNOWN: Final = Work(max(ApiKey) + 2, CAP_OTHERS)
+_UNKNOWN: Final = Work(max(ApiKey) + 2, CAP_WAITING, loads=False)
 
 
 def work_of(api_key: int, acks: int | None = None) -> Work | None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocol.api_keys import ApiKey
 from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, HandlerTimes, Work, work_of
 from proxy.handler_time.broker import BROKERS_MAX, FORGET_AFTER_NS, UNIT_NS
-from proxy.handler_time.work import ALONE, CAP_COORDINATOR
+from proxy.handler_time.work import ALONE, CAP_WAITING
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 START_NS = 3_600 * SECOND
@@ -75,7 +75,7 @@ def test_a_request_that_only_waits_is_charged_as_a_few_small_ones() -> None:
     line.ask_often(300, METADATA, 200 * US)
     unit_ns = line.broker.unit_ns
     charged = line.ask_often(200, FETCH, 500 * MS, apart_ns=MS)
-    assert 0.2 * unit_ns < charged <= CAP_COORDINATOR * max(unit_ns, UNIT_NS) + 300 * FETCH.ns_per_byte
+    assert 0.2 * unit_ns < charged <= CAP_WAITING * max(unit_ns, UNIT_NS) + 300 * FETCH.ns_per_byte
 
 
 @given(st.lists(st.tuples(st.sampled_from([PRODUCE, METADATA, FETCH, COMMIT, PRODUCE_ALL]), st.integers(0, 10 * SECOND)), max_size=60))
@@ -143,6 +143,45 @@ def test_many_at_once_share_what_passes() -> None:
             charged += one if turn >= 2_000 else 0
     assert broker.load == pytest.approx(4, rel=0.1)
     assert charged / (4 * 2_000) == pytest.approx(400 * US * ALONE / 4, rel=0.1)
+
+
+def test_waiting_is_no_load() -> None:
+    """A hundred long polls keep no thread busy, so they make nothing cheaper for others; what waits for a broker's own threads does."""
+    charged = {}
+    for kind in (FETCH, COMMIT):
+        broker = BrokerHandlerTime()
+        line, many = Line(broker), [Line(broker) for _ in range(10)]
+        usual = line.ask_often(500, METADATA, 300 * US)
+        for _ in range(100):
+            for one in many:
+                one.now_ns = line.now_ns
+                one.ask(kind, took_ns=50 * MS, apart_ns=0)
+            charged[kind] = line.ask(METADATA, 300 * US, apart_ns=50 * MS) / usual
+    assert charged[FETCH] == pytest.approx(1, rel=0.1)
+    assert charged[COMMIT] == pytest.approx(0.1, rel=0.1)
+
+
+@pytest.mark.parametrize("pause_ns", [100 * MS, 3_600 * SECOND])
+def test_a_rush_is_over_for_whoever_asks_next(pause_ns: int) -> None:
+    """Nothing is left of the load when others than those that made it ask, be it at once or after an hour."""
+    broker = BrokerHandlerTime()
+    rush, line = [Line(broker) for _ in range(4)], Line(broker)
+    for _ in range(500):
+        for one in rush:
+            one.ask(METADATA, 400 * US, apart_ns=0)
+    assert broker.load > 3
+    line.now_ns = rush[0].now_ns + pause_ns
+    line.ask(FETCH, MS)
+    assert broker.load < 1
+
+
+def test_a_class_that_only_waits_soon_costs_what_its_cap_says() -> None:
+    """How long it waited says nothing; it does not stay as cheap as it was once."""
+    line = Line()
+    line.ask_often(1_000, FETCH, 30 * US)
+    assert line.ask(FETCH, 500 * MS) < 50 * US
+    limit_ns = CAP_WAITING * line.broker.unit_ns + 300 * FETCH.ns_per_byte
+    assert line.ask_often(150, FETCH, 500 * MS) == pytest.approx(limit_ns, rel=0.1)
 
 
 def test_what_a_busy_time_taught_is_forgotten() -> None:
