@@ -106,7 +106,7 @@ class App:
         if self.config.metering.dir is not None:
             from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
 
-            self.metering = Metering(self.config, self.scopes)
+            self.metering = Metering(self.config, self.scopes, self.admission)
             self._session_settings.meter = self.metering.meter
             self.metering.start(self.config)
         self.gateway.open()
@@ -136,10 +136,10 @@ class App:
         quotas_are_right = self.quota_source is None or await self.quota_source.reload()
         for key in needs_restart(self.config, config):
             log.warning("restart_needed", key=key)
-        self._rebuild_scopes(config, choice)
-        self._apply_live(config)
         if self.metering is not None:
             self.metering.settings_changed(config)
+        self._rebuild_scopes(config, choice)
+        self._apply_live(config)
         self.gateway.settings_changed()
         self.config = self.state.config = config
         if quotas_are_right:
@@ -232,6 +232,8 @@ class App:
 
     def _apply_table(self, table: QuotaTable) -> None:
         self.scopes.apply_table(table)
+        if self.metering is not None:
+            self.metering.quotas_changed()
 
     def _learn_topology(self, topology: Topology) -> None:
         """What the prober heard: where brokers are, so that their ports are bound early, and the cluster."""

@@ -13,6 +13,8 @@ from proxy.config_flags import Flags, apply_flags, name_flags
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
 from proxy.config_values import (
+    AGE_REMEDY,
+    read_age,
     read_bootstrap,
     read_broker_ports,
     read_class_name,
@@ -178,6 +180,14 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
     """None: the name of the host."""
     rotate_seconds: Annotated[int, msgspec.Meta(ge=5, le=3_600, description="seconds from 5 to 3600")] = 300
     rotate_bytes: _Size = 128 * 1024 * 1024
+    names: Literal["plain", "keyed", "none"] = "plain"
+    """How users, client-ids, addresses and tags are written: as they are, as keyed hashes, or not at all."""
+    key_file: Annotated[Path | None, Reader(read_path, "the path of a file with 16 random bytes or more")] = None
+    """Of the hashes."""
+    max_bytes: Annotated[int | None, Reader(read_size, SIZE_REMEDY)] = None
+    """Of all finished files of this proxy; the oldest go first. None: no limit."""
+    max_age: Annotated[int | None, Reader(read_age, AGE_REMEDY)] = None
+    """Of a file, in seconds. None: no limit."""
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,10 +220,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 _LATER: Final = "is not part of this version"
 LATER_KEYS: Final = {
-    "metering.names": f"other forms of names {_LATER}",
     "metering.topic": f"metering into a topic {_LATER}",
-    "metering.max_bytes": f"retention {_LATER}",
-    "metering.max_age": f"retention {_LATER}",
     "quota_admin": f"altering quotas through the API {_LATER}",
     "limits.max_connections": "stands under [connections]; write connections.max_connections",
     "audit": f"the audit file {_LATER}",
@@ -263,6 +270,8 @@ class ConfigSource:
         metering = config.metering
         if self.path is not None and metering.dir is not None and self.flags.metering is None:
             metering = msgspec.structs.replace(metering, dir=self.path.parent / metering.dir)
+        if self.path is not None and metering.key_file is not None:
+            metering = msgspec.structs.replace(metering, key_file=self.path.parent / metering.key_file)
         return msgspec.structs.replace(config, listeners=listeners, quotas=quotas, metering=metering, profile=self.flags.profile)
 
 

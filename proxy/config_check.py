@@ -23,6 +23,12 @@ def check_together(values: dict[str, Any], place: Place) -> None:
         _check_loop(listeners, upstream, place)
     if values.get("sidecar"):
         _check_sidecar(listeners, upstream, place)
+    metering = values.get("metering")
+    if metering is not None and (metering.names == "keyed") != (metering.key_file is not None):
+        if metering.key_file is None:
+            place.add("metering.key_file", 'is missing, and names are "keyed"', "name a file with 16 random bytes or more")
+        else:
+            place.add("metering.key_file", 'has no effect, since names are not "keyed"', 'leave it out, or write names = "keyed"')
 
 
 def _check_names(listeners: Sequence[tuple[str, "Listener"]], place: Place) -> None:

@@ -13,6 +13,9 @@ FRAME_BYTES_MAX: Final = 2**31 - 1
 """A frame's length is a signed 32-bit number."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_AGE: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+AGE_REMEDY: Final = 'a duration such as "90m", "36h" or "30d"'
 _CLASS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -85,6 +88,14 @@ def read_name(value: object) -> str:
     if not isinstance(value, str) or _NAME.fullmatch(value) is None:
         raise ValueError(f"{shown(value)} is not a name")
     return value
+
+
+def read_age(value: object) -> int:
+    """Return a duration in seconds."""
+    found = _AGE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{shown(value)} is not a duration")
+    return int(found[1]) * _SECONDS[found[2]]
 
 
 def read_class_name(value: object) -> str:

@@ -93,6 +93,10 @@ class QuotaScopes:
         """Every scope once."""
         return list(dict.fromkeys(self._scopes.values()))
 
+    def node_id(self, address: Address) -> int | None:
+        """Return the node id of the broker at `address`, as far as it is known."""
+        return self._node_ids.get(address)
+
     def learn(self, node_id: int, address: Address) -> None:
         """The broker at `address` has this node id; a broker that moved keeps its sensors."""
         if self._node_ids.get(address) == node_id:

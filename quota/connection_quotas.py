@@ -14,7 +14,7 @@ import enum
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate
+from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate, RateObserver
 from quota.ip_connections import IpConnections, IpKey
 from quota.sensor import Avg, Rate
 
@@ -107,10 +107,15 @@ class ConnectionQuotas:
         self.broker_rate = self._new_rate()
         self.listeners = {name: ListenerQuota(name, self._new_rate()) for name in listeners}
         self.ips = IpConnections(num_samples, window_ms)
+        self._observer: RateObserver | None = None
         self.protect(protected)
 
     def _new_rate(self) -> ConnectionRate:
         return ConnectionRate(UNLIMITED_CONNECTIONS, self._num_samples, self._window_ms)
+
+    def observe(self, observer: RateObserver) -> None:
+        """Tell `observer` from now on what rates decide."""
+        self._observer = self.ips.observer = observer
 
     # Limits
 
@@ -134,8 +139,14 @@ class ConnectionQuotas:
 
     def arrive(self, listener: ListenerQuota, now_ms: int) -> Decision:
         """Count a connection in the rates; return ACCEPTED when it need not wait, or WAIT."""
-        throttle_ms = 0 if listener.protected else self.broker_rate.record_one(now_ms)
-        throttle_ms = max(throttle_ms, listener.rate.record_one(now_ms))
+        process_ms = 0 if listener.protected else self.broker_rate.record_one(now_ms)
+        listener_ms = listener.rate.record_one(now_ms)
+        throttle_ms = max(process_ms, listener_ms)
+        observer = self._observer
+        if observer is not None:
+            if not listener.protected:
+                observer.recorded(self.broker_rate, process_ms, throttle_ms, now_ms)
+            observer.recorded(listener.rate, listener_ms, throttle_ms, now_ms)
         if throttle_ms > 0:
             listener.throttle_time.record(throttle_ms, now_ms)
         elif self.has_slot(listener):
@@ -160,6 +171,10 @@ class ConnectionQuotas:
                 self.broker_rate.take_back(now_ms)
             listener.ip_throttle_time.record(throttle_ms, now_ms)
             listener.rate.take_back(now_ms)
+            if self._observer is not None:
+                if not listener.protected:
+                    self._observer.taken_back(self.broker_rate, now_ms)
+                self._observer.taken_back(listener.rate, now_ms)
             self.give_slot(listener)
             return Decision(Outcome.IP_THROTTLED, delay_ms=throttle_ms)
         limit = ips.max_of(key[1])

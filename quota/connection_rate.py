@@ -3,7 +3,7 @@
 Source: Kafka 3.8 `ConnectionQuotas.recordAndGetThrottleTimeMs`: a sensor with a rate and a bound, its delay capped at one window.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 from quota.sensor import Rate
 from quota.throttle import throttle_time_ms
@@ -12,18 +12,30 @@ UNLIMITED_CONNECTIONS: Final = 2**31 - 1
 """The bound that stands for "no limit", as in Kafka, for counts and for rates."""
 
 
+class RateObserver(Protocol):
+    """Is told what connection rates decide."""
+
+    def recorded(self, rate: "ConnectionRate", throttle_ms: int, waits_ms: int, now_ms: int) -> None:
+        """A connection was counted: `throttle_ms` is what this rate asks for, `waits_ms` the longest that any asked for."""
+
+    def taken_back(self, rate: "ConnectionRate", now_ms: int) -> None:
+        """A connection was un-counted."""
+
+
 class ConnectionRate(Rate):
-    """Connections per second with a bound.
+    """Connections per second with a bound. `meter_ref` and `metered_bound` belong to who meters.
 
     State is Kafka's after every record. Kafka measures each time, which resets obsolete samples; so does this, at the same moment.
     Without a bound there is nothing to compare, and the sum is not made.
     """
 
-    __slots__ = ("bound",)
+    __slots__ = ("bound", "meter_ref", "metered_bound")
 
     def __init__(self, bound: int, num_samples: int, window_ms: int, created_ms: int = 0) -> None:
         super().__init__(num_samples, window_ms, created_ms)
         self.bound = bound
+        self.meter_ref = -1
+        self.metered_bound: float | None = None
 
     def record_one(self, now_ms: int) -> int:
         """Count a connection; return for how many ms it is too early: 0 within the bound, at most one window."""

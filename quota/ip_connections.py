@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from quota.client_address import SINGLE_ADDRESS_BITS, address_group, plain_address
-from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate
+from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate, RateObserver
 from quota.errors import QuotaError
 
 INACTIVE_MS: Final = 3_600_000
@@ -49,6 +49,7 @@ class IpConnections:
         self.max_overrides: Mapping[str, int] = {}
         self.ipv6_prefix_bits = SINGLE_ADDRESS_BITS
         self.forgotten = 0
+        self.observer: RateObserver | None = None
 
     def __len__(self) -> int:
         return len(self._rates)
@@ -109,8 +110,12 @@ class IpConnections:
                 self.forgotten += 1
         self._rates[key] = rate
         throttle_ms = rate.record_one(now_ms)
+        if self.observer is not None:
+            self.observer.recorded(rate, throttle_ms, throttle_ms, now_ms)
         if throttle_ms > 0:
             rate.take_back(now_ms)
+            if self.observer is not None:
+                self.observer.taken_back(rate, now_ms)
         return throttle_ms
 
     def update_rate(self, address: str | None, bound: int | None) -> None:

@@ -18,6 +18,7 @@ class MutationGroup:
         mutation_rate: what was accepted, 2 x 30 s, for metrics.
         verdicts: the last waits above 0; what they observed is the balance, and their window the time that fills the bucket.
         throttled_until_ms, throttle_count, throttle_ms_total: end of the last wait, waits above 0 and their sum.
+        meter_ref, metered_bound: belong to who meters; not used here.
     """
 
     __slots__ = (
@@ -26,6 +27,8 @@ class MutationGroup:
         "key",
         "last_record_ms",
         "last_step_ms",
+        "meter_ref",
+        "metered_bound",
         "mutation_rate",
         "tags",
         "throttle_count",
@@ -57,6 +60,8 @@ class MutationGroup:
         self.throttled_until_ms = 0
         self.throttle_count = 0
         self.throttle_ms_total = 0
+        self.meter_ref = -1
+        self.metered_bound: float | None = None
 
     @property
     def bound(self) -> float:

@@ -6,6 +6,8 @@ Fact = dict[str, Any]
 """One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, run and end."""
 
 BATCH_RECORDS: Final = 4_096
+FACT_BYTES: Final = 500
+USAGE_ROW_BYTES: Final = 600
 
 
 class Batch:
@@ -18,3 +20,9 @@ class Batch:
         self.count = count
         self.raw = raw
         self.facts = facts
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes while it waits."""
+        rows = sum(len(fact["usage"]["rows"]) for fact in self.facts if "usage" in fact)
+        return len(self.raw) + FACT_BYTES * len(self.facts) + USAGE_ROW_BYTES * rows

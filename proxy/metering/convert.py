@@ -18,12 +18,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, SEGMENTS, STATE_SUFFIX, TEMPORARY, make_directory, place_of, put, remove
-from proxy.metering.packing import STATE, Decisions, Sensors, pack
+from proxy.clock import wall_time_s
+from proxy.metering.batch import Fact
+from proxy.metering.buffer import decisions_taken
+from proxy.metering.layout import (
+    FACTS_SUFFIX,
+    PENDING_SUFFIX,
+    RAW_SUFFIX,
+    SEGMENTS,
+    STATE_SUFFIX,
+    TEMPORARY,
+    make_directory,
+    place_of,
+    put,
+    remove,
+)
+from proxy.metering.packing import STATE, Decisions, Sensors
+from proxy.metering.parts import Parts, pack_parts
 from proxy.metering.raw import DTYPE
+from proxy.metering.record import NOTE
+from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
 from proxy.metering.schema import KIND, SCHEMA_VERSION, TABLES
 from proxy.metering.segment import Segment, read_segment
 from proxy.metering.trace import events_of
+from proxy.metering.usage_table import usage_table, usage_totals
 
 REQUEST: Final = "Request"
 NICENESS: Final = 10
@@ -49,8 +67,11 @@ DELTA: Final = (
 """Columns whose neighbours differ by little: deltas take half of what a dictionary does."""
 
 
-def convert(directory: Path, stem: str) -> Path | None:
+def convert(directory: Path, stem: str, end: Fact | None = None) -> Path | None:
     """Turn the segment `stem` into files; return the manifest's path, or None where the segment holds nothing.
+
+    Args:
+        end: how it ended; None: its process died before it could say.
 
     Raises:
         OSError: the disk is full or gone; the segment stays.
@@ -61,24 +82,48 @@ def convert(directory: Path, stem: str) -> Path | None:
     if header is None:
         _discard(place)
         return None
+    if end is None:
+        segment = _with_losses(directory, segment, header, stem)
     rows = _decisions(segment)
-    groups = list(segment.told("group"))
+    groups = list({group["group_ref"]: group for group in segment.told("group")}.values())
     state = _state_before(directory, header)
     files, counts, after = _tables(segment, header, rows, groups, state)
     written = [_write(directory, name, table, header, _first_ts_ms(rows, header), stem) for name, table in files.items() if len(table)]
-    manifest = _manifest(segment, header, rows, counts, written)
+    manifest = _manifest(segment, header, rows, counts, written, end)
     _put_state(directory, stem, after)
     path = _put_manifest(directory, header, manifest, stem)
     _discard(place)
     if header["previous"] is not None:
         remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
     if manifest["final"] or manifest["truncated"]:
-        remove(directory / SEGMENTS / (stem + STATE_SUFFIX))
+        remove(directory / SEGMENTS / (stem + STATE_SUFFIX), _pending_path(directory, header))
     return path
 
 
 def _discard(place: Path) -> None:
     remove(place.with_name(place.name + RAW_SUFFIX), place.with_name(place.name + FACTS_SUFFIX))
+
+
+def _pending_path(directory: Path, header: Fact) -> Path:
+    return directory / SEGMENTS / f"{header['run_id']}{PENDING_SUFFIX}"
+
+
+def _with_losses(directory: Path, segment: Segment, header: Fact, stem: str) -> Segment:
+    """Count what a killed process had decided and not written: its mapped buffer says how far it came.
+
+    Only for the last segment of its run; the ones before it go on in their successors.
+    """
+    later = [path for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}") if path.name > stem + FACTS_SUFFIX]
+    taken = None if later else decisions_taken(_pending_path(directory, header))
+    if taken is None:
+        return segment
+    lasts = [first + len(batch) for first, batch in segment.batches]
+    lasts += [gap["from_seq"] + gap["n"] for gap in segment.told("gap")]
+    next_seq = max(lasts, default=header["first_seq"])
+    if taken <= next_seq:
+        return segment
+    gap = {"from_seq": next_seq, "n": taken - next_seq, "reason": "crash"}
+    return Segment(segment.batches, [*segment.facts, {"gap": gap}])
 
 
 def _decisions(segment: Segment) -> dict[str, Any]:
@@ -94,11 +139,11 @@ def _decisions(segment: Segment) -> dict[str, Any]:
 
 
 def _tables(
-    segment: Segment, header: dict[str, Any], rows: dict[str, Any], groups: list[dict[str, Any]], state: pa.Table
+    segment: Segment, header: Fact, rows: dict[str, Any], groups: list[Fact], state: pa.Table
 ) -> tuple[dict[str, pa.Table], dict[str, Any], pa.Table]:
     run = (header["run_id"], header["proxy_id"])
-    sensors = _sensors(groups, state)
-    bounds = list(segment.told("bound"))
+    bounds, states, gaps = list(segment.told("bound")), list(segment.told("state")), list(segment.told("gap"))
+    recorded = rows["kind"] != NOTE
     decisions = Decisions(
         rows["group_ref"],
         rows["seq"],
@@ -109,18 +154,24 @@ def _tables(
         rows["applied_ms"],
         rows["kind"],
     )
-    packed = pack(decisions, sensors, state, run, lists=header["level"] != "sample")
+    parts = Parts(
+        np.array(sorted(told["from_seq"] for told in states), np.int64),
+        np.array(sorted(gap["from_seq"] + gap["n"] for gap in gaps), np.int64),
+        list(segment.told("ring")),
+    )
+    lists = header["level"] != "sample"
+    packed = pack_parts(decisions.only(recorded), _sensors(groups, state), state, run, parts, lists=lists)
     tables = {
         "samples": packed.samples,
         "dim_group": _told_table("dim_group", groups, run),
         "dim_bound": _told_table("dim_bound", bounds, run),
         "dim_client": _told_table("dim_client", segment.told("client"), run),
-        "states": _told_table("states", segment.told("state"), run),
-        "gaps": _told_table("gaps", segment.told("gap"), run),
-        "usage": _told_table("usage", segment.told("usage"), run),
+        "states": _told_table("states", states, run),
+        "gaps": _told_table("gaps", gaps, run),
+        "usage": usage_table(segment.told("usage"), run),
     }
     if header["level"] == "trace":
-        tables["events"] = events_of(rows, packed, run)
+        tables["events"] = events_of(rows, decisions.bound, packed, list(segment.told("observed")), run)
     return tables, _counts(packed.samples, groups), packed.state
 
 
@@ -192,19 +243,18 @@ def _write(directory: Path, name: str, table: pa.Table, header: dict[str, Any], 
 
 
 def _manifest(
-    segment: Segment, header: dict[str, Any], rows: dict[str, Any], counts: dict[str, Any], files: list[dict[str, Any]]
+    segment: Segment, header: Fact, rows: dict[str, Any], counts: dict[str, Any], files: list[Fact], end: Fact | None
 ) -> dict[str, Any]:
-    end = next(segment.told("end"), None)
     gaps = list(segment.told("gap"))
     lasts = [int(rows["seq"][-1])] if len(rows["seq"]) else []
     lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
-    usage = list(segment.told("usage"))
     copied = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "previous", "settings", "quota_config_sha256")
     return {
         "schema": SCHEMA_VERSION,
         "kind": KIND,
         **{key: header[key] for key in copied},
         "first_seq": header["first_seq"],
+        "part": header["part"],
         "last_seq": max(lasts, default=header["first_seq"] - 1),
         "first_ts_ms": _first_ts_ms(rows, header),
         "last_ts_ms": int(rows["ts_ms"][-1]) if len(rows["ts_ms"]) else header["opened_ts_ms"],
@@ -214,7 +264,7 @@ def _manifest(
         "dropped_usage_rows": 0 if end is None else end["dropped_usage_rows"],
         "files": files,
         "counts": counts,
-        "usage": {key: sum(row[key] for row in usage) for key in ("requests", "produce_bytes", "fetch_bytes", "handler_ns")},
+        "usage": usage_totals(segment.told("usage")),
     }
 
 
@@ -249,18 +299,32 @@ def _put_manifest(directory: Path, header: dict[str, Any], manifest: dict[str, A
     return path
 
 
-def main(arguments: Sequence[str]) -> int:
-    """`python -m proxy.metering.convert DIR STEM...`: the stems in order. Exit code 1: the disk did not take them; the segments stay."""
-    directory, *stems = arguments
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+def run(directory: Path, told: dict[str, Any], now_ms: int) -> int:
+    """Convert segments in order, then remove what is too old; return 0, or `DISK_TROUBLE`: the segments stay.
+
+    Args:
+        told: `stems`, each with how it `end`ed, and the limits of retention.
+    """
+    proxies: set[str] = set()
     try:
-        for stem in stems:
-            convert(Path(directory), stem)
+        for item in told["stems"]:
+            path = convert(directory, item["stem"], item["end"])
+            if path is not None:
+                proxies.add(path.parent.parent.parent.name.removeprefix("proxy="))
+        retention = Retention(told.get("bytes_max"), told.get("age_ms_max"), now_ms)
+        for proxy_id in proxies or told.get("proxies", ()):
+            apply_retention(directory, proxy_id, retention)
     except OSError as error:
         sys.stderr.write(f"{error}\n")
-        return 1
+        return DISK_TROUBLE
     return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m proxy.metering.convert DIR`; what to do stands as JSON on stdin. Exit code 1: the disk did not take it."""
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    return run(Path(arguments[0]), msgspec.json.decode(sys.stdin.buffer.read()), int(wall_time_s() * 1_000))
 
 
 if __name__ == "__main__":

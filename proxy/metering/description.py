@@ -2,58 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
 
 from proxy.metering.batch import Fact
+from proxy.metering.meter import Metered
+from proxy.metering.names import Names
+from proxy.net.admission import Admission, table_name
 from proxy.quota_scopes import CLUSTER, QuotaScopes
-from proxy.rule import CLIENT_ID_TAG, USER_TAG, rule_of
-from proxy.session.quota_scope import QuotaScope
-from quota.entity import UNLIMITED
+from proxy.rule import CLIENT_ID_TAG, UNLIMITED_RULE, USER_TAG, rule_of
+from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate
+from quota.entity import DEFAULT, UNLIMITED
 from quota.group import QuotaGroup
-from quota.manager import ClientQuotaManager
+from quota.manager import QuotaGroups
+from quota.mutation_group import MutationGroup
+
+CONNECTION: Final = "Connection"
+CALLBACK: Final = "callback"
+CONFIGURATION: Final = "sluice.toml"
 
 
 class GroupDescription:
-    """Finds the scope and the manager that a group belongs to."""
+    """Finds the scope and the manager that a group belongs to.
 
-    def __init__(self, scopes: QuotaScopes, wall_ms: Callable[[], int]) -> None:
+    Args:
+        source: where the table of quotas comes from, such as a file's hash.
+    """
+
+    def __init__(
+        self, scopes: QuotaScopes, admission: Admission, names: Names, wall_ms: Callable[[], int], source: Callable[[], str]
+    ) -> None:
         self._scopes = scopes
+        self._admission = admission
+        self._names = names
         self._wall_ms = wall_ms
+        self._source = source
 
-    def __call__(self, group: QuotaGroup) -> tuple[Fact, Fact]:
+    def __call__(self, group: Metered) -> tuple[Fact, Fact]:
         """Return the columns of dim_group and of dim_bound that say what `group` is."""
+        if isinstance(group, ConnectionRate):
+            return self._about_connections(group)
+        assert isinstance(group, QuotaGroup | MutationGroup)
+        if self._scopes.mutation.holds(group):
+            manager = self._scopes.mutation
+            return self._about(CLUSTER, manager, group), self._bound(manager, group)
+        for scope in self._scopes.all():
+            for own in scope.own_managers:
+                if own.holds(group):
+                    return self._about(scope.label, own, group), self._bound(own, group)
+        return self._orphan(group), {"rule": UNLIMITED_RULE, "source": "none", "generation": 0}
+
+    def everybody(self) -> Iterator[Metered]:
+        """Every group that there is."""
         for scope in self._scopes.all():
             for manager in scope.own_managers:
-                if manager.holds(group):
-                    return self._about(scope, manager, group), _bound(manager, group)
-        return self._orphan(group), {"rule": "none", "source": "none", "generation": 0}
+                yield from manager.groups()
+        yield from self._scopes.mutation.groups()
+        quotas = self._admission.quotas
+        yield quotas.broker_rate
+        for listener in quotas.listeners.values():
+            yield listener.rate
+        for _, rate in quotas.ips.rates():
+            yield rate
 
-    def _about(self, scope: QuotaScope, manager: ClientQuotaManager, group: QuotaGroup) -> Fact:
-        in_cluster = scope.label == CLUSTER
-        node_id = int(scope.label) if scope.label.isdigit() else None
-        place = {"scope": "cluster" if in_cluster else "broker", "node_id": node_id, "node": scope.label}
-        return {"quota_type": manager.quota_type.value, **place, **_tags(group), **self._sensor(group)}
+    # Groups of clients
 
-    def _orphan(self, group: QuotaGroup) -> Fact:
+    def _about(self, label: str, manager: QuotaGroups[Any], group: QuotaGroup | MutationGroup) -> Fact:
+        in_cluster = label == CLUSTER
+        node_id = int(label) if label.isdigit() else None
+        place = {"scope": "cluster" if in_cluster else "broker", "node_id": node_id, "node": label}
+        sensor = {"num_samples": manager.num_samples, "window_ms": manager.window_ms, "cap_ms": getattr(group, "cap_ms", None)}
+        return {"quota_type": _type_of(manager), **place, **self._tags(group), **sensor, "first_seen_ms": self._wall_ms()}
+
+    def _orphan(self, group: QuotaGroup | MutationGroup) -> Fact:
         """A group that its manager has just let go: a connection still records in it once."""
+        about: Fact = {"scope": "broker", "node": "?", **self._tags(group), "first_seen_ms": self._wall_ms()}
+        if isinstance(group, MutationGroup):
+            return {**about, "quota_type": "ControllerMutation", "num_samples": 11, "window_ms": 1_000, "cap_ms": None}
         quota_type = "Request" if group.cap_ms == group.window_ms else "Produce"
-        return {"quota_type": quota_type, "scope": "broker", "node": "?", **_tags(group), **self._sensor(group)}
+        return {**about, "quota_type": quota_type, "num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": group.cap_ms}
 
-    def _sensor(self, group: QuotaGroup) -> Fact:
-        sensor = {"num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": group.cap_ms}
-        return {**sensor, "first_seen_ms": self._wall_ms()}
+    def _tags(self, group: QuotaGroup | MutationGroup) -> Fact:
+        others = {key: self._names(value) for key, value in group.tags.items() if key not in (USER_TAG, CLIENT_ID_TAG)}
+        return {
+            "tag_user": self._names(group.tags.get(USER_TAG)),
+            "tag_client_id": self._names(group.tags.get(CLIENT_ID_TAG)),
+            "tags": msgspec.json.encode(others).decode() if others else None,
+        }
+
+    def _bound(self, manager: QuotaGroups[Any], group: QuotaGroup | MutationGroup) -> Fact:
+        limited = group.bound < UNLIMITED
+        if manager.custom_callback:
+            rule, source = CALLBACK, CALLBACK
+        else:
+            rule, source = self._rule(manager, group, limited=limited), self._source()
+        return {"rule": rule, "source": source, "generation": manager.generation}
+
+    def _rule(self, manager: QuotaGroups[Any], group: QuotaGroup | MutationGroup, *, limited: bool) -> str:
+        entity = manager.rule(group)
+        if self._names.form == "plain" or entity is None:
+            return rule_of(group.tags, manager.limits, limited=limited)
+        parts = {"user": entity.user, "client-id": entity.client_id}
+        return ",".join(f"{key}={name if name == DEFAULT else self._names(name) or ''}" for key, name in parts.items() if name is not None)
+
+    # Connections
+
+    def _about_connections(self, rate: ConnectionRate) -> tuple[Fact, Fact]:
+        sensor = {"num_samples": rate.num_samples, "window_ms": rate.window_ms, "cap_ms": rate.window_ms}
+        about = {"quota_type": CONNECTION, **self._place_of(rate), **sensor, "first_seen_ms": self._wall_ms()}
+        is_of_address = about["scope"] == "ip"
+        rule = UNLIMITED_RULE if rate.bound >= UNLIMITED_CONNECTIONS else f"{about['scope']} rate"
+        return about, {"rule": rule, "source": self._source() if is_of_address else CONFIGURATION, "generation": 0}
+
+    def _place_of(self, rate: ConnectionRate) -> Fact:
+        quotas = self._admission.quotas
+        if rate is quotas.broker_rate:
+            return {"scope": "process"}
+        for listener in quotas.listeners.values():
+            if rate is listener.rate:
+                return {"scope": "listener", "listener": listener.name}
+        for key, known in quotas.ips.latest_rates():  # it was recorded just now: the first one
+            if known is rate:
+                node = table_name(key[0])
+                return {"scope": "ip", "tag_ip": self._names(key[1]), "node": node, "node_id": int(node) if node.isdigit() else None}
+        return {"scope": "ip"}
 
 
-def _tags(group: QuotaGroup) -> Fact:
-    others = {key: value for key, value in group.tags.items() if key not in (USER_TAG, CLIENT_ID_TAG)}
-    return {
-        "tag_user": group.tags.get(USER_TAG),
-        "tag_client_id": group.tags.get(CLIENT_ID_TAG),
-        "tags": ",".join(f"{key}={value}" for key, value in others.items()) or None,
-    }
-
-
-def _bound(manager: ClientQuotaManager, group: QuotaGroup) -> Fact:
-    limited = group.bound < UNLIMITED
-    rule = rule_of(group.tags, manager.limits, custom_callback=manager.custom_callback, limited=limited)
-    return {"rule": rule, "source": "callback" if manager.custom_callback else "table", "generation": manager.generation}
+def _type_of(manager: QuotaGroups[Any]) -> str:
+    return manager.quota_type.value

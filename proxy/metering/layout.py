@@ -14,6 +14,7 @@ SEGMENTS: Final = "segments"
 RAW_SUFFIX: Final = ".arrows.open"
 FACTS_SUFFIX: Final = ".facts.open"
 STATE_SUFFIX: Final = ".state"
+PENDING_SUFFIX: Final = ".pending"
 TEMPORARY: Final = ".tmp-"
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
@@ -29,9 +30,9 @@ def sanitized(proxy_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", proxy_id)[:64] or "sluice"
 
 
-def stem_name(run_id: str, first_seq: int) -> str:
-    """Return the name that the files of one rotation share."""
-    return f"{run_id}-{first_seq:016d}"
+def stem_name(run_id: str, first_seq: int, part: int = 0) -> str:
+    """Return the name that the files of one rotation share; `part` counts those before it that held no decision."""
+    return f"{run_id}-{first_seq:016d}" + (f".{part:04d}" if part else "")
 
 
 def place_of(table: str, proxy_id: str, first_ts_ms: int) -> Path:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from proxy.metering.batch import BATCH_RECORDS, Batch, Fact
-from proxy.metering.record import RAW, RECORD, RECORD_BYTES, UNCHECKED
-from quota.group import QuotaGroup
+from proxy.metering.batch import Batch, Fact
+from proxy.metering.buffer import BUFFER_BYTES, DecisionBuffer
+from proxy.metering.record import NOTE, RAW, RECORD, RECORD_BYTES, UNCHECKED
+from proxy.metering.usage import UsageCells
+from quota.sensor import SampleRing
 
-BUFFER_BYTES: Final = BATCH_RECORDS * RECORD_BYTES
-INT32_MAX: Final = 2**31 - 1
+REQUEST: Final = "Request"
+NS_PER_PERCENT_SECOND: Final = 1e7
+
+
+class Metered(Protocol):
+    """What decides: a group of clients, the rate of an address, a bucket of mutations."""
+
+    meter_ref: int
+    """Its number in this run; below 0: none yet."""
+    metered_bound: float | None
+    """The very object that was its bound when it was last described."""
+
+    @property
+    def bound(self) -> float:
+        """Units per second."""
 
 
 class Describe(Protocol):
     """Says what a group is: the columns of dim_group and dim_bound that only the tables of quotas know."""
 
-    def __call__(self, group: QuotaGroup) -> tuple[Fact, Fact]:
+    def __call__(self, group: Metered) -> tuple[Fact, Fact]:
         """Return (columns of dim_group, columns of dim_bound)."""
 
 
@@ -27,45 +42,101 @@ class Meter:
         hand_over: takes a batch; False when the queue is full, then its decisions are dropped and counted.
         describe: asked once per group and bound.
         wall_offset_ms: added to monotonic milliseconds; one number for the whole run.
+        everybody: who may have been described; asked after a loss.
+        traces: whether what no sensor records is noted too (level `trace`).
+
+    Attributes:
+        usage: what clients use, whatever quota they have.
+        dropped: decisions that no queue had room for.
     """
 
-    __slots__ = ("_at", "_buffer", "_describe", "_facts", "_first_seq", "_groups", "_hand_over", "_offset_ms", "dropped")
+    __slots__ = (
+        "_at",
+        "_buffer",
+        "_bytes",
+        "_describe",
+        "_everybody",
+        "_facts",
+        "_first_seq",
+        "_groups",
+        "_hand_over",
+        "_offset_ms",
+        "_traces",
+        "dropped",
+        "usage",
+    )
 
-    def __init__(self, hand_over: Callable[[Batch], bool], describe: Describe, wall_offset_ms: int) -> None:
+    def __init__(
+        self,
+        hand_over: Callable[[Batch], bool],
+        describe: Describe,
+        wall_offset_ms: int,
+        everybody: Callable[[], Iterable[Metered]] = tuple,
+        *,
+        traces: bool = False,
+        buffer: DecisionBuffer | None = None,
+    ) -> None:
         self._hand_over = hand_over
         self._describe = describe
         self._offset_ms = wall_offset_ms
-        self._buffer = bytearray(BUFFER_BYTES)
+        self._everybody = everybody
+        self._traces = traces
+        self._buffer = buffer or DecisionBuffer()
+        self._bytes = self._buffer.bytes
         self._at = 0
         self._first_seq = 0
         self._facts: list[Fact] = []
         self._groups = 0
+        self.usage = UsageCells()
         self.dropped = 0
-        """Decisions that no queue had room for."""
 
     @property
     def next_seq(self) -> int:
         """The number of the next decision."""
         return self._first_seq + self._at // RECORD_BYTES
 
-    def record(self, group: QuotaGroup, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+    def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was told or held for."""
         if group.metered_bound is not group.bound:
-            self._tell(group)
+            self._tell(group, value)
         at = self._at
         RAW.pack_into(
-            self._buffer, at, now_ms + self._offset_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, RECORD
+            self._bytes, at, now_ms + self._offset_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, RECORD
         )
         self._at = at = at + RECORD_BYTES
         if at == BUFFER_BYTES:
             self.flush()
 
-    def record_unchecked(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
+    def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
         """Note what was recorded without a look at the bound, or taken back."""
         if group.metered_bound is not group.bound:
-            self._tell(group)
+            self._tell(group, value)
         at = self._at
-        RAW.pack_into(self._buffer, at, now_ms + self._offset_ms, value, group.meter_ref, 0, 0, conn_id, api_index, kind)
+        RAW.pack_into(self._bytes, at, now_ms + self._offset_ms, value, group.meter_ref, 0, 0, conn_id, api_index, kind)
+        self._at = at = at + RECORD_BYTES
+        if at == BUFFER_BYTES:
+            self.flush()
+
+    def note(
+        self,
+        group: Metered,
+        value: int,
+        throttle_ms: int,
+        applied_ms: int,
+        now_ms: int,
+        conn_id: int,
+        api_index: int,
+        observed: float | None = None,
+    ) -> None:
+        """Note at level `trace` what no sensor recorded: a fetch that waits, a mutation and the tokens that it left."""
+        if not self._traces:
+            return
+        if group.metered_bound is not group.bound:
+            self._tell(group, value)
+        if observed is not None:
+            self._facts.append({"observed": {"seq": self.next_seq, "observed": observed}})
+        at = self._at
+        RAW.pack_into(self._bytes, at, now_ms + self._offset_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, NOTE)
         self._at = at = at + RECORD_BYTES
         if at == BUFFER_BYTES:
             self.flush()
@@ -74,28 +145,57 @@ class Meter:
         """Let a fact hold from the next decision on."""
         self._facts.append(fact)
 
+    def tell_anew(self) -> None:
+        """Describe the bound of every group again before its next decision: the table of quotas changed, or decisions were lost."""
+        for group in self._everybody():
+            if group.metered_bound is not None:
+                group.metered_bound += 0.0  # an equal number, and another object
+
     def flush(self) -> None:
         """Hand over what there is."""
         count = self._at // RECORD_BYTES
         if not count and not self._facts:
             return
-        batch = Batch(self._first_seq, count, bytes(memoryview(self._buffer)[: self._at]), self._facts)
-        self._first_seq += count
-        self._at = 0
+        batch = Batch(self._first_seq, count, self._buffer.take(self._at, self._first_seq + count), self._facts)
         if self._hand_over(batch):
             self._facts = []
-            return
-        self.dropped += count
-        if count:  # the facts stay for the next batch, with word of the gap
-            self._facts.append({"gap": {"from_seq": batch.first_seq, "n": count, "reason": "queue_full"}})
+        elif count:
+            self._lose(count)
+        self._first_seq += count
+        self._at = 0
 
-    def _tell(self, group: QuotaGroup) -> None:
+    def _lose(self, count: int) -> None:
+        """Let decisions go; the facts stay for the next batch, with word of the gap."""
+        self.dropped += count
+        last = self._facts[-1].get("gap") if self._facts else None
+        if last is not None and last["from_seq"] + last["n"] == self._first_seq:
+            last["n"] += count
+        else:
+            self._facts.append({"gap": {"from_seq": self._first_seq, "n": count, "reason": "queue_full"}})
+        self.tell_anew()
+
+    def _tell(self, group: Metered, value: int) -> None:
         about, bound = self._describe(group)
         previous = group.metered_bound
         if group.meter_ref < 0:
             group.meter_ref = self._groups
             self._groups += 1
             self._facts.append({"group": {"group_ref": group.meter_ref, **about}})
-        told: dict[str, Any] = {"group_ref": group.meter_ref, "from_seq": self.next_seq, "bound": group.bound, "previous": previous}
+        elif self.dropped and isinstance(group, SampleRing):
+            units = NS_PER_PERCENT_SECOND if about["quota_type"] == REQUEST else 1.0
+            samples = self._ring(group, value, units)
+            self._facts.append({"ring": {"group_ref": group.meter_ref, "from_seq": self.next_seq, "samples": samples}})
+        told: dict[str, Any] = {"group_ref": group.meter_ref, "from_seq": self.next_seq, "bound": float(group.bound), "previous": previous}
         self._facts.append({"bound": {**told, **bound}})
         group.metered_bound = group.bound
+
+    def _ring(self, group: SampleRing, value: int, units: float) -> list[tuple[int, int, int]]:
+        """What the sensor held before the decision of `value` that it has just taken: after a loss nothing else can tell.
+
+        A sample that this decision opened stands there empty: the decision joins it.
+        """
+        offset_ms = self._offset_ms
+        samples = [(start_ms + offset_ms, last_ms + offset_ms, round(held * units)) for start_ms, last_ms, held in group.live_samples()]
+        start_ms, last_ms, held = samples[-1]
+        samples[-1] = (start_ms, last_ms, held - value)
+        return samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import importlib.metadata
 import os
 import socket
@@ -15,14 +16,21 @@ from proxy import log
 from proxy.clock import now_ms, wall_time_s
 from proxy.config import Config
 from proxy.errors import StartError
+from proxy.metering.buffer import DecisionBuffer
+from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
-from proxy.metering.layout import SEGMENTS, make_directory, new_run_id, sanitized
+from proxy.metering.layout import PENDING_SUFFIX, SEGMENTS, make_directory, new_run_id, sanitized
 from proxy.metering.meter import Meter
-from proxy.metering.writer import MeteringWriter, WriterSettings, header_of, left_over
+from proxy.metering.names import names_of
+from proxy.metering.retention import Retention
+from proxy.metering.usage import UsageRow
+from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of, left_over
+from proxy.net.admission import Admission
 from proxy.quota_scopes import QuotaScopes
 
 FLUSH_S: Final = 0.25
 STOP_S: Final = 30.0
+SECOND_MS: Final = 1_000
 
 
 class Metering:
@@ -32,39 +40,58 @@ class Metering:
         StartError: the directory cannot be written, or another process meters into it under the same name.
     """
 
-    def __init__(self, config: Config, scopes: QuotaScopes) -> None:
+    def __init__(self, config: Config, scopes: QuotaScopes, admission: Admission) -> None:
         settings = config.metering
         assert settings.dir is not None
         self._directory = settings.dir
+        self._scopes = scopes
         self._offset_ms = int(wall_time_s() * 1_000) - now_ms()
         self.proxy_id = sanitized(settings.proxy_id or socket.gethostname())
+        self._names = names_of(settings.names, settings.key_file)
         self._lock = _lock(settings.dir, self.proxy_id)
         self.run_id = new_run_id(wall_time_s())
+        self._config = config
+        self._table_source = _source_of(config)
         header = header_of(
             self.run_id,
             self.proxy_id,
             self._offset_ms,
             proxy_version=importlib.metadata.version("kafka-sluice"),
             level=settings.level,
-            names="plain",
+            names=settings.names,
             settings={"num_samples": config.quotas.window_num, "window_ms": config.quotas.window_size_seconds * 1_000},
-            quota_config_sha256=None,
+            quota_config_sha256=_sha256_of(config.quotas.path),
         )
-        writer_settings = WriterSettings(settings.dir, header, settings.rotate_bytes, settings.rotate_seconds * 1_000)
-        self.writer = MeteringWriter(writer_settings, self._wall_ms, _tell_problem)
-        self.meter = Meter(self.writer.hand_over, GroupDescription(scopes, self._wall_ms), self._offset_ms)
+        age_ms_max = None if settings.max_age is None else settings.max_age * 1_000
+        writer_settings = WriterSettings(
+            settings.dir, header, settings.rotate_bytes, settings.rotate_seconds * 1_000, Retention(settings.max_bytes, age_ms_max)
+        )
+        self.writer = MeteringWriter(writer_settings, self.wall_ms, _tell_problem)
+        self._buffer = _buffer(settings.dir / SEGMENTS / f"{self.run_id}{PENDING_SUFFIX}")
+        describe = GroupDescription(scopes, admission, self._names, self.wall_ms, lambda: self._table_source)
+        self.meter = Meter(
+            self.writer.hand_over,
+            describe,
+            self._offset_ms,
+            describe.everybody,
+            traces=settings.level == "trace",
+            buffer=self._buffer,
+        )
+        admission.quotas.observe(ConnectionDecisions(self.meter, lambda: admission.only_observes))
         self._level = settings.level
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, Any] | None = None
+        self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
 
     def start(self, config: Config) -> None:
         """Begin to write; what an earlier run left is made whole first."""
         self.settings_changed(config)
-        self.writer.start(left_over(self._directory))
+        self.writer.start(left_over(self._directory, self.proxy_id))
         self._tick()
 
     def settings_changed(self, config: Config) -> None:
-        """Note how the proxy is set from here on. A file set holds one state: another one begins a new set."""
+        """Note how the proxy is set from here on."""
+        self._config = config
         state = {
             "mode": config.enforcement.mode,
             "scope": config.enforcement.scope,
@@ -76,30 +103,80 @@ class Metering:
             "request_enabled": config.quotas.request,
             "level": self._level,
         }
-        if state == self._told:
-            return
-        self.meter.flush()
-        if self._told is not None:
-            self.writer.rotate()
-        self._told = state
-        self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self._wall_ms()}})
+        if state != self._told:
+            self._told = state
+            self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
+
+    def quotas_changed(self) -> None:
+        """Another table of quotas holds from here on: who decides by it next says so."""
+        self._table_source = _source_of(self._config)
+        self.meter.tell_anew()
 
     async def stop(self) -> None:
         """Write all that was noted; what takes longer is made whole at the next start."""
         if self._timer is not None:
             self._timer.cancel()
+        self._take_usage(self._second_ms)
         self.meter.flush()
         done = await asyncio.get_running_loop().run_in_executor(None, self.writer.stop, STOP_S)
-        if not done:
+        if done:
+            self._buffer.close()
+        else:
             log.warning("metering_not_finished", directory=str(self._directory), remedy="the next start, or sluice meter repair, goes on")
         os.close(self._lock)
 
-    def _wall_ms(self) -> int:
+    def wall_ms(self) -> int:
+        """Wall milliseconds of this run: they never step back."""
         return now_ms() + self._offset_ms
 
     def _tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self._tick)
+        now = self.wall_ms()
+        to_second_s = (SECOND_MS - now % SECOND_MS) / 1_000
+        self._timer = asyncio.get_running_loop().call_later(min(FLUSH_S, to_second_s), self._tick)
+        second_ms = now // SECOND_MS * SECOND_MS
+        if second_ms > self._second_ms:
+            self._take_usage(second_ms - SECOND_MS)
+            self._second_ms = second_ms
         self.meter.flush()
+
+    def _take_usage(self, second_ms: int) -> None:
+        """Note what clients used in the second that ended. While too much waits for the disk it stays where it is counted."""
+        if self.writer.waiting_bytes > WAITING_BYTES_MAX // 2:
+            return
+        usage = self.meter.usage
+        rows = usage.take()
+        for client in usage.new_clients:
+            principal, client_id = self._names(client.principal), self._names(client.client_id)
+            told = {"client_ref": client.client_ref, "principal_type": client.principal_type, "name_form": self._names.form}
+            self.meter.tell({"client": {**told, "principal": principal or "", "client_id": client_id or ""}})
+        usage.new_clients.clear()
+        if rows:
+            self.meter.tell({"usage": {"second_ms": second_ms, "rows": [self._with_node(row) for row in rows]}})
+
+    def _with_node(self, row: UsageRow) -> tuple[Any, ...]:
+        client_ref, address, *rest = row
+        node_id = self._scopes.node_id(address)
+        return (client_ref, node_id, f"{address[0]}:{address[1]}" if node_id is None else str(node_id), *rest)
+
+
+def _source_of(config: Config) -> str:
+    sha256 = _sha256_of(config.quotas.path)
+    return "static" if sha256 is None else f"sha256:{sha256}"
+
+
+def _sha256_of(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return None
+
+
+def _buffer(path: Path) -> DecisionBuffer:
+    try:
+        return DecisionBuffer(path)
+    except OSError as error:
+        raise StartError(f"metering.dir: {path} cannot be written: {error.strerror or error}; make room, or name another") from error
 
 
 def _lock(directory: Path, proxy_id: str) -> int:

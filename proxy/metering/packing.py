@@ -48,6 +48,10 @@ class Decisions:
     applied_ms: Ints
     kind: Ints
 
+    def only(self, chosen: NDArray[np.bool_]) -> Decisions:
+        """Those that were chosen."""
+        return Decisions(*(getattr(self, name)[chosen] for name in self.__slots__))
+
     def by_group(self) -> Decisions:
         """The same, groups apart, each in its order."""
         order = np.argsort(self.group_ref, kind="stable")
@@ -86,12 +90,13 @@ class Packed:
     figures: Figures | None
 
 
-def pack(decisions: Decisions, sensors: Sensors, state: pa.Table, run: tuple[str, str], *, lists: bool) -> Packed:
-    """Pack the decisions of one segment.
+def pack(decisions: Decisions, sensors: Sensors, state: pa.Table, run: tuple[str, str], *, lists: bool, cuts: Ints | None = None) -> Packed:
+    """Pack decisions that follow each other without a gap.
 
     Args:
-        state: what the segment before it left.
+        state: what those before them left.
         run: run_id and proxy_id.
+        cuts: numbers at which rows end whatever else goes on: how the proxy is set changed.
         lists: False leaves the lists null (level `sample`).
     """
     events = decisions.by_group()
@@ -100,7 +105,7 @@ def pack(decisions: Decisions, sensors: Sensors, state: pa.Table, run: tuple[str
     begins, base = _boundaries(events, sensors, state)
     samples, sample_of, running = _samples(events, begins, base, state)
     figures = _measure(events, sensors, samples, sample_of, running)
-    row_at = np.flatnonzero(_row_begins(events, sample_of))
+    row_at = np.flatnonzero(_row_begins(events, sample_of, np.zeros(0, np.int64) if cuts is None else cuts))
     return Packed(_rows(events, samples, sample_of, figures, row_at, run, lists=lists), _next_state(samples, sensors), figures)
 
 
@@ -196,10 +201,13 @@ def _measure(events: Decisions, sensors: Sensors, samples: _Samples, sample_of: 
     return Figures(events, samples.start_ms[sample_of], live_sum, window_ms, samples.start_ms[first_live], observed)
 
 
-def _row_begins(events: Decisions, sample_of: Ints) -> NDArray[np.bool_]:
-    """A row ends with its sample, or where the bound changes."""
+def _row_begins(events: Decisions, sample_of: Ints, cuts: Ints) -> NDArray[np.bool_]:
+    """A row ends with its sample, where the bound changes, and at a cut."""
     begins = np.ones(len(sample_of), np.bool_)
     begins[1:] = (sample_of[1:] != sample_of[:-1]) | (events.bound[1:] != events.bound[:-1])
+    if len(cuts):
+        era = np.searchsorted(cuts, events.seq, side="right")
+        begins[1:] |= era[1:] != era[:-1]
     return begins
 
 

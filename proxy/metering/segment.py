@@ -13,11 +13,61 @@ import msgspec
 import pyarrow as pa
 
 from proxy.metering.batch import Batch, Fact
-from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX
+from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, remove
 from proxy.metering.raw import SCHEMA, batch_of
 
 _encode = msgspec.json.Encoder().encode
 FIRST_SEQ = b"first_seq"
+
+
+class _Appender:
+    """A file that grows by whole steps: what is written is kept until `commit`, which a failure undoes."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        self._chunks: list[bytes] = []
+        self._told = 0
+        self._kept = 0
+        self.closed = False
+
+    # what Arrow calls
+
+    def write(self, data: Any) -> int:
+        chunk = bytes(data)
+        self._chunks.append(chunk)
+        self._told += len(chunk)
+        return len(chunk)
+
+    def tell(self) -> int:
+        return self._told
+
+    def flush(self) -> None:
+        """Only `commit` writes."""
+
+    # what the segment calls
+
+    def commit(self) -> None:
+        left = memoryview(b"".join(self._chunks))
+        self._chunks.clear()
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+
+    def keep(self) -> None:
+        self._kept = self._told
+
+    def cut(self) -> None:
+        """Go back to what was kept, so that nothing is there twice when it is written again elsewhere."""
+        self._chunks.clear()
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, self._kept)
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            os.close(self._descriptor)
 
 
 class SegmentWriter:
@@ -31,44 +81,69 @@ class SegmentWriter:
         self.path = stem
         self.bytes = 0
         self.decisions = 0
-        self._raw_file: Any = None
-        self._facts = _open(stem.with_name(stem.name + FACTS_SUFFIX))
+        self._usage_rows = 0
+        self._is_broken = False
+        self._facts = _Appender(stem.with_name(stem.name + FACTS_SUFFIX))
+        self._raw: _Appender | None = None
         try:
-            self._raw = _open(stem.with_name(stem.name + RAW_SUFFIX))
-            self._sink = pa.PythonFile(self._raw, mode="w")
-            self._stream = pa.ipc.new_stream(self._sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+            self._raw = _Appender(stem.with_name(stem.name + RAW_SUFFIX))
+            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            self._stream = pa.ipc.new_stream(pa.PythonFile(self._raw, mode="w"), SCHEMA, options=options)
+            self._raw.commit()
         except BaseException:
-            self._facts.close()
+            self.discard()
             raise
+        self._raw.keep()
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether anything stands in it beyond whose it is."""
+        return self.decisions > 0 or self._usage_rows > 0
 
     def write(self, batch: Batch, facts: list[Fact]) -> None:
-        """Append `facts`, then the decisions that they explain."""
-        if facts:
-            lines = b"".join(_encode(fact) + b"\n" for fact in facts)
-            self._facts.write(lines)
-            self._facts.flush()
-            self.bytes += len(lines)
-        if batch.count:
-            self._stream.write_batch(batch_of(batch.raw), custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})
-            self._raw.flush()
-            self.bytes += len(batch.raw) // 3  # about what is left after compression; rotation needs no more
-            self.decisions += batch.count
+        """Append `facts`, then the decisions that they explain: all of them or, with an error, none."""
+        assert self._raw is not None
+        try:
+            if facts:
+                self._facts.write(b"".join(_encode(fact) + b"\n" for fact in facts))
+                self._facts.commit()
+            if batch.count:
+                self._stream.write_batch(batch_of(batch.raw), custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})
+                self._raw.commit()
+        except OSError:
+            self._is_broken = True
+            self._facts.cut()
+            self._raw.cut()
+            raise
+        self._facts.keep()
+        self._raw.keep()
+        self.bytes = self._facts.tell() + self._raw.tell()
+        self.decisions += batch.count
+        self._usage_rows += sum("usage" in fact for fact in facts)
 
     def sync(self) -> None:
         """Make everything written so far last."""
-        os.fsync(self._facts.fileno())
-        os.fsync(self._raw.fileno())
+        assert self._raw is not None
+        self._facts.sync()
+        self._raw.sync()
 
     def close(self) -> None:
         """End the stream; what cannot be written any more is left out."""
-        for close in (self._stream.close, self.sync, self._raw.close, self._facts.close):
+        assert self._raw is not None
+        if not self._is_broken:
             with contextlib.suppress(OSError, ValueError):
-                close()
+                self._stream.close()
+                self._raw.commit()
+                self.sync()
+        self._raw.close()
+        self._facts.close()
 
-
-def _open(path: Path) -> Any:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    return os.fdopen(descriptor, "wb")
+    def discard(self) -> None:
+        """Leave no trace."""
+        for file in (self._raw, self._facts):
+            if file is not None:
+                file.close()
+        remove(self.path.with_name(self.path.name + RAW_SUFFIX), self.path.with_name(self.path.name + FACTS_SUFFIX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +180,10 @@ def _facts(path: Path) -> Iterator[Fact]:
                 yield msgspec.json.decode(line)
             except msgspec.DecodeError:
                 return  # the line that the crash cut
+
+
+def proxy_of(stem: Path) -> str | None:
+    """Return whose segment it is; None: it ends before it says so."""
+    for fact in _facts(stem.with_name(stem.name + FACTS_SUFFIX)):
+        return str(fact["run"]["proxy_id"]) if "run" in fact else None
+    return None

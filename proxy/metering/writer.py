@@ -1,7 +1,7 @@
 """The writer: one thread between the loop and the disk, and a child process for each rotation.
 
-A full or failing disk never reaches the data path: what cannot be written waits in a bounded list, the oldest goes first and is
-counted, and the disk is tried again every few seconds.
+A full or failing disk never reaches the data path: what cannot be written waits, bounded; what there is no room for is counted as lost;
+and the disk is tried again every few seconds.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from proxy.metering.batch import Batch, Fact
-from proxy.metering.layout import SEGMENTS, make_directory, stem_name
+from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, make_directory, stem_name
 from proxy.metering.raw import DTYPE
-from proxy.metering.segment import SegmentWriter
+from proxy.metering.retention import DISK_TROUBLE, KEEP_ALL, Retention
+from proxy.metering.segment import SegmentWriter, proxy_of
 
-QUEUE_BATCHES: Final = 128
-PENDING_BYTES_MAX: Final = 64 * 2**20
+WAITING_BYTES_MAX: Final = 64 * 2**20
 RETRY_S: Final = 5.0
 TICK_S: Final = 0.25
 SYNC_S: Final = 1.0
@@ -39,6 +40,7 @@ class WriterSettings:
     header: Fact
     rotate_bytes: int = 128 * 2**20
     rotate_ms: int = 300_000
+    retention: Retention = KEEP_ALL
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class WriterCounts:
 
     decisions: int = 0
     dropped_decisions: int = 0
+    usage_rows: int = 0
     dropped_usage_rows: int = 0
     segments: int = 0
     write_errors: int = 0
@@ -61,50 +64,74 @@ class _Open:
     stem: str
     opened_ms: int
     hour: int
+    first_seq: int
     described: set[int] = field(default_factory=set)
+    described_clients: set[int] = field(default_factory=set)
 
 
 class MeteringWriter:
     """Takes batches from the loop, appends them to a segment, rotates.
 
+    What waits here is bounded, and what there is no room for is turned away at the door: the newest goes, not the oldest. What follows a
+    loss can only be judged from a known state of every sensor, and only the loop, which learns of the refusal at once, knows it.
+
     Args:
         now_ms: wall milliseconds of the run's own clock (monotonic and one offset).
         on_problem: told once when the disk fails, and once (None) when it works again; called from the thread.
+        also: takes every batch too, as a second sink.
     """
 
-    def __init__(self, settings: WriterSettings, now_ms: Callable[[], int], on_problem: Callable[[str | None], None]) -> None:
+    def __init__(
+        self,
+        settings: WriterSettings,
+        now_ms: Callable[[], int],
+        on_problem: Callable[[str | None], None],
+        also: Callable[[Batch], None] | None = None,
+    ) -> None:
         self.counts = WriterCounts()
         self._settings = settings
         self._now_ms = now_ms
         self._on_problem = on_problem
-        self._queue: queue.Queue[Batch | str] = queue.Queue(QUEUE_BATCHES)
+        self._also = also
+        self._queue: queue.SimpleQueue[Batch | str] = queue.SimpleQueue()
+        self._handed_bytes = 0  # by the loop; what waits is the difference, so that no thread writes what another does
+        self._done_bytes = 0  # by the thread
         self._groups: dict[int, Fact] = {}
         self._bounds: dict[int, Fact] = {}
+        self._clients: dict[int, Fact] = {}
         self._state: Fact | None = None
         self._pending: deque[Batch] = deque()
         self._open: _Open | None = None
         self._previous: str | None = None
         self._next_seq = 0
+        self._parts = 0
         self._failing = False
         self._retry_at_ms = 0
         self._synced_ms = 0
+        self._retained_ms = 0
         self._thread = threading.Thread(target=self._run, name="metering-writer", daemon=True)
-        self._converter = Converter(settings.directory)
+        self.converter = Converter(settings.directory, settings.retention)
 
     def start(self, left_over: Iterable[str] = ()) -> None:
         """Begin; segments that an earlier run left are converted first."""
-        self._converter.start()
+        self.converter.start()
         for stem in left_over:
-            self._converter.put(stem)
+            self.converter.put(stem)
         self._thread.start()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how much waits to be written."""
+        return self._handed_bytes - self._done_bytes
 
     def hand_over(self, batch: Batch) -> bool:
         """Queue a batch; False when there is no room. Called from the loop: never waits."""
-        try:
-            self._queue.put_nowait(batch)
-        except queue.Full:
+        size = batch.size
+        if self.waiting_bytes + size > WAITING_BYTES_MAX:
             self.counts.dropped_decisions += batch.count
             return False
+        self._handed_bytes += size
+        self._queue.put(batch)
         return True
 
     def rotate(self) -> None:
@@ -115,7 +142,7 @@ class MeteringWriter:
         """Write what is queued, rotate, convert; False when that took longer and the next start will convert the rest."""
         self._queue.put("stop")
         self._thread.join(timeout_s)
-        return not self._thread.is_alive() and self._converter.stop(timeout_s)
+        return not self._thread.is_alive() and not self._pending and self.converter.stop(timeout_s)
 
     # --- the thread
 
@@ -127,6 +154,10 @@ class MeteringWriter:
                 item = ""
             if isinstance(item, Batch):
                 self._pending.append(item)
+                if self._also is not None:
+                    self._also(item)
+            if item == "stop":
+                self._retry_at_ms = 0
             self._write_pending()
             if item == "rotate" or self._is_due():
                 self._rotate(final=False)
@@ -137,34 +168,39 @@ class MeteringWriter:
     def _write_pending(self) -> None:
         now_ms = self._now_ms()
         if self._failing and now_ms < self._retry_at_ms:
-            self._shed()
             return
         try:
             while self._pending:
-                self._write(self._pending[0])
+                batch = self._pending[0]
+                self._write(batch)
                 self._pending.popleft()
+                self._done_bytes += batch.size
             if self._open is not None and now_ms - self._synced_ms >= SYNC_S * 1_000:
                 self._synced_ms = now_ms
                 self._open.writer.sync()
         except OSError as error:
             self._fail(error)
-            self._shed()
             return
         if self._failing:
             self._failing = False
             self._on_problem(None)
 
     def _write(self, batch: Batch) -> None:
-        opened = self._open or self._begin(batch.first_seq)
+        opened = self._open or self._begin()
         refs = np.unique(np.frombuffer(batch.raw, DTYPE)["group_ref"]).tolist() if batch.count else []
         self._groups.update({fact["group"]["group_ref"]: fact for fact in batch.facts if "group" in fact})
         facts = [fact for ref in refs if ref not in opened.described for fact in self._about(ref)]
+        self._clients.update({fact["client"]["client_ref"]: fact for fact in batch.facts if "client" in fact})
+        client_refs = {row[0] for fact in batch.facts if "usage" in fact for row in fact["usage"]["rows"]}
+        facts += [self._clients[ref] for ref in client_refs - opened.described_clients if ref in self._clients]
+        opened.writer.write(batch, facts + [fact for fact in batch.facts if "group" not in fact and "client" not in fact])
         for fact in batch.facts:
             self._remember(fact)
         opened.described.update(refs)
-        opened.writer.write(batch, facts + [fact for fact in batch.facts if "group" not in fact])
+        opened.described_clients |= client_refs
         self._next_seq = batch.first_seq + batch.count
         self.counts.decisions += batch.count
+        self.counts.usage_rows += sum(len(fact["usage"]["rows"]) for fact in batch.facts if "usage" in fact)
 
     def _remember(self, fact: Fact) -> None:
         if "bound" in fact:
@@ -176,17 +212,21 @@ class MeteringWriter:
         """A group, and the bound that it had before the changes of this batch."""
         return [fact for fact in (self._groups.get(ref), self._bounds.get(ref)) if fact is not None]
 
-    def _begin(self, first_seq: int) -> _Open:
+    def _begin(self) -> _Open:
         now_ms = self._now_ms()
-        stem = stem_name(self._settings.header["run_id"], first_seq)
+        first_seq = self._next_seq
+        stem = stem_name(self._settings.header["run_id"], first_seq, self._parts)
         place = self._settings.directory / SEGMENTS
         make_directory(place)
-        opened = _Open(SegmentWriter(place / stem), stem, now_ms, now_ms // 3_600_000)
-        header = {**self._settings.header, "first_seq": first_seq, "opened_ts_ms": now_ms, "previous": self._previous}
+        opened = _Open(SegmentWriter(place / stem), stem, now_ms, now_ms // 3_600_000, first_seq)
+        header = {**self._settings.header, "first_seq": first_seq, "part": self._parts, "opened_ts_ms": now_ms, "previous": self._previous}
         state = [] if self._state is None else [{"state": {**self._state["state"], "from_seq": first_seq}}]
-        opened.writer.write(Batch(first_seq, 0, b"", []), [{"run": header}, *state])
+        try:
+            opened.writer.write(Batch(first_seq, 0, b"", []), [{"run": header}, *state])
+        except OSError:
+            opened.writer.discard()
+            raise
         self._open = opened
-        self._next_seq = first_seq
         self.counts.segments += 1
         return opened
 
@@ -199,87 +239,107 @@ class MeteringWriter:
         return is_old or opened.writer.bytes >= self._settings.rotate_bytes
 
     def _rotate(self, *, final: bool) -> None:
-        opened, self._open = self._open, None
-        if opened is None:
-            if not final:
+        if self._open is None:
+            if not final or self._pending:
                 return
             try:
-                opened = self._begin(self._next_seq)
+                self._begin()
             except OSError as error:
                 self._fail(error)
                 return
-            self._open = None
-        end = {"end": {"final": final, "dropped_usage_rows": self.counts.dropped_usage_rows}}
-        try:
-            opened.writer.write(Batch(self._next_seq, 0, b"", []), [end])
-        except OSError as error:
-            self._fail(error)
+        self._close(final=final)
+
+    def _close(self, *, final: bool) -> None:
+        """End the segment in use, and let it be converted."""
+        opened, self._open = self._open, None
+        assert opened is not None
         opened.writer.close()
         self._previous = opened.stem
-        self._converter.put(opened.stem)
+        self._parts = self._parts + 1 if self._next_seq == opened.first_seq else 0
+        lost = sum(batch.count for batch in self._pending) if final else 0
+        self.converter.put(opened.stem, {"final": final and not lost, "dropped_usage_rows": self.counts.dropped_usage_rows})
 
     def _fail(self, error: OSError) -> None:
         self.counts.write_errors += 1
         self.counts.last_error = str(error)
         self._retry_at_ms = self._now_ms() + int(RETRY_S * 1_000)
-        opened, self._open = self._open, None
-        if opened is not None:  # its end may be half a batch: a new segment begins after it
-            opened.writer.close()
-            self._previous = opened.stem
-            self._converter.put(opened.stem)
+        opened = self._open
+        if opened is not None and not opened.writer.is_worth_keeping:
+            opened.writer.discard()
+            self._open = None
+        elif opened is not None:  # its end may be lost, up to what was whole before: a new segment begins after it
+            self._close(final=False)
         if not self._failing:
             self._failing = True
             self._on_problem(str(error))
 
-    def _shed(self) -> None:
-        """Let the oldest batches go once too many wait; their facts and word of the gap go with the next."""
-        while sum(len(batch.raw) for batch in self._pending) > PENDING_BYTES_MAX:
-            oldest = self._pending.popleft()
-            self.counts.dropped_decisions += oldest.count
-            gap: Fact = {"gap": {"from_seq": oldest.first_seq, "n": oldest.count, "reason": "disk_full"}}
-            self._pending[0].facts[:0] = [*oldest.facts, gap]
-
 
 class Converter:
-    """Runs `proxy.metering.convert` for one segment after the other."""
+    """Runs `proxy.metering.convert` for the segments that ended, in their order: each begins where the one before it ended."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, retention: Retention) -> None:
         self._directory = directory
-        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._retention = retention
+        self._queue: queue.SimpleQueue[tuple[str, Fact | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="metering-converter", daemon=True)
+        self._waiting: list[tuple[str, Fact | None]] = []
         self.failures = 0
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
-    def put(self, stem: str) -> None:
-        """Convert a segment when its turn comes."""
-        self._queue.put(stem)
+    def put(self, stem: str, end: Fact | None = None) -> None:
+        """Convert a segment when its turn comes; `end` says how it ended, None: nobody knows."""
+        self._queue.put((stem, end))
 
     def stop(self, timeout_s: float) -> bool:
-        """Convert what is queued, then end; False when that takes longer."""
+        """Convert what is queued, then end; False when that takes longer or fails."""
         self._queue.put(None)
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and not self._waiting
 
     def _run(self) -> None:
-        while (stem := self._queue.get()) is not None:
+        while True:
             try:
-                done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
-                    [sys.executable, "-m", "proxy.metering.convert", str(self._directory), stem], timeout=CONVERT_S_MAX, check=False
-                )
-            except (OSError, subprocess.TimeoutExpired):
-                self.failures += 1
+                item = self._queue.get(timeout=RETRY_S if self._waiting else self._retention.look_every_s)
+            except queue.Empty:
+                if self._waiting or self._retention.is_limited:
+                    self._convert()
                 continue
-            self.failures += done.returncode != 0
+            if item is not None:
+                self._waiting.append(item)
+            if self._queue.empty() and (item is not None or self._waiting):
+                self._convert()
+            if item is None:
+                return
+
+    def _convert(self) -> None:
+        """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
+        told = {"stems": [{"stem": stem, "end": end} for stem, end in self._waiting], **self._retention.as_fact()}
+        try:
+            done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
+                [sys.executable, "-m", "proxy.metering.convert", str(self._directory)],
+                input=msgspec.json.encode(told),
+                timeout=CONVERT_S_MAX,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            self.failures += 1
+            return
+        if done.returncode == 0:
+            self._waiting.clear()
+        else:
+            self.failures += 1
+            if done.returncode != DISK_TROUBLE:
+                self._waiting.clear()  # a segment that cannot be read: `sluice meter repair` says why
 
 
-def left_over(directory: Path) -> list[str]:
-    """Return the segments that an earlier run left, in order."""
-    suffix = ".facts.open"
+def left_over(directory: Path, proxy_id: str | None = None) -> list[str]:
+    """Return the segments that earlier runs left, in order; only those of one proxy, where it is named: others may still be written."""
     place = directory / SEGMENTS
-    return sorted(path.name.removesuffix(suffix) for path in place.glob(f"*{suffix}")) if place.is_dir() else []
+    names = sorted(path.name.removesuffix(FACTS_SUFFIX) for path in place.glob(f"*{FACTS_SUFFIX}")) if place.is_dir() else []
+    return [name for name in names if proxy_id is None or proxy_of(place / name) in (proxy_id, None)]
 
 
 def header_of(run_id: str, proxy_id: str, wall_offset_ms: int, **told: Any) -> Fact:

@@ -17,6 +17,7 @@ from proxy.counters import Counters, bump
 from proxy.errors import StartError
 from proxy.handler_time import HandlerTimes
 from proxy.host_port import HostPort, ip_of
+from proxy.metering.usage import Place
 from proxy.net.admission import Admission
 from proxy.net.connection import Connection
 from proxy.net.departures import Departures
@@ -271,6 +272,8 @@ class Gateway:
             self._events.on_node_met(node_id, broker_peer)
         connection.broker_peer = broker_peer
         session.meet_broker(self.handler_times.of(broker_peer))
+        if self._session_settings.meter is not None:
+            session.meet_place(Place(broker_peer, connection.listener_name))
         session.count_in(self._events.scope_of(broker_peer))
         self.connections[connection] = None
         self.counters.connections_open += 1

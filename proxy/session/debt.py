@@ -47,6 +47,11 @@ class Debt:
         self.debt_until_ms = 0
         self.read_off_until_ms = 0
 
+    @property
+    def only_observes(self) -> bool:
+        """Whether verdicts are worked out and not acted upon."""
+        return self._enforcement.mode is Mode.OBSERVE
+
     def judge(self, throttle_ms: int, group: Stepper, now_ms: int, received_ms: int, in_flight: int) -> int:
         """Take in the verdict on an answer whose head is here.
 

@@ -7,11 +7,13 @@ from protocol.errors import RefusedApiError
 from protocol.limits import HEAD_BYTES
 from protocol.request_head import RequestHead
 from proxy.handler_time import BrokerHandlerTime, work_of
+from proxy.metering.usage import Place, UsageCell, api_class
 from proxy.session.enforcement import INT32_MAX
 from proxy.session.heads_met import FRAME_BYTES_MAX
 from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.mutations.charge import STRICT_SINCE
 from proxy.session.mutations.gate import MutationGate
+from proxy.session.mutations.notes import MutationNotes
 from proxy.session.quota_scope import ClientQuota, QuotaScope
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
@@ -33,6 +35,8 @@ COORDINATOR_KEYS = frozenset(
 )
 DATA_KEYS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
 LOGIN_KEYS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+BEFORE_LOGIN = LOGIN_KEYS | {ApiKey.API_VERSIONS}
+"""What a client asks before it is known who it is."""
 NOBODY = BrokerHandlerTime()
 """Stands for the broker until it is known."""
 
@@ -48,6 +52,7 @@ class Heads:
     __slots__ = (
         "_coordinates",
         "_logged_in",
+        "_met",
         "_moves_data",
         "_rewriter",
         "_scope",
@@ -55,17 +60,24 @@ class Heads:
         "_settings",
         "broker_times",
         "client_ids",
+        "meter",
+        "number",
+        "place",
         "principal",
     )
 
-    def __init__(self, settings: SessionSettings, rewriter: Rewriter) -> None:
+    def __init__(self, settings: SessionSettings, rewriter: Rewriter, number: int = 0) -> None:
         self._settings = settings
+        self.meter = settings.meter
+        self.number = number  # of the connection, under which its decisions are noted
+        self.place: Place | None = None  # where its usage is counted; None: nobody meters
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
         self._coordinates = False  # it keeps a member in its group ...
         self._moves_data = False  # ... and no records pass on it
         self._session_timeout_ms = SESSION_TIMEOUT_MS
         self._logged_in = False
+        self._met: UsageCell | None = None  # where this connection is counted as open
         self.broker_times = NOBODY
         self.principal: KafkaPrincipal = ANONYMOUS
         self.client_ids: tuple[str, ...] = ()  # met on this connection, the first few
@@ -85,20 +97,30 @@ class Heads:
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
         timed = self._notice(head)
-        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, timed)
+        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, timed, self.place)
         known = settings.known_heads.get(key)
         if known is None:
             known = self._make(head, name, prefix, timed=timed)
             if len(prefix) <= FRAME_BYTES_MAX:
                 settings.known_heads.add(key, known)
+        if self._met is None and self.place is not None and self.meter is not None and head.api.key not in BEFORE_LOGIN:
+            self._met = self.meter.usage.opened(self.place, known.client.usage, self.principal)
         if name not in self.client_ids and len(self.client_ids) < CLIENT_IDS_MAX:
             self.client_ids = (*self.client_ids, name)
         return known
 
+    def left(self) -> None:
+        """The connection has ended."""
+        if self._met is not None:
+            self._met.connections_open -= 1
+            self._met.is_dirty = True
+            self._met = None
+
     def mutation_gate(self) -> MutationGate:
         """Return a new gate for requests of one connection that make or delete topics."""
         settings = self._settings
-        return MutationGate(settings.enforcement, settings.known_sizes, self._rewriter.broker_max)
+        notes = MutationNotes(self.meter, self.number, settings.enforcement)
+        return MutationGate(settings.enforcement, settings.known_sizes, self._rewriter.broker_max, notes)
 
     @property
     def throttle_max_ms(self) -> int:
@@ -126,7 +148,11 @@ class Heads:
 
     def _make(self, head: RequestHead, name: str, prefix: bytes, *, timed: bool) -> KnownHead:
         work = work_of(head.api.key, head.acks) if timed else None
-        known = KnownHead(head.api, self._client(name), _kind(head), self._rewriter.what_for(head.api), prefix, work)
+        client = self._client(name)
+        cell = None
+        if self.place is not None and self.meter is not None:
+            cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key))
+        known = KnownHead(head.api, client, _kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
         if known.kind == FETCH and head.max_bytes_at is not None:
             known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at
             known.min_bytes, known.min_bytes_at = head.min_bytes or 0, head.min_bytes_at or 0

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from protocol.api_keys import KNOWN_KEYS, ApiVersion, ThrottlePosition
 from proxy.counters import UNKNOWN_KEY
 from proxy.handler_time import Work
+from proxy.metering.usage import UsageCell
 from proxy.session.quota_scope import ClientQuota
 
 # What kind of request: ordered, so that the data path asks `kind >= FETCH` once for all that needs more than a note.
@@ -44,6 +45,7 @@ class KnownHead:
         "api",
         "cap_bound",
         "cap_bytes",
+        "cell",
         "client",
         "index",
         "key",
@@ -61,7 +63,16 @@ class KnownHead:
         "work",
     )
 
-    def __init__(self, api: ApiVersion, client: ClientQuota, kind: int, rewrite: int, prefix: bytes, work: Work | None = None) -> None:
+    def __init__(
+        self,
+        api: ApiVersion,
+        client: ClientQuota,
+        kind: int,
+        rewrite: int,
+        prefix: bytes,
+        work: Work | None = None,
+        cell: UsageCell | None = None,
+    ) -> None:
         self.api = api
         self.index = api.index
         known = api.key in KNOWN_KEYS
@@ -70,6 +81,7 @@ class KnownHead:
         self.client = client
         self.kind = kind
         self.rewrite = rewrite
+        self.cell = cell  # where its usage is metered; None: nowhere
         self.work = work  # None: the time of this request is nobody's
         self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK  # its answer is looked at when it is here in whole
         self.prefix = prefix

@@ -318,12 +318,21 @@ class RequestSide:
         if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=self._debt.took_step(group)):
             if gate.throttle_ms > 0:
                 head.client.fetch_throttled(group, gate.throttle_ms, now_ms)
+                self._note_wait(group, head, gate.throttle_ms, now_ms)
             self._keep(data, at, read_ms)
             self.stop = Stop.THROTTLE
             self.resume_at_ms = gate.wait_until_ms
             return False
         gate.forwarded(group)
         return True
+
+    def _note_wait(self, group: QuotaGroup, head: KnownHead, throttle_ms: int, now_ms: int) -> None:
+        """Meter that a fetch waits here: it recorded nothing, so only a trace tells of it beside the client's usage."""
+        heads = self._heads
+        if heads.meter is not None:
+            heads.meter.note(group, head.cap_bytes, throttle_ms, throttle_ms, now_ms, heads.number, head.index)
+        if head.cell is not None:
+            head.cell.throttled(throttle_ms)
 
     def _mutation_gate(self) -> MutationGate:
         if self._mutations is None:
@@ -383,12 +392,23 @@ class RequestSide:
         client.usage.requests[head.key] += 1
         client.usage.produce_bytes += size
         self.frames_unanswered += 1
+        cell = head.cell
+        if cell is not None:
+            cell.requests += 1
+            cell.request_bytes += size
+            cell.produce_bytes += size
         if head.work is not None:
             client.exempt(int(self._heads.broker_times.estimate(head.work, size)), now_ms)
         group = client.produce(now_ms)
         if group is None:
             return False
         throttle_ms = group.record(size, now_ms)
+        heads = self._heads
+        if heads.meter is not None:
+            waits_ms = max(0, throttle_ms)
+            heads.meter.record(group, size, waits_ms, 0 if self._debt.only_observes else waits_ms, now_ms, heads.number, head.index)
+            if waits_ms and cell is not None:
+                cell.throttled(waits_ms)
         if throttle_ms > 0:
             client.produce_throttled(group, throttle_ms, now_ms)
         if throttle_ms > 0 or self._debt.in_debt:

@@ -17,13 +17,13 @@ from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.latency import SHIFT
+from proxy.metering.record import EXCUSED_MS
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.known_head import ENDPOINTS, FETCH, MUTATION, PASS, PRODUCE, WALK, WHOLE, KnownHead
 from proxy.session.mutations.ticket import Refusal, Ticket
-from proxy.session.quota_scope import ClientQuota
 from proxy.session.request_side import InFlight
 from proxy.session.rewrite import AnswerWalker, Rewriter
 from quota.group import QuotaGroup
@@ -42,16 +42,20 @@ class ResponseSide:
     __slots__ = (
         "_attention",
         "_body_left",
+        "_charged_ns",
         "_debt",
         "_gate",
         "_heads",
         "_held",
         "_held_stamps",
         "_in_flight",
+        "_meter",
+        "_number",
         "_paying",
         "_rewriter",
         "_tail",
         "_tail_need",
+        "_timed_group",
         "_walker",
         "answers",
         "broken",
@@ -70,6 +74,10 @@ class ResponseSide:
         heads: Heads,
     ) -> None:
         self._heads = heads
+        self._meter = heads.meter
+        self._number = heads.number
+        self._timed_group: QuotaGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
+        self._charged_ns = 0  # ... and how much
         self._in_flight = in_flight
         self._attention = attention
         self._debt = debt
@@ -85,7 +93,7 @@ class ResponseSide:
         self.answers = 0
         self.request_quota: ClientRequestQuotaManager | None = None  # of the scope; while it is not enabled no time is taken
         self.times: ConnectionHandlerTime | None = None  # made when it is
-        self._paying: ClientQuota | None = None  # who pays for the answer whose end is to come
+        self._paying: KnownHead | None = None  # who pays for the answer whose end is to come
         self.broken: ProtocolError | None = None  # nothing behind this leaves; `Connection.settle` ends the connection
 
     @property
@@ -213,6 +221,11 @@ class ResponseSide:
                 in_flight.popleft()
                 self.answers += 1
                 head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1  # type: ignore[union-attr]
+                cell = head.cell  # type: ignore[union-attr]
+                if cell is not None:
+                    cell.requests += 1
+                    cell.request_bytes += request_size
+                    cell.response_bytes += size
                 announce_ms = 0
                 if kind or timed:
                     time_ms = 0
@@ -256,13 +269,15 @@ class ResponseSide:
 
         `time_ms` is what the time of the request says already; the longer of the two throttles holds, and only it is in the books.
         """
-        client = head.client
+        client, meter = head.client, self._meter
         if head.kind == MUTATION:
             return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, time_ms, now_ms)
         group: QuotaGroup | None
         if head.kind == PRODUCE:
             amount = request_size
             client.usage.produce_bytes += amount
+            if head.cell is not None:
+                head.cell.produce_bytes += amount
             group = client.produce(now_ms)
         elif head.kind == FETCH:
             # Kafka meters 4 + body: the frame without its length, its correlation id standing for the 4
@@ -271,18 +286,45 @@ class ResponseSide:
                 no_tags = size > LENGTH_BYTES and data[at + HEAD_BYTES] == 0
                 amount -= 1 if no_tags else (response_header_len(head.api, data, at) or HEAD_BYTES) - LENGTH_BYTES
             client.usage.fetch_bytes += amount
+            if head.cell is not None:
+                head.cell.fetch_bytes += amount
             self._gate.answered(amount)
             group = client.fetch(now_ms)
         else:
             group = None
         throttle_ms = 0 if group is None else group.record(amount, now_ms)
         debt = self._debt
+        if meter is not None:
+            if throttle_ms <= 0 >= time_ms:
+                if group is not None:
+                    meter.record(group, amount, 0, 0, now_ms, self._number, head.index)
+            else:
+                self._note_verdict(head, group, amount, throttle_ms, time_ms, now_ms)
         if throttle_ms <= 0 >= time_ms and not debt.active:
             return 0
         if throttle_ms > time_ms and group is not None:
             (client.produce_throttled if head.kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
             return debt.judge(throttle_ms, group, now_ms, received_ms, len(self._in_flight))
         return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=group is not None)
+
+    def _note_verdict(self, head: KnownHead, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int) -> None:
+        """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
+        waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._heads.throttle_max_ms)
+        if head.cell is not None:
+            head.cell.throttled(max(throttle_ms, time_ms))
+        if self._debt.only_observes:
+            waits_ms = 0
+        meter, timed_group = self._meter, self._timed_group
+        assert meter is not None
+        if timed_group is not None:
+            self._timed_group = None
+            meter.record(timed_group, self._charged_ns, time_ms, self._applied_ms(waits_ms, time_ms), now_ms, self._number, head.index)
+        if group is not None:
+            throttle_ms = max(throttle_ms, 0)
+            meter.record(group, amount, throttle_ms, self._applied_ms(waits_ms, throttle_ms), now_ms, self._number, head.index)
+
+    def _applied_ms(self, waits_ms: int, throttle_ms: int) -> int:
+        return waits_ms if waits_ms >= throttle_ms or self._debt.only_observes else EXCUSED_MS
 
     def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int, *, is_limited: bool) -> int:
         """Take in the verdict on a request's time, where no other is longer; `is_limited`: another quota applies to it too."""
@@ -315,23 +357,37 @@ class ResponseSide:
             charged_ns = times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0)
         else:
             charged_ns = times.charge_head(work, amount, forwarded_ns, now_ns)
-            self._paying = client
+            self._paying = head
         if times.rtt_due <= 0:
             self._attention.wanted = True
         client.usage.request_ns += charged_ns
+        if head.cell is not None:
+            head.cell.handler_ns += charged_ns
         group = client.request(now_ms)
-        return 0 if group is None else group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
+        if group is None:
+            return 0
+        throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
+        if self._meter is not None:
+            if throttle_ms <= 0:
+                self._meter.record(group, charged_ns, 0, 0, now_ms, self._number, head.index)
+            else:
+                self._timed_group, self._charged_ns = group, charged_ns
+        return throttle_ms
 
-    def _pay_rest(self, client: ClientQuota, now_ms: int, now_ns: int) -> None:
+    def _pay_rest(self, head: KnownHead, now_ms: int, now_ns: int) -> None:
         """The end of an answer is here: what it cost beyond what its head was charged for counts without a verdict, as in Kafka."""
         self._paying = None
         if self.times is None:
             return
-        rest_ns = self.times.charge_end(now_ns)
+        rest_ns, client = self.times.charge_end(now_ns), head.client
         client.usage.request_ns += rest_ns
+        if head.cell is not None:
+            head.cell.handler_ns += rest_ns
         group = client.request(now_ms)
         if rest_ns and group is not None:
             group.record_unchecked(rest_ns * PERCENT_PER_NANOSECOND, now_ms)
+            if self._meter is not None:
+                self._meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
 
     def _take_times(self) -> ConnectionHandlerTime:
         """From here on the time of answers is taken."""
@@ -352,6 +408,10 @@ class ResponseSide:
         ticket = head.ticket
         assert isinstance(ticket, Ticket)
         throttle_ms = ticket.settle(frame, now_ms)
+        if self._meter is not None and time_ms > 0:
+            self._note_verdict(head, None, 0, throttle_ms, time_ms, now_ms)
+        elif throttle_ms > 0 and head.cell is not None:
+            head.cell.throttled(throttle_ms)
         if throttle_ms <= 0 >= time_ms and not self._debt.active:
             return 0
         if time_ms > 0 and time_ms >= throttle_ms:

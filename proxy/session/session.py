@@ -7,9 +7,10 @@ from collections import deque
 from protocol.api_keys import MAX_VERSIONS, ApiKey
 from protocol.messages.api_versions import fallback_response
 from proxy.handler_time import BrokerHandlerTime
+from proxy.metering.usage import Place
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import Mode
+from proxy.session.enforcement import INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.known_head import KnownHead
@@ -37,7 +38,8 @@ class Session:
 
     def __init__(self, settings: SessionSettings, rewriter: Rewriter) -> None:
         self._settings = settings
-        self._heads = Heads(settings, rewriter)
+        settings.sessions = number = settings.sessions + 1 & INT32_MAX
+        self._heads = Heads(settings, rewriter, number)
         self.in_flight: InFlight = deque()
         self.attention = Attention()
         self.debt = Debt(settings.enforcement, self.attention)
@@ -78,6 +80,10 @@ class Session:
         """The broker is known, and with it what its requests cost."""
         self._heads.broker_times = times
 
+    def meet_place(self, place: Place) -> None:
+        """Meter what this client uses here."""
+        self._heads.place = place
+
     def count_in(self, scope: QuotaScope) -> None:
         """Count in another scope from now on: the scope changed, or the broker's node id was learnt."""
         self._heads.count_in(scope)
@@ -95,6 +101,7 @@ class Session:
     def close(self) -> None:
         """Leave no trace in the groups."""
         self.gate.abandon()
+        self._heads.left()
 
 
 def _own_reply(correlation_id: int, _head: KnownHead) -> bytes:

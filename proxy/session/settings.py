@@ -23,6 +23,7 @@ class SessionSettings:
         "known_heads",
         "known_sizes",
         "meter",
+        "sessions",
         "unknown_apis_pass",
         "usages",
     )
@@ -37,4 +38,6 @@ class SessionSettings:
         self.known_heads = KnownHeads()
         self.known_sizes = KnownSizes()
         self.meter: Meter | None = None
+        self.sessions = 0
+        """So many there were: each has a number."""
         self.frame_bytes_max = MAX_REQUEST_BYTES

@@ -15,6 +15,7 @@ from proxy.session.enforcement import INT32_MAX, Enforcement, Mode
 from proxy.session.known_head import MUTATION, PASS, WHOLE, KnownHead
 from proxy.session.mutations.charge import is_strict, permits_of, sound_places
 from proxy.session.mutations.known_sizes import KnownSizes
+from proxy.session.mutations.notes import MutationNotes
 from proxy.session.mutations.questions import PROBE_VERSION, Answers, Question, ask_default, ask_sizes
 from proxy.session.mutations.ticket import Refusal, Ticket, Wait
 from quota.entity import UNLIMITED
@@ -48,9 +49,10 @@ class MutationGate:
         broker_max: the newest version of an API that the broker has for certain, -1 when it did not say.
     """
 
-    __slots__ = ("_answers", "_broker_max", "_enforcement", "_known")
+    __slots__ = ("_answers", "_broker_max", "_enforcement", "_known", "_notes")
 
-    def __init__(self, enforcement: Enforcement, known: KnownSizes, broker_max: Callable[[int], int]) -> None:
+    def __init__(self, enforcement: Enforcement, known: KnownSizes, broker_max: Callable[[int], int], notes: MutationNotes) -> None:
+        self._notes = notes
         self._enforcement = enforcement
         self._known = known
         self._broker_max = broker_max
@@ -140,12 +142,14 @@ class MutationGate:
                 continue
             if not group.is_exhausted(now_ms):
                 group.record(permits, now_ms)
+                self._notes.note(group, permits, 0, api.index, now_ms)
                 charged[place] = permits
                 continue
             if not refused:
                 group.record(permits, now_ms)  # counts nothing and keeps the verdict
                 throttle_ms = token_throttle_time_ms(group.tokens(now_ms), group.bound)
                 wait = Wait(min(throttle_ms, INT32_MAX), now_ms)
+                self._notes.note(group, permits, wait.left_ms(now_ms), api.index, now_ms)
             size = asked.answers.size(topic, now_ms)
             refused[place] = _refused_entry(asked, topic, size.name if size else None, size.topic_id if size else NO_ID)
         if refused and len(refused) == len(changes.topics):
@@ -158,7 +162,7 @@ class MutationGate:
         return Passage(frame=frame, head=self._ticketed(asked, charged, refused, wait))
 
     def _ticketed(self, asked: _Asked, charged: Mapping[int, int], refused: Mapping[int, bytes], wait: Wait | None) -> KnownHead:
-        head = KnownHead(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix, asked.head.work)
+        head = KnownHead(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix, asked.head.work, asked.head.cell)
         head.ticket = Ticket(
             asked.head.api,
             asked.group,
@@ -170,6 +174,7 @@ class MutationGate:
             refused=refused,
             wait=wait,
             strict=is_strict(asked.head.api),
+            notes=self._notes,
         )
         return head
 
@@ -205,7 +210,7 @@ class _Asked:
 
 def plain_head(head: KnownHead) -> KnownHead:
     """Return the head of a request that no quota judges."""
-    return KnownHead(head.api, head.client, PASS, head.rewrite, head.prefix, head.work)
+    return KnownHead(head.api, head.client, PASS, head.rewrite, head.prefix, head.work, head.cell)
 
 
 def question_head(question: Question, head: KnownHead) -> KnownHead:

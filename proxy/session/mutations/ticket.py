@@ -10,6 +10,7 @@ from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
 from protocol.messages.topic_results import TopicResult, TopicResults, insert_results, read_topic_results
 from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes
+from proxy.session.mutations.notes import MutationNotes
 from proxy.session.mutations.questions import Answers
 from proxy.session.quota_scope import ClientQuota
 from quota.mutation_group import MutationGroup
@@ -40,7 +41,20 @@ class Ticket:
         strict: topics are checked one by one (as if, where the answer decides).
     """
 
-    __slots__ = ("_answers", "_api", "_changes", "_charged", "_known", "_refused", "_results", "_sound", "_strict", "_wait", "group")
+    __slots__ = (
+        "_answers",
+        "_api",
+        "_changes",
+        "_charged",
+        "_known",
+        "_notes",
+        "_refused",
+        "_results",
+        "_sound",
+        "_strict",
+        "_wait",
+        "group",
+    )
 
     def __init__(
         self,
@@ -55,7 +69,9 @@ class Ticket:
         refused: Mapping[int, bytes],
         wait: Wait | None,
         strict: bool,
+        notes: MutationNotes,
     ) -> None:
+        self._notes = notes
         self._api = api
         self.group = group
         self._changes = changes
@@ -86,6 +102,7 @@ class Ticket:
                     due.append(cost)
             elif cost != permits:
                 self.group.record_unchecked(cost - permits, now_ms)
+                self._notes.note(self.group, cost - permits, 0, self._api.index, now_ms)
         return self._charge(due, now_ms) if self._wait is None else self._wait.left_ms(now_ms)
 
     def rewrite(self, frame: bytes) -> bytes:
@@ -124,11 +141,15 @@ class Ticket:
         if not due:
             return 0
         if not self._strict:
-            return self.group.record_permissive(sum(due), now_ms)
+            throttle_ms = self.group.record_permissive(sum(due), now_ms)
+            self._notes.note(self.group, sum(due), throttle_ms, self._api.index, now_ms)
+            return throttle_ms
         for cost in due:
-            if self.group.is_exhausted(now_ms):
-                return self.group.record(cost, now_ms)
-            self.group.record(cost, now_ms)
+            is_exhausted = self.group.is_exhausted(now_ms)
+            throttle_ms = self.group.record(cost, now_ms)
+            self._notes.note(self.group, cost, throttle_ms, self._api.index, now_ms)
+            if is_exhausted:
+                return throttle_ms
         return 0
 
 

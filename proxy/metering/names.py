@@ -1,0 +1,65 @@
+"""How names of clients stand in the files: as they are, as keyed hashes, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Final, Literal
+
+from proxy.counters import OTHER
+from proxy.errors import StartError
+
+NameForm = Literal["plain", "keyed", "none"]
+KEY_BYTES_MIN: Final = 16
+KEY_BYTES_MAX: Final = 4_096
+DIGITS: Final = 32
+"""Of a hash, in hexadecimal: 128 bits."""
+
+
+class Names:
+    """Turns names into what is written.
+
+    Args:
+        key: of the hashes; only for `keyed`.
+    """
+
+    def __init__(self, form: NameForm = "plain", key: bytes = b"") -> None:
+        self.form: NameForm = form
+        self._key = key
+
+    def __call__(self, name: str | None) -> str | None:
+        """Return what stands for a name; what is no name (empty, or all others) stands for itself."""
+        if self.form == "plain" or not name or name == OTHER:
+            return name
+        if self.form == "none":
+            return None
+        return hmac.new(self._key, name.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:DIGITS]
+
+
+def names_of(form: NameForm, key_file: Path | None) -> Names:
+    """Return the names of a configuration.
+
+    Raises:
+        StartError: the key cannot be read, or is too short to be one.
+    """
+    if form != "keyed":
+        return Names(form)
+    assert key_file is not None
+    return Names(form, read_key(key_file))
+
+
+def read_key(key_file: Path) -> bytes:
+    """Read the key of keyed names; white space around it does not count.
+
+    Raises:
+        StartError: it cannot be read, or is too short or too long to be one.
+    """
+    try:
+        with key_file.open("rb") as file:
+            key = file.read(KEY_BYTES_MAX + 1).strip()
+    except OSError as error:
+        raise StartError(f"metering.key_file: {key_file} cannot be read: {error.strerror or error}") from error
+    if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
+        raise StartError(f"metering.key_file: {key_file} holds {len(key)} bytes; a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX}")
+    return key

@@ -1,0 +1,48 @@
+"""Usage as it was taken each second, as rows of the table `usage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from proxy.metering.batch import Fact
+from proxy.metering.schema import USAGE
+
+COLUMNS: Final = (
+    "client_ref",
+    "node_id",
+    "node",
+    "listener",
+    "api_class",
+    "requests",
+    "request_bytes",
+    "response_bytes",
+    "produce_bytes",
+    "fetch_bytes",
+    "handler_ns",
+    "throttled_requests",
+    "throttle_ms",
+    "connections_opened",
+    "connections_open",
+)
+"""Order of a row in a segment; the second stands beside all rows of that second."""
+TOTALS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
+
+
+def usage_table(told: Iterable[Fact], run: tuple[str, str]) -> pa.Table:
+    """Return rows of USAGE."""
+    seconds = list(told)
+    rows = [row for second in seconds for row in second["rows"]]
+    columns: dict[str, Any] = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)) if rows else {name: [] for name in COLUMNS}
+    columns["second_ms"] = [second["second_ms"] for second in seconds for _ in second["rows"]]
+    columns["run_id"] = [run[0]] * len(rows)
+    columns["proxy_id"] = [run[1]] * len(rows)
+    return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in USAGE], schema=USAGE)
+
+
+def usage_totals(told: Iterable[Fact]) -> dict[str, int]:
+    """Return what a manifest says of usage."""
+    rows = [row for second in told for row in second["rows"]]
+    return {name: sum(row[COLUMNS.index(name)] for row in rows) for name in TOTALS}
