@@ -10,9 +10,10 @@ import msgspec
 from proxy.metering.batch import Fact
 from proxy.metering.meter import Metered
 from proxy.metering.names import Names
-from proxy.net.admission import Admission, table_name
+from proxy.net.admission import table_name
 from proxy.quota_scopes import CLUSTER, QuotaScopes
 from proxy.rule import CLIENT_ID_TAG, UNLIMITED_RULE, USER_TAG, rule_of
+from quota.connection_quotas import ConnectionQuotas
 from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate
 from quota.entity import DEFAULT, UNLIMITED
 from quota.group import QuotaGroup
@@ -32,10 +33,10 @@ class GroupDescription:
     """
 
     def __init__(
-        self, scopes: QuotaScopes, admission: Admission, names: Names, wall_ms: Callable[[], int], source: Callable[[], str]
+        self, scopes: QuotaScopes, connections: ConnectionQuotas, names: Names, wall_ms: Callable[[], int], source: Callable[[], str]
     ) -> None:
         self._scopes = scopes
-        self._admission = admission
+        self._connections = connections
         self._names = names
         self._wall_ms = wall_ms
         self._source = source
@@ -60,7 +61,7 @@ class GroupDescription:
             for manager in scope.own_managers:
                 yield from manager.groups()
         yield from self._scopes.mutation.groups()
-        quotas = self._admission.quotas
+        quotas = self._connections
         yield quotas.broker_rate
         for listener in quotas.listeners.values():
             yield listener.rate
@@ -117,7 +118,7 @@ class GroupDescription:
         return about, {"rule": rule, "source": self._source() if is_of_address else CONFIGURATION, "generation": 0}
 
     def _place_of(self, rate: ConnectionRate) -> Fact:
-        quotas = self._admission.quotas
+        quotas = self._connections
         if rate is quotas.broker_rate:
             return {"scope": "process"}
         for listener in quotas.listeners.values():

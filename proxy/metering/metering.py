@@ -68,7 +68,7 @@ class Metering:
         )
         self.writer = MeteringWriter(writer_settings, self.wall_ms, _tell_problem)
         self._buffer = _buffer(settings.dir / SEGMENTS / f"{self.run_id}{PENDING_SUFFIX}")
-        describe = GroupDescription(scopes, admission, self._names, self.wall_ms, lambda: self._table_source)
+        describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source)
         self.meter = Meter(
             self.writer.hand_over,
             describe,

@@ -43,6 +43,10 @@ class WriterSettings:
     retention: Retention = KEEP_ALL
 
 
+Convert = Callable[[Path, Fact], int]
+"""Converts segments, see `proxy.metering.convert.run`; returns its exit code."""
+
+
 @dataclass(slots=True)
 class WriterCounts:
     """Plain numbers that a scrape reads."""
@@ -79,6 +83,7 @@ class MeteringWriter:
         now_ms: wall milliseconds of the run's own clock (monotonic and one offset).
         on_problem: told once when the disk fails, and once (None) when it works again; called from the thread.
         also: takes every batch too, as a second sink.
+        convert: turns segments into files.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class MeteringWriter:
         now_ms: Callable[[], int],
         on_problem: Callable[[str | None], None],
         also: Callable[[Batch], None] | None = None,
+        convert: Convert | None = None,
     ) -> None:
         self.counts = WriterCounts()
         self._settings = settings
@@ -110,7 +116,7 @@ class MeteringWriter:
         self._synced_ms = 0
         self._retained_ms = 0
         self._thread = threading.Thread(target=self._run, name="metering-writer", daemon=True)
-        self.converter = Converter(settings.directory, settings.retention)
+        self.converter = Converter(settings.directory, settings.retention, convert or convert_in_child)
 
     def start(self, left_over: Iterable[str] = ()) -> None:
         """Begin; segments that an earlier run left are converted first."""
@@ -275,9 +281,10 @@ class MeteringWriter:
 
 
 class Converter:
-    """Runs `proxy.metering.convert` for the segments that ended, in their order: each begins where the one before it ended."""
+    """Lets the segments be converted that ended, in their order: each begins where the one before it ended."""
 
-    def __init__(self, directory: Path, retention: Retention) -> None:
+    def __init__(self, directory: Path, retention: Retention, convert: Convert) -> None:
+        self._convert_all = convert
         self._directory = directory
         self._retention = retention
         self._queue: queue.SimpleQueue[tuple[str, Fact | None] | None] = queue.SimpleQueue()
@@ -317,22 +324,24 @@ class Converter:
     def _convert(self) -> None:
         """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
         told = {"stems": [{"stem": stem, "end": end} for stem, end in self._waiting], **self._retention.as_fact()}
-        try:
-            done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
-                [sys.executable, "-m", "proxy.metering.convert", str(self._directory)],
-                input=msgspec.json.encode(told),
-                timeout=CONVERT_S_MAX,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            self.failures += 1
-            return
-        if done.returncode == 0:
-            self._waiting.clear()
-        else:
-            self.failures += 1
-            if done.returncode != DISK_TROUBLE:
-                self._waiting.clear()  # a segment that cannot be read: `sluice meter repair` says why
+        code = self._convert_all(self._directory, told)
+        self.failures += code != 0
+        if code != DISK_TROUBLE:
+            self._waiting.clear()  # after any other failure it is a segment that cannot be read: `sluice meter repair` says why
+
+
+def convert_in_child(directory: Path, told: Fact) -> int:
+    """Run `proxy.metering.convert`: compressing takes long, and a thread of ours would hold up the loop. Return its exit code."""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
+            [sys.executable, "-m", "proxy.metering.convert", str(directory)],
+            input=msgspec.json.encode(told),
+            timeout=CONVERT_S_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return DISK_TROUBLE
+    return done.returncode
 
 
 def left_over(directory: Path, proxy_id: str | None = None) -> list[str]:

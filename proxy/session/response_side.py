@@ -291,7 +291,7 @@ class ResponseSide:
             self._gate.answered(amount)
             group = client.fetch(now_ms)
         else:
-            group = None
+            amount, group = 0, None
         throttle_ms = 0 if group is None else group.record(amount, now_ms)
         debt = self._debt
         if meter is not None:
@@ -354,9 +354,9 @@ class ResponseSide:
         assert times is not None
         amount = request_size if work.by_request else size
         if beyond_bytes >= 0:
-            charged_ns = times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0)
+            charged_ns = int(times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0))
         else:
-            charged_ns = times.charge_head(work, amount, forwarded_ns, now_ns)
+            charged_ns = int(times.charge_head(work, amount, forwarded_ns, now_ns))
             self._paying = head
         if times.rtt_due <= 0:
             self._attention.wanted = True
@@ -379,7 +379,7 @@ class ResponseSide:
         self._paying = None
         if self.times is None:
             return
-        rest_ns, client = self.times.charge_end(now_ns), head.client
+        rest_ns, client = int(self.times.charge_end(now_ns)), head.client
         client.usage.request_ns += rest_ns
         if head.cell is not None:
             head.cell.handler_ns += rest_ns

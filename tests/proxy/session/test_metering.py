@@ -1,0 +1,159 @@
+"""What the data path notes: every decision once, with what was done about it, and every answer as usage."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from proxy.session.enforcement import Mode
+from quota.ip_connections import IpKey
+from tests.support.kafka_frames import answered, fetch, plain, produced
+from tests.support.memory_connection import Peer
+from tests.support.metered_house import LISTENER, MeteredHouse
+from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
+
+PRODUCE_SIZES = [8_000, 3_000, 500, 40, 2_500, 9_000, 100]
+FETCH_SIZES = [12_000, 7_000, 300, 4_000]
+ADDRESS: IpKey = (1, "10.0.0.7")
+
+
+def fetches(house: MeteredHouse, peer: Peer) -> None:
+    """Fetch more than the quota allows, each as soon as it may go."""
+    for number, size in enumerate(FETCH_SIZES, 100):
+        peer.sends(fetch(number, version=FETCH_VERSION, max_bytes=10_000))
+        while not peer.connection.session.in_flight:
+            house.wait(500)
+        peer.answers(fetched_of(size, number))
+
+
+def burst(house: MeteredHouse, peer: Peer, first: int) -> None:
+    """Produce more than the quota allows at once, one after the other as far as the connection lets them through."""
+    for number, size in enumerate(PRODUCE_SIZES, first):
+        peer.sends(produce_of(size, number))
+        while not peer.connection.session.in_flight:
+            house.wait(500)
+        house.wait(20)
+        peer.answers(produced(number, version=PRODUCE_VERSION))
+
+
+@pytest.mark.parametrize("level", ["packed", "trace"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_what_the_data_path_decides_is_judged_exact(tmp_path: Path, mode: Mode, level: str) -> None:
+    """In every mode, with produce, fetch and request-time quotas at once, the files hold every decision and prove each of them."""
+    with MeteredHouse(tmp_path, produce=BOUND, fetch=BOUND, request=0.0005, mode=mode, level=level) as house:
+        burst(house, house.connect(), 1_000)
+        fetches(house, house.connect())
+        house.set_quota(produce=3 * BOUND)
+        burst(house, house.connect(), 2_000)
+        house.connect().asks(plain(1), answered(1))
+        verdict = house.written()
+    assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
+    counts = verdict.counts
+    assert set(counts) == {"Produce", "Fetch", "Request"}
+    assert [name for name, count in counts.items() if not count["throttled"]] == []
+    usage = house.usages.get("ANONYMOUS", "etl")
+    assert counts["Produce"]["units"] == usage.produce_bytes
+    assert counts["Fetch"]["units"] == usage.fetch_bytes
+    assert counts["Request"]["units"] == usage.request_ns
+    assert total(house, "samples", "applied_ms_sum") > 0 or mode is Mode.OBSERVE
+
+
+def total(house: MeteredHouse, table: str, column: str) -> int:
+    return sum(row[column] for row in house.rows(table))
+
+
+def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
+    """Waits are worked out and stand in the files beside zeros."""
+    with MeteredHouse(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as house:
+        burst(house, house.connect(), 1)
+        house.written()
+    assert total(house, "samples", "throttle_ms_sum") > 0
+    assert total(house, "samples", "applied_ms_sum") == 0
+
+
+def test_a_change_of_mode_holds_from_its_decision_on(tmp_path: Path) -> None:
+    """Before it nothing is applied, behind it everything, in one sample of one sensor."""
+    with MeteredHouse(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as house:
+        peer = house.connect()
+        peer.asks(produce_of(20_000, 1), produced(1, version=PRODUCE_VERSION))
+        house.enforcement.mode = Mode.MUTE
+        house.told_state()
+        peer.asks(produce_of(2_000, 2), produced(2, version=PRODUCE_VERSION))
+        verdict = house.written()
+    assert (verdict.kinds(), verdict.incomplete) == ({}, [])
+    assert [row["applied_ms"] for row in house.rows("samples")] == [[0], house.rows("samples")[1]["thr_ms"]]
+
+
+def test_a_connection_that_keeps_a_membership_is_excused(tmp_path: Path) -> None:
+    """Its request time is measured and its wait is shorter than the verdict; the files say so and nobody calls it a violation."""
+    with MeteredHouse(tmp_path, request=1e-6, mode=Mode.MUTE) as house:
+        peer = house.connect()
+        peer.connection.session._heads._session_timeout_ms = 900
+        peer.sends(plain(1))
+        house.wait(10)
+        peer.answers(answered(1))
+        verdict = house.written()
+    assert verdict.kinds() == {}
+    assert [row["applied_ms"] for row in house.rows("samples")] == [[-1]]
+
+
+def test_usage_counts_every_answer_whatever_its_quota(tmp_path: Path) -> None:
+    """Requests, bytes both ways and waits by client and class, also of who has no quota; connections with their first request."""
+    with MeteredHouse(tmp_path, produce=BOUND) as house:
+        peer, free = house.connect(), house.connect()
+        request, answer = produce_of(20_000, 1), produced(1, version=PRODUCE_VERSION)
+        peer.sends(request)
+        peer.answers(answer)
+        house.wait(30_000)
+        peer.sends(produce_of(300, 2, acks=0))
+        free.asks(plain(1, client_id="audit"), answered(1))
+        house.written()
+    clients = {row["client_ref"]: row["client_id"] for row in house.rows("dim_client")}
+    usage = {(clients[row["client_ref"]], row["api_class"]): row for row in house.rows("usage")}
+    assert set(usage) == {("etl", "produce"), ("etl", "other"), ("audit", "group"), ("audit", "other")}
+    etl = usage["etl", "produce"]
+    assert (etl["requests"], etl["request_bytes"], etl["produce_bytes"]) == (2, 20_300, 20_300)
+    assert (etl["response_bytes"], etl["throttled_requests"], etl["throttle_ms"]) == (len(answer) - 4, 1, 10_000)
+    assert (usage["audit", "group"]["requests"], usage["audit", "other"]["connections_open"]) == (1, 1)
+    assert (etl["node"], etl["listener"], usage["etl", "other"]["connections_opened"]) == ("b:1", LISTENER, 1)
+
+
+def test_a_fetch_that_waits_stands_in_the_trace(tmp_path: Path) -> None:
+    """It recorded nothing: a note beside the decisions tells its wait, and does not disturb their proof."""
+    with MeteredHouse(tmp_path, fetch=BOUND, level="trace") as house:
+        peer = house.connect()
+        peer.sends(fetch(1, version=FETCH_VERSION, max_bytes=10_000))
+        peer.answers(fetched_of(12_000, 1))
+        house.wait(2_500)
+        assert peer.sends(fetch(2, version=FETCH_VERSION, max_bytes=10_000)) == []
+        house.wait(12_000)
+        peer.answers(fetched_of(100, 2))
+        verdict = house.written()
+    assert (verdict.kinds(), verdict.incomplete) == ({}, [])
+    notes = [row for row in house.rows("events") if row["kind"] == 3]
+    assert [(row["api_key"], row["throttle_ms"] > 0) for row in notes] == [(ApiKey.FETCH, True)]
+
+
+def test_connections_are_decisions_too(tmp_path: Path) -> None:
+    """Process, listener and address each decide; who comes too fast is counted, told to wait and taken back, and all of it is proved."""
+    with MeteredHouse(tmp_path, mode=Mode.DELAY) as house:
+        quotas = house.quotas
+        quotas.update_process(1_000, 3)
+        quotas.update_listener(LISTENER, 1_000, 5)
+        quotas.ips.update_rate(None, 2)
+        listener = quotas.listeners[LISTENER]
+        outcomes: list[Any] = []
+        for _ in range(60):
+            quotas.arrive(listener, house.now_ms)
+            quotas.take_slot(listener)
+            outcomes.append(quotas.admit(listener, ADDRESS, house.now_ms).outcome)
+            house.wait(130)
+        verdict = house.written()
+    assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
+    scopes = {row["scope"]: row for row in house.rows("dim_group")}
+    assert set(scopes) == {"process", "listener", "ip"}
+    assert (scopes["ip"]["tag_ip"], scopes["ip"]["node_id"], scopes["listener"]["listener"]) == ("10.0.0.7", 1, LISTENER)
+    refused = sum(outcome.name == "IP_THROTTLED" for outcome in outcomes)
+    assert refused > 0
+    assert verdict.counts["Connection"]["units"] == 3 * (60 - refused)
