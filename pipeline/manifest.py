@@ -49,6 +49,7 @@ class Manifest(msgspec.Struct, frozen=True):
         wall_offset_ms: added to monotonic milliseconds, one number for the whole run.
         truncated: put together from what a crash left behind.
         final: the last stem of its run.
+        part: how many stems before it have the same first number, since they held no decision.
         previous: the stem before it in the run, or None.
     """
 
@@ -68,6 +69,7 @@ class Manifest(msgspec.Struct, frozen=True):
     final: bool
     files: tuple[FileEntry, ...]
     previous: str | None = None
+    part: int = 0
     dropped_decisions: int = 0
     dropped_usage_rows: int = 0
     settings: dict[str, Any] = {}
@@ -78,7 +80,7 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def stem(self) -> str:
         """The name that its files share."""
-        return f"{self.run_id}-{self.first_seq:016d}"
+        return f"{self.run_id}-{self.first_seq:016d}" + (f".{self.part:04d}" if self.part else "")
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -131,7 +133,7 @@ def find_manifests(directory: Path) -> list[Manifest]:
             f"{directory}: no manifest in it, so nothing was finished; stop or rotate the proxy, or run `sluice meter repair`"
         )
     manifests = [read_manifest(path) for path in paths]
-    return sorted(manifests, key=lambda manifest: (manifest.proxy_id, manifest.run_id, manifest.first_seq))
+    return sorted(manifests, key=lambda manifest: (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part))
 
 
 def file_sha256(path: Path) -> str:

@@ -86,7 +86,7 @@ def runs_of(directory: Path, manifests: list[Manifest]) -> dict[tuple[str, str],
     for manifest in manifests:
         runs.setdefault((manifest.proxy_id, manifest.run_id), []).append(Stem(directory, manifest))
     for stems in runs.values():
-        stems.sort(key=lambda stem: stem.manifest.first_seq)
+        stems.sort(key=lambda stem: (stem.manifest.first_seq, stem.manifest.part))
     return runs
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline.manifest import Manifest
+from pipeline.removed import removed_runs
 from pipeline.stem import Stem
 from pipeline.validation.local import checked_runs, manifest_hashes
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
@@ -50,7 +51,7 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]]) -
     for position, (key, number) in enumerate(order):
         verdict = msgspec.json.decode(verdicts[position], type=StemVerdict)
         judged.setdefault(key, []).append((runs[key][number].manifest, verdict))
-    return merge(judged, manifest_hashes(directory))
+    return merge(judged, manifest_hashes(directory), removed_runs(directory))
 
 
 def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,4 +73,4 @@ def _work(directory: Path, stems: list[Stem], number: int) -> Work:
         (int(manifest.settings.get("num_samples", 11)) + 1) * int(manifest.settings.get("window_ms", 1_000)) for manifest in manifests
     )
     recent = [manifest for manifest in manifests[:-1] if manifest.last_ts_ms > manifests[-1].first_ts_ms - span_ms]
-    return Work(str(directory.resolve()), (*recent, manifests[-1]))
+    return Work(str(directory.resolve()), (*(recent or manifests[-2:-1]), manifests[-1]))

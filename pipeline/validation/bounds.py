@@ -21,7 +21,8 @@ def check_bounds(rows: Rows, judged: Flags, stem: Stem, findings: Findings) -> N
     safe = np.maximum(at, 0)
     known = (at >= 0) & (refs[safe] == rows.group_ref) if len(refs) else np.zeros(len(rows.n), np.bool_)
     in_force = np.where(known, bounds[safe], np.nan) if len(refs) else np.full(len(rows.n), np.nan)
-    wrong = judged & ((in_force != rows.bound) | (at_end != at))
+    at_last = bounds[np.maximum(at_end, 0)] if len(refs) else in_force
+    wrong = judged & ((in_force != rows.bound) | (at_last != rows.bound))
     where = np.flatnonzero(wrong)
     _, firsts, counts = np.unique(rows.group_ref[where], return_index=True, return_counts=True)
     for index, number in zip(firsts, counts, strict=True):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipeline.errors import IncompleteError
 from pipeline.manifest import MANIFESTS, Manifest, file_sha256, find_manifests, problems_of
+from pipeline.removed import removed_runs
 from pipeline.stem import Stem, runs_of
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
 from pipeline.validation.verdict import RunKey, Verdict, merge
@@ -24,7 +25,7 @@ def validate(directory: Path, on_stem: OnStem = lambda _stem: None) -> Verdict:
         for number, stem in enumerate(stems):
             on_stem(stem.manifest.stem)
             judged.setdefault(key, []).append((stem.manifest, judge_stem(stem, stems[:number])))
-    return merge(judged, manifest_hashes(directory))
+    return merge(judged, manifest_hashes(directory), removed_runs(directory))
 
 
 def checked_runs(directory: Path) -> dict[RunKey, list[Stem]]:

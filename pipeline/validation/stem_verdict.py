@@ -17,6 +17,7 @@ from pipeline.replay.rows import COLUMNS, Ints, Rows, unpack
 from pipeline.stem import Stem
 from pipeline.validation.application import check_applied
 from pipeline.validation.bounds import check_bounds
+from pipeline.validation.gaps import Resumptions, resumptions
 from pipeline.validation.sequence import check_order, check_sequence
 
 REQUEST: Final = "Request"
@@ -29,6 +30,7 @@ class StemVerdict:
 
     Attributes:
         decisions: checked and unchecked records that were replayed.
+        unjudged: those behind a loss, until no sample that lost something is live.
         replayed_exactly: those that went through the fold of doubles.
         counts: what the rows add up to, by quota type, to be compared with the manifest.
         by_group: decisions of each group.
@@ -36,6 +38,7 @@ class StemVerdict:
 
     stem: str
     decisions: int = 0
+    unjudged: int = 0
     replayed_exactly: int = 0
     findings: Findings = field(default_factory=Findings)
     counts: dict[str, TypeCount] = field(default_factory=dict)
@@ -64,21 +67,23 @@ def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
     kinds = _kinds(stem)
     if len(samples):
         table = pa.concat_tables([_warm_up(stem, before, samples, kinds), samples])
+        resumed = resumptions(stem, before, table)
         for kind, refs in kinds.items():
-            _judge_kind(kind, refs if len(kinds) > 1 else None, table, stem, verdict)
+            _judge_kind(kind, refs if len(kinds) > 1 else None, table, stem, resumed, verdict)
     check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
     return verdict
 
 
-def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, stem: Stem, verdict: StemVerdict) -> None:
+def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, stem: Stem, resumed: Resumptions, verdict: StemVerdict) -> None:
     try:
         rows = unpack(table, refs)
     except ValueError as error:
         raise BadInputError(f"{stem.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
-    judged = rows.first_seq >= stem.manifest.first_seq
-    if not judged.any():
+    own = rows.first_seq >= stem.manifest.first_seq
+    if not own.any():
         return
+    judged = own & ~resumed.unknown(rows, kind.sensor)
     findings = verdict.findings
     whole = check_samples(rows, kind.sensor, judged, findings)
     if not whole.all():
@@ -89,8 +94,9 @@ def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, stem: Stem, ver
     check_bounds(rows, judged, stem, findings)
     check_applied(rows, judged, stem, findings)
     verdict.decisions += int(rows.count[judged].sum())
+    verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
-    _count(kind.quota_type, rows, judged, verdict)
+    _count(kind.quota_type, rows, own, verdict)
 
 
 def _count(quota_type: str, rows: Rows, judged: Any, verdict: StemVerdict) -> None:

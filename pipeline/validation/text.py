@@ -14,6 +14,10 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     """
     yield f"decisions   {verdict.decisions:,} of {verdict.groups:,} groups, each worked out again"
     yield f"coverage    {verdict.coverage_percent:.4g} %" + (f", {verdict.dropped:,} not written" if verdict.dropped else "")
+    if verdict.unjudged:
+        yield f"unjudged    {verdict.unjudged:,} more, too close behind decisions that are missing"
+    for line in verdict.removed:
+        yield f"removed     {line}"
     for quota_type, count in sorted(verdict.counts.items()):
         throttled = f"{count['throttled']:,} throttled, {count['throttle_ms']:,} ms"
         yield f"{quota_type:<11} {count['decisions']:,} decisions, {count['units']:,} units, {throttled}"

@@ -17,15 +17,19 @@ class Verdict:
 
     Attributes:
         findings: by (proxy_id, run_id), since group numbers restart with each run.
+        unjudged: decisions that are there, too close behind a loss to be worked out again.
+        removed: what retention removed, which is nobody's loss.
         incomplete: what is known to be missing: gaps that the proxy reported, truncated stems, runs without an end.
         manifests: SHA-256 of every manifest that was judged, by its path.
     """
 
     decisions: int = 0
+    unjudged: int = 0
     groups: int = 0
     replayed_exactly: int = 0
     dropped: int = 0
     findings: dict[RunKey, Findings] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
     manifests: dict[str, str] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -38,8 +42,9 @@ class Verdict:
     @property
     def coverage_percent(self) -> float:
         """Decisions that are there, of all that were taken."""
-        taken = self.decisions + self.dropped
-        return 100.0 * self.decisions / taken if taken else 100.0
+        there = self.decisions + self.unjudged
+        taken = there + self.dropped
+        return 100.0 * there / taken if taken else 100.0
 
     def kinds(self) -> dict[str, int]:
         """Divergences by kind."""
@@ -60,6 +65,7 @@ class Verdict:
         return {
             "verdict": "violations" if self.violations else "exact",
             "decisions": self.decisions,
+            "unjudged_after_losses": self.unjudged,
             "groups": self.groups,
             "replayed_exactly": self.replayed_exactly,
             "coverage_percent": self.coverage_percent,
@@ -67,6 +73,7 @@ class Verdict:
             "violations": self.violations,
             "kinds": self.kinds(),
             "counts": self.counts,
+            "removed": self.removed,
             "incomplete": self.incomplete,
             "first_divergences": [{"proxy_id": key[0], "run_id": key[1], **_finding(finding)} for key, finding in shown],
             "manifests": self.manifests,
@@ -86,8 +93,14 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def merge(stems: Mapping[RunKey, Sequence[tuple[Manifest, StemVerdict]]], hashes: Mapping[str, str]) -> Verdict:
-    """Put the verdicts of all stems together; each run's stems come in decision order."""
+def merge(
+    stems: Mapping[RunKey, Sequence[tuple[Manifest, StemVerdict]]], hashes: Mapping[str, str], removed: Mapping[RunKey, int] | None = None
+) -> Verdict:
+    """Put the verdicts of all stems together; each run's stems come in decision order.
+
+    Args:
+        removed: by run, the number of the last decision that retention removed.
+    """
     verdict = Verdict(manifests=dict(hashes))
     for key, judged in stems.items():
         findings = verdict.findings[key] = Findings()
@@ -95,6 +108,7 @@ def merge(stems: Mapping[RunKey, Sequence[tuple[Manifest, StemVerdict]]], hashes
         groups: set[int] = set()
         for manifest, stem in judged:
             verdict.decisions += stem.decisions
+            verdict.unjudged += stem.unjudged
             verdict.replayed_exactly += stem.replayed_exactly
             verdict.dropped += manifest.dropped_decisions
             groups |= set(stem.by_group)
@@ -103,14 +117,16 @@ def merge(stems: Mapping[RunKey, Sequence[tuple[Manifest, StemVerdict]]], hashes
                 for name in totals:
                     totals[name] += getattr(count, name)
         verdict.groups += len(groups)
-        _check_run([manifest for manifest, _ in judged], verdict)
+        _check_run([manifest for manifest, _ in judged], verdict, (removed or {}).get(key, -1))
     return verdict
 
 
-def _check_run(manifests: Sequence[Manifest], verdict: Verdict) -> None:
+def _check_run(manifests: Sequence[Manifest], verdict: Verdict, removed_seq: int) -> None:
     """What a run says of its own completeness."""
     run_id = manifests[0].run_id
-    expected = 0
+    expected = removed_seq + 1
+    if removed_seq >= 0:
+        verdict.removed.append(f"run {run_id}: decisions 0 to {removed_seq} were removed by retention")
     for manifest in manifests:
         if manifest.first_seq != expected:
             missing = manifest.first_seq - expected
