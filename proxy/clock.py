@@ -6,17 +6,13 @@ import time
 
 NS_PER_MS = 1_000_000
 
-_monotonic_ns = time.monotonic_ns
+now_ns = time.monotonic_ns
+"""Monotonic time in nanoseconds, for what is measured rather than scheduled: the system's own function, asked at every read."""
 
 
 def now_ms() -> int:
-    """Monotonic time in milliseconds; quotas, timers and deadlines know no other."""
-    return _monotonic_ns() // NS_PER_MS
-
-
-def now_ns() -> int:
-    """The same clock in nanoseconds, for what is measured rather than scheduled."""
-    return _monotonic_ns()
+    """The same clock in milliseconds; quotas, timers and deadlines know no other."""
+    return now_ns() // NS_PER_MS
 
 
 def wall_time_s() -> float:

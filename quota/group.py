@@ -128,6 +128,16 @@ class QuotaGroup(SampleRing):
                 return 0
         return self._record_and_measure(amount, now_ms)
 
+    def record_within(self, amount: float, now_ms: int) -> bool:
+        """Count `amount` if it is within the bound for certain, told without measuring; False: nothing was done, `record` decides."""
+        if self._start_ms <= now_ms < self._end_ms:
+            value = self._value + amount
+            if value <= self._free:
+                self._value = value
+                self._last_ms = now_ms
+                return True
+        return False
+
     def record_unchecked(self, amount: float, now_ms: int) -> None:
         """Count `amount` without looking at the bound; a negative amount takes back (un-record)."""
         self._add(amount, now_ms)

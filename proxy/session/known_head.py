@@ -48,6 +48,8 @@ class KnownHead:
         "cell",
         "client",
         "index",
+        "is_bare",
+        "is_lowered",
         "key",
         "kind",
         "latencies",
@@ -84,6 +86,7 @@ class KnownHead:
         self.cell = cell  # where its usage is metered; None: nowhere
         self.work = work  # None: the time of this request is nobody's
         self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK  # its answer is looked at when it is here in whole
+        self.is_bare = kind <= FETCH and rewrite == AS_IT_IS and not api.response_header_version  # its answer has nothing to look at
         self.prefix = prefix
         self.size_min = 8 + len(prefix)
         self.max_bytes: int | None = None  # Fetch: what the client asked for, and where it stands in the frame
@@ -92,6 +95,7 @@ class KnownHead:
         self.min_bytes_at = 0
         self.cap_bytes = 0  # the most that it may bring while `cap_bound` is in force
         self.cap_bound = 0.0
+        self.is_lowered = False  # whether that is less than it asks for
         self.ticket: AnswerOfOne | None = None
 
 

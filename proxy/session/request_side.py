@@ -147,6 +147,8 @@ class RequestSide:
         Raises:
             ProtocolError: the client cannot be understood or asked for what is refused.
         """
+        if not self._in_flight and self._passes_alone(data, now_ms, now_ns):
+            return data
         if self._kept is not None:  # one more read slipped in behind a stop
             self._kept = self._kept[self._kept_at :] + data
             self._kept_at = 0
@@ -166,6 +168,33 @@ class RequestSide:
                 self._body_left = 0
                 return data
         return self._scan_heads(data, 0, body_left, now_ms, now_ns, now_ms)
+
+    def _passes_alone(self, data: bytes, now_ms: int, now_ns: int) -> bool:
+        """Note the request that most are: one, whole, like the one before it, with nothing in flight. False: nothing was done."""
+        head = self._head
+        if head is None or self._tail is not None or self._body_left or self._kept is not None or len(data) < HEAD_BYTES:
+            return False
+        size, index, correlation_id = HEAD.unpack_from(data)
+        if (
+            size + LENGTH_BYTES != len(data)
+            or head.index != index
+            or not data.startswith(head.prefix, HEAD_BYTES)
+            or not head.size_min <= size <= self._frame_bytes_max
+            or self._debt.limits
+            or self.draining
+        ):
+            return False
+        client = head.client
+        if head.kind >= FETCH:
+            if head.kind != FETCH or self._enforcement.mode is Mode.OBSERVE or self.ungated:
+                return False
+            group = client.fetch(now_ms)
+            if group is None or group.bound != head.cap_bound or head.is_lowered or not self._gate.passes(group, head.cap_bytes, now_ms):
+                return False
+        self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
+        client.usage.requests[head.key] += 1
+        self.frames += 1
+        return True
 
     def _complete(self, now_ns: int) -> None:
         """The rest of a request goes on now: from here on the broker can work on it."""
@@ -314,6 +343,7 @@ class RequestSide:
         gate = self._gate
         if group.bound != head.cap_bound:
             head.cap_bytes = _fetch_bytes_max(group, head)
+            head.is_lowered = head.max_bytes is not None and head.cap_bytes < head.max_bytes
             head.cap_bound = group.bound
         if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=self._debt.took_step(group)):
             if gate.throttle_ms > 0:

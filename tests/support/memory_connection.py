@@ -16,6 +16,8 @@ import pytest
 import proxy.clock
 from proxy.counters import Counters, UsageTable
 from proxy.handler_time import BrokerHandlerTime
+from proxy.net import broker_channel, client_channel
+from proxy.net import connection as net_connection
 from proxy.net.connection import Connection
 from proxy.net.flow import Channel
 from proxy.net.throttled_channels import ThrottledChannels
@@ -259,7 +261,8 @@ class House:
 
     def __enter__(self) -> Self:
         """From here on the proxy's one clock shows the time of this house."""
-        self._clock.setattr(proxy.clock, "_monotonic_ns", lambda: self.loop.now_ms * 1_000_000)
+        for module in (proxy.clock, client_channel, broker_channel, net_connection):
+            self._clock.setattr(module, "now_ns", lambda: self.loop.now_ms * 1_000_000)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

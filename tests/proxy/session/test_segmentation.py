@@ -22,7 +22,7 @@ from tests.support.kafka_frames import (
     share_fetched,
     throttle_ms,
 )
-from tests.support.memory_connection import House
+from tests.support.memory_connection import House, Peer
 
 BROKERS = {1: ("broker-1.internal", 9092), 2: ("broker-2.internal", 9092)}
 ENDPOINTS = [endpoint(node_id, host, port) for node_id, (host, port) in BROKERS.items()]
@@ -55,26 +55,44 @@ def exchange(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
             return api_versions(number, 3), api_versions_answer(number, RANGES, 3)
         case 8:
             return api_versions(number, 77), b""
+        case 9:
+            return fetch(number), fetched(number, size=size)
+        case 10:
+            return fetch(number, version=17), fetched(number, size=size, version=17)
         case _:
             return plain(number, client_id="x" * (size % 300)), answered(number)
 
 
-EXCHANGES = st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 1, 50, 600, 3_000])), min_size=1, max_size=12)
+EXCHANGES = st.lists(st.tuples(st.integers(0, 11), st.sampled_from([0, 1, 50, 600, 3_000])), min_size=1, max_size=12)
 CUTS = st.lists(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 23, 24, 25, 60, 1_000, 15_000]), min_size=1, max_size=40)
 
 
 def relay(
-    exchanges: list[tuple[int, int]], mode: Mode, bound: float, request_cuts: list[int], answer_cuts: list[int]
-) -> tuple[bytes, bytes]:
-    """Send all requests, then all answers, in pieces of these sizes (the last one repeats); return what the other side got, in the end."""
+    exchanges: list[tuple[int, int]], mode: Mode, bound: float, request_cuts: list[int], answer_cuts: list[int], wait_ms: int = 60_000
+) -> tuple[bytes, bytes, list[object]]:
+    """Send requests and answers in turn, in pieces of these sizes (the last one repeats); return what they got, and the books."""
     pairs = [exchange(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
     with House(produce=bound, fetch=bound, mode=mode) as house:
         peer = house.connect(client_address)
         for request, answer in pairs:
             arrive(peer.client.arrive, request, request_cuts)
             arrive(peer.broker.arrive, answer, answer_cuts)
-            house.wait(60_000)
-        return peer.broker.take(), peer.client.take()
+            house.wait(wait_ms)
+        return peer.broker.take(), peer.client.take(), books_of(house, peer)
+
+
+def books_of(house: House, peer: Peer) -> list[object]:
+    """What was counted, in the house and for the connection."""
+    session = peer.connection.session
+    groups = [group for manager in house.scope.own_managers for group in manager.groups()]
+    return [
+        session.requests.frames,
+        session.responses.answers,
+        len(session.in_flight),
+        [(usage.client_id, usage.produce_bytes, usage.fetch_bytes, usage.requests) for usage in house.usages.snapshot()],
+        [(group.key, group.recorded_total, group.fetch_pending_bytes, group.throttle_count, list(group.verdicts)) for group in groups],
+        house.counters.latencies.rows,
+    ]
 
 
 def arrive(deliver: "object", data: bytes, cuts: list[int]) -> None:
@@ -96,9 +114,26 @@ def test_any_cut_gives_the_same_streams(
     whole = relay(exchanges, mode, bound, [10**9], [10**9])
     cut = relay(exchanges, mode, bound, request_cuts, answer_cuts)
     assert cut[0] == whole[0]
-    if not any(kind == 4 for kind, _ in exchanges):
+    if not any(kind in (4, 10) for kind, _ in exchanges):
         assert cut[1] == whole[1]
     assert b"internal" not in cut[1]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@settings(deadline=None, max_examples=100)
+@given(
+    exchanges=EXCHANGES,
+    request_cuts=CUTS,
+    answer_cuts=CUTS,
+    pace=st.sampled_from([(20.0, 60_000), (1_000.0, 60_000), (1e12, 0), (1e12, 300)]),
+)
+def test_any_cut_leaves_the_same_books(
+    mode: Mode, exchanges: list[tuple[int, int]], request_cuts: list[int], answer_cuts: list[int], pace: tuple[float, int]
+) -> None:
+    """Whole frames, which mostly take a short way through the session, are counted and judged as those that come in pieces."""
+    bound, wait_ms = pace
+    whole = relay(exchanges, mode, bound, [10**9], [10**9], wait_ms)
+    assert relay(exchanges, mode, bound, request_cuts, answer_cuts, wait_ms)[2] == whole[2]
 
 
 @settings(deadline=None)
