@@ -1,42 +1,21 @@
 """`sluice meter ...`. Exit codes: 0 clean, 1 violations found, 2 bad input or usage, 3 incomplete data."""
 
-import functools
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from pipeline.errors import BadInputError, IncompleteError
+from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.rollup import rollup
 
-VIOLATIONS: Final = 1
-BAD_INPUT: Final = 2
-INCOMPLETE: Final = 3
 DIRECTORY: Final = click.Path(path_type=Path)
 
 
 @click.group()
 def meter() -> None:
     """Read what `sluice run --metering DIR` wrote: usage, proof of enforcement, what-if, recommendations."""
-
-
-def _clear_errors(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn what is wrong with input into one line on stderr and an exit code."""
-
-    @functools.wraps(function)
-    def command(*args: Any, **kwargs: Any) -> None:
-        try:
-            function(*args, **kwargs)
-        except BadInputError as error:
-            click.echo(f"sluice: {error}", err=True)
-            sys.exit(BAD_INPUT)
-        except IncompleteError as error:
-            click.echo(f"sluice: {error}", err=True)
-            sys.exit(INCOMPLETE)
-
-    return command
 
 
 @meter.command()
@@ -47,7 +26,7 @@ def _clear_errors(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
 @click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
-@_clear_errors
+@clear_errors
 def validate(source: Path, out: Path | None, engine: str, master: str, form: str, max_violations: int, *, explain: bool) -> None:
     """Work every decision out again, bit for bit, and name the first divergence of each group."""
     from pipeline.validation.local import validate as validate_here
@@ -76,7 +55,7 @@ def validate(source: Path, out: Path | None, engine: str, master: str, form: str
 
 @meter.command("verify-manifests")
 @click.argument("directory", type=DIRECTORY)
-@_clear_errors
+@clear_errors
 def verify_manifests(directory: Path) -> None:
     """Compare every file with what its manifest says: presence, length, SHA-256."""
     from pipeline.manifest import find_manifests, problems_of
@@ -93,10 +72,13 @@ def verify_manifests(directory: Path) -> None:
 
 @meter.command()
 @click.argument("file", type=DIRECTORY)
-@_clear_errors
+@clear_errors
 def inspect(file: Path) -> None:
     """Say what one metering file or manifest holds."""
     from pipeline.inspection import lines_of
 
     for line in lines_of(file):
         click.echo(line)
+
+
+meter.add_command(rollup)

@@ -76,15 +76,18 @@ def write_stem(
     first_ts_ms: int,
     last_ts_ms: int,
     counts: dict[str, Any],
+    *,
+    hour: tuple[str, str] = ("2026-11-21", "12"),
     **fields: Any,
 ) -> str:
     """Write the files and the manifest of one stem; return its name."""
+    partition = Path(f"proxy={PROXY_ID}", f"date={hour[0]}", f"hour={hour[1]}")
     stem = f"{RUN_ID}-{first_seq:016d}"
     files = []
     for name, rows in tables.items():
         if not rows:
             continue
-        path = directory / name / "schema=1" / f"proxy={PROXY_ID}" / "date=2026-11-21" / "hour=12" / f"{stem}.parquet"
+        path = directory / name / "schema=1" / partition / f"{stem}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[name]), path)
         told = {"rows": len(rows), "bytes": path.stat().st_size, "sha256": file_sha256(path)}
@@ -107,7 +110,7 @@ def write_stem(
         "counts": counts,
         **fields,
     }
-    path = directory / "manifests" / "schema=1" / f"proxy={PROXY_ID}" / "date=2026-11-21" / "hour=12" / f"{stem}.json"
+    path = directory / "manifests" / "schema=1" / partition / f"{stem}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(manifest))
     return stem
@@ -115,10 +118,14 @@ def write_stem(
 
 def counts_of(rows: list[dict[str, Any]], sensors: dict[int, Sensor]) -> dict[str, dict[str, int]]:
     """What the manifest says of the decisions in `rows`."""
+    return counts_of_types(rows, {ref: QUOTA_TYPE[sensor.request] for ref, sensor in sensors.items()})
+
+
+def counts_of_types(rows: list[dict[str, Any]], quota_types: dict[int, str]) -> dict[str, dict[str, int]]:
+    """What the manifest says of the decisions in `rows`, given the quota type of each group."""
     counts: dict[str, dict[str, int]] = {}
     for row in rows:
-        quota_type = QUOTA_TYPE[sensors[row["group_ref"]].request]
-        count = counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
+        count = counts.setdefault(quota_types[row["group_ref"]], {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
         count["decisions"] += row["n"]
         count["units"] += row["sum"]
         count["throttled"] += row["throttled_n"]

@@ -81,7 +81,9 @@ class Sensor:
             self.samples.append([event.ts_ms, event.ts_ms, 0])
             self.row = None
         live = [
-            sample for sample in self.samples if event.ts_ms - sample[1] < self.num_samples * self.window_ms or sample is self.samples[-1]
+            sample
+            for sample in self.samples[-self.num_samples - 2 :]
+            if event.ts_ms - sample[1] < self.num_samples * self.window_ms or sample is self.samples[-1]
         ]
         prior = sum(sample[2] for sample in live)
         oldest = min(sample[0] for sample in live)

@@ -1,0 +1,31 @@
+"""Exit codes of `sluice meter`, and how what is wrong becomes one line."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from pipeline.errors import BadInputError, IncompleteError
+
+VIOLATIONS: Final = 1
+BAD_INPUT: Final = 2
+INCOMPLETE: Final = 3
+
+
+def clear_errors(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn what is wrong with input into one line on stderr and an exit code."""
+
+    @functools.wraps(function)
+    def command(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except BadInputError as error:
+            click.echo(f"sluice: {error}", err=True)
+            sys.exit(BAD_INPUT)
+        except IncompleteError as error:
+            click.echo(f"sluice: {error}", err=True)
+            sys.exit(INCOMPLETE)
+
+    return command

@@ -1,0 +1,94 @@
+"""`sluice meter rollup`."""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pipeline.commands.outcome import clear_errors
+from pipeline.errors import BadInputError
+from pipeline.files import write_whole
+
+if TYPE_CHECKING:
+    from pipeline.rollup.settings import RollupResult
+
+LEVELS: Final = ("minute", "hour", "day")
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d))?")
+
+
+@click.command()
+@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The metering directory.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the tables and report.html go.")
+@click.option("--level", "levels", default="hour,day", show_default=True, metavar="LEVELS", help="Of minute, hour and day, with commas.")
+@click.option(
+    "--tenants", type=click.Path(path_type=Path), metavar="FILE", help="CSV: user,client_id,tenant; the first line that fits wins."
+)
+@click.option("--from", "begin", metavar="TIME", help="The first hour: 2026-11-21 or 2026-11-21T07, UTC.")
+@click.option("--to", "end", metavar="TIME", help="The last hour, included.")
+@click.option("--close-through", metavar="DATE", help="Days up to this one never change again; what comes late becomes adjustments.")
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
+@clear_errors
+def rollup(
+    source: Path,
+    out: Path,
+    levels: str,
+    tenants: Path | None,
+    begin: str | None,
+    end: str | None,
+    close_through: str | None,
+    master: str,
+    form: str,
+) -> None:
+    """Add up who used what and what the sensors decided, hour by hour and day by day."""
+    from pipeline.rollup.tenants import read_tenants
+    from pipeline.spark.session import session
+
+    chosen = tuple(level.strip() for level in levels.split(","))
+    for level in chosen:
+        if level not in LEVELS:
+            raise BadInputError(f'--level: "{level}" is not one of {", ".join(LEVELS)}; write them with commas')
+    lines = tuple(read_tenants(tenants)) if tenants is not None else ()
+    from pipeline.rollup.settings import RollupResult, RollupSettings, plan_rollup
+
+    settings = RollupSettings(source, out, chosen, lines, _hour("--from", begin, "00"), _hour("--to", end, "23"), _day(close_through))
+    _, plan = plan_rollup(settings)
+    result = RollupResult()
+    if not plan.is_empty or close_through:
+        with session(master) as spark:
+            from pipeline.spark.rollup import roll_up
+
+            result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
+    _tell(out, result, form)
+
+
+def _tell(out: Path, result: "RollupResult", form: str) -> None:
+    from pipeline.rollup.summary import clients, csv_of, lines_of, summary_of
+
+    summary = json.dumps(summary_of(out, result), indent=1, default=str) + "\n"
+    if result.hours or result.late:
+        write_whole(out / "summary.json", summary)
+    if form == "json":
+        click.echo(summary, nl=False)
+    elif form == "csv":
+        click.echo(csv_of(clients(out)), nl=False)
+    else:
+        for line in lines_of(out, result):
+            click.echo(line)
+
+
+def _day(text: str | None) -> str | None:
+    if text is None or re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        return text
+    raise BadInputError(f'--close-through: "{text}" is not a date; write 2026-11-20')
+
+
+def _hour(option: str, text: str | None, otherwise: str) -> str | None:
+    if text is None:
+        return None
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise BadInputError(f'{option}: "{text}" is not a date or hour; write 2026-11-21 or 2026-11-21T07')
+    return f"{match[1]} {match[2] or otherwise}"

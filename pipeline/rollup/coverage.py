@@ -1,0 +1,67 @@
+"""How much of what happened is in the data: per hour, from what manifests promise and what they say is lost."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pipeline.rollup.inputs import Hour, Input
+
+
+@dataclass(slots=True)
+class Share:
+    """Rows or decisions: what there should be, and what there is."""
+
+    expected: int = 0
+    present: int = 0
+
+    @property
+    def percent(self) -> float:
+        """Never above 100; an hour of which nothing is expected is whole."""
+        return min(100.0, 100.0 * self.present / self.expected) if self.expected else 100.0
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Of one hour or day; `percent` is the lower of the two, since a lost file set takes its usage along."""
+
+    usage: Share
+    decisions: Share
+
+    @property
+    def percent(self) -> float:
+        """How much is there."""
+        return min(self.usage.percent, self.decisions.percent)
+
+
+def coverage_by_hour(inputs: Iterable[Input], quarantined: Mapping[str, int]) -> dict[Hour, Coverage]:
+    """Return the coverage of each hour.
+
+    Args:
+        inputs: each run in order.
+        quarantined: usage rows set aside, by stem.
+    """
+    hours: dict[Hour, Coverage] = {}
+    next_seq: dict[tuple[str, str], int] = {}
+    for item in inputs:
+        manifest = item.manifest
+        here = hours.setdefault(item.hour, Coverage(Share(), Share()))
+        rows = item.rows("usage")
+        here.usage.expected += rows + manifest.dropped_usage_rows
+        here.usage.present += rows - quarantined.get(manifest.stem, 0)
+        run = (manifest.proxy_id, manifest.run_id)
+        taken = manifest.last_seq - manifest.first_seq + 1
+        lost_before = max(manifest.first_seq - next_seq.get(run, 0), 0)  # a file set that was removed, or is late
+        here.decisions.expected += taken + lost_before
+        here.decisions.present += taken - manifest.dropped_decisions
+        next_seq[run] = manifest.last_seq + 1
+    return hours
+
+
+def coverage_by_day(hours: Mapping[Hour, Coverage]) -> dict[str, Coverage]:
+    """Return the coverage of each day."""
+    days: dict[str, Coverage] = {}
+    for (date, _), coverage in hours.items():
+        day = days.setdefault(date, Coverage(Share(), Share()))
+        for ours, its in ((day.usage, coverage.usage), (day.decisions, coverage.decisions)):
+            ours.expected += its.expected
+            ours.present += its.present
+    return days

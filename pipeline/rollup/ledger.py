@@ -1,0 +1,68 @@
+"""What a directory of tables was made from: which manifests each hour holds, and up to which day the books are closed."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pipeline.errors import BadInputError
+from pipeline.rollup.inputs import Hour
+
+KIND: Final = "sluice-rollup"
+SCHEMA_VERSION: Final = 1
+NAME: Final = "ledger.json"
+
+
+class Ledger(msgspec.Struct):
+    """Stands beside the tables; written last, so that a run that ended in between is done again.
+
+    Attributes:
+        settings: hash of what shapes the tables besides the input (tenants, prices, levels); another one builds open hours again.
+        hours: "DATE HOUR" -> SHA-256 of the manifests it was made from.
+        closed_through: the last closed day, or None.
+        late: of closed days only: "DATE HOUR" -> manifests that are in adjustments.
+    """
+
+    kind: str = KIND
+    schema: int = SCHEMA_VERSION
+    settings: str = ""
+    hours: dict[str, list[str]] = {}
+    closed_through: str | None = None
+    late: dict[str, list[str]] = {}
+
+
+def read_ledger(directory: Path) -> Ledger:
+    """Return the ledger of `directory`, an empty one where there is none yet.
+
+    Raises:
+        BadInputError: the directory holds something else, or tables of another version.
+    """
+    path = directory / NAME
+    if not path.exists():
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise BadInputError(f"{directory}: is not empty and holds no {NAME}; name a new directory, or one that `rollup --out` made")
+        return Ledger()
+    try:
+        ledger = msgspec.json.decode(path.read_bytes(), type=Ledger)
+    except (msgspec.MsgspecError, OSError) as error:
+        raise BadInputError(f"{path}: not a ledger of `sluice meter rollup` ({error}); name another directory") from error
+    if ledger.kind != KIND or ledger.schema != SCHEMA_VERSION:
+        raise BadInputError(
+            f"{path}: {ledger.kind} of schema {ledger.schema}, this version writes {SCHEMA_VERSION}; name another directory"
+        )
+    return ledger
+
+
+def write_ledger(directory: Path, ledger: Ledger) -> None:
+    """Replace the ledger in one step."""
+    temporary = directory / f".{NAME}.new"
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(ledger), indent=1) + b"\n")
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(directory / NAME)
+
+
+def hour_key(hour: Hour) -> str:
+    """Return an hour as the ledger writes it."""
+    return " ".join(hour)

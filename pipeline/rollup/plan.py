@@ -1,0 +1,74 @@
+"""What has to be built again: the hours to which files came, and their days."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pipeline.errors import IncompleteError
+from pipeline.rollup.inputs import Hour, Input, hashes_by_hour
+from pipeline.rollup.ledger import Ledger, hour_key
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Hours and days of one run.
+
+    Attributes:
+        hours: open hours to build again.
+        days: their days; each is built from all its hours.
+        inputs: the file sets of those days.
+        late: file sets that came to closed days: they become adjustment rows.
+    """
+
+    hours: tuple[Hour, ...]
+    days: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    late: tuple[Input, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing came."""
+        return not self.hours and not self.late
+
+
+def plan_of(inputs: Iterable[Input], ledger: Ledger, settings: str) -> Plan:
+    """Compare the file sets found with those that the tables were made from.
+
+    An hour whose files were only removed (retention does that) keeps its rows.
+
+    Args:
+        settings: the hash of this run's settings.
+
+    Raises:
+        IncompleteError: files came to a day of which others are gone, so that it cannot be built whole again.
+    """
+    inputs = tuple(inputs)
+    open_inputs = [item for item in inputs if not _is_closed(item.hour[0], ledger)]
+    late = [item for item in inputs if _is_closed(item.hour[0], ledger) and item.sha256 not in _known(item.hour, ledger)]
+    found = hashes_by_hour(open_inputs)
+    rebuild_all = settings != ledger.settings
+    hours = [hour for hour, hashes in found.items() if not set(hashes) <= set(ledger.hours.get(hour_key(hour), ()))]
+    if rebuild_all:
+        hours += [hour for hour in found if hour not in hours and set(found[hour]) == set(ledger.hours.get(hour_key(hour), ()))]
+    days = {date for date, _ in hours}
+    _check_days(days, found, ledger)
+    return Plan(tuple(sorted(hours)), tuple(sorted(days)), tuple(item for item in open_inputs if item.hour[0] in days), tuple(late))
+
+
+def _is_closed(date: str, ledger: Ledger) -> bool:
+    return ledger.closed_through is not None and date <= ledger.closed_through
+
+
+def _known(hour: Hour, ledger: Ledger) -> set[str]:
+    key = hour_key(hour)
+    return {*ledger.hours.get(key, ()), *ledger.late.get(key, ())}
+
+
+def _check_days(days: set[str], found: Mapping[Hour, list[str]], ledger: Ledger) -> None:
+    for key, hashes in ledger.hours.items():
+        date, hour = key.split(" ")
+        gone = set(hashes) - set(found.get((date, hour), ()))
+        if date in days and gone:
+            raise IncompleteError(
+                f"{key}: files came to {date}, but {len(gone)} file sets that its tables were made from are gone;"
+                f" restore them, or close the day first (--close-through {date})"
+            )

@@ -1,0 +1,48 @@
+"""From a staging directory to the tables: partition by partition, each by a rename, so that a reader sees the old rows or the new."""
+
+import contextlib
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from pipeline.rollup.inputs import Hour
+
+STAGING: Final = ".staging"
+
+
+@contextlib.contextmanager
+def staging(directory: Path) -> Iterator[Path]:
+    """Give a block a place to write, on the same file system; nothing of it is left behind."""
+    place = directory / STAGING
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            directory.rmdir()  # a new directory of a run that failed
+
+
+def publish_hours(directory: Path, table: str, hours: Iterable[Hour]) -> None:
+    """Put the staged hours of a table in place of those that are there."""
+    for date, hour in hours:
+        _replace(directory, Path(table, f"date={date}", f"hour={hour}"))
+
+
+def publish_days(directory: Path, table: str, days: Iterable[str]) -> None:
+    """Put the staged days of a table in place of those that are there."""
+    for date in days:
+        _replace(directory, Path(table, f"date={date}"))
+
+
+def _replace(directory: Path, partition: Path) -> None:
+    staged, final = directory / STAGING / partition, directory / partition
+    old = directory / STAGING / "old" / partition
+    if final.exists():
+        old.parent.mkdir(parents=True, exist_ok=True)
+        final.rename(old)
+    if staged.exists():
+        final.parent.mkdir(parents=True, exist_ok=True)
+        staged.rename(final)

@@ -1,0 +1,66 @@
+"""What a roll-up is asked for, and what it did."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.errors import BadInputError
+from pipeline.rollup.inputs import Input, find_inputs
+from pipeline.rollup.ledger import Ledger, hour_key, read_ledger
+from pipeline.rollup.plan import Plan, plan_of
+from pipeline.rollup.tenants import TenantLine
+
+
+@dataclass(frozen=True, slots=True)
+class RollupSettings:
+    """What a roll-up is asked for.
+
+    Attributes:
+        levels: which of minute, hour and day.
+        begin, end: dates and hours ("2026-11-21 07"), None: no limit; `end` is included.
+        close_through: the last day ("2026-11-20") whose rows never change again.
+    """
+
+    source: Path
+    out: Path
+    levels: tuple[str, ...] = ("hour", "day")
+    tenants: tuple[TenantLine, ...] = ()
+    begin: str | None = None
+    end: str | None = None
+    close_through: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what shapes the tables besides the input."""
+        return hashlib.sha256(repr((sorted(self.levels), self.tenants)).encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class RollupResult:
+    """What a run did; `tables` are rows written, by table, `coverage` is percent by day."""
+
+    hours: int = 0
+    days: int = 0
+    late: int = 0
+    usage_quarantined: int = 0
+    decisions_quarantined: int = 0
+    coverage: dict[str, float] = field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)
+
+
+def plan_rollup(settings: RollupSettings) -> tuple[Ledger, Plan]:
+    """Find what is to be done; needs no Spark.
+
+    Raises:
+        BadInputError, IncompleteError: the input or the output directory cannot be used.
+    """
+    inputs = find_inputs(settings.source)
+    ledger = read_ledger(settings.out)
+    if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
+        raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; what is closed stays closed")
+    return ledger, plan_of((item for item in inputs if _is_chosen(item, settings)), ledger, settings.fingerprint)
+
+
+def _is_chosen(item: Input, settings: RollupSettings) -> bool:
+    key = hour_key(item.hour)
+    return (settings.begin is None or key >= settings.begin) and (settings.end is None or key <= settings.end)

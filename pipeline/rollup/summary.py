@@ -1,0 +1,128 @@
+"""What `rollup` says when it is done: the same facts for people, as JSON and as CSV."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.rollup.settings import RollupResult
+from pipeline.rollup.tables import read_table
+from pipeline.text import group_name, human_bytes, human_ms, human_rate, table_lines
+
+SHOWN: Final = 12
+_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests", "throttle_ms", "connections_opened")
+
+
+def coarsest(directory: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the rows of the coarsest level that there is: enough to add up."""
+    return next((rows for level in ("day", "hour", "minute") if (rows := read_table(directory, f"{kind}_{level}"))), [])
+
+
+def clients(directory: Path) -> list[dict[str, Any]]:
+    """Add up usage by client over everything published, the largest first."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in coarsest(directory, "usage"):
+        key = (row["tenant"], row["principal"], row["client_id"])
+        total = found.setdefault(key, dict(zip(("tenant", "principal", "client_id"), key, strict=True)) | dict.fromkeys(_SUMS, 0))
+        for name in _SUMS:
+            total[name] += row[name] or 0
+    return sorted(found.values(), key=lambda row: (-row["produce_bytes"] - row["fetch_bytes"], row["principal"], row["client_id"]))
+
+
+def groups(directory: Path) -> list[dict[str, Any]]:
+    """Return what each group's sensor decided over everything published, who waited longest first."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in coarsest(directory, "decisions"):
+        key = tuple(
+            row[name] for name in ("tenant", "proxy_id", "quota_type", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
+        )
+        total = found.setdefault(key, {**row, "group": group_name(row), "decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
+        for name in ("decisions", "units", "throttled", "throttle_ms"):
+            total[name] += row[name] or 0
+        for name in ("utilisation_max_percent", "observed_max", "throttle_ms_max"):
+            total[name] = max(total[name] or 0, row[name] or 0)
+    return sorted(found.values(), key=lambda row: (-row["throttle_ms"], -(row["utilisation_max_percent"] or 0), row["group"]))
+
+
+def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
+    """Return what was done and what is there, as plain data for JSON."""
+    by_client, by_group = clients(directory), groups(directory)
+    return {
+        "hours_built": result.hours,
+        "days_built": result.days,
+        "late_file_sets": result.late,
+        "quarantined": {"usage": result.usage_quarantined, "samples": result.decisions_quarantined},
+        "coverage_percent": result.coverage,
+        "rows": result.tables,
+        "totals": {name: sum(row[name] for row in by_client) for name in _SUMS},
+        "clients": by_client[:SHOWN],
+        "groups": [
+            {
+                name: row[name]
+                for name in (
+                    "tenant",
+                    "group",
+                    "quota_type",
+                    "node",
+                    "decisions",
+                    "units",
+                    "throttled",
+                    "throttle_ms",
+                    "bound_mean",
+                    "utilisation_max_percent",
+                )
+            }
+            for row in by_group[:SHOWN]
+        ],
+    }
+
+
+def lines_of(directory: Path, result: RollupResult) -> Iterator[str]:
+    """Yield one screen for people."""
+    if not (result.hours or result.late):
+        yield "nothing new: the tables are up to date"
+    else:
+        yield f"built       {result.hours} hours, {result.days} days" + (
+            f", {result.late} late file sets as adjustments" if result.late else ""
+        )
+        worst = min(result.coverage.values(), default=100.0)
+        yield f"coverage    {worst:.4g} %" + (" at the worst day" if len(result.coverage) > 1 else "")
+        aside = result.usage_quarantined + result.decisions_quarantined
+        yield f"set aside   {aside} rows" + (" (see table quarantine)" if aside else "")
+    yield ""
+    header = ("tenant", "principal", "client-id", "requests", "produced", "fetched", "throttled", "waits")
+    yield from table_lines(header, (_client_row(row) for row in clients(directory)[:SHOWN]))
+    yield ""
+    header = ("group", "type", "node", "decisions", "bound", "peak use", "throttled", "waits")
+    yield from table_lines(header, (_group_row(row) for row in groups(directory)[:SHOWN]))
+
+
+def _client_row(row: dict[str, Any]) -> tuple[object, ...]:
+    sizes = (human_bytes(row["produce_bytes"]), human_bytes(row["fetch_bytes"]))
+    return (
+        row["tenant"],
+        row["principal"],
+        row["client_id"],
+        f"{row['requests']:,}",
+        *sizes,
+        f"{row['throttled_requests']:,}",
+        human_ms(row["throttle_ms"]),
+    )
+
+
+def _group_row(row: dict[str, Any]) -> tuple[object, ...]:
+    used = row["utilisation_max_percent"]
+    bound = human_rate(row["quota_type"], row["bound_mean"])
+    waited = (f"{row['throttled']:,}", human_ms(row["throttle_ms"]))
+    return (row["group"], row["quota_type"], row["node"] or "-", f"{row['decisions']:,}", bound, f"{used:.0f} %" if used else "-", *waited)
+
+
+def csv_of(rows: Iterable[dict[str, Any]]) -> str:
+    """Return rows as CSV with a header."""
+    rows = list(rows)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

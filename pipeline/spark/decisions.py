@@ -1,0 +1,144 @@
+"""Silver to gold: what each group's sensor decided. No session, no path, no action, no UDF."""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline.spark.schemas import DECISIONS, GROUP, HISTOGRAM, SERIES, STRETCHES
+from pipeline.spark.usage import hour_of, start_of, with_coverage
+from quota.entity import UNLIMITED
+from quota.request_time import PERCENT_PER_NANOSECOND
+
+GROUP_KEY: Final = [name for name, _ in GROUP]
+GROUPS_IN_SERIES: Final = 24
+_SECOND_MS: Final = 1_000
+
+
+def decisions_by_second(silver: DataFrame) -> DataFrame:
+    """Add up samples to the seconds in which they begin, over runs; takes rows of DECISIONS_SILVER without a problem.
+
+    A sample lasts a second or less at default settings, so its list of events need not be opened.
+    """
+    limited = F.col("bound") < UNLIMITED
+    return silver.groupBy("date", "hour", *GROUP_KEY, (F.floor(F.col("sample_start_ms") / _SECOND_MS) * _SECOND_MS).alias("second_ms")).agg(
+        F.sum("n").alias("n"),
+        F.sum("sum").alias("units"),
+        F.sum("throttled_n").alias("throttled_n"),
+        F.sum("violated_n").alias("violated_n"),
+        F.sum("throttle_ms_sum").alias("throttle_ms_sum"),
+        F.max("throttle_ms_max").alias("throttle_ms_max"),
+        F.sum("applied_ms_sum").alias("applied_ms_sum"),
+        F.max("max_observed").alias("observed_max"),
+        F.min(F.when(limited, F.col("bound"))).alias("bound"),
+        F.max(F.when(limited & (F.col("bound") > 0), F.col("max_observed") / F.col("bound"))).alias("utilisation"),
+    )
+
+
+def decisions_per(level: str, seconds: DataFrame, waits: DataFrame, coverage: DataFrame) -> DataFrame:
+    """Add up seconds to minutes, hours or days; returns DECISIONS, one row per start and group.
+
+    Args:
+        seconds: what `decisions_by_second` returns.
+        waits: what `waits_of` returns.
+        coverage: (date, hour, coverage_percent); of a whole day where `hour` is null.
+    """
+    key: list[str | Column] = ["date", hour_of(level).alias("hour"), "start", *GROUP_KEY]
+    rate = rate_of(F.col("units"))
+    limited = F.col("bound").isNotNull()
+    rows = (
+        seconds.withColumn("start", start_of(level, F.col("second_ms")))
+        .groupBy(*key)
+        .agg(
+            F.sum("n").alias("decisions"),
+            F.sum("units").alias("units"),
+            F.sum("throttled_n").alias("throttled"),
+            F.sum("violated_n").alias("violated"),
+            F.sum("throttle_ms_sum").alias("throttle_ms"),
+            F.max("throttle_ms_max").alias("throttle_ms_max"),
+            F.sum("applied_ms_sum").alias("applied_ms"),
+            F.count("*").alias("seconds_active"),
+            F.avg(rate).alias("rate_mean"),
+            _percentiles(rate).alias("rates"),
+            F.max(rate).alias("rate_max"),
+            F.max("observed_max").alias("observed_max"),
+            F.avg("bound").alias("bound_mean"),
+            (100 * F.sum(F.when(limited, rate)) / F.nullif(F.sum("bound"), F.lit(0.0))).alias("utilisation_mean_percent"),
+            (100 * F.max("utilisation")).alias("utilisation_max_percent"),
+        )
+    )
+    waited = waits.withColumn("start", start_of(level, F.col("at_ms"))).groupBy(*key).agg(_percentiles(F.col("wait_ms")).alias("waits"))
+    condition = [F.col(f"rows.{name}").eqNullSafe(F.col(f"waited.{name}")) for name in ("date", "hour", "start", *GROUP_KEY)]
+    both = rows.alias("rows").join(waited.alias("waited"), condition, "left").select("rows.*", "waited.waits")
+    named = both.select(
+        "*",
+        *(F.col("rates")[at].alias(f"rate_p{share}") for at, share in enumerate((50, 95, 99))),
+        *(F.col("waits")[at].alias(f"throttle_ms_p{share}") for at, share in enumerate((50, 95, 99))),
+    )
+    return with_coverage(named, coverage).to(DECISIONS)
+
+
+def rate_of(units: Column) -> Column:
+    """Return units of one second as a rate: percent for request time, which is metered in nanoseconds."""
+    return F.when(F.col("quota_type") == "Request", units * F.lit(PERCENT_PER_NANOSECOND)).otherwise(units.cast("double"))
+
+
+def _percentiles(value: Column) -> Column:
+    return F.percentile(value, F.array(*(F.lit(share) for share in (0.5, 0.95, 0.99))))
+
+
+def waits_of(silver: DataFrame) -> DataFrame:
+    """Return one row per decision that has a wait above 0: when, and how long."""
+    listed = silver.where("throttled_n > 0").select(
+        "date", "hour", *GROUP_KEY, "sample_start_ms", "dt_ms", F.explode(F.arrays_zip("thr_pos", "thr_ms")).alias("wait")
+    )
+    return listed.select(
+        "date",
+        "hour",
+        *GROUP_KEY,
+        (F.col("sample_start_ms") + F.element_at("dt_ms", F.col("wait.thr_pos") + 1)).alias("at_ms"),
+        F.col("wait.thr_ms").cast("long").alias("wait_ms"),
+    ).where("wait_ms > 0")
+
+
+def histogram_of(waits: DataFrame) -> DataFrame:
+    """Count waits by length; returns HISTOGRAM."""
+    bucket = F.pow(F.lit(2.0), F.ceil(F.log2("wait_ms"))).cast("long")
+    return waits.groupBy("date", "hour", *GROUP_KEY, bucket.alias("bucket_ms")).agg(F.count("*").alias("n")).to(HISTOGRAM)
+
+
+def stretches_of(waits: DataFrame) -> DataFrame:
+    """Join waits of a group that overlap or touch; returns STRETCHES, filed under the hour in which each begins.
+
+    A wait that reaches into the next hour goes on there as a stretch of its own: an hour is built from its own files alone.
+    """
+    key = ["date", "hour", *GROUP_KEY]
+    in_order = Window.partitionBy(*key).orderBy("at_ms", "wait_ms")
+    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    end_ms = F.col("at_ms") + F.col("wait_ms")
+    begins = F.when(F.col("at_ms") <= F.max(end_ms).over(before), 0).otherwise(1)
+    numbered = waits.withColumn("begins", begins).withColumn("number", F.sum("begins").over(in_order))
+    return (
+        numbered.groupBy(*key, "number")
+        .agg(
+            F.min("at_ms").alias("begin_ms"),
+            F.max(end_ms).alias("end_ms"),
+            F.count("*").alias("throttled"),
+            F.sum("wait_ms").alias("throttle_ms"),
+        )
+        .to(STRETCHES)
+    )
+
+
+def series_of(seconds: DataFrame) -> DataFrame:
+    """Return SERIES of the groups that waited longest in each hour; those that never waited follow by use of their bound."""
+    ranked = seconds.groupBy("date", "hour", *GROUP_KEY).agg(F.sum("throttle_ms_sum").alias("waited"), F.max("utilisation").alias("used"))
+    place = F.row_number().over(Window.partitionBy("date", "hour").orderBy(F.desc("waited"), F.desc_nulls_last("used"), *GROUP_KEY))
+    chosen = ranked.withColumn("place", place).where(F.col("place") <= GROUPS_IN_SERIES)
+    condition = [F.col(f"seconds.{name}").eqNullSafe(F.col(f"chosen.{name}")) for name in ("date", "hour", *GROUP_KEY)]
+    return (
+        seconds.alias("seconds")
+        .join(F.broadcast(chosen.alias("chosen")), condition, "left_semi")
+        .select("*", F.col("throttled_n").alias("throttled"), F.col("throttle_ms_sum").alias("throttle_ms"))
+        .to(SERIES)
+    )

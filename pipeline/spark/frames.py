@@ -1,0 +1,64 @@
+"""The silver rows of some file sets, kept while a run needs them, and checked against the manifests."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.errors import BadInputError
+from pipeline.rollup.inputs import Input
+from pipeline.rollup.tenants import TenantLine
+from pipeline.spark.raw import read_raw
+from pipeline.spark.silver import decisions_silver, usage_silver
+from pipeline.spark.sums import check_decisions, check_usage, decision_sums, usage_sums
+
+
+class Silver:
+    """USAGE_SILVER and DECISIONS_SILVER of some file sets.
+
+    Attributes:
+        usage_problems: rows set aside, by stem.
+        decision_problems: rows set aside.
+    """
+
+    def __init__(self, spark: SparkSession, directory: Path, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> None:
+        self._spark, self._directory, self._inputs = spark, directory, inputs
+        lines: Any = [(line.position, line.user, line.client_id, line.tenant) for line in tenants]
+        mapping = spark.createDataFrame(lines, "position int, user string, client_id string, tenant string")
+        self.usage = usage_silver(self._raw("usage"), self._raw("dim_client"), mapping).persist()
+        self.decisions = decisions_silver(self._raw("samples"), self._raw("events"), self._raw("dim_group"), mapping).persist()
+        self.usage_problems: dict[str, int] = {}
+        self.decision_problems = 0
+
+    def _raw(self, table: str) -> DataFrame:
+        return read_raw(self._spark, self._directory, self._inputs, table)
+
+    def check(self) -> None:
+        """Compare all sums with the manifests.
+
+        Raises:
+            BadInputError: a file is not Parquet of the declared schema.
+            IncompleteError: a sum differs.
+        """
+        try:
+            usage, decisions = usage_sums(self.usage).collect(), decision_sums(self.decisions).collect()
+        except (PySparkException, Py4JJavaError) as error:
+            raise BadInputError(
+                f"{self._directory}: a file cannot be read ({_reason(error)}); run `sluice meter verify-manifests {self._directory}`"
+            ) from error
+        self.usage_problems = check_usage(self._inputs, usage)
+        self.decision_problems = check_decisions(self._inputs, decisions)
+
+    def release(self) -> None:
+        """Let go of what was kept."""
+        self.usage.unpersist()
+        self.decisions.unpersist()
+
+
+def _reason(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    cause = next((line for line in lines if "is not a Parquet file" in line or "FAILED_READ_FILE" in line), lines[0] if lines else "")
+    return cause.strip()[:300]

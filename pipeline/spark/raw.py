@@ -1,0 +1,42 @@
+"""Reading metering tables on Spark: by the paths that manifests name, with the declared schema, each row with where it is from."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from pipeline.rollup.inputs import Input
+from pipeline.schemas import TABLES
+
+
+def read_raw(spark: SparkSession, directory: Path, inputs: Iterable[Input], table: str) -> DataFrame:
+    """Return all rows of a table of these file sets, with the columns `date`, `hour` and `stem` besides its own."""
+    paths = [path for item in inputs for path in item.paths(directory.resolve(), table)]
+    schema = declared(table)
+    if not paths:
+        empty: Any = []
+        frame = spark.createDataFrame(empty, schema)
+        return frame.select("*", *(F.lit("").alias(name) for name in ("date", "hour", "stem")))
+    path = F.col("_metadata.file_path")
+    return (
+        spark.read.schema(schema)
+        .parquet(*paths)
+        .select(
+            *schema.names,
+            F.regexp_extract(path, r"date=(\d{4}-\d\d-\d\d)/", 1).alias("date"),
+            F.regexp_extract(path, r"hour=(\d\d)/", 1).alias("hour"),
+            F.regexp_extract(path, r"([^/]+)\.parquet$", 1).alias("stem"),
+        )
+    )
+
+
+def declared(table: str) -> StructType:
+    """Return the schema of a metering table as Spark's; every column nullable, since a file may hold anything."""
+    schema: StructType = from_arrow_schema(TABLES[table])
+    for field in schema.fields:
+        field.nullable = True
+    return schema

@@ -1,0 +1,124 @@
+"""The roll-up from end to end: read what changed, check the sums, build the tables, publish them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.rollup.coverage import Coverage, coverage_by_day, coverage_by_hour
+from pipeline.rollup.inputs import Hour, hashes_by_hour
+from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
+from pipeline.rollup.plan import Plan
+from pipeline.rollup.publish import publish_days, publish_hours, staging
+from pipeline.rollup.settings import RollupResult, RollupSettings, plan_rollup
+from pipeline.spark.decisions import decisions_by_second, decisions_per, histogram_of, series_of, stretches_of, waits_of
+from pipeline.spark.frames import Silver
+from pipeline.spark.quarantine import quarantine_of
+from pipeline.spark.usage import usage_by_second, usage_per
+
+FILES_AT_ONCE_MAX = 64
+
+Tell = Callable[[str], None]
+
+
+def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _line: None) -> RollupResult:
+    """Bring the tables up to date; nothing is built when no file came.
+
+    Raises:
+        BadInputError: a file is not what it should be.
+        IncompleteError: what files hold does not add up to what their manifests say; then nothing is published.
+    """
+    ledger, plan = plan_rollup(settings)
+    if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
+        spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
+    result = RollupResult(len(plan.hours), len(plan.days), len(plan.late))
+    if plan.hours:
+        _build_open(spark, settings, plan, result, tell)
+        _enter(ledger, plan)
+    if plan.hours or settings.close_through:
+        ledger.settings = settings.fingerprint if plan.hours else ledger.settings
+        ledger.closed_through = settings.close_through or ledger.closed_through
+        settings.out.mkdir(parents=True, exist_ok=True)
+        write_ledger(settings.out, ledger)
+    return result
+
+
+def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, result: RollupResult, tell: Tell) -> None:
+    tell(f"reading {len(plan.inputs)} file sets")
+    silver = Silver(spark, settings.source, plan.inputs, settings.tenants)
+    silver.check()
+    result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems
+    coverage = coverage_by_hour(plan.inputs, silver.usage_problems)
+    result.coverage = {date: day.percent for date, day in coverage_by_day(coverage).items()}
+    with staging(settings.out) as place:
+        tables = _Tables(spark, place, plan, tell)
+        _write_all(silver, settings, coverage_frame(spark, coverage), tables)
+        silver.release()
+        tables.publish(settings.out)
+    result.tables = tables.rows
+
+
+def _enter(ledger: Ledger, plan: Plan) -> None:
+    found = hashes_by_hour(plan.inputs)
+    for hour in plan.hours:
+        ledger.hours[hour_key(hour)] = found[hour]
+
+
+def coverage_frame(spark: SparkSession, hours: Mapping[Hour, Coverage]) -> DataFrame:
+    """Coverage of each hour, and of each day with a null hour."""
+    rows: Any = [(date, hour, coverage.percent) for (date, hour), coverage in hours.items()]
+    rows += [(date, None, coverage.percent) for date, coverage in coverage_by_day(hours).items()]
+    return spark.createDataFrame(rows, "date string, hour string, coverage_percent double")
+
+
+def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, tables: "_Tables") -> None:
+    usage = usage_by_second(silver.usage.where("problem is null")).persist()
+    good = silver.decisions.where("problem is null")
+    decisions, waits = decisions_by_second(good).persist(), waits_of(good).persist()
+    for level in settings.levels:
+        is_daily = level == "day"
+        tables.put(f"usage_{level}", usage_per(level, usage, coverage), is_daily=is_daily)
+        tables.put(f"decisions_{level}", decisions_per(level, decisions, waits, coverage), is_daily=is_daily)
+    tables.put("throttle_histogram", histogram_of(waits))
+    tables.put("throttle_stretches", stretches_of(waits))
+    tables.put("rate_series", series_of(decisions))
+    tables.put("quarantine", quarantine_of(silver.usage, silver.decisions))
+    for frame in (usage, decisions, waits):
+        frame.unpersist()
+
+
+class _Tables:
+    """Tables of one run in the staging directory; `rows` says how many each has."""
+
+    def __init__(self, spark: SparkSession, place: Path, plan: Plan, tell: Tell) -> None:
+        self._spark, self._place, self._plan, self._tell = spark, place, plan, tell
+        self._daily: dict[str, bool] = {}
+        self.rows: dict[str, int] = {}
+
+    def put(self, table: str, frame: DataFrame, *, is_daily: bool = False) -> None:
+        """Write the partitions of the plan, one file for each, sorted: the same input gives the same rows in the same order."""
+        self._tell(f"building {table}")
+        partitions: Any = [(date,) for date in self._plan.days] if is_daily else list(self._plan.hours)
+        names = ["date"] if is_daily else ["date", "hour"]
+        wanted = self._spark.createDataFrame(partitions, ", ".join(f"{name} string" for name in names))
+        rows = (frame.drop("hour") if is_daily else frame).join(wanted.hint("broadcast"), names, "left_semi")
+        order = [name for name in rows.columns if name not in names]
+        files = min(len(partitions), FILES_AT_ONCE_MAX)
+        by_partition = rows.repartition(files, *names).sortWithinPartitions(*names, *order)
+        by_partition.write.partitionBy(*names).parquet(str(self._place / table), compression="zstd")
+        self._daily[table] = is_daily
+        self.rows[table] = sum(_rows_of((self._place / table).rglob("*.parquet")))
+
+    def publish(self, out: Path) -> None:
+        """Put what was written in place of what is there."""
+        for table, is_daily in self._daily.items():
+            if is_daily:
+                publish_days(out, table, self._plan.days)
+            else:
+                publish_hours(out, table, self._plan.hours)
+
+
+def _rows_of(files: Iterable[Path]) -> Iterable[int]:
+    return (pq.read_metadata(file).num_rows for file in files)

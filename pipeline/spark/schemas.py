@@ -1,0 +1,178 @@
+"""Tables that the roll-up makes: declared, never inferred. `start` is the beginning of the minute, hour or day, UTC."""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+STRING: Final = StringType()
+LONG: Final = LongType()
+INT: Final = IntegerType()
+DOUBLE: Final = DoubleType()
+TIMESTAMP: Final = TimestampType()
+AMOUNT: Final = DecimalType(38, 6)
+
+
+def _table(*fields: tuple[str, object]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields])  # type: ignore[arg-type]
+
+
+PLACE: Final = (("date", STRING), ("hour", STRING), ("stem", STRING))
+"""Where a row comes from: the hour of its file, and the file set."""
+
+CLIENT: Final = (("tenant", STRING), ("principal", STRING), ("client_id", STRING))
+USAGE_COUNTS: Final = (
+    "requests",
+    "request_bytes",
+    "response_bytes",
+    "produce_bytes",
+    "fetch_bytes",
+    "handler_ns",
+    "throttled_requests",
+    "throttle_ms",
+    "connections_opened",
+)
+"""What adds up: over seconds, clients, nodes and days."""
+
+USAGE_SILVER: Final = _table(
+    *PLACE,
+    ("problem", STRING),
+    ("proxy_id", STRING),
+    ("run_id", STRING),
+    *CLIENT,
+    ("node_id", INT),
+    ("node", STRING),
+    ("listener", STRING),
+    ("api_class", STRING),
+    ("second_ms", LONG),
+    *((name, LONG) for name in USAGE_COUNTS),
+    ("connections_open", LONG),
+)
+"""One row of `usage` with names in place of numbers; `problem` says why a row is set aside, null: it counts."""
+
+USAGE: Final = _table(
+    ("start", TIMESTAMP),
+    *CLIENT,
+    ("api_class", STRING),
+    *((name, LONG) for name in USAGE_COUNTS),
+    ("connections_open_max", LONG),
+    ("seconds_active", LONG),
+    ("bytes_per_second_p50", DOUBLE),
+    ("bytes_per_second_p95", DOUBLE),
+    ("bytes_per_second_p99", DOUBLE),
+    ("bytes_per_second_max", LONG),
+    ("coverage_percent", DOUBLE),
+    ("date", STRING),
+    ("hour", STRING),
+)
+"""What a client did in a minute, hour or day; percentiles are over the seconds in which it did anything."""
+
+GROUP: Final = (
+    ("tenant", STRING),
+    ("proxy_id", STRING),
+    ("quota_type", STRING),
+    ("scope", STRING),
+    ("node", STRING),
+    ("listener", STRING),
+    ("tag_user", STRING),
+    ("tag_client_id", STRING),
+    ("tag_ip", STRING),
+    ("tags", STRING),
+)
+DECISION_COUNTS: Final = ("n", "sum", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum")
+
+DECISIONS_SILVER: Final = _table(
+    *PLACE,
+    ("problem", STRING),
+    ("run_id", STRING),
+    ("group_ref", INT),
+    *GROUP,
+    ("num_samples", INT),
+    ("group_window_ms", INT),
+    ("sample_start_ms", LONG),
+    ("last_event_ms", LONG),
+    ("first_seq", LONG),
+    *((name, LONG) for name in DECISION_COUNTS),
+    ("throttle_ms_max", LONG),
+    ("bound", DOUBLE),
+    ("max_observed", DOUBLE),
+    ("dt_ms", ArrayType(INT)),
+    ("thr_pos", ArrayType(INT)),
+    ("thr_ms", ArrayType(INT)),
+)
+"""One row of `samples`, or one controller mutation, with the names of its group."""
+
+DECISIONS: Final = _table(
+    ("start", TIMESTAMP),
+    *GROUP,
+    ("decisions", LONG),
+    ("units", LONG),
+    ("throttled", LONG),
+    ("violated", LONG),
+    ("throttle_ms", LONG),
+    ("throttle_ms_max", LONG),
+    ("throttle_ms_p50", DOUBLE),
+    ("throttle_ms_p95", DOUBLE),
+    ("throttle_ms_p99", DOUBLE),
+    ("applied_ms", LONG),
+    ("seconds_active", LONG),
+    ("rate_mean", DOUBLE),
+    ("rate_p50", DOUBLE),
+    ("rate_p95", DOUBLE),
+    ("rate_p99", DOUBLE),
+    ("rate_max", DOUBLE),
+    ("observed_max", DOUBLE),
+    ("bound_mean", DOUBLE),
+    ("utilisation_mean_percent", DOUBLE),
+    ("utilisation_max_percent", DOUBLE),
+    ("coverage_percent", DOUBLE),
+    ("date", STRING),
+    ("hour", STRING),
+)
+"""What a group's sensor decided. Rates are in units per second (percent for request time) over the seconds with traffic."""
+
+SERIES: Final = _table(
+    *GROUP,
+    ("second_ms", LONG),
+    ("units", LONG),
+    ("bound", DOUBLE),
+    ("observed_max", DOUBLE),
+    ("throttled", LONG),
+    ("throttle_ms", LONG),
+    ("date", STRING),
+    ("hour", STRING),
+)
+"""Second by second, of the groups that waited longest in an hour: what the charts are drawn from."""
+
+STRETCHES: Final = _table(
+    *GROUP,
+    ("begin_ms", LONG),
+    ("end_ms", LONG),
+    ("throttled", LONG),
+    ("throttle_ms", LONG),
+    ("date", STRING),
+    ("hour", STRING),
+)
+"""A time in which at least one member of a group had a wait to sit out; its length is the time to drain."""
+
+HISTOGRAM: Final = _table(*GROUP, ("bucket_ms", LONG), ("n", LONG), ("date", STRING), ("hour", STRING))
+"""How long waits were: `bucket_ms` is the upper end, a power of two."""
+
+QUARANTINE: Final = _table(
+    ("table", STRING),
+    ("problem", STRING),
+    ("stem", STRING),
+    ("row", STRING),
+    ("date", STRING),
+    ("hour", STRING),
+)
+"""Rows that were set aside, as JSON, and why."""

@@ -1,0 +1,129 @@
+"""Raw to silver: names in place of numbers, and for each row that cannot count, why. No session, no path, no action, no UDF."""
+
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.rollup.tenants import UNASSIGNED
+from pipeline.spark.schemas import DECISIONS_SILVER, USAGE_COUNTS, USAGE_SILVER
+
+LATE_MS: Final = 60_000
+"""How far outside the hour of its file a row may be: rotation and the flush of the last second are not one moment."""
+HOUR_MS: Final = 3_600_000
+NOTE: Final = 3
+
+
+def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> DataFrame:
+    """Give `usage` the names of its clients; returns USAGE_SILVER.
+
+    Args:
+        clients: rows of dim_client.
+        tenants: lines of the tenants file (position, user, client_id, tenant).
+    """
+    named = clients.groupBy("run_id", "client_ref").agg(*(F.max(name).alias(name) for name in ("principal_type", "principal", "client_id")))
+    named = _with_tenant(named, F.col("principal"), F.col("client_id"), tenants, ["run_id", "client_ref"])
+    begin = _hour_ms()
+    joined = usage.join(F.broadcast(named), ["run_id", "client_ref"], "left").withColumn(
+        "problem",
+        _first_problem(
+            (F.col("principal").isNull(), "client_ref is in no dim_client"),
+            (_any_null("second_ms", "node", "listener", "api_class", *USAGE_COUNTS), "a value is missing"),
+            (_any_negative(*USAGE_COUNTS, "connections_open"), "a count is below 0"),
+            (~F.col("second_ms").between(begin - LATE_MS, begin + HOUR_MS + LATE_MS), "second_ms is not in the hour of its file"),
+        ),
+    )
+    return joined.select(
+        "*",
+        F.concat_ws(":", "principal_type", "principal").alias("whole_principal"),
+        F.greatest(begin, F.least(begin + HOUR_MS - 1_000, F.col("second_ms"))).alias("second_in_hour"),
+    ).select(
+        *(
+            F.col({"principal": "whole_principal", "second_ms": "second_in_hour"}.get(field.name, field.name))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in USAGE_SILVER.fields
+        )
+    )
+
+
+def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, tenants: DataFrame) -> DataFrame:
+    """Give `samples`, and the controller mutations among `events`, the names of their groups; returns DECISIONS_SILVER."""
+    key = ["run_id", "proxy_id", "group_ref"]
+    names = ["quota_type", "scope", "listener", "tag_user", "tag_client_id", "tag_ip", "tags", "num_samples"]
+    known = groups.groupBy(*key).agg(
+        *(F.max(name).alias(name) for name in names),
+        F.max(F.coalesce("node", F.col("node_id").cast("string"))).alias("node"),
+        F.max("window_ms").alias("group_window_ms"),
+    )
+    named = _with_tenant(known, F.try_url_decode(F.col("tag_user")), F.col("tag_client_id"), tenants, key)
+    rows = samples.unionByName(_mutations(events), allowMissingColumns=True)
+    begin = _hour_ms()
+    counts = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum")
+    late_ms = LATE_MS + F.col("group_window_ms")
+    joined = rows.join(F.broadcast(named), key, "left").withColumn(
+        "problem",
+        _first_problem(
+            (F.col("quota_type").isNull(), "group_ref is in no dim_group"),
+            (_any_null("sample_start_ms", "last_event_ms", "bound", "sum", *counts), "a value is missing"),
+            (_any_negative("n", "throttled_n", "violated_n"), "a count is below 0"),
+            (F.col("throttled_n") > F.col("n"), "more decisions are throttled than there are"),
+            (F.col("last_event_ms") < F.col("sample_start_ms"), "the sample ends before it begins"),
+            (~F.col("last_event_ms").between(begin - late_ms, begin + HOUR_MS + late_ms), "the sample is not in the hour of its file"),
+        ),
+    )
+    return joined.select(*(F.col(field.name).cast(field.dataType).alias(field.name) for field in DECISIONS_SILVER.fields))
+
+
+def _mutations(events: DataFrame) -> DataFrame:
+    """Controller mutations as rows of one decision: a token bucket has no samples."""
+    one = F.lit(1)
+    throttled = F.when(F.col("throttle_ms") > 0, one).otherwise(0)
+    return events.where(F.col("kind") == NOTE).select(
+        "run_id",
+        "proxy_id",
+        "group_ref",
+        F.col("ts_ms").alias("sample_start_ms"),
+        F.col("ts_ms").alias("last_event_ms"),
+        one.alias("n"),
+        F.col("value").alias("sum"),
+        "bound",
+        F.col("seq").alias("first_seq"),
+        throttled.alias("throttled_n"),
+        throttled.alias("violated_n"),
+        F.col("throttle_ms").cast("long").alias("throttle_ms_sum"),
+        F.col("throttle_ms").alias("throttle_ms_max"),
+        F.col("applied_ms").cast("long").alias("applied_ms_sum"),
+        F.array(F.lit(0)).alias("dt_ms"),
+        F.when(F.col("throttle_ms") > 0, F.array(F.lit(0))).otherwise(F.array().cast("array<int>")).alias("thr_pos"),
+        F.when(F.col("throttle_ms") > 0, F.array("throttle_ms")).otherwise(F.array().cast("array<int>")).alias("thr_ms"),
+        "date",
+        "hour",
+        "stem",
+    )
+
+
+def _with_tenant(frame: DataFrame, user: Column, client_id: Column, tenants: DataFrame, key: list[str]) -> DataFrame:
+    """Add `tenant`: that of the first line of the tenants file that fits both names. A missing name is an empty one."""
+    lines = F.broadcast(tenants.select("position", F.col("user").alias("user_is"), F.col("client_id").alias("client_is"), "tenant"))
+    one = frame.select(*key, F.coalesce(user, F.lit("")).alias("user"), F.coalesce(client_id, F.lit("")).alias("client"))
+    fitting = one.join(lines, F.expr("user rlike user_is and client rlike client_is"))
+    first = fitting.groupBy(*key).agg(F.min_by("tenant", "position").alias("tenant"))
+    return frame.join(F.broadcast(first), key, "left").withColumn("tenant", F.coalesce("tenant", F.lit(UNASSIGNED)))
+
+
+def _hour_ms() -> Column:
+    return F.unix_millis(F.try_to_timestamp(F.concat_ws(" ", "date", "hour"), F.lit("yyyy-MM-dd HH")))
+
+
+def _first_problem(*problems: tuple[Column, str]) -> Column:
+    return F.coalesce(*(F.when(wrong, F.lit(text)) for wrong, text in problems))
+
+
+def _any_null(*names: str) -> Column:
+    return reduce(lambda left, right: left | right, (F.col(name).isNull() for name in names))
+
+
+def _any_negative(*names: str) -> Column:
+    return reduce(lambda left, right: left | right, (F.col(name) < 0 for name in names))

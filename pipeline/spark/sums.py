@@ -1,0 +1,73 @@
+"""What silver rows add up to, by file set, against what manifests say: equal, or the run fails."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from pipeline.errors import IncompleteError
+from pipeline.manifest import TypeCount, UsageTotal
+from pipeline.rollup.inputs import Input
+
+_USAGE: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
+_DECISIONS: Final = ("n", "sum", "throttled_n", "throttle_ms_sum")
+
+
+def usage_sums(silver: DataFrame) -> DataFrame:
+    """Add up USAGE_SILVER by stem, rows set aside included, and count those."""
+    return silver.groupBy("stem").agg(*(F.sum(name).alias(name) for name in _USAGE), F.count("problem").alias("problems"))
+
+
+def decision_sums(silver: DataFrame) -> DataFrame:
+    """Add up DECISIONS_SILVER by stem and quota type, rows set aside included, and count those."""
+    return silver.groupBy("stem", "quota_type").agg(*(F.sum(name).alias(name) for name in _DECISIONS), F.count("problem").alias("problems"))
+
+
+def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
+    """Compare usage with the manifests; return how many rows of each stem are set aside.
+
+    Raises:
+        IncompleteError: a sum differs.
+    """
+    found = {row["stem"]: row for row in sums}
+    for item in inputs:
+        row = found.get(item.manifest.stem)
+        read = UsageTotal(*((row[name] or 0) if row else 0 for name in _USAGE))
+        if read != item.manifest.usage:
+            raise IncompleteError(_differs(item, "usage", read, item.manifest.usage))
+    return {stem: row["problems"] for stem, row in found.items()}
+
+
+def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> int:
+    """Compare decisions with the manifests; return how many rows are set aside.
+
+    Raises:
+        IncompleteError: a sum differs.
+    """
+    found: dict[str, dict[str | None, TypeCount]] = {}
+    problems = 0
+    for row in sums:
+        found.setdefault(row["stem"], {})[row["quota_type"]] = TypeCount(*(row[name] or 0 for name in _DECISIONS))
+        problems += row["problems"]
+    for item in inputs:
+        read, told = found.get(item.manifest.stem, {}), dict(item.manifest.counts)
+        if None in read:  # rows of an unknown group: no type, so only all types together can be compared
+            read, told = {None: _total(read.values())}, {"all": _total(told.values())}
+            read = {"all": read[None]}
+        for quota_type in sorted(set(told) | {name for name in read if name is not None}):
+            its, ours = told.get(quota_type, TypeCount()), read.get(quota_type, TypeCount())
+            if its != ours:
+                raise IncompleteError(_differs(item, f"decisions of {quota_type}", ours, its))
+    return problems
+
+
+def _total(counts: Iterable[TypeCount]) -> TypeCount:
+    total = TypeCount()
+    for count in counts:
+        total = TypeCount(*(getattr(total, name) + getattr(count, name) for name in total.__struct_fields__))
+    return total
+
+
+def _differs(item: Input, what: str, read: object, told: object) -> str:
+    return f"{item.manifest.stem}: {what} add up to {read}, the manifest says {told}; run `sluice meter verify-manifests`"

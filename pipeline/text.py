@@ -1,0 +1,57 @@
+"""Figures as people read them, and plain tables."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+_BYTES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def human_bytes(number: float) -> str:
+    """Return bytes with three digits and a decimal unit."""
+    value = float(number)
+    for unit in _BYTES:
+        if abs(value) < 999.5 or unit == _BYTES[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1_000
+    raise AssertionError
+
+
+def human_ms(milliseconds: float) -> str:
+    """Return a duration in the unit that suits it."""
+    if milliseconds < 1_000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1_000
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7_200 else f"{seconds / 3_600:.3g} h"
+
+
+def human_rate(quota_type: str, rate: float | None) -> str:
+    """Return a rate of a quota type: bytes, percent of a thread, connections or partitions per second."""
+    if rate is None:
+        return "-"
+    if quota_type in ("Produce", "Fetch"):
+        return f"{human_bytes(rate)}/s"
+    return f"{rate:.3g} %" if quota_type == "Request" else f"{rate:.3g}/s"
+
+
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield aligned lines; a column whose cells all begin with a digit is set to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(header)]
+    right = [bool(cells) and all(row[at][:1].isdigit() or row[at] == "-" for row in cells) for at in range(len(header))]
+    for row in [list(header), *cells]:
+        yield "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+
+
+def group_name(row: dict[str, object]) -> str:
+    """Return the name of a quota group, from the columns that say what it is."""
+    parts = [
+        f"user {row['tag_user']}" if row.get("tag_user") else "",
+        f"client-id {row['tag_client_id']}" if row.get("tag_client_id") else "",
+    ]
+    parts += [f"ip {row['tag_ip']}" if row.get("tag_ip") else "", str(row.get("tags") or "")]
+    name = ", ".join(part for part in parts if part)
+    return name or f"{row.get('scope') or 'group'} {row.get('listener') or row.get('node') or ''}".strip()

@@ -1,0 +1,236 @@
+"""The roll-up, from metering files to published tables."""
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from pipeline.command import meter
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.rollup.inputs import find_inputs
+from pipeline.rollup.settings import RollupSettings
+from pipeline.rollup.tables import read_table
+from pipeline.rollup.tenants import TenantLine, read_tenants
+from tests.support.metering_scene import START_MS, Client, write_scene
+
+CAST = [
+    Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2),
+    Client("lake", "loader", "fetch", 150_000.0, 50_000, 90, 2),
+    Client("audit", "audit-log", "produce", 1e9, 2_000, 200),
+]
+TENANTS = (TenantLine(2, "^orders$", "^.*$", "shop"), TenantLine(3, "^.*$", "^loader$", "data"))
+SUMS = ("requests", "request_bytes", "response_bytes", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests", "throttle_ms")
+
+
+def two_hours(directory: Path, **options: Any) -> Path:
+    """Two file sets: the last 20 s of one hour, the first 20 s of the next."""
+    return write_scene(directory, 40, clients=CAST, start_ms=START_MS + 3_580_000, **options)
+
+
+def manifests(directory: Path) -> list[Path]:
+    return sorted((directory / "manifests").rglob("*.json"))
+
+
+def raw_rows(directory: Path, table: str) -> list[dict[str, Any]]:
+    return [row for path in sorted((directory / table).rglob("*.parquet")) for row in pq.read_table(path, partitioning=None).to_pylist()]
+
+
+def expected_usage(directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The plain loop: sums and percentiles by (hour, client-id)."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in raw_rows(directory, "usage"):
+        hour = f"{row['second_ms'] // 3_600_000 % 24:02d}"
+        total = found.setdefault((hour, CAST[row["client_ref"]].client_id), dict.fromkeys(SUMS, 0) | {"seconds": {}})
+        for name in SUMS:
+            total[name] += row[name]
+        seconds = total["seconds"]
+        seconds[row["second_ms"]] = seconds.get(row["second_ms"], 0) + row["produce_bytes"] + row["fetch_bytes"]
+    return found
+
+
+def test_a_late_file_opens_its_hour_again(spark: Any, tmp_path: Path) -> None:
+    """Hours hold what the files hold, by client and to the byte; a file that comes later changes its own hour and day and no other."""
+    from pipeline.spark.rollup import roll_up
+
+    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
+    late = manifests(source)[1]
+    late.rename(tmp_path / "later.json")
+    settings = RollupSettings(source, out, tenants=TENANTS)
+    first = roll_up(spark, settings)
+    assert (first.hours, first.days, first.coverage) == (1, 1, {"2026-11-21": 100.0})
+    kept = next((out / "usage_hour" / "date=2026-11-21" / "hour=12").glob("*.parquet")).read_bytes()
+    assert roll_up(spark, settings).hours == 0
+
+    (tmp_path / "later.json").rename(late)
+    second = roll_up(spark, settings)
+    assert (second.hours, second.days) == (1, 1)
+    assert next((out / "usage_hour" / "date=2026-11-21" / "hour=12").glob("*.parquet")).read_bytes() == kept
+
+    hours = read_table(out, "usage_hour")
+    expected = expected_usage(source)
+    assert {(row["hour"], row["client_id"]) for row in hours} == set(expected)
+    for row in hours:
+        its = expected[row["hour"], row["client_id"]]
+        assert {name: row[name] for name in SUMS} == {name: its[name] for name in SUMS}
+        rates = list(its["seconds"].values())
+        assert row["seconds_active"] == len(rates)
+        assert row["bytes_per_second_p95"] == pytest.approx(np.percentile(rates, 95), rel=1e-12)
+        assert row["coverage_percent"] == 100.0
+    days = read_table(out, "usage_day")
+    assert {row["client_id"]: row["tenant"] for row in days} == {"checkout": "shop", "loader": "data", "audit-log": "(unassigned)"}
+    for row in days:
+        assert row["requests"] == sum(of_hour["requests"] for of_hour in hours if of_hour["client_id"] == row["client_id"])
+    check_decisions(source, out)
+
+
+def check_decisions(source: Path, out: Path) -> None:
+    """Decisions add up to the samples, by group; waits, stretches, histogram and series agree with each other."""
+    samples = raw_rows(source, "samples")
+    days = {row["tag_client_id"]: row for row in read_table(out, "decisions_day")}
+    for ref, client in enumerate(CAST):
+        its, row = [sample for sample in samples if sample["group_ref"] == ref], days[client.client_id]
+        assert (row["decisions"], row["units"]) == (sum(sample["n"] for sample in its), sum(sample["sum"] for sample in its))
+        assert (row["throttled"], row["throttle_ms"]) == (
+            sum(sample["throttled_n"] for sample in its),
+            sum(sample["throttle_ms_sum"] for sample in its),
+        )
+        waits = [ms for sample in its for ms in sample["thr_ms"] if ms > 0]
+        if waits:
+            assert row["throttle_ms_p95"] == pytest.approx(np.percentile(waits, 95), rel=1e-12)
+            assert row["utilisation_max_percent"] == pytest.approx(100 * max(sample["max_observed"] for sample in its) / client.bound)
+        assert row["bound_mean"] == client.bound
+        of_group = {
+            table: [found for found in read_table(out, table) if found["tag_client_id"] == client.client_id]
+            for table in ("throttle_histogram", "throttle_stretches", "rate_series")
+        }
+        assert sum(found["n"] for found in of_group["throttle_histogram"]) == len(waits)
+        assert sum(found["throttled"] for found in of_group["throttle_stretches"]) == len(waits)
+        assert sum(found["units"] for found in of_group["rate_series"]) == row["units"]
+        stretches = sorted((found["hour"], found["begin_ms"], found["end_ms"]) for found in of_group["throttle_stretches"])
+        assert all(end < begin for (hour, _, end), (its_hour, begin, _) in itertools.pairwise(stretches) if hour == its_hour)
+    assert days["checkout"]["throttled"] > 50
+
+
+def shift_a_second(tables: dict[str, list[dict[str, Any]]]) -> None:
+    tables["usage"][0]["second_ms"] += 86_400_000
+
+
+def stranger(tables: dict[str, list[dict[str, Any]]]) -> None:
+    tables["usage"][1]["client_ref"] = 77
+
+
+def lost_group(tables: dict[str, list[dict[str, Any]]]) -> None:
+    del tables["dim_group"][1]
+
+
+def test_rows_that_cannot_count_are_set_aside_with_the_reason(spark: Any, tmp_path: Path) -> None:
+    """A second of another day, an unknown client and an unknown group are named, and do not stop the sums from adding up."""
+    from pipeline.spark.frames import Silver
+    from pipeline.spark.quarantine import quarantine_of
+
+    def spoil(tables: dict[str, list[dict[str, Any]]]) -> None:
+        for change in (shift_a_second, stranger, lost_group):
+            change(tables)
+
+    source = write_scene(tmp_path, 10, clients=CAST, mutate=spoil)
+    silver = Silver(spark, source, find_inputs(source), ())
+    silver.check()
+    reasons = {(row["table"], row["problem"]): json.loads(row["row"]) for row in quarantine_of(silver.usage, silver.decisions).collect()}
+    assert set(reasons) == {
+        ("usage", "second_ms is not in the hour of its file"),
+        ("usage", "client_ref is in no dim_client"),
+        ("samples", "group_ref is in no dim_group"),
+    }
+    assert list(silver.usage_problems.values()) == [2]
+    assert silver.decision_problems > 0
+    silver.release()
+
+
+@pytest.mark.parametrize(("table", "column"), [("usage", "requests"), ("samples", "sum")])
+def test_sums_that_differ_from_the_manifest_end_the_run(spark: Any, tmp_path: Path, table: str, column: str) -> None:
+    """One unit more than the manifest says is an error that names the file set and both sums; nothing is published."""
+    from pipeline.spark.rollup import roll_up
+
+    def more(tables: dict[str, list[dict[str, Any]]]) -> None:
+        tables[table][0][column] += 1
+
+    source = write_scene(tmp_path / "in", 5, clients=CAST, mutate=more)
+    with pytest.raises(IncompleteError, match=r"add up to .*the manifest says"):
+        roll_up(spark, RollupSettings(source, tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    """The same manifest in a second place is read once; a different one of the same name is refused."""
+    source = write_scene(tmp_path, 5, clients=CAST)
+    first = manifests(source)[0]
+    copy = first.parents[1] / "hour=13" / first.name
+    copy.parent.mkdir()
+    shutil.copy(first, copy)
+    assert len(find_inputs(source)) == 1
+    copy.write_text(copy.read_text().replace('"level": "packed"', '"level": "trace"'))
+    with pytest.raises(BadInputError, match="same name"):
+        find_inputs(source)
+
+
+def drop_manifests(source: Path) -> None:
+    shutil.rmtree(source / "manifests")
+
+
+def drop_a_file(source: Path) -> None:
+    next((source / "usage").rglob("*.parquet")).unlink()
+
+
+@pytest.mark.parametrize(
+    ("options", "break_it", "code", "message"),
+    [
+        (["--level", "week"], None, 2, "week"),
+        (["--from", "yesterday"], None, 2, "yesterday"),
+        (["--close-through", "soon"], None, 2, "soon"),
+        (["--tenants", "absent.csv"], None, 2, "absent.csv"),
+        ([], drop_manifests, 3, "no manifest"),
+        ([], drop_a_file, 3, "is missing"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, options: list[str], break_it: Callable[[Path], None] | None, code: int, message: str
+) -> None:
+    """Whatever is wrong with options or files is one line that names it, before Spark starts, and nothing is written."""
+    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    if break_it is not None:
+        break_it(source)
+    outcome = CliRunner().invoke(meter, ["rollup", "--in", str(source), "--out", str(tmp_path / "out"), *options])
+    assert (outcome.exit_code, outcome.stderr.count("\n")) == (code, 1)
+    assert message in outcome.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_of_something_else_is_not_written_to(tmp_path: Path) -> None:
+    """Tables go into a new directory or one of a roll-up, never among other files."""
+    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    outcome = CliRunner().invoke(meter, ["rollup", "--in", str(source), "--out", str(tmp_path / "out")])
+    assert (outcome.exit_code, outcome.stderr.count("\n")) == (2, 1)
+    assert "is not empty" in outcome.stderr
+
+
+def test_a_tenants_file_is_read_with_its_patterns(tmp_path: Path) -> None:
+    """`*` and `?` are patterns, an empty field is any name, everything else is taken literally."""
+    path = tmp_path / "tenants.csv"
+    path.write_text("user,client_id,tenant\nalice,,a\n,etl-*,b\nx.y?,[z],c\n")
+    assert [(line.user, line.client_id, line.tenant) for line in read_tenants(path)] == [
+        ("^alice$", "^.*$", "a"),
+        ("^.*$", r"^etl\-.*$", "b"),
+        (r"^x\.y.$", r"^\[z\]$", "c"),
+    ]
+    path.write_text("user,tenant\n")
+    with pytest.raises(BadInputError, match="user,client_id,tenant"):
+        read_tenants(path)
