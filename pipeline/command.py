@@ -8,7 +8,9 @@ from typing import Final
 import click
 
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.recommend import recommend
 from pipeline.commands.rollup import rollup
+from pipeline.commands.whatif import whatif
 
 DIRECTORY: Final = click.Path(path_type=Path)
 
@@ -82,3 +84,5 @@ def inspect(file: Path) -> None:
 
 
 meter.add_command(rollup)
+meter.add_command(whatif)
+meter.add_command(recommend)

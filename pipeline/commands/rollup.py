@@ -1,6 +1,5 @@
 """`sluice meter rollup`."""
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -9,7 +8,6 @@ import click
 
 from pipeline.commands.outcome import clear_errors
 from pipeline.errors import BadInputError
-from pipeline.files import write_whole
 
 if TYPE_CHECKING:
     from pipeline.rollup.settings import RollupResult
@@ -65,18 +63,11 @@ def rollup(
 
 
 def _tell(out: Path, result: "RollupResult", form: str) -> None:
-    from pipeline.rollup.summary import clients, csv_of, lines_of, summary_of
+    from pipeline.commands.telling import put_out
+    from pipeline.rollup.summary import clients, lines_of, summary_of
 
-    summary = json.dumps(summary_of(out, result), indent=1, default=str) + "\n"
-    if result.hours or result.late:
-        write_whole(out / "summary.json", summary)
-    if form == "json":
-        click.echo(summary, nl=False)
-    elif form == "csv":
-        click.echo(csv_of(clients(out)), nl=False)
-    else:
-        for line in lines_of(out, result):
-            click.echo(line)
+    changed = bool(result.hours or result.late)
+    put_out(form, out if changed else None, summary_of(out, result), lines_of(out, result), clients(out), None)
 
 
 def _day(text: str | None) -> str | None:

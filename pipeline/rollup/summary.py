@@ -1,8 +1,6 @@
 """What `rollup` says when it is done: the same facts for people, as JSON and as CSV."""
 
-import csv
-import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,13 +114,3 @@ def _group_row(row: dict[str, Any]) -> tuple[object, ...]:
     bound = human_rate(row["quota_type"], row["bound_mean"])
     waited = (f"{row['throttled']:,}", human_ms(row["throttle_ms"]))
     return (row["group"], row["quota_type"], row["node"] or "-", f"{row['decisions']:,}", bound, f"{used:.0f} %" if used else "-", *waited)
-
-
-def csv_of(rows: Iterable[dict[str, Any]]) -> str:
-    """Return rows as CSV with a header."""
-    rows = list(rows)
-    out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()

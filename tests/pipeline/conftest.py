@@ -1,5 +1,6 @@
 """One Spark session for all tests of the pipeline."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,5 +16,9 @@ def spark() -> Iterator[Any]:
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
+    # Tests are many small jobs: compiling for the long run costs them more than it brings.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     with session("local[2]") as started:
+        for key, value in {"codegen.wholeStage": "false", "codegen.factoryMode": "NO_CODEGEN", "shuffle.partitions": "2"}.items():
+            started.conf.set(f"spark.sql.{key}", value)
         yield started

@@ -1,0 +1,45 @@
+"""What a command found, in the form that was asked for: a table, JSON, CSV or a page."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipeline.files import write_whole
+
+Page = Callable[[], str]
+"""Draws the report; only called when somebody wants it."""
+
+
+def put_out(
+    form: str, out: Path | None, summary: Mapping[str, Any], lines: Iterable[str], rows: Sequence[Mapping[str, Any]], page: Page | None
+) -> None:
+    """Print one form on stdout; with `out`, write report.html and summary.json there, each whole or not at all."""
+    text = json.dumps(summary, indent=1, default=str) + "\n"
+    drawn = page() if page is not None and (out is not None or form == "html") else ""
+    if out is not None:
+        write_whole(out / "summary.json", text)
+        if drawn:
+            write_whole(out / "report.html", drawn)
+    if form == "json":
+        click.echo(text, nl=False)
+    elif form == "csv":
+        click.echo(csv_of(rows), nl=False)
+    elif form == "html":
+        click.echo(drawn, nl=False)
+    else:
+        for line in lines:
+            click.echo(line)
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV with a header."""
+    sheet = io.StringIO()
+    writer = csv.DictWriter(sheet, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return sheet.getvalue()

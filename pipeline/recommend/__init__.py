@@ -1,0 +1,1 @@
+"""Which quotas would fit what clients did. Needs no Spark."""

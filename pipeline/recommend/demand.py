@@ -1,0 +1,85 @@
+"""What each group asked for: units by second, and the rates that a sensor sees."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from pipeline.replay.rows import COLUMNS, Floats, Ints
+from pipeline.stem import Stem
+from pipeline.whatif.events import recorded_ms, unpacked
+from pipeline.whatif.groups import Group, Sensor, sensors_of
+from quota.request_time import PERCENT_PER_NANOSECOND
+
+REQUEST: Final = "Request"
+
+
+@dataclass(slots=True)
+class Demand:
+    """Of one group.
+
+    Attributes:
+        seconds, units: seconds in which something was recorded, ascending, and how much.
+        span_s: what a sensor divides by at least: N - 1 windows.
+        bound: the last in force.
+        throttled_seconds: seconds in which a decision had to wait: what was wanted then is not known.
+    """
+
+    group: Group
+    span_s: float
+    bound: float = 0.0
+    throttled_seconds: int = 0
+    parts: list[tuple[Ints, Ints]] = field(default_factory=list)
+
+    def by_second(self) -> tuple[Ints, Floats]:
+        """Return active seconds and the units in each, percent-seconds for request time."""
+        seconds, at = np.unique(np.concatenate([part[0] for part in self.parts]), return_inverse=True)
+        weights: Floats = np.concatenate([part[1] for part in self.parts]).astype(np.float64)
+        units = np.bincount(at, weights=weights)
+        scale = PERCENT_PER_NANOSECOND if self.group.quota_type == REQUEST else 1.0
+        return seconds, (units * scale).astype(np.float64)
+
+    def window_rates(self) -> Floats:
+        """Return the rate over the last N - 1 windows at each active second: what a quota is compared with."""
+        seconds, units = self.by_second()
+        total = np.concatenate(([0.0], np.cumsum(units)))
+        begin = np.searchsorted(seconds, seconds - self.span_s, side="right")
+        rates: Floats = (total[1:] - total[begin]) / self.span_s
+        return rates
+
+
+def demand_of(stems: Sequence[Stem], known: dict[Group, Demand]) -> None:
+    """Add what one run recorded.
+
+    Raises:
+        BadInputError: the level was `sample`, or names are not plain.
+    """
+    sensors = sensors_of(stems)
+    refs = np.array(sorted(sensors), np.int64)
+    for stem in stems:
+        table = stem.read("samples", columns=COLUMNS)
+        if not len(table) or not len(refs):
+            continue
+        rows = unpacked(table, refs, stem)
+        second = rows.ts_ms // 1_000
+        waited = recorded_ms(rows) > 0
+        found, begins = np.unique(rows.group_ref, return_index=True)
+        ends = np.append(rows.event_at[begins[1:]], rows.events)
+        for ref, begin, first, end in zip(found.tolist(), begins.tolist(), rows.event_at[begins].tolist(), ends.tolist(), strict=True):
+            demand = _of(sensors[ref], known)
+            demand.parts.append(_summed(second[first:end], rows.value[first:end]))
+            demand.bound = float(rows.bound[begin])
+            demand.throttled_seconds += len(np.unique(second[first:end][waited[first:end]]))
+
+
+def _of(sensor: Sensor, known: dict[Group, Demand]) -> Demand:
+    span_s = max(sensor.num_samples - 1, 1) * sensor.window_ms / 1_000.0
+    return known.setdefault(sensor.group, Demand(sensor.group, span_s))
+
+
+def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:
+    seconds, at = np.unique(second, return_inverse=True)
+    total = np.zeros(len(seconds), np.int64)
+    np.add.at(total, at, value)
+    return seconds, total

@@ -1,0 +1,32 @@
+"""Recommendations for people: one screen."""
+
+from collections.abc import Iterator, Sequence
+
+from pipeline.recommend.proposal import Proposal
+from pipeline.text import human_ms, human_rate, table_lines
+from pipeline.whatif.comparison import Change
+
+
+def lines_of(proposals: Sequence[Proposal], expected: Sequence[Change], left_out: Sequence[str], percentile: float) -> Iterator[str]:
+    """Yield the proposals, and what an open-loop what-if expects of each."""
+    then = _by_group(expected)
+    yield f"bounds from p{percentile:g} of the rate over the sensor's windows; p50, p99 and max are of single seconds"
+    yield ""
+    header = ("group", "type", "p50", "p99", "max", "bound today", "proposed", "waits today", "waits then", "confidence", "why")
+    yield from table_lines(header, (_row(item, then.get((item.group, item.quota_type), (0, 0))) for item in proposals))
+    for line in left_out:
+        yield f"note        {line}"
+
+
+def _by_group(expected: Sequence[Change]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Waits today and under the proposal, over all brokers."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for change in expected:
+        today, then = found.get((change.group, change.quota_type), (0, 0))
+        found[change.group, change.quota_type] = (today + change.wait_ms_today, then + change.wait_ms)
+    return found
+
+
+def _row(item: Proposal, waits: tuple[int, int]) -> tuple[str, ...]:
+    rates = (human_rate(item.quota_type, rate) for rate in (item.p50, item.p99, item.max, item.bound_today, item.bound))
+    return (item.group, item.quota_type, *rates, human_ms(waits[0]), human_ms(waits[1]), item.confidence, item.why)

@@ -1,0 +1,1 @@
+"""What another quota file would have done with the decisions that are recorded. Needs no Spark."""

@@ -1,0 +1,130 @@
+"""Before and after, as plain rows: what tables, JSON, CSV and reports are made from."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pipeline.text import human_ms, human_rate, table_lines
+from pipeline.whatif.groups import Group, display_name, is_limited
+from pipeline.whatif.outcome import Outcome, Outcomes
+from pipeline.whatif.run_outcome import CLOSED
+
+SHOWN: Final = 20
+MODES: Final = {
+    "open": "requests come as recorded: an upper bound on waits, since real clients slow down",
+    "regroup": "requests come as recorded; clients are grouped as the file says, and their samples found again",
+    "closed": "clients send again after their waits, with the pauses that they made",
+}
+
+
+class Change(msgspec.Struct):
+    """One group under one quota file."""
+
+    scenario: str
+    group: str
+    quota_type: str
+    node: str
+    decisions: int
+    units: int
+    bound_today: float | None
+    bound: float | None
+    throttled_today: int
+    throttled: int
+    wait_ms_today: int
+    wait_ms: int
+    wait_p50_ms: int
+    wait_p95_ms: int
+    wait_max_ms: int
+    sent_percent: float | None
+    note: str
+
+
+def changes_of(scenario: str, outcomes: Outcomes, mode: str) -> list[Change]:
+    """Return every group, the largest change of waiting first."""
+    changes = [_change(scenario, group, outcome, mode) for group, outcome in outcomes.items()]
+    return sorted(changes, key=lambda change: (-abs(change.wait_ms - change.wait_ms_today), change.quota_type, change.group, change.node))
+
+
+def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
+    bound = outcome.bound_today if outcome.bound is None else outcome.bound
+    sent = 100 * outcome.units_sent / outcome.units_offered if mode == CLOSED and outcome.units_offered > 0 else None
+    notes = [
+        "" if outcome.bound is not None else "not in a quota file: bound as recorded",
+        f"{outcome.groups} groups become one" if outcome.groups > 1 else "",
+        "" if outcome.is_certain else "its members would part; the record does not tell them apart",
+        "connections unknown: each group played as one" if mode == CLOSED and not outcome.knows_connections else "",
+    ]
+    return Change(
+        scenario,
+        display_name(group),
+        group.quota_type,
+        group.node,
+        outcome.decisions,
+        outcome.units,
+        outcome.bound_today if is_limited(outcome.bound_today) else None,
+        bound if is_limited(bound) else None,
+        outcome.recorded.number,
+        outcome.waits.number,
+        outcome.recorded.total_ms,
+        outcome.waits.total_ms,
+        outcome.waits.percentile_ms(50),
+        outcome.waits.percentile_ms(95),
+        outcome.waits.max_ms,
+        sent,
+        "; ".join(note for note in notes if note),
+    )
+
+
+def as_dict(changes: Sequence[Change], mode: str) -> dict[str, Any]:
+    """Return a what-if as plain data for JSON."""
+    scenarios = []
+    for name in dict.fromkeys(change.scenario for change in changes):
+        own = [change for change in changes if change.scenario == name]
+        sums = {key: sum(getattr(change, key) for change in own) for key in ("throttled_today", "throttled", "wait_ms_today", "wait_ms")}
+        scenarios.append({"quotas": name, **sums, "groups": [msgspec.structs.asdict(change) for change in own]})
+    return {"mode": mode, "means": MODES[mode], "scenarios": scenarios}
+
+
+def lines_of(changes: Sequence[Change], mode: str) -> Iterator[str]:
+    """Yield one screen for people."""
+    yield f"mode {mode}: {MODES[mode]}"
+    for name in dict.fromkeys(change.scenario for change in changes):
+        own = [change for change in changes if change.scenario == name]
+        today, then = sum(change.wait_ms_today for change in own), sum(change.wait_ms for change in own)
+        yield ""
+        yield f"{name}: all waits {human_ms(today)} -> {human_ms(then)}, {len(own)} groups"
+        header = ["group", "type", "node", "bound today", "bound", "throttled today", "throttled", "waits today", "waits", "p95", "longest"]
+        yield from table_lines([*header, "sent"] if mode == CLOSED else header, (_row(change, mode) for change in own[:SHOWN]))
+        if len(own) > SHOWN:
+            yield f"... and {len(own) - SHOWN} more groups (--format json or csv shows all)"
+        yield from _notes(own)
+
+
+def _row(change: Change, mode: str) -> list[str]:
+    row = [
+        change.group,
+        change.quota_type,
+        change.node or "-",
+        human_rate(change.quota_type, change.bound_today),
+        human_rate(change.quota_type, change.bound),
+        f"{change.throttled_today:,}",
+        f"{change.throttled:,}",
+        human_ms(change.wait_ms_today),
+        human_ms(change.wait_ms),
+        human_ms(change.wait_p95_ms),
+        human_ms(change.wait_max_ms),
+    ]
+    if mode == CLOSED:
+        row.append("-" if change.sent_percent is None else f"{change.sent_percent:.1f} %")
+    return row
+
+
+def _notes(changes: Iterable[Change]) -> Iterator[str]:
+    groups: dict[str, list[str]] = {}
+    for change in changes:
+        if change.note:
+            groups.setdefault(change.note, []).append(change.group)
+    for note, names in groups.items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        yield f"note        {note} ({'; '.join(names[:3])}{more})"

@@ -1,0 +1,114 @@
+"""The decisions of some groups of a run as flat arrays, in order, over all its file sets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.errors import BadInputError
+from pipeline.replay.rows import COLUMNS, EXCUSED, NOT_LISTED, Flags, Floats, Ints, Rows, unpack
+from pipeline.stem import Stem
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """One entry per decision, in the order of time; those of one millisecond in the order of their samples.
+
+    Attributes:
+        waited_ms: what the client sat out, as recorded.
+        connection: number of the connection; None when only level `trace` would know.
+    """
+
+    group_ref: Ints
+    ts_ms: Ints
+    value: Ints
+    checked: Flags
+    bound: Floats
+    throttle_ms: Ints
+    waited_ms: Ints
+    connection: Ints | None
+
+
+def unpacked(table: pa.Table, refs: Ints, stem: Stem) -> Rows:
+    """Flatten rows of samples.
+
+    Raises:
+        BadInputError: the level was `sample`.
+    """
+    try:
+        return unpack(table, refs)
+    except ValueError as error:
+        raise BadInputError(f"{stem.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
+
+
+def read_events(stems: Sequence[Stem], refs: Sequence[int]) -> Events:
+    """Return the decisions of some groups of one run; with connections where every file set was written at level `trace`."""
+    wanted = np.array(sorted(refs), np.int64)
+    traced = [_traced(stem, wanted) for stem in stems if stem.manifest.level == "trace"]
+    if stems and len(traced) == len(stems):
+        return _joined(traced)
+    parts = []
+    for stem in stems:
+        table = stem.read("samples", columns=COLUMNS)
+        if len(table):
+            parts.append(_of_rows(unpacked(table, wanted, stem)))
+    return _joined(parts)
+
+
+def _of_rows(rows: Rows) -> Events:
+    waited = np.where((rows.applied_ms == NOT_LISTED) | (rows.applied_ms == EXCUSED), 0, rows.applied_ms)
+    order = np.argsort(rows.ts_ms, kind="stable")
+    return Events(
+        rows.group_ref[rows.row_of][order],
+        rows.ts_ms[order],
+        rows.value[order],
+        rows.checked[order],
+        rows.bound[rows.row_of][order],
+        recorded_ms(rows)[order],
+        np.maximum(waited, 0)[order],
+        None,
+    )
+
+
+def recorded_ms(rows: Rows) -> Ints:
+    """Return the wait of each event as recorded, 0 where there was none."""
+    throttle_ms: Ints = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
+    return throttle_ms
+
+
+def _traced(stem: Stem, wanted: Ints) -> Events:
+    names = ["group_ref", "seq", "ts_ms", "kind", "value", "bound", "throttle_ms", "applied_ms", "conn_id"]
+    table = stem.read("events", columns=names)
+    table = table.filter(pc.is_in(table.column("group_ref"), value_set=pa.array(wanted, pa.int32()))).sort_by("seq")
+    column = {name: table.column(name).to_numpy() for name in names}
+    whole = {name: column[name].astype(np.int64) for name in ("group_ref", "ts_ms", "value", "throttle_ms", "applied_ms", "conn_id")}
+    kind = column["kind"]
+    return Events(
+        whole["group_ref"],
+        whole["ts_ms"],
+        whole["value"],
+        kind == 0,
+        column["bound"].astype(np.float64),
+        whole["throttle_ms"],
+        np.maximum(whole["applied_ms"], 0),
+        whole["conn_id"],
+    )
+
+
+def _joined(parts: Sequence[Events]) -> Events:
+    none = np.zeros(0, np.int64)
+    if not parts:
+        return Events(none, none, none, none.astype(np.bool_), none.astype(np.float64), none, none, None)
+    connections = [part.connection for part in parts if part.connection is not None]
+    return Events(
+        np.concatenate([part.group_ref for part in parts]),
+        np.concatenate([part.ts_ms for part in parts]),
+        np.concatenate([part.value for part in parts]),
+        np.concatenate([part.checked for part in parts]),
+        np.concatenate([part.bound for part in parts]),
+        np.concatenate([part.throttle_ms for part in parts]),
+        np.concatenate([part.waited_ms for part in parts]),
+        np.concatenate(connections) if len(connections) == len(parts) else None,
+    )

@@ -1,0 +1,160 @@
+"""The groups of a run as recorded, and those that another quota file would make of the same clients."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from pipeline.errors import BadInputError
+from pipeline.quotas.file import QuotaFile
+from pipeline.stem import Stem
+from quota.entity import UNLIMITED, ClientQuotaType, KafkaPrincipal, desanitize
+from quota.errors import SanitizedNameError
+
+CONNECTION: Final = "Connection"
+MUTATION: Final = "ControllerMutation"
+OPEN: Final = "open"
+ANONYMOUS: Final = "ANONYMOUS"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """What makes a group, in every run; users percent-encoded as in Kafka's tags."""
+
+    proxy_id: str
+    quota_type: str
+    scope: str
+    node: str
+    listener: str
+    user: str
+    client_id: str
+    ip: str
+    tags: str
+
+    def named(self, user: str, client_id: str) -> "Group":
+        """The same place with other clients."""
+        return msgspec.structs.replace(self, user=user, client_id=client_id)
+
+
+class Sensor(msgspec.Struct, frozen=True):
+    """A sensor of one run: which group, and how it measures."""
+
+    ref: int
+    group: Group
+    num_samples: int
+    window_ms: int
+    cap_ms: int | None
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where a recorded sensor's events go under another quota file.
+
+    Attributes:
+        bound: of the new group; None: as recorded (the file cannot say: a listener's or the whole process's limit).
+        is_certain: False when the group's clients would part, and the record does not tell them apart.
+    """
+
+    ref: int
+    group: Group
+    bound: float | None
+    is_certain: bool
+
+
+def sensors_of(stems: Iterable[Stem]) -> dict[int, Sensor]:
+    """Return the sensors of one run by their number.
+
+    Raises:
+        BadInputError: names are not plain, so no quota file speaks of them.
+    """
+    sensors: dict[int, Sensor] = {}
+    for stem in stems:
+        if stem.manifest.names != "plain":
+            raise BadInputError(
+                f"{stem.manifest.stem}: names are {stem.manifest.names}, so a quota file cannot be applied; meter with plain names"
+            )
+        for row in stem.read("dim_group").to_pylist():
+            if row["quota_type"] != MUTATION and row["group_ref"] not in sensors:
+                sensors[row["group_ref"]] = Sensor(row["group_ref"], _group(row), row["num_samples"], row["window_ms"], row["cap_ms"])
+    return sensors
+
+
+def _group(row: Mapping[str, object]) -> Group:
+    node = row["node"] if row["node"] is not None else row["node_id"]
+    texts = [str(row[name] or "") for name in ("listener", "tag_user", "tag_client_id", "tag_ip", "tags")]
+    return Group(str(row["proxy_id"]), str(row["quota_type"]), str(row["scope"]), "" if node is None else str(node), *texts)
+
+
+def clients_of(stems: Iterable[Stem]) -> set[tuple[str, str]]:
+    """Return the (user, client-id) pairs that a run has seen."""
+    pairs: set[tuple[str, str]] = set()
+    for stem in stems:
+        table = stem.read("dim_client", columns=["principal", "client_id"])
+        pairs |= set(zip(table.column("principal").to_pylist(), table.column("client_id").to_pylist(), strict=True))
+    return pairs
+
+
+def place(sensors: Iterable[Sensor], clients: set[tuple[str, str]], quotas: QuotaFile, mode: str) -> list[Placed]:
+    """Say where every sensor's events go under a quota file; in mode `open` they stay in their group."""
+    users, client_ids = _by_part(clients)
+    placed = []
+    for sensor in sensors:
+        group = sensor.group
+        if group.quota_type == CONNECTION:
+            bound = quotas.connection_bound(group.ip) if group.ip else None
+            placed.append(Placed(sensor.ref, group, bound, is_certain=True))
+        elif group.tags:  # a custom callback's groups: its limits are not in a file
+            placed.append(Placed(sensor.ref, group, None, is_certain=True))
+        else:
+            there = {(group.user, group.client_id)} if mode == OPEN else _new_tags(group, users, client_ids, quotas)
+            certain = len(there) == 1
+            user, client_id = next(iter(there)) if certain else (group.user, group.client_id)
+            placed.append(Placed(sensor.ref, group.named(user, client_id), quotas.bound(group.quota_type, user, client_id), certain))
+    return placed
+
+
+def _by_part(clients: set[tuple[str, str]]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """The client-ids of each user, and the users of each client-id."""
+    users: dict[str, set[str]] = {}
+    client_ids: dict[str, set[str]] = {}
+    for user, client_id in clients:
+        users.setdefault(user, set()).add(client_id)
+        client_ids.setdefault(client_id, set()).add(user)
+    return users, client_ids
+
+
+def _new_tags(group: Group, users: Mapping[str, set[str]], client_ids: Mapping[str, set[str]], quotas: QuotaFile) -> set[tuple[str, str]]:
+    """The tags that the members of a group would get; more than one: they would part."""
+    user = plain_user(group.user)
+    if group.user and group.client_id:
+        members = {(user, group.client_id)}
+    elif group.user:
+        members = {(user, client_id) for client_id in users.get(user, {""})}
+    else:
+        members = {(its, group.client_id) for its in client_ids.get(group.client_id, {ANONYMOUS})}
+    callback, quota_type = quotas.callbacks[group.quota_type], ClientQuotaType(group.quota_type)
+    tags = [callback.quota_metric_tags(quota_type, KafkaPrincipal("User", name), client_id) for name, client_id in members]
+    return {(its["user"], its["client-id"]) for its in tags}
+
+
+def plain_user(user: str) -> str:
+    """Return a user as people write it, from the tag."""
+    try:
+        return desanitize(user)
+    except SanitizedNameError:
+        return user
+
+
+def is_limited(bound: float | None) -> bool:
+    """Say whether a bound is one."""
+    return bound is not None and bound < UNLIMITED
+
+
+def display_name(group: Group) -> str:
+    """Return a group's name as people know it."""
+    parts = [f"user {plain_user(group.user)}" if group.user else "", f"client-id {group.client_id}" if group.client_id else ""]
+    parts += [f"ip {group.ip}" if group.ip else "", group.tags]
+    return ", ".join(part for part in parts if part) or f"{group.scope} {group.listener or group.node}".strip()
+
+
+def sorted_groups(groups: Iterable[Group]) -> Sequence[Group]:
+    """Return groups in one order everywhere."""
+    return sorted(groups, key=msgspec.structs.astuple)

@@ -1,0 +1,64 @@
+"""Groups that come together share a sensor: its samples begin elsewhere, so they are found again, then replayed exactly."""
+
+import numpy as np
+
+from pipeline.replay.decisions import Sensor as Measure
+from pipeline.replay.decisions import decide
+from pipeline.replay.rows import NOT_LISTED, Flags, Floats, Ints, Rows
+
+
+def replay(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats | float, measure: Measure) -> Ints:
+    """Return the wait of every event of one sensor, whose events come in the order of time."""
+    if not len(ts_ms):
+        return np.zeros(0, np.int64)
+    first = sample_starts(ts_ms, measure.window_ms)
+    return decide(
+        _rows(ts_ms, value, checked, np.broadcast_to(np.asarray(bound, np.float64), (len(ts_ms),))[first], first), measure
+    ).throttle_ms
+
+
+def sample_starts(ts_ms: Ints, window_ms: int) -> Ints:
+    """Return which events begin a sample: the first, and each that comes a window or more after the last that did."""
+    following = np.searchsorted(ts_ms, ts_ms + window_ms, side="left")
+    starts, at = [], 0
+    while at < len(ts_ms):  # one hop for each sample, not for each event
+        starts.append(at)
+        at = int(following[at])
+    return np.array(starts, np.int64)
+
+
+def _rows(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats, first: Ints) -> Rows:
+    """One row for each sample; what a replay does not look at is empty."""
+    count = np.diff(np.append(first, len(ts_ms)))
+    number = np.arange(len(first), dtype=np.int64)
+    none = np.zeros(len(first), np.int64)
+    return Rows(
+        group_ref=none,
+        sample_index=number,
+        sample_start_ms=ts_ms[first],
+        last_event_ms=ts_ms[first + count - 1],
+        n=count,
+        count=count,
+        total=np.add.reduceat(value, first),
+        prior_sum=none,
+        window_ms=none,
+        oldest_start_ms=none,
+        bound=bound,
+        first_seq=first,
+        last_seq=first + count - 1,
+        max_observed=none.astype(np.float64),
+        throttled_n=none,
+        violated_n=none,
+        throttle_ms_sum=none,
+        throttle_ms_max=none,
+        applied_ms_sum=none,
+        is_new_sample=np.ones(len(first), np.bool_),
+        misplaced=np.zeros(len(first), np.bool_),
+        event_at=first,
+        row_of=np.repeat(number, count),
+        ts_ms=ts_ms,
+        value=value,
+        checked=checked,
+        throttle_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
+        applied_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
+    )

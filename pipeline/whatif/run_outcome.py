@@ -1,0 +1,71 @@
+"""A whole run at once, for what goes across its file sets: groups that come together, and the closed loop."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pipeline.stem import Stem
+from pipeline.whatif.closed import play
+from pipeline.whatif.events import Events, read_events
+from pipeline.whatif.groups import Group, Placed, Sensor
+from pipeline.whatif.outcome import Outcome, Waits
+from pipeline.whatif.regroup import replay
+from pipeline.whatif.stem_outcome import measure_of
+
+CLOSED = "closed"
+
+
+def members_of(scenario: Mapping[int, Placed]) -> dict[Group, list[Placed]]:
+    """Return which recorded sensors each new group is made of."""
+    members: dict[Group, list[Placed]] = {}
+    for placed in scenario.values():
+        members.setdefault(placed.group, []).append(placed)
+    return members
+
+
+def run_outcomes(
+    stems: Sequence[Stem], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]], mode: str
+) -> list[list[Outcome]]:
+    """Return, for each scenario, what each of its groups would have decided in this run."""
+    refs = sorted({ref for scenario in scenarios for ref in scenario})
+    if not refs:
+        return [[] for _ in scenarios]
+    events = read_events(stems, refs)
+    return [
+        [
+            outcome
+            for group, placed in members_of(scenario).items()
+            if (outcome := _outcome(group, placed, events, sensors, mode)) is not None
+        ]
+        for scenario in scenarios
+    ]
+
+
+def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mapping[int, Sensor], mode: str) -> Outcome | None:
+    at = np.flatnonzero(np.isin(events.group_ref, [item.ref for item in placed]))
+    if not len(at):
+        return None
+    measure = measure_of(sensors[placed[0].ref])
+    ts_ms, value, checked = events.ts_ms[at], events.value[at], events.checked[at]
+    bound = placed[0].bound
+    today = {int(ref): float(its) for ref, its in zip(events.group_ref[at], events.bound[at], strict=True)}
+    outcome = Outcome(
+        group,
+        bound,
+        sum(today.values()),
+        len(at),
+        int(value.sum()),
+        Waits.of(events.throttle_ms[at]),
+        Waits(),
+        groups=len(placed),
+        is_certain=all(item.is_certain for item in placed),
+    )
+    if mode != CLOSED:
+        outcome.waits = Waits.of(replay(ts_ms, value, checked, events.bound[at] if bound is None else bound, measure))
+        return outcome
+    known = None if events.connection is None else events.connection[at]
+    lines = events.group_ref[at] if known is None else known  # unknown connections: each recorded group is one
+    played = play(ts_ms, value, checked, events.waited_ms[at], lines, float(events.bound[at][-1]) if bound is None else bound, measure)
+    outcome.waits, outcome.units_sent, outcome.units_offered = Waits.of(played.throttle_ms), played.units_sent, played.units_offered
+    outcome.knows_connections = known is not None
+    return outcome

@@ -1,0 +1,118 @@
+"""Units of work, each a pure function of files: done one after the other here, or one per task on Spark, with the same result."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pipeline.manifest import Manifest
+from pipeline.quotas.file import QuotaFile
+from pipeline.stem import Stem
+from pipeline.validation.local import checked_runs
+from pipeline.whatif.groups import OPEN, Placed, Sensor, clients_of, place, sensors_of
+from pipeline.whatif.outcome import Outcome, Outcomes, add_up
+from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
+from pipeline.whatif.stem_outcome import stem_outcomes
+
+GROUPS_AT_ONCE: Final = 256
+"""Groups that one task plays through a whole run: what it holds in memory."""
+
+Scenario = dict[int, Placed]
+
+
+class Work(msgspec.Struct, frozen=True):
+    """One task.
+
+    Attributes:
+        manifests: in order; of a task on one file set, those before it that the warm-up may need, and it as the last.
+        is_whole_run: all of them are played.
+        scenarios: what goes where, under each quota file.
+    """
+
+    directory: str
+    manifests: tuple[Manifest, ...]
+    is_whole_run: bool
+    mode: str
+    sensors: tuple[Sensor, ...]
+    scenarios: tuple[tuple[Placed, ...], ...]
+
+
+def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str) -> list[Work]:
+    """Return the tasks of a what-if.
+
+    Raises:
+        BadInputError, IncompleteError: the directory cannot be used.
+    """
+    work: list[Work] = []
+    for stems in checked_runs(directory).values():
+        sensors = sensors_of(stems)
+        clients = set() if mode == OPEN else clients_of(stems)
+        scenarios = [{placed.ref: placed for placed in place(sensors.values(), clients, quotas, mode)} for quotas in files]
+        alone, together = _parted(scenarios, mode)
+        work += _by_stem(directory, stems, sensors, alone, mode)
+        work += _by_groups(directory, stems, sensors, together, mode)
+    return work
+
+
+def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], list[Scenario]]:
+    """Part sensors that stay alone from those that need the whole run."""
+    if mode == CLOSED:
+        return [{} for _ in scenarios], list(scenarios)
+    alone: list[Scenario] = []
+    together: list[Scenario] = []
+    for scenario in scenarios:
+        shared = {item.ref for members in members_of(scenario).values() if len(members) > 1 for item in members}
+        alone.append({ref: placed for ref, placed in scenario.items() if ref not in shared})
+        together.append({ref: placed for ref, placed in scenario.items() if ref in shared})
+    return alone, together
+
+
+def _by_stem(
+    directory: Path, stems: Sequence[Stem], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+) -> Iterable[Work]:
+    if not any(scenarios):
+        return
+    span_ms = max((sensor.num_samples + 1) * sensor.window_ms for sensor in sensors.values())
+    for number, stem in enumerate(stems):
+        since_ms = stem.manifest.first_ts_ms - span_ms
+        near = [earlier.manifest for earlier in stems[:number] if earlier.manifest.last_ts_ms > since_ms]
+        placed = tuple(tuple(scenario.values()) for scenario in scenarios)
+        yield Work(str(directory.resolve()), (*near, stem.manifest), False, mode, tuple(sensors.values()), placed)
+
+
+def _by_groups(
+    directory: Path, stems: Sequence[Stem], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+) -> Iterable[Work]:
+    manifests = tuple(stem.manifest for stem in stems)
+    for number, scenario in enumerate(scenarios):
+        groups = list(members_of(scenario).values())
+        for begin in range(0, len(groups), GROUPS_AT_ONCE):
+            placed = tuple(item for members in groups[begin : begin + GROUPS_AT_ONCE] for item in members)
+            needed = tuple(sensors[item.ref] for item in placed)
+            own = tuple(placed if number == at else () for at in range(len(scenarios)))
+            yield Work(str(directory.resolve()), manifests, True, mode, needed, own)
+
+
+def do(work: Work) -> list[list[Outcome]]:
+    """Do one task; return the outcomes of each scenario."""
+    stems = [Stem(Path(work.directory), manifest) for manifest in work.manifests]
+    sensors = {sensor.ref: sensor for sensor in work.sensors}
+    scenarios = [{placed.ref: placed for placed in scenario} for scenario in work.scenarios]
+    if work.is_whole_run:
+        return run_outcomes(stems, sensors, scenarios, work.mode)
+    return stem_outcomes(stems[-1], stems[:-1], sensors, scenarios)
+
+
+def do_all(work: Sequence[Work], tell: Callable[[int], None] = lambda _done: None) -> list[list[list[Outcome]]]:
+    """Do all tasks in this process."""
+    done = []
+    for number, item in enumerate(work):
+        tell(number)
+        done.append(do(item))
+    return done
+
+
+def outcomes_of(done: Sequence[Sequence[Sequence[Outcome]]], scenarios: int) -> list[Outcomes]:
+    """Add the tasks' outcomes up, by scenario and group."""
+    return [add_up(task[number] for task in done) for number in range(scenarios)]

@@ -1,0 +1,178 @@
+"""What another quota file would have done, against the plain loop over `quota`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from pipeline.command import meter
+from pipeline.quotas.file import quota_file_of
+from pipeline.whatif.outcome import Outcomes, Waits
+from pipeline.whatif.work import do_all, outcomes_of, plan_work
+from quota.group import QuotaGroup
+from tests.support.metering_scene import Client, write_scene
+
+CAST = [
+    Client("orders", "checkout", "produce", 40_000.0, 9_000, 45),
+    Client("orders", "refunds", "produce", 30_000.0, 4_000, 60),
+    Client("lake", "loader", "fetch", 150_000.0, 50_000, 90),
+]
+AS_IT_WAS = """
+[[quota]]
+client-id = "checkout"
+producer_byte_rate = 40000
+[[quota]]
+client-id = "refunds"
+producer_byte_rate = 30000
+[[quota]]
+client-id = "loader"
+consumer_byte_rate = 150000
+"""
+BY_USER = """
+[[quota]]
+user = "orders"
+producer_byte_rate = "50kB"
+[[quota]]
+client-id = "<default>"
+consumer_byte_rate = 90000
+"""
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A minute in three file sets; every client has one connection and waits when it is told to."""
+    return write_scene(tmp_path_factory.mktemp("scene"), 60, clients=CAST, stem_s=20)
+
+
+def outcomes(directory: Path, text: str, mode: str) -> Outcomes:
+    [found] = outcomes_of(do_all(plan_work(directory, [quota_file_of(text, "test.toml")], mode)), 1)
+    return found
+
+
+def waits_by_name(found: Outcomes) -> dict[tuple[str, str], Waits]:
+    return {(group.user, group.client_id): outcome.waits for group, outcome in found.items()}
+
+
+def recorded_events(directory: Path, refs: set[int]) -> list[tuple[int, int]]:
+    """(time, value) of the decisions of some groups, in order."""
+    rows = [
+        row for path in sorted((directory / "samples").rglob("*.parquet")) for row in pq.read_table(path, partitioning=None).to_pylist()
+    ]
+    events = [
+        (row["sample_start_ms"] + dt_ms, value)
+        for row in rows
+        if row["group_ref"] in refs
+        for dt_ms, value in zip(row["dt_ms"], row["val"], strict=True)
+    ]
+    return sorted(events, key=lambda event: event[0])
+
+
+def oracle(events: list[tuple[int, int]], bound: float) -> Waits:
+    """The plain loop: every event through a sensor of `quota`."""
+    group = QuotaGroup({}, bound, lazy=False)
+    counts: dict[int, int] = {}
+    for ts_ms, value in events:
+        wait_ms = group.record(float(value), ts_ms)
+        if wait_ms > 0:
+            counts[wait_ms] = counts.get(wait_ms, 0) + 1
+    lengths = sorted(counts)
+    return Waits(lengths, [counts[length] for length in lengths])
+
+
+@pytest.mark.parametrize("mode", ["open", "regroup", "closed"])
+def test_the_same_quotas_give_the_recorded_waits(scene: Path, mode: str) -> None:
+    """Under the quotas of the day every mode says what was recorded, to the millisecond: also the one that plays the clients again."""
+    found = outcomes(scene, AS_IT_WAS, mode)
+    assert len(found) == 3
+    for outcome in found.values():
+        assert outcome.waits == outcome.recorded
+    assert sum(outcome.waits.number for outcome in found.values()) > 100
+
+
+def test_another_bound_gives_the_waits_of_the_plain_loop(scene: Path) -> None:
+    """Open loop: events as recorded, each through a sensor with the other bound, over the seams between file sets."""
+    found = waits_by_name(outcomes(scene, '[[quota]]\nclient-id = "checkout"\nproducer_byte_rate = 55000\n', "open"))
+    assert found["", "checkout"] == oracle(recorded_events(scene, {0}), 55_000.0)
+    assert found["", "refunds"].number == 0, "who is in no quota any more waits no more"
+
+
+def test_groups_that_come_together_share_one_sensor(scene: Path) -> None:
+    """A quota for the user makes one group of two client-ids: its samples begin elsewhere, and its waits are the plain loop's."""
+    found = outcomes(scene, BY_USER, "regroup")
+    assert waits_by_name(found) == {
+        ("orders", ""): oracle(recorded_events(scene, {0, 1}), 50_000.0),
+        ("", "loader"): oracle(recorded_events(scene, {2}), 90_000.0),
+    }
+    assert [outcome.groups for outcome in found.values() if outcome.group.user] == [2]
+
+
+def test_clients_that_wait_send_later(scene: Path) -> None:
+    """Closed loop: under half the quota as much less is sent, and far less is waited than in the open loop."""
+    halved = AS_IT_WAS.replace("40000", "20000")
+    closed, opened = outcomes(scene, halved, "closed"), outcomes(scene, halved, "open")
+    ours = next(outcome for group, outcome in closed.items() if group.client_id == "checkout")
+    assert 0.4 < ours.units_sent / ours.units_offered < 0.65
+    assert ours.waits.total_ms * 3 < waits_by_name(opened)["", "checkout"].total_ms
+
+
+def test_members_that_would_part_are_named(tmp_path: Path) -> None:
+    """A client-id of two users cannot be parted by user from the record: its group stays, and is marked."""
+    cast = [Client(user, "shared", "produce", 40_000.0, 9_000, 45, group="shared") for user in ("alice", "bob")]
+
+    def one_client_id(tables: dict[str, list[dict[str, Any]]]) -> None:
+        tables["dim_group"][0].update(tag_user="", tag_client_id="shared")
+
+    source = write_scene(tmp_path, 10, clients=cast, mutate=one_client_id)
+    [outcome] = outcomes(source, '[[quota]]\nuser = "alice"\nproducer_byte_rate = 1000\n', "regroup").values()
+    assert (outcome.is_certain, outcome.group.client_id) == (False, "shared")
+
+
+def test_on_spark_the_outcomes_are_the_same(spark: Any, scene: Path) -> None:
+    """One Spark task per unit of work gives what this process gives."""
+    from pipeline.spark.whatif import do_on_spark
+
+    files = [quota_file_of(text, "test.toml") for text in (AS_IT_WAS, BY_USER)]
+    work = plan_work(scene, files, "regroup")
+    assert len(work) > 3
+    assert outcomes_of(do_on_spark(spark, work), 2) == outcomes_of(do_all(work), 2)
+
+
+def test_several_files_are_compared_in_every_form(scene: Path, tmp_path: Path) -> None:
+    """Two quota files give two scenarios, as a table, as JSON and as CSV; --out writes the summary."""
+    paths = []
+    for name, text in (("today.toml", AS_IT_WAS), ("user.toml", BY_USER)):
+        (tmp_path / name).write_text(text)
+        paths += ["--quotas", str(tmp_path / name)]
+    run = CliRunner().invoke
+    told = {
+        form: run(meter, ["whatif", "--in", str(scene), *paths, "--format", form, "--out", str(tmp_path / "out")])
+        for form in ("table", "json", "csv")
+    }
+    assert {outcome.exit_code for outcome in told.values()} == {0}
+    assert [scenario["quotas"] for scenario in json.loads(told["json"].stdout)["scenarios"]] == ["today.toml", "user.toml"]
+    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == json.loads(told["json"].stdout)
+    assert len(told["csv"].stdout.splitlines()) == 7
+    assert "user.toml: all waits" in told["table"].stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[quota]\n", "not TOML"),
+        ('quota = "much"\n', "no quota file"),
+        ("[[quota]]\nproducer_byte_rate = 5\n", "quota[1]: needs user"),
+        ('[[quota]]\nuser = "a"\nproducer_byte_rate = "5 apples"\n', "5 apples"),
+        ('[[quota]]\nuser = "a"\nproducer_byte_rate = -1\n', "above 0"),
+        ('[[quota]]\nuser = "a"\nspeed = 1\n', "speed"),
+        ('[[quota]]\nip = "10.0.0.1"\n', "connection_creation_rate"),
+    ],
+)
+def test_a_wrong_quota_file_is_one_line(scene: Path, tmp_path: Path, text: str, message: str) -> None:
+    """What the proxy would refuse is refused, with the place, and exit code 2."""
+    (tmp_path / "quotas.toml").write_text(text)
+    outcome = CliRunner().invoke(meter, ["whatif", "--in", str(scene), "--quotas", str(tmp_path / "quotas.toml")])
+    assert (outcome.exit_code, outcome.stderr.count("\n")) == (2, 1)
+    assert message in outcome.stderr
