@@ -25,6 +25,7 @@ def recommend(source: Path, percentile: float, headroom: float, out: Path | None
     from pipeline.recommend.demand import Demand, demand_of
     from pipeline.recommend.proposal import as_rows, propose
     from pipeline.recommend.text import lines_of
+    from pipeline.report.whatif_page import buckets_of, draw_whatif
     from pipeline.validation.local import checked_runs
     from pipeline.whatif.comparison import as_dict, changes_of
     from pipeline.whatif.groups import Group
@@ -42,4 +43,9 @@ def recommend(source: Path, percentile: float, headroom: float, out: Path | None
     if out is not None:
         write_whole(out, text)
     summary = {"percentile": percentile, "headroom": headroom, "proposals": as_rows(proposals), "expected": as_dict(expected, "regroup")}
-    put_out(form, report, summary, lines_of(proposals, expected, left_out, percentile), as_rows(proposals), None)
+
+    def page() -> str:
+        buckets = {"proposal": buckets_of(outcomes)}
+        return draw_whatif(expected, "regroup", buckets, title="Quotas that would fit, and what they would have done")
+
+    put_out(form, report, summary, lines_of(proposals, expected, left_out, percentile), as_rows(proposals), page)

@@ -64,10 +64,11 @@ def rollup(
 
 def _tell(out: Path, result: "RollupResult", form: str) -> None:
     from pipeline.commands.telling import put_out
+    from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.summary import clients, lines_of, summary_of
 
     changed = bool(result.hours or result.late)
-    put_out(form, out if changed else None, summary_of(out, result), lines_of(out, result), clients(out), None)
+    put_out(form, out if changed else None, summary_of(out, result), lines_of(out, result), clients(out), lambda: draw_rollup(out, result))
 
 
 def _day(text: str | None) -> str | None:

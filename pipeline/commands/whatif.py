@@ -31,17 +31,21 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, e
     from pipeline.commands.tasks import do_on
     from pipeline.commands.telling import put_out
     from pipeline.quotas.file import read_quota_file
+    from pipeline.report.whatif_page import buckets_of, draw_whatif
     from pipeline.whatif.comparison import as_dict, changes_of, lines_of
     from pipeline.whatif.work import outcomes_of, plan_work
 
     quotas = [read_quota_file(file) for file in files]
     names = _names(files)
     done = do_on(engine, master, plan_work(source, quotas, mode))
-    changes = [
-        change for name, outcomes in zip(names, outcomes_of(done, len(quotas)), strict=True) for change in changes_of(name, outcomes, mode)
-    ]
+    found = dict(zip(names, outcomes_of(done, len(quotas)), strict=True))
+    changes = [change for name, outcomes in found.items() for change in changes_of(name, outcomes, mode)]
     summary = as_dict(changes, mode)
-    put_out(form, out, summary, lines_of(changes, mode), [msgspec.structs.asdict(change) for change in changes], None)
+
+    def page() -> str:
+        return draw_whatif(changes, mode, {name: buckets_of(outcomes) for name, outcomes in found.items()})
+
+    put_out(form, out, summary, lines_of(changes, mode), [msgspec.structs.asdict(change) for change in changes], page)
 
 
 def _names(files: tuple[Path, ...]) -> list[str]:

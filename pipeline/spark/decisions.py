@@ -16,23 +16,42 @@ _SECOND_MS: Final = 1_000
 
 
 def decisions_by_second(silver: DataFrame) -> DataFrame:
-    """Add up samples to the seconds in which they begin, over runs; takes rows of DECISIONS_SILVER without a problem.
+    """Add up samples to seconds, over runs; takes rows of DECISIONS_SILVER without a problem.
 
-    A sample lasts a second or less at default settings, so its list of events need not be opened.
+    The list of events is not opened. A sample that goes on into the next second gives that its share of the units, by time; decisions
+    and waits count in the second in which it begins.
     """
     limited = F.col("bound") < UNLIMITED
-    return silver.groupBy("date", "hour", *GROUP_KEY, (F.floor(F.col("sample_start_ms") / _SECOND_MS) * _SECOND_MS).alias("second_ms")).agg(
-        F.sum("n").alias("n"),
-        F.sum("sum").alias("units"),
-        F.sum("throttled_n").alias("throttled_n"),
-        F.sum("violated_n").alias("violated_n"),
-        F.sum("throttle_ms_sum").alias("throttle_ms_sum"),
-        F.max("throttle_ms_max").alias("throttle_ms_max"),
-        F.sum("applied_ms_sum").alias("applied_ms_sum"),
-        F.max("max_observed").alias("observed_max"),
-        F.min(F.when(limited, F.col("bound"))).alias("bound"),
-        F.max(F.when(limited & (F.col("bound") > 0), F.col("max_observed") / F.col("bound"))).alias("utilisation"),
+    return (
+        silver.select("*", F.explode(_parts()).alias("part"))
+        .groupBy("date", "hour", *GROUP_KEY, F.col("part.second_ms").alias("second_ms"))
+        .agg(
+            F.sum("part.units").alias("units"),
+            *(F.sum(_in_first(name)).alias(name) for name in ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum")),
+            F.max(_in_first("throttle_ms_max")).alias("throttle_ms_max"),
+            F.max("max_observed").alias("observed_max"),
+            F.min(F.when(limited, F.col("bound"))).alias("bound"),
+            F.max(F.when(limited & (F.col("bound") > 0), F.col("max_observed") / F.col("bound"))).alias("utilisation"),
+        )
     )
+
+
+def _parts() -> Column:
+    """The one or two seconds that a sample lies in, with the units of each; whole numbers that add up to its sum."""
+    begin, end = F.col("sample_start_ms"), F.col("last_event_ms")
+    first = F.floor(begin / _SECOND_MS) * _SECOND_MS
+    following = first + _SECOND_MS
+    later = F.floor(F.col("sum") * ((end + 1 - following) / (end + 1 - begin))).cast("long")
+    one = F.struct(first.alias("second_ms"), F.col("sum").alias("units"), F.lit(True).alias("is_first"))
+    two = (
+        F.struct(first.alias("second_ms"), (F.col("sum") - later).alias("units"), F.lit(True).alias("is_first")),
+        F.struct(following.alias("second_ms"), later.alias("units"), F.lit(False).alias("is_first")),
+    )
+    return F.when(end < following, F.array(one)).otherwise(F.array(*two))
+
+
+def _in_first(name: str) -> Column:
+    return F.when(F.col("part.is_first"), F.col(name)).otherwise(0)
 
 
 def decisions_per(level: str, seconds: DataFrame, waits: DataFrame, coverage: DataFrame) -> DataFrame:

@@ -1,0 +1,78 @@
+"""The page: a head with the verdict, a row of figures, and sections. Light or dark as the reader likes it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib import resources
+from typing import Final, Literal
+
+Mood = Literal["good", "bad", "plain"]
+
+STYLE: Final = resources.files("pipeline.report").joinpath("style.css").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number with what it is."""
+
+    value: str
+    label: str
+    mood: Mood = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading, a sentence that says how to read it, and what is drawn."""
+
+    title: str
+    says: str
+    body: Sequence[str]
+
+
+@dataclass(slots=True)
+class Page:
+    """A whole report."""
+
+    title: str
+    about: str
+    figures: list[Figure] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    foot: str = ""
+
+
+def draw_page(page: Page) -> str:
+    """Return the page as HTML."""
+    figures = "".join(_figure(figure) for figure in page.figures)
+    sections = "".join(_section(section) for section in page.sections)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(page.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f'<h1>{escape(page.title)}</h1>\n<p class="soft">{escape(page.about)}</p>\n'
+        f'<div class="figures">{figures}</div>\n{sections}<footer>{escape(page.foot)}</footer>\n</main>\n</body>\n</html>\n'
+    )
+
+
+def _figure(figure: Figure) -> str:
+    return f'<div class="figure {figure.mood}"><b>{escape(figure.value)}</b><span>{escape(figure.label)}</span></div>'
+
+
+def _section(section: Section) -> str:
+    says = f'<p class="soft">{escape(section.says)}</p>\n' if section.says else ""
+    return f"<section>\n<h2>{escape(section.title)}</h2>\n{says}{''.join(section.body)}</section>\n"
+
+
+def draw_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table; columns of figures are set to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    number = [bool(cells) and all(row[at][:1].isdigit() or row[at] in ("-", "") for row in cells) for at in range(len(header))]
+    names = "".join(f"<th{_class(is_number)}>{escape(name)}</th>" for name, is_number in zip(header, number, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{_class(is_number)}>{escape(cell)}</td>" for cell, is_number in zip(row, number, strict=True)) + "</tr>\n"
+        for row in cells
+    )
+    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
+
+
+def _class(is_number: bool) -> str:
+    return ' class="number"' if is_number else ""

@@ -1,0 +1,194 @@
+"""The report of a roll-up, from the tables that it published."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.report.distribution import draw_waits
+from pipeline.report.heat_map import HeatRow, draw_heat
+from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
+from pipeline.report.rate_chart import RateSeries, draw_rates
+from pipeline.rollup.settings import RollupResult
+from pipeline.rollup.summary import clients, groups
+from pipeline.rollup.tables import read_table
+from pipeline.text import group_name, human_bytes, human_ms, human_rate
+from quota.request_time import PERCENT_PER_NANOSECOND
+
+CHARTS_MAX: Final = 6
+HEAT_ROWS_MAX: Final = 20
+CLIENTS_MAX: Final = 25
+COLUMNS_MAX: Final = 48
+_COLUMN_STEPS_MS: Final = tuple(1_000 * step for step in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 86_400))
+
+Rows = Sequence[Mapping[str, Any]]
+Key = tuple[Any, ...]
+
+
+def draw_rollup(directory: Path, result: RollupResult) -> str:
+    """Return the report as HTML."""
+    series = _by_group(read_table(directory, "rate_series"))
+    stretches = _by_group(read_table(directory, "throttle_stretches"))
+    used, by_client = groups(directory), clients(directory)
+    begin_ms = min((row["second_ms"] for rows in series.values() for row in rows), default=0)
+    end_ms = max((row["second_ms"] for rows in series.values() for row in rows), default=0) + 1_000
+    page = Page("Who used what, and who waited", _about(used, begin_ms, end_ms), _figures(used, by_client, result))
+    if used:
+        page.sections += [
+            Section("Utilisation", _HEAT_SAYS, [_heat(series, stretches, begin_ms, end_ms)]),
+            Section("Rate against bound", _RATE_SAYS, _rates(series, stretches, begin_ms, end_ms)),
+            Section("How long waits were", "Every decision with a wait above 0, all groups together.", [draw_waits(_histogram(directory))]),
+        ]
+    page.sections.append(Section("Who used what", f"The {CLIENTS_MAX} largest of {len(by_client)} clients.", [_client_table(by_client)]))
+    page.sections.append(Section("What each quota did", "Who waited longest comes first.", [_group_table(used)]))
+    page.foot = "Made by sluice meter rollup from metering files whose sums equal their manifests. All times are UTC."
+    return draw_page(page)
+
+
+_HEAT_SAYS: Final = (
+    "How much of its bound each group used on average. A sensor looks back over ten seconds and more, so a full cell is not yet a wait;"
+    " the thin bar below a cell says for which part of the time somebody had to wait."
+)
+_RATE_SAYS: Final = (
+    "Pale: what went through, second by second. Blue: the rate that the sensor saw, over its whole window. Dashed: the bound."
+    " Shaded: somebody had to wait. Single seconds may pass far above the bound, as they do at a Kafka broker: credit for ten quiet seconds"
+    " is spent at once."
+)
+
+
+def _by_group(rows: Rows) -> dict[Key, list[Mapping[str, Any]]]:
+    found: dict[Key, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        key = tuple(
+            row[name] for name in ("tenant", "proxy_id", "quota_type", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
+        )
+        found.setdefault(key, []).append(row)
+    for own in found.values():
+        own.sort(key=lambda row: row.get("second_ms") or row.get("begin_ms") or 0)
+    return dict(sorted(found.items(), key=lambda item: (-sum(row["throttle_ms"] for row in item[1]), str(item[0]))))
+
+
+def _about(used: Rows, begin_ms: int, end_ms: int) -> str:
+    from datetime import UTC, datetime
+
+    if not used:
+        return "No decisions were metered."
+    times = [datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S") for at in (begin_ms, end_ms)]
+    proxies = len({row["proxy_id"] for row in used})
+    return f"{times[0]} to {times[1]} UTC, {proxies} {'proxy' if proxies == 1 else 'proxies'}, {len(used)} quota groups"
+
+
+def _figures(used: Rows, by_client: Rows, result: RollupResult) -> list[Figure]:
+    coverage = min(result.coverage.values(), default=100.0)
+    decisions, throttled = sum(row["decisions"] for row in used), sum(row["throttled"] for row in used)
+    aside = result.usage_quarantined + result.decisions_quarantined
+    return [
+        Figure(f"{coverage:.4g} %", "coverage: decisions and usage that are here, of all", "good" if coverage >= 100 else "bad"),
+        Figure(human_bytes(sum(row["produce_bytes"] for row in by_client)), "produced"),
+        Figure(human_bytes(sum(row["fetch_bytes"] for row in by_client)), "fetched"),
+        Figure(f"{decisions:,}", "decisions"),
+        Figure(f"{100 * throttled / decisions:.1f} %" if decisions else "-", "of decisions had to wait"),
+        Figure(f"{aside:,}", "rows set aside", "bad" if aside else "plain"),
+    ]
+
+
+def _heat(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: int, end_ms: int) -> str:
+    column_ms = next((step for step in _COLUMN_STEPS_MS if (end_ms - begin_ms) / step <= COLUMNS_MAX), _COLUMN_STEPS_MS[-1])
+    first_ms = begin_ms // column_ms * column_ms
+    columns = -(-(end_ms - first_ms) // column_ms)
+    limited = {key: rows for key, rows in series.items() if any(row["bound"] is not None for row in rows)}
+    drawn = [_heat_row(rows, stretches.get(key, ()), first_ms, column_ms, columns) for key, rows in list(limited.items())[:HEAT_ROWS_MAX]]
+    return draw_heat(drawn, first_ms, column_ms, columns)
+
+
+def _heat_row(rows: Rows, stretches: Rows, first_ms: int, column_ms: int, columns: int) -> HeatRow:
+    units, bound, waited = [0.0] * columns, [0.0] * columns, [0] * columns
+    for row in rows:
+        at = (row["second_ms"] - first_ms) // column_ms
+        units[at] += _rate(row)
+        bound[at] = row["bound"] or bound[at]
+    for row in stretches:
+        for at in range((row["begin_ms"] - first_ms) // column_ms, min((row["end_ms"] - first_ms) // column_ms + 1, columns)):
+            begin, end = first_ms + at * column_ms, first_ms + (at + 1) * column_ms
+            waited[at] += max(min(row["end_ms"], end) - max(row["begin_ms"], begin), 0)
+    percent = [100 * used / (limit * column_ms / 1_000) if limit else None for used, limit in zip(units, bound, strict=True)]
+    return HeatRow(_name(rows[0]), percent, waited)
+
+
+def _rates(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: int, end_ms: int) -> list[str]:
+    charts = []
+    for key, rows in list(series.items())[:CHARTS_MAX]:
+        own = stretches.get(key, ())
+        drains = sorted(row["end_ms"] - row["begin_ms"] for row in own)
+        waited = (
+            f"{len(own):,} stretches of waiting, the longest {human_ms(drains[-1])} until it had drained" if drains else "nobody waited"
+        )
+        charts.append(
+            draw_rates(
+                RateSeries(
+                    _name(rows[0]),
+                    rows[0]["quota_type"],
+                    f"{rows[0]['quota_type']}, broker {rows[0]['node'] or '-'}: {waited}",
+                    [row["second_ms"] for row in rows],
+                    [_rate(row) for row in rows],
+                    [row["observed_max"] or 0.0 for row in rows],
+                    [row["bound"] for row in rows],
+                    [(row["begin_ms"], row["end_ms"]) for row in own],
+                ),
+                begin_ms,
+                end_ms,
+            )
+        )
+    return charts
+
+
+def _rate(row: Mapping[str, Any]) -> float:
+    return float(row["units"] * PERCENT_PER_NANOSECOND if row["quota_type"] == "Request" else row["units"])
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    tenant = "" if row["tenant"].startswith("(") else f"{row['tenant']}: "
+    return tenant + group_name(dict(row))
+
+
+def _histogram(directory: Path) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for row in read_table(directory, "throttle_histogram"):
+        counts[row["bucket_ms"]] = counts.get(row["bucket_ms"], 0) + row["n"]
+    return counts
+
+
+def _client_table(by_client: Rows) -> str:
+    header = ("tenant", "principal", "client-id", "requests", "produced", "fetched", "broker time", "throttled", "connections opened")
+    rows = (
+        (
+            row["tenant"],
+            row["principal"],
+            row["client_id"],
+            f"{row['requests']:,}",
+            human_bytes(row["produce_bytes"]),
+            human_bytes(row["fetch_bytes"]),
+            human_ms(row["handler_ns"] / 1e6),
+            f"{row['throttled_requests']:,}",
+            f"{row['connections_opened']:,}",
+        )
+        for row in by_client[:CLIENTS_MAX]
+    )
+    return draw_table(header, rows)
+
+
+def _group_table(used: Rows) -> str:
+    header = ("group", "type", "broker", "decisions", "bound", "highest use", "throttled", "longest wait")
+    rows = (
+        (
+            _name(row),
+            row["quota_type"],
+            row["node"] or "-",
+            f"{row['decisions']:,}",
+            human_rate(row["quota_type"], row["bound_mean"]),
+            f"{row['utilisation_max_percent']:.0f} %" if row["utilisation_max_percent"] else "-",
+            f"{100 * row['throttled'] / max(row['decisions'], 1):.1f} %",
+            human_ms(row["throttle_ms_max"] or 0),
+        )
+        for row in used[:CLIENTS_MAX]
+    )
+    return draw_table(header, rows)

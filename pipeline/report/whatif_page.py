@@ -1,0 +1,105 @@
+"""The report of a what-if: before and after for every quota file."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pipeline.report.before_after import Shift, draw_shifts
+from pipeline.report.distribution import draw_waits, in_buckets
+from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
+from pipeline.text import human_ms, human_rate
+from pipeline.whatif.comparison import MODES, Change
+from pipeline.whatif.outcome import Outcomes
+
+GROUPS_MAX: Final = 24
+
+Buckets = tuple[Mapping[int, int], Mapping[int, int]]
+"""Waits by length, in powers of two: as recorded, and under the quota file."""
+
+
+def buckets_of(outcomes: Outcomes) -> Buckets:
+    """Count the waits of all groups together."""
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    for outcome in outcomes.values():
+        for waits, lengths in ((outcome.recorded, before), (outcome.waits, after)):
+            for length, number in zip(waits.lengths, waits.numbers, strict=True):
+                lengths[length] = lengths.get(length, 0) + number
+    return in_buckets(before), in_buckets(after)
+
+
+def draw_whatif(
+    changes: Sequence[Change], mode: str, buckets: Mapping[str, Buckets], *, title: str = "What other quotas would have done"
+) -> str:
+    """Return the report as HTML; `buckets` by name of the quota file."""
+    page = Page(title, f"Mode {mode}: {MODES[mode]}.")
+    page.foot = (
+        f"Made by sluice meter. Mode {mode}: {MODES[mode]}. Every wait is worked out by the sensor's own arithmetic, from every decision."
+    )
+    for name in dict.fromkeys(change.scenario for change in changes):
+        own = [change for change in changes if change.scenario == name]
+        if not page.figures:
+            page.figures = _figures(own)
+        shown = sorted(own, key=lambda change: -max(change.throttled_today, change.throttled))[:GROUPS_MAX]
+        before, after = buckets[name]
+        page.sections += [
+            Section(name, _SAYS, [draw_shifts([_shift(change) for change in shown])]),
+            Section(f"{name}: how long waits are", "Grey: as recorded. Blue: under these quotas.", [draw_waits(after, before)]),
+            Section(f"{name}: group by group", "", [_table(own)]),
+        ]
+    return draw_page(page)
+
+
+_SAYS: Final = (
+    "Grey dot: the share of decisions that had to wait, as recorded. Coloured dot: under these quotas; green is less, red is more."
+)
+
+
+def _figures(own: Sequence[Change]) -> list[Figure]:
+    decisions = max(sum(change.decisions for change in own), 1)
+    today, then = sum(change.throttled_today for change in own), sum(change.throttled for change in own)
+    waits_today, waits = sum(change.wait_ms_today for change in own), sum(change.wait_ms for change in own)
+    return [
+        Figure(f"{100 * today / decisions:.1f} %", "of decisions wait today"),
+        Figure(f"{100 * then / decisions:.1f} %", "would wait then", "good" if then <= today else "bad"),
+        Figure(human_ms(waits_today), "all waits today"),
+        Figure(human_ms(waits), "all waits then", "good" if waits <= waits_today else "bad"),
+        Figure(f"{len(own)}", "groups"),
+    ]
+
+
+def _shift(change: Change) -> Shift:
+    decisions = max(change.decisions, 1)
+    bounds = (human_rate(change.quota_type, change.bound_today), human_rate(change.quota_type, change.bound))
+    return Shift(
+        f"{change.group} ({change.quota_type})",
+        100 * change.throttled_today / decisions,
+        100 * change.throttled / decisions,
+        " → ".join(bounds),
+        f"{human_ms(change.wait_ms_today)} → {human_ms(change.wait_ms)}",
+    )
+
+
+def _table(own: Sequence[Change]) -> str:
+    has_sent = any(change.sent_percent is not None for change in own)
+    header = [
+        "group",
+        "type",
+        "broker",
+        "decisions",
+        "bound",
+        "throttled",
+        "p50",
+        "p95",
+        "longest",
+        *(["sent"] if has_sent else []),
+        "note",
+    ]
+    return draw_table(header, (_row(change, has_sent) for change in own))
+
+
+def _row(change: Change, has_sent: bool) -> list[str]:
+    row = [change.group, change.quota_type, change.node or "-", f"{change.decisions:,}", human_rate(change.quota_type, change.bound)]
+    row += [f"{change.throttled:,}", human_ms(change.wait_p50_ms), human_ms(change.wait_p95_ms), human_ms(change.wait_max_ms)]
+    if has_sent:
+        row.append("-" if change.sent_percent is None else f"{change.sent_percent:.1f} %")
+    return [*row, change.note]
