@@ -31,12 +31,13 @@ PROBE_VERSION = 5
 class Answers:
     """What is known for one request: the brokers' Metadata about its topics, and what we saw ourselves."""
 
-    __slots__ = ("_by_id", "_by_name", "_known", "asked_default", "asked_sizes")
+    __slots__ = ("_by_id", "_by_name", "_has_sizes", "_known", "asked_default", "asked_sizes")
 
     def __init__(self, known: KnownSizes) -> None:
         self._known = known
         self._by_name: dict[str, TopicSize] = {}
         self._by_id: dict[bytes, TopicSize] = {}
+        self._has_sizes = False
         self.asked_default = False
         self.asked_sizes = False
 
@@ -61,8 +62,13 @@ class Answers:
         """Whether there is nothing to ask about a topic."""
         return self._known.recent(topic.name, topic.topic_id, now_ms) is not None
 
+    def is_unknown(self, topic: TopicChange, now_ms: int) -> bool:
+        """Whether nobody could say yet if there is such a topic."""
+        return not self._has_sizes and not self.is_recent(topic, now_ms)
+
     def take_sizes(self, sizes: Sequence[TopicSize]) -> None:
         """Take in what Metadata says."""
+        self._has_sizes = True
         for size in sizes:
             if size.name is not None and size.partitions > 0:
                 self._by_name[size.name] = size

@@ -350,6 +350,20 @@ def test_a_client_that_leaves_while_we_ask(talk: Talk) -> None:
     assert answer_ids(talk.peer.client.take()) == [2]
 
 
+def test_leaving_is_no_way_around_an_empty_bucket(talk: Talk) -> None:
+    """Of whom nothing can be asked any more, topics of unknown size are refused as all others are while the balance is below zero."""
+    talk.model.topics |= {"a": 4, "b": 5}
+    talk.asks(CREATE, 7, create(1, {"c": 130}))
+    talk.peer.client.arrive(delete(2, ["a"]) + grow(3, {"b": 50}))
+    talk.peer.connection.client.eof_received()
+    talk.pump()
+    answers = split(talk.peer.client.take())
+    assert read_answer(DELETE, 6, answers[0]).errors == [("a", EXCEEDED)]
+    assert read_answer(GROW, 3, answers[1]).errors == [("b", EXCEEDED)]
+    assert talk.model.topics == {"a": 4, "b": 5, "c": 130}
+    assert talk.tokens == -20
+
+
 def test_too_large_to_be_held(talk: Talk) -> None:
     """A request that claims more than is held whole ends its connection on its first bytes; its predecessor goes on."""
     huge = bytearray(create(2, {"a": 1}))
