@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from proxy.config_callback import load_callback_class
 from proxy.config_problem import ConfigProblems
 from proxy.connection_limits import ConnectionLimits
 from proxy.counters import Counters, UsageTable
+from proxy.garbage import GarbageWatch
 from proxy.live_state import LiveState
 from proxy.net.admission import Admission
 from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from proxy.metering.metering import Metering
 
 EXPIRE_S = 30.0
-GC_THRESHOLDS = (50_000, 20, 50)  # connections are long-lived and free of cycles: look for garbage rarely
 
 
 class App:
@@ -90,6 +89,7 @@ class App:
         self._admin: AdminHttp | None = None
         self._lag = LoopLag()
         self.metering: Metering | None = None
+        self._garbage = GarbageWatch(self.counters, _log_garbage)
         self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
         self._tasks: list[asyncio.Task[Any]] = []
         self._quota_task: asyncio.Task[Any] | None = None
@@ -114,10 +114,9 @@ class App:
             self._admin = AdminHttp(self.state, self.config.admin.address, lag=self._lag, open_quotas=self.config.admin.open_quotas)
             await self._admin.start()
         self._watchdog.start(asyncio.get_running_loop())
-        self._tasks = [asyncio.create_task(self.prober.run()), asyncio.create_task(self._expire_forever())]
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        self._garbage.start()
+        forever = (self.prober.run(), self._expire_forever(), self._garbage.watch(lambda: self.requests))
+        self._tasks = [asyncio.create_task(work) for work in forever]
         for door in self.gateway.doors:
             log.info("listening", listener=door.listener.name, host=door.listener.address.host, port=door.bootstrap_port)
 
@@ -170,6 +169,7 @@ class App:
         if self._admin is not None:
             await self._admin.stop()
         self._watchdog.stop()
+        self._garbage.stop()
 
     def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count and log an exception that nobody caught: the loop's exception handler. What ended a connection is counted there."""
@@ -342,3 +342,7 @@ async def _serve(config: Config, source: ConfigSource) -> int:
 
 def _log_stall(stack: str) -> None:
     log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
+
+
+def _log_garbage(generation: int, took_ms: float) -> None:
+    log.warning("gc_pause", limit_key="gc_pause", generation=generation, took_ms=round(took_ms, 1))

@@ -54,6 +54,8 @@ class Counters:
         "config_reloads_succeeded",
         "connections_accepted",
         "connections_open",
+        "gc_long",
+        "gc_ns",
         "internal_errors",
         "latencies",
         "memory_pauses",
@@ -101,6 +103,10 @@ class Counters:
         self.config_reloads_rejected = 0
         self.internal_errors = 0
         """Exceptions of our own that nothing expected, most of which ended a connection: each is a bug."""
+        self.gc_ns = 0
+        """What the garbage collector took, during which nothing else ran."""
+        self.gc_long = 0
+        """How often it took 20 ms and more at a time."""
         self.latencies = ApiLatencies()
         self.throttles: dict[str, ThrottleHistogram] = {}
         """By quota type."""

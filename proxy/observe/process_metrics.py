@@ -42,6 +42,8 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
         _latencies(snapshot.counters),
     )
     yield from _loop_families(lag)
+    yield counter("kafka_sluice_gc_seconds_total", "Time of the garbage collector.", snapshot.counters.gc_ns / 1e9)
+    yield counter("kafka_sluice_gc_long_pauses_total", "Times that it took 20 ms and more.", snapshot.counters.gc_long)
     yield from _source_families(snapshot)
     yield throttle_histogram("kafka_quota_throttle_duration_seconds", "How long throttles were.", snapshot.counters.throttles)
     yield from _PROCESS.collect()

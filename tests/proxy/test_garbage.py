@@ -1,0 +1,82 @@
+"""The garbage collector is set up once, timed, and put to work when nothing else is to be done."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.counters import Counters
+from proxy.garbage import THRESHOLDS, GarbageWatch
+
+MS = 1_000_000
+
+
+class Watched:
+    """A watch with a clock that is set by hand, and what it told."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.counters = Counters()
+        self.told: list[tuple[int, float]] = []
+        self.watch = GarbageWatch(self.counters, lambda generation, took_ms: self.told.append((generation, took_ms)), lambda: self.now_ns)
+
+    def look(self, took_ns: int, generation: int = 2) -> None:
+        """The collector takes a look."""
+        self.watch.note("start", {"generation": generation})
+        self.now_ns += took_ns
+        self.watch.note("stop", {"generation": generation})
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    """Afterwards the collector is as it was."""
+    before = gc.get_threshold()
+    yield Watched()
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def test_long_looks_are_told_once_and_later(watched: Watched) -> None:
+    """All are added up; those of 20 ms and more are counted, and told on the loop, not inside the collector."""
+    watched.look(19 * MS)
+    watched.look(20 * MS, generation=1)
+    assert (watched.counters.gc_ns, watched.counters.gc_long) == (39 * MS, 1)
+    assert watched.told == []
+    watched.watch.turn(idle=False)
+    watched.watch.turn(idle=False)
+    assert watched.told == [(1, 20.0)]
+
+
+def test_the_collector_is_frozen_timed_and_left_alone_again(watched: Watched) -> None:
+    """From the start on what lives is not looked at, looks are rare, and each is noted; after the end none is."""
+    watched.watch.start()
+    try:
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold() == THRESHOLDS
+        gc.collect()
+        assert watched.watch.note in gc.callbacks
+    finally:
+        watched.watch.stop()
+    assert watched.watch.note not in gc.callbacks
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_full_look_waits_for_an_idle_moment(watched: Watched, idle: bool) -> None:
+    """Cycles that nobody holds are gone after an idle turn, and stay where they are while there is traffic."""
+    gc.collect(0)  # so that there may be something to look for
+    ring: list[object] = []
+    ring.append(ring)
+    gone: list[bool] = []
+
+    class Left:
+        def __del__(self) -> None:
+            gone.append(True)
+
+    ring.append(Left())
+    gc.disable()
+    try:
+        del ring
+        watched.watch.turn(idle=idle)
+        assert bool(gone) is idle
+    finally:
+        gc.enable()
