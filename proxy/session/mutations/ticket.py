@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from protocol.api_keys import ApiKey, ApiVersion
@@ -109,11 +110,14 @@ class Ticket:
         """Put the refused topics into the answer, in the order of the request."""
         if not self._refused or self._results is None:
             return frame
-        places = {(topic.name, topic.topic_id): place for place, topic in enumerate(self._changes.topics)}
+        places: defaultdict[tuple[str | None, bytes], list[int]] = defaultdict(list)  # several where a topic is named twice
+        for place, topic in enumerate(self._changes.topics):
+            places[topic.name, topic.topic_id].append(place)
         inserted: list[tuple[int, bytes]] = []
         waiting = sorted(self._refused)
         for at, entry in enumerate(self._results.entries):
-            place = places.get((entry.name, NO_ID), places.get((None, entry.topic_id), -1))
+            named = places.get((entry.name, NO_ID)) or places.get((None, entry.topic_id))
+            place = named.pop(0) if named else -1
             while waiting and waiting[0] < place:
                 inserted.append((at, self._refused[waiting.pop(0)]))
         inserted += [(len(self._results.entries), self._refused[place]) for place in waiting]

@@ -350,6 +350,15 @@ def test_a_client_that_leaves_while_we_ask(talk: Talk) -> None:
     assert answer_ids(talk.peer.client.take()) == [2]
 
 
+def test_refused_topics_stand_between_duplicates(talk: Talk) -> None:
+    """The answer is in the order of the request, also where that names a topic twice."""
+    talk.asks(CREATE, 7, create(1, {"a": 130}))
+    names = ["b", "twice", "c", "twice", "d"]
+    entries = [{"Name": name, "NumPartitions": 1, "ReplicationFactor": 1} for name in names]
+    answer = talk.asks(CREATE, 7, create_entries(2, entries))
+    assert answer.errors == [("b", EXCEEDED), ("twice", 42), ("c", EXCEEDED), ("twice", 42), ("d", EXCEEDED)]
+
+
 def test_leaving_is_no_way_around_an_empty_bucket(talk: Talk) -> None:
     """Of whom nothing can be asked any more, topics of unknown size are refused as all others are while the balance is below zero."""
     talk.model.topics |= {"a": 4, "b": 5}

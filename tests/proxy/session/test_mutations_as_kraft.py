@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from protocol.messages.topic_changes import NO_ID
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import api_versions
 from tests.support.memory_connection import House
@@ -59,7 +60,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])  # to explain takes minutes
 @given(operations=OPERATIONS)
 def test_as_from_a_controller_with_the_quota(operations: list[Operation]) -> None:
     """Every answer has the same errors and throttle time, and afterwards topics and balance are the same."""
@@ -71,9 +72,10 @@ def test_as_from_a_controller_with_the_quota(operations: list[Operation]) -> Non
         for operation in operations:
             house.wait(operation.wait_ms)
             kraft.now_ms = house.now_ms - began_ms
-            plain.metadata_shows = before if operation.lags else None
+            key, version, body = body_of(operation.frame)
+            by_id = any(topic.get("TopicId", NO_ID) != NO_ID for topic in body.get("Topics", ()))
+            plain.metadata_shows = before if operation.lags and not by_id else None  # answers of old versions do not tell us ids
             before = dict(plain.topics)
-            key, version, _ = body_of(operation.frame)
             ours = read_answer(key, version, said(house, plain, operation.frame))
             expected = read_answer(key, version, kraft.answer(operation.frame))
             assert ours == expected
