@@ -125,7 +125,7 @@ class KafkaCluster:
         self._zookeeper_port = free_port_range(1)
         first_id = files.first_node_id(version)
         self.ports = [_choose_ports(first_id + index) for index in range(nodes)]
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = _new_cluster_id()
         extra = dict(settings or {})
         if advertised_port:
             sasl = self.ports[0].sasl
@@ -209,6 +209,14 @@ class KafkaCluster:
                 if time.monotonic() > deadline:
                     raise BrokerFailedError(f"node {node.node_id} does not see all {len(self.nodes)} brokers")
                 time.sleep(0.05)
+
+
+def _new_cluster_id() -> str:
+    """Return an id as Kafka makes them: never with a hyphen in front, which its own tools would take for an option."""
+    cluster_id = "-"
+    while cluster_id.startswith("-"):
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return cluster_id
 
 
 def _choose_ports(node_id: int) -> NodePorts:
