@@ -198,6 +198,7 @@ def _records(topic: str, rate: float, settings: dict[str, Any], *, size: int = S
 CALM = [
     HandlerLoad("produce-200B", "produce 200 B acks=1, 100/s", raw(produce_small, rate=100)),
     HandlerLoad("produce-200B-4", "... 4 x 300/s", raw(produce_small, 4, rate=1_200)),
+    HandlerLoad("produce-200B-full-speed", "... 1 at full speed", raw(produce_small), saturated=True),
     HandlerLoad("produce-100kB", "produce 100 kB, 30/s", raw(produce_large, rate=30)),
     HandlerLoad("produce-100kB-2", "... 2 x 150/s", raw(produce_large, 2, rate=300)),
     HandlerLoad("idempotent", "idempotent acks=all, 100/s", producers(_records("small", 100, IDEMPOTENT))),
@@ -212,6 +213,7 @@ CALM = [
     HandlerLoad("fetch-1MB-2", "... 2 x 60/s", raw(fetch_old, 2, rate=120)),
     HandlerLoad("consumer-catching-up", "consumer catching up, then waiting", catching_up),
     HandlerLoad("metadata", "Metadata 100/s", raw(ask_metadata, rate=100)),
+    HandlerLoad("metadata-full-speed-1", "... 1 at full speed", raw(ask_metadata), saturated=True),
     HandlerLoad("metadata-full-speed", "... 4 at full speed", raw(ask_metadata, 4), saturated=True),
     HandlerLoad("commit", "OffsetCommit 100/s", raw(commit_offset, rate=100), waits=True),
     HandlerLoad("commit-full-speed", "... 4 at full speed", raw(commit_offset, 4), saturated=True),
