@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
 from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, HandlerTimes, Work, work_of
-from proxy.handler_time.broker import BROKERS_MAX, FORGET_AFTER_NS, UNIT_NS
+from proxy.handler_time.broker import BROKERS_MAX, DOWN, FORGET_AFTER_NS, UNIT_NS
 from proxy.handler_time.work import ALONE, CAP_WAITING
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 START_NS = 3_600 * SECOND
+STEP = 1 - DOWN
+"""What is learnt swings by one step around the level it found."""
 
 
 def work(key: int, acks: int | None = None) -> Work:
@@ -49,14 +51,14 @@ class Line:
 def test_a_request_alone_is_charged_for_most_of_the_time_that_it_took() -> None:
     """The rest is the way through sockets and queues."""
     line = Line()
-    assert line.ask_often(500, took_ns=300 * US) == pytest.approx(300 * US * ALONE, rel=0.01)
+    assert line.ask_often(500, took_ns=300 * US) == pytest.approx(300 * US * ALONE, rel=STEP)
 
 
 def test_the_way_to_the_broker_is_nobodys_work() -> None:
     """What the kernel has seen as the smallest round trip is taken off first."""
     line = Line()
     line.times.set_rtt(2 * MS)
-    assert line.ask_often(500, took_ns=2 * MS + 300 * US) == pytest.approx(300 * US * ALONE, rel=0.01)
+    assert line.ask_often(500, took_ns=2 * MS + 300 * US) == pytest.approx(300 * US * ALONE, rel=STEP)
 
 
 def test_who_takes_longer_than_usual_waited() -> None:
@@ -111,9 +113,9 @@ def test_an_answer_that_was_not_read_teaches_nothing() -> None:
     line.times.resume(line.now_ns)
     line.now_ns += MS
     unit_ns = line.broker.unit_ns
-    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=True) == pytest.approx(usual, rel=0.02)
+    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=True) == pytest.approx(usual, rel=STEP)
     assert line.broker.unit_ns == unit_ns
-    assert line.ask(took_ns=300 * US) == pytest.approx(usual, rel=0.02)
+    assert line.ask(took_ns=300 * US) == pytest.approx(usual, rel=STEP)
 
 
 def test_head_and_end_of_an_answer_are_charged_as_one() -> None:
@@ -128,7 +130,7 @@ def test_head_and_end_of_an_answer_are_charged_as_one() -> None:
         rest = line.times.charge_end(line.now_ns)
         assert head >= 0
         assert rest >= 0
-        assert head + rest == pytest.approx(whole, rel=0.02), at
+        assert head + rest == pytest.approx(whole, rel=STEP), at
     assert line.times.charge_end(line.now_ns) == 0  # there is no other end
 
 
