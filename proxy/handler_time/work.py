@@ -9,7 +9,7 @@ from protocol.api_keys import ApiKey
 PRODUCE_NS_PER_BYTE: Final = 3.5
 ANSWER_NS_PER_BYTE: Final = 0.4
 ACKS_ALL: Final = -1
-ALONE: Final = 0.75
+ALONE: Final = 0.7
 """Share of the time between request and answer that threads work, when nothing else is under way."""
 
 PROMPT: Final = 0.0
