@@ -5,7 +5,7 @@ from typing import Any, Final
 Fact = dict[str, Any]
 """One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, run and end."""
 
-BATCH_RECORDS: Final = 4_096
+BATCH_RECORDS: Final = 16_384
 FACT_BYTES: Final = 500
 USAGE_ROW_BYTES: Final = 600
 

@@ -84,7 +84,7 @@ def convert(directory: Path, stem: str, end: Fact | None = None) -> Path | None:
         return None
     if end is None:
         segment = _with_losses(directory, segment, header, stem)
-    rows = _decisions(segment)
+    rows = _decisions(segment, header["wall_offset_ms"])
     groups = list({group["group_ref"]: group for group in segment.told("group")}.values())
     state = _state_before(directory, header)
     files, counts, after = _tables(segment, header, rows, groups, state)
@@ -126,13 +126,14 @@ def _with_losses(directory: Path, segment: Segment, header: Fact, stem: str) -> 
     return Segment(segment.batches, [*segment.facts, {"gap": gap}])
 
 
-def _decisions(segment: Segment) -> dict[str, Any]:
-    """The columns of all batches, with the number of each decision."""
+def _decisions(segment: Segment, wall_offset_ms: int) -> dict[str, Any]:
+    """The columns of all batches, times by the wall, with the number of each decision."""
     columns: dict[str, Any] = {}
     names: Sequence[str] = DTYPE.names or ()
     for name in names:
         parts = [batch.column(name).to_numpy() for _, batch in segment.batches]
         columns[name] = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+    columns["ts_ms"] += wall_offset_ms
     seqs = [np.arange(first, first + len(batch), dtype=np.int64) for first, batch in segment.batches]
     columns["seq"] = np.concatenate(seqs) if seqs else np.zeros(0, np.int64)
     return columns

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from proxy.metering.batch import Batch, Fact
 from proxy.metering.buffer import BUFFER_BYTES, DecisionBuffer
-from proxy.metering.record import NOTE, RAW, RECORD, RECORD_BYTES, UNCHECKED
+from proxy.metering.record import NOTE, PASSED, RAW, RECORD, RECORD_BYTES, UNCHECKED
 from proxy.metering.usage import UsageCells
 from quota.sensor import SampleRing
 
@@ -43,7 +43,6 @@ class Meter:
         describe: asked once per group and bound.
         wall_offset_ms: added to monotonic milliseconds; one number for the whole run.
         everybody: who may have been described; asked after a loss.
-        traces: whether what no sensor records is noted too (level `trace`).
 
     Attributes:
         usage: what clients use, whatever quota they have.
@@ -61,7 +60,6 @@ class Meter:
         "_groups",
         "_hand_over",
         "_offset_ms",
-        "_traces",
         "dropped",
         "usage",
     )
@@ -73,14 +71,12 @@ class Meter:
         wall_offset_ms: int,
         everybody: Callable[[], Iterable[Metered]] = tuple,
         *,
-        traces: bool = False,
         buffer: DecisionBuffer | None = None,
     ) -> None:
         self._hand_over = hand_over
         self._describe = describe
         self._offset_ms = wall_offset_ms
         self._everybody = everybody
-        self._traces = traces
         self._buffer = buffer or DecisionBuffer()
         self._bytes = self._buffer.bytes
         self._at = 0
@@ -100,9 +96,17 @@ class Meter:
         if group.metered_bound is not group.bound:
             self._tell(group, value)
         at = self._at
-        RAW.pack_into(
-            self._bytes, at, now_ms + self._offset_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, RECORD
-        )
+        RAW.pack_into(self._bytes, at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, RECORD)
+        self._at = at = at + RECORD_BYTES
+        if at == BUFFER_BYTES:
+            self.flush()
+
+    def passed(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way."""
+        if group.metered_bound is not group.bound:
+            self._tell(group, value)
+        at = self._at
+        PASSED.pack_into(self._bytes, at, now_ms, value, group.meter_ref)
         self._at = at = at + RECORD_BYTES
         if at == BUFFER_BYTES:
             self.flush()
@@ -112,7 +116,7 @@ class Meter:
         if group.metered_bound is not group.bound:
             self._tell(group, value)
         at = self._at
-        RAW.pack_into(self._bytes, at, now_ms + self._offset_ms, value, group.meter_ref, 0, 0, conn_id, api_index, kind)
+        RAW.pack_into(self._bytes, at, now_ms, value, group.meter_ref, 0, 0, conn_id, api_index, kind)
         self._at = at = at + RECORD_BYTES
         if at == BUFFER_BYTES:
             self.flush()
@@ -128,18 +132,7 @@ class Meter:
         api_index: int,
         observed: float | None = None,
     ) -> None:
-        """Note at level `trace` what no sensor recorded: a fetch that waits, a mutation and the tokens that it left."""
-        if not self._traces:
-            return
-        if group.metered_bound is not group.bound:
-            self._tell(group, value)
-        if observed is not None:
-            self._facts.append({"observed": {"seq": self.next_seq, "observed": observed}})
-        at = self._at
-        RAW.pack_into(self._bytes, at, now_ms + self._offset_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, NOTE)
-        self._at = at = at + RECORD_BYTES
-        if at == BUFFER_BYTES:
-            self.flush()
+        """Note what no sensor recorded: a fetch that waits, a mutation and the tokens that it left. Only a trace has room for it."""
 
     def tell(self, fact: Fact) -> None:
         """Let a fact hold from the next decision on."""
@@ -199,3 +192,34 @@ class Meter:
         start_ms, last_ms, held = samples[-1]
         samples[-1] = (start_ms, last_ms, held - value)
         return samples
+
+
+class TracingMeter(Meter):
+    """Notes who asked for what too, and what no sensor recorded (level `trace`)."""
+
+    __slots__ = ()
+
+    def passed(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note a checked record with its connection and API."""
+        self.record(group, value, 0, 0, now_ms, conn_id, api_index)
+
+    def note(
+        self,
+        group: Metered,
+        value: int,
+        throttle_ms: int,
+        applied_ms: int,
+        now_ms: int,
+        conn_id: int,
+        api_index: int,
+        observed: float | None = None,
+    ) -> None:
+        """Note what no sensor recorded; `observed` are the tokens of a bucket."""
+        if group.metered_bound is not group.bound:
+            self._tell(group, value)
+        if observed is not None:
+            self._facts.append({"observed": {"seq": self.next_seq, "observed": observed}})
+        RAW.pack_into(self._bytes, self._at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, NOTE)
+        self._at += RECORD_BYTES
+        if self._at == BUFFER_BYTES:
+            self.flush()

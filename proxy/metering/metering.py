@@ -20,7 +20,7 @@ from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
 from proxy.metering.layout import PENDING_SUFFIX, SEGMENTS, make_directory, new_run_id, sanitized
-from proxy.metering.meter import Meter
+from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import names_of
 from proxy.metering.retention import Retention
 from proxy.metering.usage import UsageRow
@@ -69,12 +69,12 @@ class Metering:
         self.writer = MeteringWriter(writer_settings, self.wall_ms, _tell_problem)
         self._buffer = _buffer(settings.dir / SEGMENTS / f"{self.run_id}{PENDING_SUFFIX}")
         describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source)
-        self.meter = Meter(
+        meter_of_level = TracingMeter if settings.level == "trace" else Meter
+        self.meter = meter_of_level(
             self.writer.hand_over,
             describe,
             self._offset_ms,
             describe.everybody,
-            traces=settings.level == "trace",
             buffer=self._buffer,
         )
         admission.quotas.observe(ConnectionDecisions(self.meter, lambda: admission.only_observes))

@@ -4,8 +4,11 @@ from struct import Struct
 from typing import Final
 
 RAW: Final = Struct("<qqiiiiii")
-"""ts_ms, value, group_ref, throttle_ms, applied_ms, conn_id, api_index (key << 16 | version), kind."""
+"""Monotonic ts_ms, value, group_ref, throttle_ms, applied_ms, conn_id, api_index (key << 16 | version), kind."""
 RECORD_BYTES: Final = RAW.size
+PASSED: Final = Struct(f"<qqi{RAW.size - 20}x")
+"""The first three of a RAW; the others are zero."""
+assert PASSED.size == RAW.size
 
 RECORD: Final = 0
 UNCHECKED: Final = 1

@@ -87,7 +87,7 @@ class SegmentWriter:
         self._raw: _Appender | None = None
         try:
             self._raw = _Appender(stem.with_name(stem.name + RAW_SUFFIX))
-            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
             self._stream = pa.ipc.new_stream(pa.PythonFile(self._raw, mode="w"), SCHEMA, options=options)
             self._raw.commit()
         except BaseException:

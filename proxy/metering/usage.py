@@ -54,7 +54,6 @@ class UsageCell:
         "handler_ns",
         "is_dirty",
         "place",
-        "produce_bytes",
         "request_bytes",
         "requests",
         "response_bytes",
@@ -74,7 +73,6 @@ class UsageCell:
         self.requests = 0
         self.request_bytes = 0
         self.response_bytes = 0
-        self.produce_bytes = 0
         self.fetch_bytes = 0
         self.handler_ns = 0
         self.throttled_requests = 0
@@ -163,7 +161,7 @@ def _row(cell: UsageCell) -> UsageRow:
         cell.requests,
         cell.request_bytes,
         cell.response_bytes,
-        cell.produce_bytes,
+        cell.request_bytes if cell.api_class == PRODUCE else 0,  # Kafka counts the frames of produced bytes
         cell.fetch_bytes,
         cell.handler_ns,
         cell.throttled_requests,

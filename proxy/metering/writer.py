@@ -193,7 +193,7 @@ class MeteringWriter:
 
     def _write(self, batch: Batch) -> None:
         opened = self._open or self._begin()
-        refs = np.unique(np.frombuffer(batch.raw, DTYPE)["group_ref"]).tolist() if batch.count else []
+        refs = np.flatnonzero(np.bincount(np.frombuffer(batch.raw, DTYPE)["group_ref"])).tolist() if batch.count else []
         self._groups.update({fact["group"]["group_ref"]: fact for fact in batch.facts if "group" in fact})
         facts = [fact for ref in refs if ref not in opened.described for fact in self._about(ref)]
         self._clients.update({fact["client"]["client_ref"]: fact for fact in batch.facts if "client" in fact})

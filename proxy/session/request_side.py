@@ -426,7 +426,6 @@ class RequestSide:
         if cell is not None:
             cell.requests += 1
             cell.request_bytes += size
-            cell.produce_bytes += size
         if head.work is not None:
             client.exempt(int(self._heads.broker_times.estimate(head.work, size)), now_ms)
         group = client.produce(now_ms)

@@ -329,8 +329,6 @@ class ResponseSide:
         if head.kind == PRODUCE:
             amount = request_size
             client.usage.produce_bytes += amount
-            if head.cell is not None:
-                head.cell.produce_bytes += amount
             group = client.produce(now_ms)
         elif head.kind == FETCH:
             # Kafka meters 4 + body: the frame without its length, its correlation id standing for the 4
@@ -350,7 +348,7 @@ class ResponseSide:
         if meter is not None:
             if throttle_ms <= 0 >= time_ms:
                 if group is not None:
-                    meter.record(group, amount, 0, 0, now_ms, self._number, head.index)
+                    meter.passed(group, amount, now_ms, self._number, head.index)
             else:
                 self._note_verdict(head, group, amount, throttle_ms, time_ms, now_ms)
         if throttle_ms <= 0 >= time_ms and not debt.active:
@@ -422,7 +420,7 @@ class ResponseSide:
         throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
         if self._meter is not None:
             if throttle_ms <= 0:
-                self._meter.record(group, charged_ns, 0, 0, now_ms, self._number, head.index)
+                self._meter.passed(group, charged_ns, now_ms, self._number, head.index)
             else:
                 self._timed_group, self._charged_ns = group, charged_ns
         return throttle_ms

@@ -12,7 +12,7 @@ from pipeline.validation.verdict import Verdict
 from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.convert import run
 from proxy.metering.description import GroupDescription
-from proxy.metering.meter import Meter
+from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import Names
 from proxy.metering.usage import Place
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
@@ -43,7 +43,8 @@ class MeteredHouse(House):
         self.writer = MeteringWriter(WriterSettings(directory, header), self.wall_ms, lambda _problem: None, convert=convert_here)
         self.quotas = ConnectionQuotas([LISTENER])
         describe = GroupDescription(self.scopes, self.quotas, names, self.wall_ms, lambda: "static")
-        self.meter = self.settings.meter = Meter(self.writer.hand_over, describe, WALL_MS, describe.everybody, traces=level == "trace")
+        meter_of_level = TracingMeter if level == "trace" else Meter
+        self.meter = self.settings.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, describe.everybody)
         self.quotas.observe(ConnectionDecisions(self.meter, lambda: self.enforcement.mode is Mode.OBSERVE))
         self.level = level
         self.told_state()

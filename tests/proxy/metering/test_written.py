@@ -105,7 +105,7 @@ def test_a_crash_leaves_whole_batches(tmp_path: Path) -> None:
     while house.writer.counts.decisions < 20_000:
         pass
     raw = next((tmp_path / "segments").glob("*.arrows.open"))
-    raw.write_bytes(raw.read_bytes()[: -raw.stat().st_size // 5])
+    raw.write_bytes(raw.read_bytes()[: -raw.stat().st_size // 10])
     second = MeteringWriter(WriterSettings(tmp_path, RUN), lambda: 0, lambda _problem: None)
     second.start(left_over(tmp_path))
     assert second.stop(60)

@@ -1,0 +1,165 @@
+"""What metering costs: `python -m bench.metering [--quick] [--runs N] [--seconds S]`.
+
+The loop's own cost per request is timed by itself; then one load goes through two Sluices in turn, with metering and without, and the
+median of the runs is compared. Prints lines and, last, whether the goals hold; the exit code is 0 either way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from bench.arms import Arm, start_sluice
+from bench.cost import LOADS, CostLoad
+from bench.engine import Engine, cpu_seconds
+from bench.micro_quota import best_us
+from proxy.counters import Usage
+from proxy.metering.meter import Meter, Metered
+from proxy.metering.usage import PRODUCE, Place, UsageCell
+from quota.entity import ANONYMOUS
+from quota.group import QuotaGroup
+
+RECORDS = 200_000
+LOOP_US_MAX = 0.5
+LOSS_PERCENT_MAX = 2.0
+NAMES = ("produce-200B-depth1", "produce-200B-depth16", "newest-fetch-4KB")
+INDEX = 7
+SECONDS, WARM_SECONDS, RUNS = 4.0, 1.5, 6
+QUICK_SECONDS, QUICK_RUNS = 2.0, 4
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print both figures."""
+    options = _options(arguments)
+    loop_us = loop_cost_us()
+    print(f"loop, per request: {loop_us:.3f} us (goal {LOOP_US_MAX} us): a decision, and usage of its client", flush=True)
+    losses = _throughput(options)
+    worst = max(losses.values(), default=0.0)
+    verdict = "ok" if loop_us <= LOOP_US_MAX and worst <= LOSS_PERCENT_MAX else "missed"
+    print(f"goals {LOOP_US_MAX} us and {LOSS_PERCENT_MAX} %: {verdict}")
+    return 0
+
+
+def loop_cost_us() -> float:
+    """Microseconds of the loop for one request: what the data path does for metering, and handing over, without the writer."""
+    group = QuotaGroup({"client-id": "bench"}, 1e15)
+    meter = Meter(lambda _batch: True, _described, 0)
+    cell = meter.usage.cell(Place(("b", 1), "default"), Usage("ANONYMOUS", "bench"), ANONYMOUS, PRODUCE)
+    return best_us(partial(_noted, meter, group, cell)) - best_us(_nothing)
+
+
+def _described(_group: Metered) -> tuple[dict[str, object], dict[str, object]]:
+    return {"quota_type": "Produce"}, {}
+
+
+def _noted(meter: Meter, group: QuotaGroup, cell: UsageCell | None) -> int:
+    for now_ms in range(RECORDS):
+        if cell is not None:
+            cell.requests += 1
+            cell.request_bytes += 216
+            cell.response_bytes += 60
+        if meter is not None:
+            meter.passed(group, 216, now_ms, 1, INDEX)
+    return RECORDS
+
+
+def _nothing() -> int:
+    for _now_ms in range(RECORDS):
+        pass
+    return RECORDS
+
+
+@dataclass
+class _Runs:
+    """Of one arm: microseconds of the loop's thread and of the whole process per request, and requests per second."""
+
+    loop_us: list[float] = field(default_factory=list)
+    process_us: list[float] = field(default_factory=list)
+    per_second: list[float] = field(default_factory=list)
+
+
+def _throughput(options: argparse.Namespace) -> dict[str, float]:
+    """What the loop has less to give with metering on, in percent, by load.
+
+    A loop that is never idle serves 1 / (its CPU time per request): what that grows by is what throughput loses. The requests per second
+    that were seen are printed beside it; on a machine that others use too they say more about those.
+    """
+    engine = Engine(python_only=False)
+    losses: dict[str, float] = {}
+    try:
+        for load in (load for load in LOADS if load.name in options.load):
+            print(f"{load.name}: {load.what}", flush=True)
+            losses[load.name] = _told(load, _measured(engine, load, options))
+    finally:
+        engine.close()
+    return losses
+
+
+def _measured(engine: Engine, load: CostLoad, options: argparse.Namespace) -> dict[str, _Runs]:
+    stub, stub_port = engine.stub(load.fetch_record_bytes)
+    arms: dict[str, Arm] = {}
+    runs = {"off": _Runs(), "on": _Runs()}
+    try:
+        arms["off"] = start_sluice(stub_port, engine.folder)
+        arms["on"] = start_sluice(stub_port, engine.folder, flags=["--metering", str(engine.folder / f"metering-{load.name}")])
+        for turn in range(options.runs):
+            for name in ("off", "on") if turn % 2 == 0 else ("on", "off"):
+                _one_run(engine, load, arms[name], runs[name], options.seconds)
+    finally:
+        for arm in arms.values():
+            arm.stop()
+        stub.stop()
+    return runs
+
+
+def _one_run(engine: Engine, load: CostLoad, arm: Arm, runs: _Runs, seconds: float) -> None:
+    running = engine.load(load.request, arm.port, conns=load.conns, depth=load.depth)
+    try:
+        time.sleep(WARM_SECONDS)
+        loop_s, process_s, done, start = _loop_seconds(arm), cpu_seconds(arm.pids()), running.done(), time.monotonic()
+        time.sleep(seconds)
+        loop_s, process_s = _loop_seconds(arm) - loop_s, cpu_seconds(arm.pids()) - process_s
+        done, elapsed = running.done() - done, time.monotonic() - start
+    finally:
+        running.stop()
+    runs.loop_us.append(loop_s / done * 1e6)
+    runs.process_us.append(process_s / done * 1e6)
+    runs.per_second.append(done / elapsed)
+
+
+def _loop_seconds(arm: Arm) -> float:
+    """CPU time of the thread that the loop runs in."""
+    pid = arm.process.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def _told(load: CostLoad, runs: dict[str, _Runs]) -> float:
+    off, on = runs["off"], runs["on"]
+    loss = 100.0 * (median(on.loop_us) / median(off.loop_us) - 1)
+    print(f"  loop          {median(off.loop_us):.2f} -> {median(on.loop_us):.2f} us/request: {loss:+.1f} %")
+    print(f"  whole process {median(off.process_us):.2f} -> {median(on.process_us):.2f} us/request, with the writer's thread")
+    print(f"  seen          {median(off.per_second):,.0f} -> {median(on.per_second):,.0f} requests/s", flush=True)
+    return loss
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.metering", description="What metering costs, on against off.")
+    parser.add_argument("--load", action="append", choices=NAMES)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--runs", type=int)
+    options = parser.parse_args(arguments)
+    options.load = options.load or NAMES
+    options.seconds = options.seconds or (QUICK_SECONDS if options.quick else SECONDS)
+    options.runs = options.runs or (QUICK_RUNS if options.quick else RUNS)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
