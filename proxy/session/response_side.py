@@ -163,27 +163,21 @@ class ResponseSide:
                 return False
             client.usage.fetch_bytes += amount
             self._gate.answered(amount)
-        if self._meter is not None:
-            self._note_whole(head, group, amount, request_size, size, now_ms)
+        meter = self._meter
+        if meter is not None:
+            cell = head.cell
+            if cell is not None:
+                cell.requests += 1
+                cell.request_bytes += request_size
+                cell.response_bytes += size
+                if head.kind == FETCH:
+                    cell.fetch_bytes += amount
+            if group is not None:
+                meter.passed(group, amount, now_ms, self._number, head.index)
         in_flight.popleft()
         self.answers += 1
         head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
         return True
-
-    def _note_whole(self, head: KnownHead, group: QuotaGroup | None, amount: int, request_size: int, size: int, now_ms: int) -> None:
-        """Meter an answer within its quota, whose `amount` counted for `group`."""
-        cell, meter = head.cell, self._meter
-        assert meter is not None
-        if cell is not None:
-            cell.requests += 1
-            cell.request_bytes += request_size
-            cell.response_bytes += size
-            if head.kind == PRODUCE:
-                cell.produce_bytes += amount
-            elif head.kind == FETCH:
-                cell.fetch_bytes += amount
-        if group is not None:
-            meter.record(group, amount, 0, 0, now_ms, self._number, head.index)
 
     def release(self, now_ms: int) -> bytes | None:
         """The hold is over, or is ended early: return what waited; what is left of its wait is announced in it."""
