@@ -23,6 +23,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d))?")
 @click.option(
     "--tenants", type=click.Path(path_type=Path), metavar="FILE", help="CSV: user,client_id,tenant; the first line that fits wins."
 )
+@click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="TOML: what usage costs.")
 @click.option("--from", "begin", metavar="TIME", help="The first hour: 2026-11-21 or 2026-11-21T07, UTC.")
 @click.option("--to", "end", metavar="TIME", help="The last hour, included.")
 @click.option("--close-through", metavar="DATE", help="Days up to this one never change again; what comes late becomes adjustments.")
@@ -34,6 +35,7 @@ def rollup(
     out: Path,
     levels: str,
     tenants: Path | None,
+    prices: Path | None,
     begin: str | None,
     end: str | None,
     close_through: str | None,
@@ -41,6 +43,7 @@ def rollup(
     form: str,
 ) -> None:
     """Add up who used what and what the sensors decided, hour by hour and day by day."""
+    from pipeline.rollup.prices import read_prices
     from pipeline.rollup.tenants import read_tenants
     from pipeline.spark.session import session
 
@@ -49,12 +52,16 @@ def rollup(
         if level not in LEVELS:
             raise BadInputError(f'--level: "{level}" is not one of {", ".join(LEVELS)}; write them with commas')
     lines = tuple(read_tenants(tenants)) if tenants is not None else ()
-    from pipeline.rollup.settings import RollupResult, RollupSettings, plan_rollup
+    costs = read_prices(prices) if prices is not None else None
+    from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_rollup
 
-    settings = RollupSettings(source, out, chosen, lines, _hour("--from", begin, "00"), _hour("--to", end, "23"), _day(close_through))
+    hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))
+    settings = RollupSettings(source, out, chosen, lines, *hours, _day(close_through), costs)
     _, plan = plan_rollup(settings)
     result = RollupResult()
-    if not plan.is_empty or close_through:
+    if plan.is_empty:
+        close_books(settings)
+    else:
         with session(master) as spark:
             from pipeline.spark.rollup import roll_up
 

@@ -37,6 +37,12 @@ def publish_days(directory: Path, table: str, days: Iterable[str]) -> None:
         _replace(directory, Path(table, f"date={date}"))
 
 
+def publish_batch(directory: Path, table: str, dates: Iterable[str], batch: str) -> None:
+    """Put a staged batch beside those that are there: nothing that stands is touched."""
+    for date in dates:
+        _replace(directory, Path(table, f"date={date}", f"batch={batch}"))
+
+
 def _replace(directory: Path, partition: Path) -> None:
     staged, final = directory / STAGING / partition, directory / partition
     old = directory / STAGING / "old" / partition

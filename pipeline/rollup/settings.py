@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pipeline.errors import BadInputError
 from pipeline.rollup.inputs import Input, find_inputs
-from pipeline.rollup.ledger import Ledger, hour_key, read_ledger
+from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import Plan, plan_of
+from pipeline.rollup.prices import Prices
 from pipeline.rollup.tenants import TenantLine
 
 
@@ -28,11 +29,12 @@ class RollupSettings:
     begin: str | None = None
     end: str | None = None
     close_through: str | None = None
+    prices: Prices | None = None
 
     @property
     def fingerprint(self) -> str:
         """Hash of what shapes the tables besides the input."""
-        return hashlib.sha256(repr((sorted(self.levels), self.tenants)).encode()).hexdigest()
+        return hashlib.sha256(repr((sorted(self.levels), self.tenants, self.prices)).encode()).hexdigest()
 
 
 @dataclass(slots=True)
@@ -59,6 +61,16 @@ def plan_rollup(settings: RollupSettings) -> tuple[Ledger, Plan]:
     if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
         raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; what is closed stays closed")
     return ledger, plan_of((item for item in inputs if _is_chosen(item, settings)), ledger, settings.fingerprint)
+
+
+def close_books(settings: RollupSettings) -> None:
+    """Close days of which nothing is to be built; what was asked for stands in `settings`."""
+    if settings.close_through is None:
+        return
+    ledger = read_ledger(settings.out)
+    ledger.closed_through = settings.close_through
+    settings.out.mkdir(parents=True, exist_ok=True)
+    write_ledger(settings.out, ledger)
 
 
 def _is_chosen(item: Input, settings: RollupSettings) -> bool:

@@ -1,22 +1,27 @@
 """The roll-up from end to end: read what changed, check the sums, build the tables, publish them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from pipeline.rollup.coverage import Coverage, coverage_by_day, coverage_by_hour
-from pipeline.rollup.inputs import Hour, hashes_by_hour
+from pipeline.rollup.coverage import coverage_by_day, coverage_by_hour
+from pipeline.rollup.inputs import hashes_by_hour
 from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
 from pipeline.rollup.plan import Plan
+from pipeline.rollup.prices import Prices
 from pipeline.rollup.publish import publish_days, publish_hours, staging
 from pipeline.rollup.settings import RollupResult, RollupSettings, plan_rollup
+from pipeline.spark.adjustments import add_adjustments
+from pipeline.spark.charges import chargeback_of, charges_of, focus_of
+from pipeline.spark.days import coverage_frame, day_frame, price_frame
 from pipeline.spark.decisions import decisions_by_second, decisions_per, histogram_of, series_of, stretches_of, waits_of
 from pipeline.spark.frames import Silver
 from pipeline.spark.quarantine import quarantine_of
-from pipeline.spark.usage import usage_by_second, usage_per
+from pipeline.spark.usage import start_of, usage_by_second, usage_per
 
 FILES_AT_ONCE_MAX = 64
 
@@ -37,10 +42,13 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
     if plan.hours:
         _build_open(spark, settings, plan, result, tell)
         _enter(ledger, plan)
-    if plan.hours or settings.close_through:
+    if plan.late:
+        add_adjustments(spark, settings, plan.late, result, tell)
+        for item in plan.late:
+            ledger.late.setdefault(hour_key(item.hour), []).append(item.sha256)
+    if not plan.is_empty:
         ledger.settings = settings.fingerprint if plan.hours else ledger.settings
         ledger.closed_through = settings.close_through or ledger.closed_through
-        settings.out.mkdir(parents=True, exist_ok=True)
         write_ledger(settings.out, ledger)
     return result
 
@@ -55,6 +63,8 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
     with staging(settings.out) as place:
         tables = _Tables(spark, place, plan, tell)
         _write_all(silver, settings, coverage_frame(spark, coverage), tables)
+        if settings.prices is not None:
+            _write_charges(spark, silver, settings.prices, day_frame(spark, plan.inputs, coverage), tables)
         silver.release()
         tables.publish(settings.out)
     result.tables = tables.rows
@@ -64,13 +74,6 @@ def _enter(ledger: Ledger, plan: Plan) -> None:
     found = hashes_by_hour(plan.inputs)
     for hour in plan.hours:
         ledger.hours[hour_key(hour)] = found[hour]
-
-
-def coverage_frame(spark: SparkSession, hours: Mapping[Hour, Coverage]) -> DataFrame:
-    """Coverage of each hour, and of each day with a null hour."""
-    rows: Any = [(date, hour, coverage.percent) for (date, hour), coverage in hours.items()]
-    rows += [(date, None, coverage.percent) for date, coverage in coverage_by_day(hours).items()]
-    return spark.createDataFrame(rows, "date string, hour string, coverage_percent double")
 
 
 def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, tables: "_Tables") -> None:
@@ -89,6 +92,14 @@ def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, ta
         frame.unpersist()
 
 
+def _write_charges(spark: SparkSession, silver: Silver, prices: Prices, days: DataFrame, tables: "_Tables") -> None:
+    usage = usage_by_second(silver.usage.where("problem is null")).withColumn("start", start_of("day", F.col("second_ms")))
+    charges = charges_of(usage, price_frame(spark, prices), prices.currency, F.lit(None).cast("string")).persist()
+    tables.put("chargeback_day", chargeback_of(charges, days), is_daily=True)
+    tables.put("focus_day", focus_of(charges), is_daily=True)
+    charges.unpersist()
+
+
 class _Tables:
     """Tables of one run in the staging directory; `rows` says how many each has."""
 
@@ -103,7 +114,7 @@ class _Tables:
         partitions: Any = [(date,) for date in self._plan.days] if is_daily else list(self._plan.hours)
         names = ["date"] if is_daily else ["date", "hour"]
         wanted = self._spark.createDataFrame(partitions, ", ".join(f"{name} string" for name in names))
-        rows = (frame.drop("hour") if is_daily else frame).join(wanted.hint("broadcast"), names, "left_semi")
+        rows = (frame.drop("hour") if is_daily and "hour" in frame.columns else frame).join(wanted.hint("broadcast"), names, "left_semi")
         order = [name for name in rows.columns if name not in names]
         files = min(len(partitions), FILES_AT_ONCE_MAX)
         by_partition = rows.repartition(files, *names).sortWithinPartitions(*names, *order)

@@ -14,6 +14,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pipeline.spark.focus import COSTS, QUANTITIES, TEXTS, TIMES
+
 STRING: Final = StringType()
 LONG: Final = LongType()
 INT: Final = IntegerType()
@@ -176,3 +178,49 @@ QUARANTINE: Final = _table(
     ("hour", STRING),
 )
 """Rows that were set aside, as JSON, and why."""
+
+QUANTITY: Final = DecimalType(38, 9)
+ADJUSTMENTS: Final = _table(
+    ("start", TIMESTAMP), *CLIENT, ("api_class", STRING), *((name, LONG) for name in USAGE_COUNTS), ("date", STRING), ("batch", STRING)
+)
+"""What came to a closed day: to be added to what stands there. `batch` names the late file sets."""
+
+CHARGES: Final = _table(
+    ("start", TIMESTAMP),
+    *CLIENT,
+    ("sku", STRING),
+    ("unit", STRING),
+    ("units", LONG),
+    ("quantity", QUANTITY),
+    ("price", AMOUNT),
+    ("amount", AMOUNT),
+    ("currency", STRING),
+    ("correction", STRING),
+    ("date", STRING),
+)
+"""A line item: what one client used on one day, and what that costs. Not published: FOCUS says the same."""
+
+CHARGEBACK: Final = _table(
+    ("start", TIMESTAMP),
+    ("tenant", STRING),
+    ("sku", STRING),
+    ("unit", STRING),
+    ("units", LONG),
+    ("quantity", QUANTITY),
+    ("amount", AMOUNT),
+    ("currency", STRING),
+    ("correction", STRING),
+    ("coverage_percent", DOUBLE),
+    ("inputs", STRING),
+    ("date", STRING),
+)
+"""What a tenant owes for a day; `inputs` is the SHA-256 over the manifests' hashes, so that anybody can tell what it was made from."""
+
+FOCUS: Final = _table(
+    *((name, TIMESTAMP) for name in TIMES),
+    *((name, AMOUNT) for name in COSTS),
+    *((name, QUANTITY) for name in QUANTITIES),
+    *((name, STRING) for name in TEXTS),
+    ("date", STRING),
+)
+"""Line items for a FinOps tool."""

@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from click.testing import CliRunner
 from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.rollup.inputs import find_inputs
+from pipeline.rollup.ledger import Ledger, hour_key
+from pipeline.rollup.plan import plan_of
+from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
 from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
@@ -234,3 +238,96 @@ def test_a_tenants_file_is_read_with_its_patterns(tmp_path: Path) -> None:
     path.write_text("user,tenant\n")
     with pytest.raises(BadInputError, match="user,client_id,tenant"):
         read_tenants(path)
+
+
+PRICES = """
+currency = "EUR"
+[[price]]
+produced_gib = "900.5"
+million_requests = "12"
+[[price]]
+from = 2026-11-21
+tenant = "shop"
+produced_gib = "450.25"
+"""
+
+
+def expected_amounts(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Decimal]:
+    """What each client owes, by client-id and thing: rounded once, half up, at six places."""
+    amounts: dict[tuple[str, str], Decimal] = {}
+    for ref, client in enumerate(CAST):
+        own = [row for row in rows if row["client_ref"] == ref]
+        gib = Decimal("450.25") if client.user == "orders" else Decimal("900.5")
+        for sku, units, size, price in (
+            ("produced_gib", sum(row["produce_bytes"] for row in own), 2**30, gib),
+            ("million_requests", sum(row["requests"] for row in own), 10**6, Decimal(12)),
+        ):
+            if units:
+                amounts[client.client_id, sku] = (units * price / size).quantize(Decimal("0.000001"), ROUND_HALF_UP)
+    return amounts
+
+
+def test_a_closed_day_never_changes(spark: Any, tmp_path: Path) -> None:
+    """Files that come to a closed day become adjustment rows and charges of class Correction; no byte of what was published changes."""
+    from pipeline.spark.rollup import roll_up
+
+    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
+    late = manifests(source)[1]
+    late.rename(tmp_path / "later.json")
+    (tmp_path / "prices.toml").write_text(PRICES)
+    prices = read_prices(tmp_path / "prices.toml")
+    roll_up(spark, RollupSettings(source, out, ("day",), TENANTS, close_through="2026-11-21", prices=prices))
+    stands = {path: path.read_bytes() for path in out.rglob("*.parquet")}
+    (tmp_path / "later.json").rename(late)
+    settings = RollupSettings(source, out, ("day",), TENANTS, prices=prices)
+    result = roll_up(spark, settings)
+    assert (result.hours, result.late) == (0, 1)
+    assert {path: path.read_bytes() for path in stands} == stands
+    assert roll_up(spark, settings).late == 0
+
+    first, second = (raw_rows_of_file(path) for path in sorted((source / "usage").rglob("*.parquet")))
+    days, added = read_table(out, "usage_day"), read_table(out, "usage_adjustment")
+    assert sum(row["requests"] for row in days) == sum(row["requests"] for row in first)
+    assert sum(row["requests"] for row in added) == sum(row["requests"] for row in second)
+    for table, rows, change in (("focus_day", first, None), ("focus_adjustment", second, "Correction")):
+        lines = read_table(out, table)
+        assert {(row["ResourceId"].split("/")[1], row["SkuId"]): row["BilledCost"] for row in lines} == expected_amounts(rows)
+        assert {row["ChargeClass"] for row in lines} == {change}
+        owed = read_table(out, table.replace("focus", "chargeback"))
+        assert sum(row["amount"] for row in owed) == sum(row["BilledCost"] for row in lines)
+        assert {row["tenant"] for row in owed} == {"shop", "data", "(unassigned)"}
+
+
+def raw_rows_of_file(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(path, partitioning=None).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("currency = 5\n", "currency"),
+        ('currency = "EUR"\n', "price"),
+        ('currency = "EUR"\n[[price]]\nproduced_gib = 0.1\n', "produced_gib"),
+        ('currency = "EUR"\n[[price]]\nproduced_gib = "-1"\n', "produced_gib"),
+        ('currency = "EUR"\n[[price]]\nbeer = "3"\n', "price\\[1\\]"),
+        ('currency = "EUR"\n[[price]]\nfrom = "soon"\nproduced_gib = "1"\n', "from"),
+        ("[[price\n", "TOML"),
+    ],
+)
+def test_a_wrong_price_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """A price that would be rounded, is negative or of an unknown thing is refused with its place."""
+    (tmp_path / "prices.toml").write_text(text)
+    with pytest.raises(BadInputError, match=message):
+        read_prices(tmp_path / "prices.toml")
+
+
+def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:
+    """When retention has removed files of a day and others come, the day is not built short: the error names it and what to do."""
+    source = two_hours(tmp_path)
+    [first, second] = find_inputs(source)
+    ledger = Ledger(settings="x", hours={hour_key(first.hour): [first.sha256]})
+    assert plan_of([], ledger, "x").is_empty, "what was only removed leaves the tables as they are"
+    with pytest.raises(IncompleteError, match="--close-through"):
+        plan_of([second], ledger, "x")
+    assert plan_of([first, second], ledger, "x").hours == (second.hour,)

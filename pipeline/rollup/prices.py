@@ -1,0 +1,98 @@
+"""The price file: what usage costs, from which day on, for everybody or for one tenant. TOML; amounts as text, so that none is rounded."""
+
+import datetime
+import tomllib
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.errors import BadInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Sku:
+    """Something that has a price.
+
+    Attributes:
+        name: its key in the price file.
+        column: of usage, whose sum is divided by `size` to give units.
+        unit: as FOCUS writes it.
+    """
+
+    name: str
+    column: str
+    size: int
+    unit: str
+    says: str
+
+
+SKUS: Final = (
+    Sku("produced_gib", "produce_bytes", 2**30, "GiB", "bytes produced"),
+    Sku("fetched_gib", "fetch_bytes", 2**30, "GiB", "bytes fetched"),
+    Sku("million_requests", "requests", 1_000_000, "1000000 Requests", "requests"),
+    Sku("broker_hour", "handler_ns", 3_600 * 10**9, "Hours", "time of the broker's threads"),
+)
+_KEYS: Final = {sku.name for sku in SKUS}
+PLACES_MAX: Final = 6
+FIRST_DAY: Final = "0001-01-01"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One price: of a SKU, from a day on, for one tenant or (None) for everybody."""
+
+    sku: str
+    since: str
+    tenant: str | None
+    price: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """A price file. Later days win, and a tenant's own price wins over everybody's."""
+
+    currency: str
+    prices: tuple[Price, ...]
+
+
+def read_prices(path: Path) -> Prices:
+    """Read a price file.
+
+    Raises:
+        BadInputError: it cannot be read, or says something that is no price.
+    """
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInputError(f"{path}: cannot be read as TOML ({error}); write currency and [[price]] tables") from error
+    currency, rows = told.get("currency"), told.get("price", [])
+    if not isinstance(currency, str) or len(currency) != 3 or not currency.isupper():
+        raise BadInputError(f'{path}: currency is not a code of three letters; write currency = "EUR"')
+    if set(told) - {"currency", "price"} or not isinstance(rows, list) or not rows:
+        raise BadInputError(f"{path}: write currency and at least one [[price]], nothing else")
+    prices = [price for number, row in enumerate(rows, 1) for price in _read_row(path, number, row)]
+    return Prices(currency, tuple(prices))
+
+
+def _read_row(path: Path, number: int, row: Any) -> list[Price]:
+    place = f"{path}: price[{number}]"
+    if not isinstance(row, dict) or set(row) - _KEYS - {"from", "tenant"} or not set(row) & _KEYS:
+        raise BadInputError(f"{place}: write some of {', '.join(sorted(_KEYS))}, and from and tenant if need be")
+    since = row.get("from", FIRST_DAY)
+    if isinstance(since, datetime.date):
+        since = since.isoformat()
+    if not isinstance(since, str) or len(since) != len(FIRST_DAY):
+        raise BadInputError(f"{place}: from is not a day; write from = 2026-01-01")
+    return [Price(key, since, row.get("tenant"), _amount(place, key, row[key])) for key in sorted(set(row) & _KEYS)]
+
+
+def _amount(place: str, key: str, value: Any) -> Decimal:
+    try:
+        amount = Decimal(value) if isinstance(value, str | int) and not isinstance(value, bool) else Decimal("NaN")
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    exponent = amount.as_tuple().exponent
+    if not amount.is_finite() or amount < 0 or not isinstance(exponent, int) or exponent < -PLACES_MAX:
+        raise BadInputError(f'{place}: {key} is not an amount of at most {PLACES_MAX} decimals; write it as text, such as "0.05"')
+    return amount
