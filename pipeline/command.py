@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from pipeline.commands.neighbours import neighbours
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.recommend import recommend
 from pipeline.commands.rollup import rollup
@@ -86,3 +87,4 @@ def inspect(file: Path) -> None:
 meter.add_command(rollup)
 meter.add_command(whatif)
 meter.add_command(recommend)
+meter.add_command(neighbours)

@@ -1,13 +1,16 @@
 """The report of a roll-up, from the tables that it published."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from pipeline.report.distribution import draw_waits
 from pipeline.report.heat_map import HeatRow, draw_heat
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
+from pipeline.report.pressure_chart import draw_pressure
 from pipeline.report.rate_chart import RateSeries, draw_rates
+from pipeline.rollup.pressure import pressure_of
 from pipeline.rollup.settings import RollupResult
 from pipeline.rollup.summary import clients, groups
 from pipeline.rollup.tables import read_table
@@ -36,8 +39,12 @@ def draw_rollup(directory: Path, result: RollupResult) -> str:
         page.sections += [
             Section("Utilisation", _HEAT_SAYS, [_heat(series, stretches, begin_ms, end_ms)]),
             Section("Rate against bound", _RATE_SAYS, _rates(series, stretches, begin_ms, end_ms)),
+            Section("Goodput against offered load", _PRESSURE_SAYS, [_pressure(series, stretches)]),
             Section("How long waits were", "Every decision with a wait above 0, all groups together.", [draw_waits(_histogram(directory))]),
         ]
+    escapes = read_table(directory, "escapes")
+    if escapes:
+        page.sections.append(Section("Signs of getting round a quota", _ESCAPE_SAYS, [_escape_table(escapes)]))
     page.sections.append(Section("Who used what", f"The {CLIENTS_MAX} largest of {len(by_client)} clients.", [_client_table(by_client)]))
     page.sections.append(Section("What each quota did", "Who waited longest comes first.", [_group_table(used)]))
     page.foot = "Made by sluice meter rollup from metering files whose sums equal their manifests. All times are UTC."
@@ -55,6 +62,20 @@ _RATE_SAYS: Final = (
 )
 
 
+_PRESSURE_SAYS: Final = (
+    "Blue: what went through. Pale: what clients would have sent had they not waited, an estimate from their waits. Dashed: the bound."
+    " The time to drain is how long it took until nobody of the group had to wait any more."
+)
+
+
+def _pressure(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows]) -> str:
+    drawn = []
+    for key, rows in list(series.items())[:CHARTS_MAX]:
+        scale = PERCENT_PER_NANOSECOND if rows[0]["quota_type"] == "Request" else 1.0
+        drawn.append((_name(rows[0]), rows[0]["quota_type"], pressure_of(rows, stretches.get(key, ()), scale)))
+    return draw_pressure(drawn)
+
+
 def _by_group(rows: Rows) -> dict[Key, list[Mapping[str, Any]]]:
     found: dict[Key, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -68,11 +89,9 @@ def _by_group(rows: Rows) -> dict[Key, list[Mapping[str, Any]]]:
 
 
 def _about(used: Rows, begin_ms: int, end_ms: int) -> str:
-    from datetime import UTC, datetime
-
     if not used:
         return "No decisions were metered."
-    times = [datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S") for at in (begin_ms, end_ms)]
+    times = [_time(at) for at in (begin_ms, end_ms)]
     proxies = len({row["proxy_id"] for row in used})
     return f"{times[0]} to {times[1]} UTC, {proxies} {'proxy' if proxies == 1 else 'proxies'}, {len(used)} quota groups"
 
@@ -155,6 +174,25 @@ def _histogram(directory: Path) -> dict[int, int]:
     for row in read_table(directory, "throttle_histogram"):
         counts[row["bucket_ms"]] = counts.get(row["bucket_ms"], 0) + row["n"]
     return counts
+
+
+_ESCAPE_SAYS: Final = (
+    "Signs, not proof. reconnects: new connections come right after waits. rotates: a throttled client-id falls silent and another begins."
+)
+
+
+def _escape_table(escapes: Rows) -> str:
+    rows = sorted(escapes, key=lambda row: (-row["n"], row["at_ms"]))[:CLIENTS_MAX]
+    header = ("when", "principal", "client-id", "does", "how often")
+    return draw_table(header, ((_time(row["at_ms"]), row["principal"], row["client_id"], _does(row), f"{row['n']:,}") for row in rows))
+
+
+def _does(row: Mapping[str, Any]) -> str:
+    return "reconnects" if row["kind"] == "reconnects" else f"goes on as {row['to_client_id']}"
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _client_table(by_client: Rows) -> str:

@@ -137,16 +137,30 @@ def stretches_of(waits: DataFrame) -> DataFrame:
     end_ms = F.col("at_ms") + F.col("wait_ms")
     begins = F.when(F.col("at_ms") <= F.max(end_ms).over(before), 0).otherwise(1)
     numbered = waits.withColumn("begins", begins).withColumn("number", F.sum("begins").over(in_order))
+    edges = numbered.select(
+        *key,
+        "number",
+        "wait_ms",
+        F.explode(F.array(_edge(F.col("at_ms"), 1), _edge(end_ms, -1))).alias("edge"),
+    )
+    in_time = Window.partitionBy(*key, "number").orderBy("edge.ms", "edge.step").rowsBetween(Window.unboundedPreceding, 0)
+    is_begin = F.col("edge.step") > 0
     return (
-        numbered.groupBy(*key, "number")
+        edges.withColumn("waiting", F.sum("edge.step").over(in_time))
+        .groupBy(*key, "number")
         .agg(
-            F.min("at_ms").alias("begin_ms"),
-            F.max(end_ms).alias("end_ms"),
-            F.count("*").alias("throttled"),
-            F.sum("wait_ms").alias("throttle_ms"),
+            F.min("edge.ms").alias("begin_ms"),
+            F.max("edge.ms").alias("end_ms"),
+            F.sum(F.when(is_begin, 1).otherwise(0)).alias("throttled"),
+            F.sum(F.when(is_begin, F.col("wait_ms")).otherwise(0)).alias("throttle_ms"),
+            F.max("waiting").alias("waiting_max"),
         )
         .to(STRETCHES)
     )
+
+
+def _edge(at_ms: Column, step: int) -> Column:
+    return F.struct(at_ms.alias("ms"), F.lit(step).alias("step"))
 
 
 def series_of(seconds: DataFrame) -> DataFrame:

@@ -19,6 +19,7 @@ from pipeline.spark.adjustments import add_adjustments
 from pipeline.spark.charges import chargeback_of, charges_of, focus_of
 from pipeline.spark.days import coverage_frame, day_frame, price_frame
 from pipeline.spark.decisions import decisions_by_second, decisions_per, histogram_of, series_of, stretches_of, waits_of
+from pipeline.spark.escapes import escapes_of
 from pipeline.spark.frames import Silver
 from pipeline.spark.quarantine import quarantine_of
 from pipeline.spark.usage import start_of, usage_by_second, usage_per
@@ -87,6 +88,7 @@ def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, ta
     tables.put("throttle_histogram", histogram_of(waits))
     tables.put("throttle_stretches", stretches_of(waits))
     tables.put("rate_series", series_of(decisions))
+    tables.put("escapes", escapes_of(usage))
     tables.put("quarantine", quarantine_of(silver.usage, silver.decisions))
     for frame in (usage, decisions, waits):
         frame.unpersist()

@@ -161,10 +161,11 @@ STRETCHES: Final = _table(
     ("end_ms", LONG),
     ("throttled", LONG),
     ("throttle_ms", LONG),
+    ("waiting_max", LONG),
     ("date", STRING),
     ("hour", STRING),
 )
-"""A time in which at least one member of a group had a wait to sit out; its length is the time to drain."""
+"""A time in which somebody of a group had a wait to sit out, its length the time to drain; `waiting_max` waited at once."""
 
 HISTOGRAM: Final = _table(*GROUP, ("bucket_ms", LONG), ("n", LONG), ("date", STRING), ("hour", STRING))
 """How long waits were: `bucket_ms` is the upper end, a power of two."""
@@ -224,3 +225,8 @@ FOCUS: Final = _table(
     ("date", STRING),
 )
 """Line items for a FinOps tool."""
+
+ESCAPES: Final = _table(
+    *CLIENT, ("kind", STRING), ("to_client_id", STRING), ("n", LONG), ("at_ms", LONG), ("date", STRING), ("hour", STRING)
+)
+"""Signs that a client tries to get round its quota: `reconnects` (n connections right after waits) or `rotates` (to another client-id)."""

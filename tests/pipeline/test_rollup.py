@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.report.rollup_page import draw_rollup
 from pipeline.rollup.inputs import find_inputs
 from pipeline.rollup.ledger import Ledger, hour_key
 from pipeline.rollup.plan import plan_of
@@ -22,6 +23,7 @@ from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
 from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
+from tests.support.html_page import check_page
 from tests.support.metering_scene import START_MS, Client, write_scene
 
 CAST = [
@@ -92,6 +94,10 @@ def test_a_late_file_opens_its_hour_again(spark: Any, tmp_path: Path) -> None:
     for row in days:
         assert row["requests"] == sum(of_hour["requests"] for of_hour in hours if of_hour["client_id"] == row["client_id"])
     check_decisions(source, out)
+    page = draw_rollup(out, second)
+    check_page(page)
+    assert page.count('class="bound"') >= 4
+    assert "shop: client-id checkout" in page
 
 
 def check_decisions(source: Path, out: Path) -> None:

@@ -1,0 +1,1 @@
+"""Who is a loud neighbour: whose load makes others slower, or makes them wait. Needs no Spark."""

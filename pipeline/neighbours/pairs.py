@@ -1,0 +1,111 @@
+"""Neighbour and victim: a client is loud in a window in which it makes most of a broker's load; what others meet then is compared with
+what they meet otherwise.
+
+Coincidence is not cause: the pairs say where to look. A pair is told only where both sides of the comparison have several windows.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from pipeline.neighbours.load import Client, Load
+from pipeline.replay.rows import Flags, Floats, Ints
+
+WINDOWS_MIN: Final = 3
+SLOWER: Final = 1.5
+MORE_THROTTLED: Final = 20.0
+
+
+class Pair(msgspec.Struct):
+    """One loud client and one that met worse meanwhile.
+
+    Attributes:
+        share_percent: of the broker's load that the neighbour makes in its loud windows.
+        windows, others: in which the victim did anything, loud ones and the rest.
+        slower: time per request in loud windows against the rest; None when no time was metered.
+        throttled_percent, throttled_percent_otherwise: of the victim's requests.
+    """
+
+    proxy_id: str
+    node: str
+    neighbour: str
+    victim: str
+    share_percent: float
+    windows: int
+    others: int
+    slower: float | None
+    throttled_percent: float
+    throttled_percent_otherwise: float
+    first_ms: int
+
+    @property
+    def says(self) -> str:
+        """What the victim meets."""
+        parts = [f"{self.slower:.1f} times slower" if self.slower is not None and self.slower >= SLOWER else ""]
+        more = self.throttled_percent - self.throttled_percent_otherwise >= MORE_THROTTLED
+        parts.append(f"throttled {self.throttled_percent:.0f} % instead of {self.throttled_percent_otherwise:.0f} %" if more else "")
+        return ", ".join(part for part in parts if part)
+
+
+def pairs_of(load: Load, share_percent: float) -> list[Pair]:
+    """Return the pairs, the worst first.
+
+    Args:
+        share_percent: from which share of a broker's load on a client is loud.
+    """
+    found = [pair for place in range(len(load.places)) for pair in _at_place(load, place, share_percent / 100) if pair.says]
+    return sorted(found, key=lambda pair: (-(pair.slower or 1.0), -pair.throttled_percent, pair.neighbour, pair.victim))
+
+
+def _at_place(load: Load, place: int, threshold: float) -> Iterator[Pair]:
+    here = load.place == place
+    window, client = load.window[here], load.client[here]
+    windows, at = np.unique(window, return_inverse=True)
+    totals = np.bincount(at, weights=load.load[here])
+    share: Floats = np.divide(load.load[here], totals[at], out=np.zeros(len(at)), where=totals[at] > 0)
+    loud = (share >= threshold) & (np.bincount(at)[at] > 1)
+    for neighbour in np.unique(client[loud]).tolist():
+        is_loud: Flags = np.zeros(len(windows), np.bool_)
+        own = loud & (client == neighbour)
+        is_loud[at[own]] = True
+        for victim in np.unique(client[client != neighbour]).tolist():
+            pair = _pair(load, place, here, (neighbour, victim), client == victim, is_loud[at], float(share[own].mean()))
+            if pair is not None:
+                yield pair
+
+
+def _pair(load: Load, place: int, here: Flags, names: tuple[int, int], is_victim: Flags, is_loud: Flags, share: float) -> Pair | None:
+    during, otherwise = is_victim & is_loud, is_victim & ~is_loud
+    if during.sum() < WINDOWS_MIN or otherwise.sum() < WINDOWS_MIN:
+        return None
+    requests, ns, throttled = load.requests[here], load.handler_ns[here], load.throttled[here]
+    apart = _per(ns, requests, otherwise)
+    return Pair(
+        *load.places[place],
+        client_name(load.clients[names[0]]),
+        client_name(load.clients[names[1]]),
+        100 * share,
+        int(during.sum()),
+        int(otherwise.sum()),
+        _per(ns, requests, during) / apart if apart > 0 else None,
+        100 * _per(throttled, requests, during),
+        100 * _per(throttled, requests, otherwise),
+        int(load.window[here][during].min()) * load.window_ms,
+    )
+
+
+def _per(amount: Ints, requests: Ints, chosen: Flags) -> float:
+    return float(amount[chosen].sum() / max(int(requests[chosen].sum()), 1))
+
+
+def client_name(client: Client) -> str:
+    """Return a client as people know it."""
+    user, client_id = client
+    return f"{user}/{client_id}" if client_id else user
+
+
+def as_rows(pairs: list[Pair]) -> list[dict[str, Any]]:
+    """Return pairs as plain rows for JSON and CSV."""
+    return [{**msgspec.structs.asdict(pair), "says": pair.says} for pair in pairs]

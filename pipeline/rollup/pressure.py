@@ -1,0 +1,56 @@
+"""How hard clients press on their quotas: what went through, what they would have sent, and how long until a wait had drained.
+
+The offered load is an estimate. C connections that together waited W of a time T were busy for T - W / C of it each; had they not waited,
+they would have moved T / (T - W / C) times as much. C is the largest number that was seen waiting at once, so the estimate is high where
+others never waited.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+BUSY_MIN: Final = 0.02
+"""Who waits nearly all the time would press without limit; the estimate stops at 1 / this."""
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """Of one group; rates in units per second, over the seconds from its first to its last.
+
+    Attributes:
+        drains_ms: lengths of the times in which somebody waited, ascending.
+        waiting_max: how many waited at once.
+    """
+
+    goodput: float
+    offered: float
+    bound: float | None
+    drains_ms: Sequence[int]
+    waiting_max: int
+
+    def drain_ms(self, percent: float) -> float:
+        """Return a percentile of the time to drain."""
+        return float(np.percentile(self.drains_ms, percent)) if self.drains_ms else 0.0
+
+
+def pressure_of(series: Rows, stretches: Rows, scale: float) -> Pressure:
+    """Work out the pressure of one group.
+
+    Args:
+        series: its rows of rate_series.
+        stretches: its rows of throttle_stretches.
+        scale: units per unit of rate: 1, or percent per nanosecond.
+    """
+    times = [row["second_ms"] for row in series]
+    span_ms = max(times) - min(times) + 1_000
+    goodput = sum(row["units"] for row in series) * scale / (span_ms / 1_000)
+    waited_ms = sum(row["throttle_ms"] for row in stretches)
+    at_once = max((row["waiting_max"] for row in stretches), default=0)
+    busy = 1.0 if not at_once else max(1.0 - waited_ms / (at_once * span_ms), BUSY_MIN)
+    bounds = [row["bound"] for row in series if row["bound"] is not None]
+    drains = sorted(row["end_ms"] - row["begin_ms"] for row in stretches)
+    return Pressure(goodput, goodput / busy, bounds[-1] if bounds else None, drains, at_once)

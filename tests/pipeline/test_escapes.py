@@ -1,0 +1,49 @@
+"""Signs that somebody tries to get round a quota."""
+
+from typing import Any
+
+from pipeline.rollup.pressure import pressure_of
+
+T = 1_795_262_400_000
+
+
+def rows(principal: str, client_id: str, seconds: range, *, throttled: int = 0, opened: int = 0) -> list[tuple[Any, ...]]:
+    return [("2026-11-21", "12", "t", principal, client_id, T + 1_000 * second, throttled, opened) for second in seconds]
+
+
+def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> None:
+    """New connections right after waits and a successor of a throttled client-id are told; steady clients and strangers are not."""
+    from pipeline.spark.escapes import escapes_of
+
+    seconds = [
+        *rows("User:eve", "app-1", range(30), throttled=3),
+        *rows("User:eve", "app-2", range(32, 60)),
+        *rows("User:mallory", "m", range(10)),
+        *rows("User:mallory", "m", range(10, 20), throttled=1, opened=2),
+        *rows("User:mallory", "m", range(100, 130)),
+        *rows("User:steady", "s", range(60), throttled=1),
+        *rows("User:steady", "s-too", range(5, 60)),
+        *rows("User:opener", "o", range(60), opened=2),
+        *rows("User:ANONYMOUS", "etl-1", range(30), throttled=3),
+        *rows("User:ANONYMOUS", "etl-2", range(31, 60)),
+        *rows("User:ANONYMOUS", "dashboard", range(31, 60)),
+    ]
+    names = "date string, hour string, tenant string, principal string, client_id string, second_ms long"
+    frame = spark.createDataFrame(seconds, f"{names}, throttled_requests long, connections_opened long")
+    found = {(row["principal"], row["client_id"], row["kind"], row["to_client_id"]) for row in escapes_of(frame).collect()}
+    assert found == {
+        ("User:eve", "app-1", "rotates", "app-2"),
+        ("User:mallory", "m", "reconnects", None),
+        ("User:ANONYMOUS", "etl-1", "rotates", "etl-2"),
+    }
+
+
+def test_offered_load_counts_what_waits_kept_back() -> None:
+    """Two connections that each wait half the time would have moved twice as much; without waits both are the same."""
+    series = [{"second_ms": T + 1_000 * at, "units": 100, "bound": 90.0} for at in range(100)]
+    stretches = [{"begin_ms": T, "end_ms": T + 60_000, "throttle_ms": 100_000, "waiting_max": 2}]
+    pressed = pressure_of(series, stretches, 1.0)
+    assert (pressed.goodput, pressed.offered, pressed.bound) == (100.0, 200.0, 90.0)
+    assert pressed.drain_ms(50) == 60_000
+    at_ease = pressure_of(series, [], 1.0)
+    assert (at_ease.goodput, at_ease.offered, at_ease.drain_ms(100)) == (100.0, 100.0, 0.0)
