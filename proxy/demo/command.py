@@ -14,12 +14,13 @@ from proxy.clock import now_ms
 from proxy.demo import screen as words
 from proxy.demo.cast import ROLES, Role, quota_file
 from proxy.demo.children import ClientChild, DemoError, ProxyChild
-from proxy.demo.judgement import Judgement, judge
+from proxy.demo.judgement import Judgement, judge, measured
 from proxy.demo.mock_cluster import MockCluster, MockClusterError
 from proxy.demo.picture import Panel, draw
 from proxy.demo.preload import preload
-from proxy.demo.screen import MEGA, Row, Screen
-from proxy.demo.watcher import Watcher
+from proxy.demo.screen import Row, Screen
+from proxy.demo.visitors import VISITORS_ADDRESS
+from proxy.demo.watcher import GroupSeen, Watcher
 
 BROKERS: Final = 3
 REDRAW_SECONDS: Final = 0.5
@@ -51,7 +52,8 @@ def _play(seconds: int, svg: Path) -> int:
         folder = Path(stage.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
         cluster = stage.enter_context(MockCluster(BROKERS))
         for role in ROLES:
-            _set_topic(cluster, role, seconds)
+            if role.node_id is not None:
+                _set_topic(cluster, role, role.node_id, seconds)
         quotas = folder / "quotas.toml"
         quotas.write_text(quota_file())
         proxy = ProxyChild(cluster.bootstrap, quotas, BROKERS, folder)
@@ -68,20 +70,24 @@ def _play(seconds: int, svg: Path) -> int:
         watcher.look()
         judgements = [_judge(client, watcher, seconds) for client in clients]
     _report(screen, judgements)
-    svg.write_text(draw([_panel(*pair, seconds) for pair in zip(clients, judgements, strict=True)], seconds))
+    svg.write_text(draw([_panel(*one, watcher, seconds) for one in zip(clients, judgements, strict=True)], seconds))
     screen.say(f"Picture: {svg}")
     return 0 if all(judgement.is_good for judgement in judgements) else 1
 
 
 def _judge(client: ClientChild, watcher: Watcher, seconds: int) -> Judgement:
-    return judge(client.role, client.series, watcher.of(client.role.name, client.role.quota_type), seconds)
+    return judge(client.role, client.series, _group(client.role, watcher), seconds)
 
 
-def _set_topic(cluster: MockCluster, role: Role, seconds: int) -> None:
+def _group(role: Role, watcher: Watcher) -> GroupSeen:
+    return watcher.of(VISITORS_ADDRESS if role.quota_type == "Connection" else role.name, role.quota_type)
+
+
+def _set_topic(cluster: MockCluster, role: Role, node_id: int, seconds: int) -> None:
     partitions = role.partitions(seconds)
     cluster.create_topic(role.name, partitions)
     for partition in range(partitions):
-        cluster.set_leader(role.name, partition, role.node_id)
+        cluster.set_leader(role.name, partition, node_id)
     if role.quota_type == "Fetch":
         preload(cluster.bootstrap, role.name, partitions, role.record_bytes)
 
@@ -104,8 +110,8 @@ def _watch(screen: Screen, clients: Sequence[ClientChild], watcher: Watcher, pro
 
 
 def _row(client: ClientChild, watcher: Watcher, elapsed_s: int) -> Row:
-    now, series = now_ms(), client.series
-    group = watcher.of(client.role.name, client.role.quota_type)
+    group = _group(client.role, watcher)
+    now, series = now_ms(), measured(client.role, client.series, group)
     return Row(
         client.role, series.between(now - 1_000, now), series.span_mean(now), series.per_second(elapsed_s), group.throttled_until_ms - now
     )
@@ -118,25 +124,31 @@ def _report(screen: Screen, judgements: Sequence[Judgement]) -> None:
     screen.say(words.rule())
 
 
-def _panel(client: ClientChild, judgement: Judgement, seconds: int) -> Panel:
-    role, series = client.role, client.series
+def _panel(client: ClientChild, judgement: Judgement, watcher: Watcher, seconds: int) -> Panel:
+    role = client.role
+    series, size = measured(role, client.series, _group(role, watcher)), role.unit.rate_size
     steps = range(0, seconds * 1_000 + 1, MEAN_STEP_MS)
     return Panel(
         name=role.name,
         caption=f"{role.title} · {role.library}",
-        bound=None if role.bound is None else role.bound / MEGA,
-        offered=role.offered / MEGA,
-        measured=[value / MEGA for value in series.per_second(seconds)],
-        predicted=[value / MEGA for value in judgement.predicted],
-        mean=[(step / 1_000, series.span_mean(series.start_ms + step) / MEGA) for step in steps],
+        unit=role.unit.rate,
+        bound=None if role.bound is None else role.bound / size,
+        wants=role.wants,
+        measured=[value / size for value in series.per_second(seconds)],
+        predicted=[value / size for value in judgement.predicted],
+        mean=[(step / 1_000, series.span_mean(series.start_ms + step) / size) for step in steps],
         result=_result(judgement),
         is_good=judgement.is_good,
     )
 
 
 def _result(judgement: Judgement) -> str:
-    passed = f"{judgement.passed_bytes / MEGA:.1f} MB passed"
-    if judgement.allowed_bytes is None:
+    unit = judgement.role.unit
+    verb = {"Request": "charged", "Connection": "let in"}.get(judgement.role.quota_type, "passed")
+    passed = f"{unit.amount_of(judgement.passed)} {unit.amount} {verb}"
+    if judgement.allowed is None:
         return f"{passed} · never held"
-    predicted = f"{sum(judgement.predicted) / MEGA:.1f} predicted"
-    return f"{passed} · {predicted} · {judgement.equal} of {judgement.verdicts} waits recomputed equal"
+    predicted = f"{passed} · {unit.amount_of(sum(judgement.predicted))} predicted"
+    if judgement.role.quota_type == "Connection":
+        return predicted
+    return f"{predicted} · {judgement.equal} of {judgement.verdicts} waits recomputed equal"

@@ -9,6 +9,8 @@ from proxy.demo.series import SPAN_MS, Series
 from proxy.demo.watcher import GroupSeen
 
 LAST_SPAN_RATIO_MAX: Final = 1.15
+MODEL_DISTANCE_MAX: Final = 0.1
+"""Of connections: who is turned away gets no verdict that could be worked out again, so their number is compared."""
 
 
 @dataclass(frozen=True)
@@ -16,19 +18,19 @@ class Judgement:
     """What became of one client.
 
     Attributes:
-        passed_bytes: all that passed: what Sluice counted or what the client did, whichever is more.
+        passed: all that passed: what Sluice counted or what the client did, whichever is more.
         predicted: what Kafka's arithmetic lets pass, second by second, of the load that was offered.
-        allowed_bytes: the most that may pass: bound x (elapsed + 10 s) + one request. None without a quota.
-        last_rate: bytes per second in the last ten seconds.
+        allowed: the most that may pass: bound x (elapsed + 10 s) + one request. None without a quota.
+        last_rate: amount per second in the last ten seconds.
         verdicts, equal: how often Sluice said "wait", and how often working it out again gave the same milliseconds.
         faults: what is wrong, in words; none is good.
     """
 
     role: Role
     elapsed_s: float
-    passed_bytes: float
-    predicted: tuple[int, ...]
-    allowed_bytes: float | None
+    passed: float
+    predicted: tuple[float, ...]
+    allowed: float | None
     last_rate: float
     verdicts: int
     equal: int
@@ -40,16 +42,28 @@ class Judgement:
         return not self.faults
 
 
-def judge(role: Role, series: Series, group: GroupSeen, seconds: int) -> Judgement:
-    """Judge one client of a run of `seconds`."""
+def measured(role: Role, client: Series, group: GroupSeen) -> Series:
+    """Return what passed when: as the client says, or, where only Sluice knows what a request costs, as Sluice does."""
+    if not role.is_charged_by_sluice:
+        return client
+    group.series.start_ms = client.start_ms
+    return group.series
+
+
+def judge(role: Role, client: Series, group: GroupSeen, seconds: int) -> Judgement:
+    """Judge one client of a run of `seconds`; `client` is what it said itself."""
+    series = measured(role, client, group)
     elapsed_s = max((series.last_ms - series.start_ms) / 1_000, float(seconds))
-    passed = max(group.recorded_bytes, float(series.total_bytes))
-    request_bytes = passed / max(series.count, 1)
-    allowed = None if role.bound is None else role.bound * (elapsed_s + BURST_SECONDS) + request_bytes
+    passed = max(group.recorded, series.total)
+    amount = passed / max(client.count, 1)
+    amount = amount if role.is_charged_by_sluice else round(amount)
+    allowed = None if role.bound is None else role.bound * (elapsed_s + BURST_SECONDS) + amount
     end_ms = series.start_ms + seconds * 1_000
     last_rate = series.between(end_ms - SPAN_MS, end_ms) * 1_000 / SPAN_MS
-    predicted = predict(role.quota_type, role.bound, round(request_bytes), role.interval_ms, seconds)
+    predicted = predict(role.quota_type, role.bound, amount, role.interval_ms, seconds)
     faults = _faults(role, passed, allowed, last_rate, group)
+    if role.quota_type == "Connection" and abs(passed - sum(predicted)) > MODEL_DISTANCE_MAX * passed:
+        faults += (f"the model lets {sum(predicted):.0f} in",)
     return Judgement(role, elapsed_s, passed, tuple(predicted), allowed, last_rate, group.throttle_count, group.equal, faults)
 
 

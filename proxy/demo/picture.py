@@ -35,6 +35,8 @@ STYLE: Final = """
   .fill0 { fill: #5aa0f2 } .line0 { stroke: #0b57b7 } .text0 { fill: #0b57b7 }
   .fill1 { fill: #f2a444 } .line1 { stroke: #a85a00 } .text1 { fill: #a85a00 }
   .fill2 { fill: #4dbd98 } .line2 { stroke: #0f7357 } .text2 { fill: #0f7357 }
+  .fill3 { fill: #b58ae8 } .line3 { stroke: #6b2fb3 } .text3 { fill: #6b2fb3 }
+  .fill4 { fill: #e88ab0 } .line4 { stroke: #a1195a } .text4 { fill: #a1195a }
   .fill9 { fill: #a8b1bb } .line9 { stroke: #6e7781 } .good { fill: #1a7f37; font-weight: 700 } .bad { fill: #cf222e; font-weight: 700 }
   @media (prefers-color-scheme: dark) {
     text { fill: #f0f6fc } .card { fill: #0d1117; stroke: #3d444d } .small, .axis { fill: #9198a1 }
@@ -43,6 +45,8 @@ STYLE: Final = """
     .fill0 { fill: #2f6fc4 } .line0 { stroke: #79b8ff } .text0 { fill: #79b8ff }
     .fill1 { fill: #b0700f } .line1 { stroke: #ffb757 } .text1 { fill: #ffb757 }
     .fill2 { fill: #1f8767 } .line2 { stroke: #5fe0b5 } .text2 { fill: #5fe0b5 }
+    .fill3 { fill: #7a4dbf } .line3 { stroke: #c9a6ff } .text3 { fill: #c9a6ff }
+    .fill4 { fill: #a8416f } .line4 { stroke: #ff9ac2 } .text4 { fill: #ff9ac2 }
     .fill9 { fill: #656c76 } .line9 { stroke: #9198a1 } .good { fill: #3fb950 } .bad { fill: #ff7b72 }
   }
 """
@@ -50,17 +54,20 @@ STYLE: Final = """
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn of one client; rates in MB/s.
+    """What is drawn of one client; panels of the same unit have the same scale.
 
     Attributes:
+        unit: of the rates.
+        wants: what it would like, in words.
         measured, predicted: one value for each second.
         mean: (second, mean over the ten seconds before it).
     """
 
     name: str
     caption: str
+    unit: str
     bound: float | None
-    offered: float
+    wants: str
     measured: Sequence[float]
     predicted: Sequence[float]
     mean: Sequence[tuple[float, float]]
@@ -69,7 +76,7 @@ class Panel:
 
 
 class Scale:
-    """From seconds and MB/s to points inside a plot."""
+    """From seconds and rates to points inside a plot."""
 
     def __init__(self, seconds: int, top: float) -> None:
         self.seconds = seconds
@@ -96,8 +103,7 @@ class Scale:
 
 def draw(panels: Sequence[Panel], seconds: int) -> str:
     """Return the picture as SVG."""
-    top = max((value for panel in panels for value in (panel.bound or 0.0, *panel.measured, *panel.predicted)), default=0.0)
-    scale = Scale(seconds, max(1.0, math.ceil(top * 1.04 * 2) / 2))
+    scales = {panel.unit: _scale([one for one in panels if one.unit == panel.unit], seconds) for panel in panels}
     height = HEAD_HEIGHT + len(panels) * PANEL_HEIGHT + FOOT_HEIGHT
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img"'
@@ -110,27 +116,32 @@ def draw(panels: Sequence[Panel], seconds: int) -> str:
         *_legend(),
     ]
     for at, panel in enumerate(panels):
-        parts += _panel(panel, at, scale)
+        parts += _panel(panel, at, scales[panel.unit])
     parts += _foot(height)
     return "\n".join([*parts, "</svg>", ""])
 
 
+def _scale(panels: Sequence[Panel], seconds: int) -> Scale:
+    top = max((value for panel in panels for value in (panel.bound or 0.0, *panel.measured, *panel.predicted)), default=0.0)
+    return Scale(seconds, max(1.0, math.ceil(top * 1.04 * 2) / 2))
+
+
 def describe(panels: Iterable[Panel], seconds: int) -> str:
     """Return in words what the picture shows."""
-    lines = [f"Bytes per second of each client through Sluice over {seconds} seconds, beside what Kafka's quota arithmetic predicts."]
+    lines = [f"What each client gets through Sluice over {seconds} seconds, beside what Kafka's quota arithmetic predicts."]
     for panel in panels:
-        bound = "no quota" if panel.bound is None else f"a quota of {panel.bound:g} MB/s"
-        lines.append(f"{panel.name} {panel.caption}: {bound}, would like {panel.offered:.1f} MB/s; {panel.result}.")
+        bound = "no quota" if panel.bound is None else f"a quota of {panel.bound:g} {panel.unit}"
+        lines.append(f"{panel.name} {panel.caption}: {bound}, would like {panel.wants}; {panel.result}.")
     return " ".join(lines)
 
 
 def _head(seconds: int) -> list[str]:
     return [
         f'<text class="title" x="{EDGE}" y="44">Held to the quota, as Kafka would have held it</text>',
-        f'<text class="small" x="{EDGE}" y="68">Three unmodified Kafka clients through Sluice for {seconds} s.'
-        " Kafka looks at the last 10 to 11 seconds: a client may use</text>",
-        f'<text class="small" x="{EDGE}" y="86">that much quota at once, then waits until its mean is down again.'
-        " The model was given the load, not the measurement.</text>",
+        f'<text class="small" x="{EDGE}" y="68">Four unmodified Kafka clients, and a burst of connections, through Sluice for'
+        f" {seconds} s. Kafka looks at the last 10 to 11</text>",
+        f'<text class="small" x="{EDGE}" y="86">seconds: so much quota may be used at once, then they wait until their mean is down again.'
+        " The model knows the load only.</text>",
     ]
 
 
@@ -150,7 +161,7 @@ def _legend() -> list[str]:
 
 
 def _panel(panel: Panel, at: int, scale: Scale) -> list[str]:
-    tone = at % 3
+    tone = at % 5
     head = HEAD_HEIGHT + at * PANEL_HEIGHT
     mark, word = ("good", "✓") if panel.is_good else ("bad", "✗")
     return [
@@ -160,16 +171,16 @@ def _panel(panel: Panel, at: int, scale: Scale) -> list[str]:
         f'<text class="result" x="{WIDTH - EDGE}" y="20" text-anchor="end">{escape(panel.result)}'
         f' <tspan class="{mark}">{word}</tspan></text>',
         f'<g transform="translate(0 {PANEL_HEAD})">',
-        *_grid(scale),
+        *_grid(scale, panel.unit),
         f'<path class="area fill{tone}" d="{_area(panel.measured, scale)}"/>',
         f'<path class="model" d="{_steps(panel.predicted, scale)}"/>',
         f'<path class="mean line{tone}" d="{_curve(panel.mean, scale)}"/>',
-        *_bound(panel.bound, scale),
+        *_bound(panel, scale),
         "</g></g>",
     ]
 
 
-def _grid(scale: Scale) -> list[str]:
+def _grid(scale: Scale, unit: str) -> list[str]:
     right = WIDTH - MARGIN_RIGHT
     parts = []
     for rate in scale.rates():
@@ -181,26 +192,27 @@ def _grid(scale: Scale) -> list[str]:
         parts.append(f'<path class="base" d="M{x:.1f} {PLOT_HEIGHT}v4"/>')
         parts.append(f'<text class="axis" x="{x:.1f}" y="{PLOT_HEIGHT + 18}" text-anchor="middle">{second} s</text>')
     middle = PLOT_HEIGHT / 2
-    parts.append(f'<text class="axis" transform="translate({MARGIN_LEFT - 38} {middle}) rotate(-90)" text-anchor="middle">MB/s</text>')
+    turned = f"translate({MARGIN_LEFT - 38} {middle}) rotate(-90)"
+    parts.append(f'<text class="axis" transform="{turned}" text-anchor="middle">{escape(unit)}</text>')
     return parts
 
 
-def _bound(bound: float | None, scale: Scale) -> list[str]:
-    right = WIDTH - MARGIN_RIGHT
+def _bound(panel: Panel, scale: Scale) -> list[str]:
+    right, bound = WIDTH - MARGIN_RIGHT, panel.bound
     if bound is None:
         return [f'<text class="axis" x="{right + 8}" y="{PLOT_HEIGHT / 2}">no quota</text>']
     y = scale.y(bound)
     return [
         f'<path class="bound" d="M{MARGIN_LEFT} {y:.1f}H{right}"/>',
         f'<text class="bound-name" x="{right + 8}" y="{y - 2:.1f}">quota</text>',
-        f'<text class="bound-name" x="{right + 8}" y="{y + 13:.1f}">{bound:g} MB/s</text>',
+        f'<text class="bound-name" x="{right + 8}" y="{y + 13:.1f}">{bound:g} {escape(panel.unit)}</text>',
     ]
 
 
 def _foot(height: int) -> list[str]:
     return [
         f'<text class="axis" x="{EDGE}" y="{height - 20}">Drawn by "sluice demo" from one run in front of'
-        " librdkafka's mock cluster. 1 MB = 1,000,000 bytes.</text>",
+        " librdkafka's mock. 1 MB = 1,000,000 bytes. % of one thread of a broker, as estimated.</text>",
     ]
 
 

@@ -8,23 +8,22 @@ from typing import Final
 from proxy.demo.cast import BURST_SECONDS, Role
 from proxy.demo.judgement import LAST_SPAN_RATIO_MAX, Judgement
 
-MEGA: Final = 1_000_000
 QUIET_LINE_SECONDS: Final = 5
 BARS: Final = " ▁▂▃▄▅▆▇█"
 SPARK_SECONDS: Final = 30
 
 _BOLD, _DIM, _GREEN, _RED, _YELLOW, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[33m", "\033[0m"
-_HEAD: Final = f"  {'client':<8} {'library':<16} {'wants':>6} {'quota':>6} {'now':>6} {'10 s':>6}  MB/s, second by second"
+_HEAD: Final = f"  {'client':<8} {'library':<16} {'wants':>11} {'quota':>6} {'now':>6} {'10 s':>6}         second by second"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One client at one moment; rates in bytes per second."""
+    """One client at one moment; rates per second."""
 
     role: Role
     rate: float
     span_mean: float
-    per_second: Sequence[int]
+    per_second: Sequence[float]
     held_ms: int
 
 
@@ -34,7 +33,7 @@ class Screen:
     def __init__(self) -> None:
         self.is_terminal = sys.stdout.isatty()
         self._drawn = 0
-        self._peak = 1.0
+        self._peaks: dict[str, float] = {}
 
     def say(self, text: str = "") -> None:
         """Write a line."""
@@ -46,10 +45,12 @@ class Screen:
         if self.is_terminal:
             self._draw(rows, elapsed_s, seconds)
         elif elapsed_s % QUIET_LINE_SECONDS == 0 and elapsed_s:
-            self.say(f"  {elapsed_s:3d} s  " + "   ".join(f"{row.role.name} {_mega(row.rate)} MB/s" for row in rows))
+            self.say(f"  {elapsed_s:3d} s  " + "   ".join(f"{row.role.name} {_rate(row.role, row.rate)}" for row in rows))
 
     def _draw(self, rows: Sequence[Row], elapsed_s: int, seconds: int) -> None:
-        self._peak = max([self._peak, *(value for row in rows for value in row.per_second)])
+        for row in rows:
+            unit = row.role.unit
+            self._peaks[unit.rate] = max([self._peaks.get(unit.rate, unit.rate_size / 10), *row.per_second])
         lines = [f"{_BOLD}{_HEAD}{_PLAIN}", *(self._row(row) for row in rows), f"{_DIM}  {elapsed_s} of {seconds} s{_PLAIN}"]
         up = f"\033[{self._drawn}A" if self._drawn else ""
         sys.stdout.write(up + "".join(f"\r\033[2K{line}\n" for line in lines))
@@ -58,10 +59,12 @@ class Screen:
 
     def _row(self, row: Row) -> str:
         role = row.role
-        quota = "none" if role.bound is None else _mega(role.bound)
-        figures = f"{_mega(role.offered):>6} {quota:>6} {_mega(row.rate):>6} {_mega(row.span_mean):>6}"
+        unit = role.unit
+        quota = "none" if role.bound is None else unit.rate_of(role.bound)
+        figures = f"{role.wants:>11} {quota:>6} {unit.rate_of(row.rate):>6} {unit.rate_of(row.span_mean):>6} {unit.rate:<6}"
+        bars = spark(row.per_second[-SPARK_SECONDS:], self._peaks[unit.rate])
         held = f"  {_YELLOW}held {row.held_ms / 1_000:.1f} s{_PLAIN}" if row.held_ms > 0 else ""
-        return f"  {role.name:<8} {role.library:<16} {figures}  {spark(row.per_second[-SPARK_SECONDS:], self._peak):<{SPARK_SECONDS}}{held}"
+        return f"  {role.name:<8} {role.library:<16} {figures}  {bars:<{SPARK_SECONDS}}{held}"
 
     def verdict(self, judgement: Judgement) -> None:
         """Write the line of one client."""
@@ -72,23 +75,24 @@ class Screen:
 
 def judged(judgement: Judgement) -> str:
     """Return bound and measurement of one client in words."""
-    role = judgement.role
-    measured = f"measured {_mega(judgement.passed_bytes, 1)} MB in {judgement.elapsed_s:.1f} s"
-    last = f"last 10 s {_mega(judgement.last_rate)} MB/s"
-    if role.bound is None or judgement.allowed_bytes is None:
+    role, unit = judgement.role, judgement.role.unit
+    measured = f"measured {unit.amount_of(judgement.passed)} {unit.amount} in {judgement.elapsed_s:.1f} s"
+    last = f"last 10 s {_rate(role, judgement.last_rate)}"
+    if role.bound is None or judgement.allowed is None:
         return f"bound none; {measured}; {last}; {judgement.verdicts} verdicts"
+    verdicts = "" if role.quota_type == "Connection" else f"; {judgement.equal} of {judgement.verdicts} verdicts equal"
     return (
-        f"bound {_mega(role.bound)} MB/s; {measured} (allowed {_mega(judgement.allowed_bytes, 1)}, model"
-        f" {_mega(sum(judgement.predicted), 1)}); {last} = {judgement.last_rate / role.bound:.2f} x bound;"
-        f" {judgement.equal} of {judgement.verdicts} verdicts equal"
+        f"bound {_rate(role, role.bound)}; {measured} (allowed {unit.amount_of(judgement.allowed)}, model"
+        f" {unit.amount_of(sum(judgement.predicted))}); {last} = {judgement.last_rate / role.bound:.2f} x bound{verdicts}"
     )
 
 
 def introduction(brokers: int, seconds: int) -> list[str]:
     """Return what is about to be seen, in plain words."""
     return [
-        f"Sluice demo, {seconds} s: three Kafka clients -> Sluice -> a cluster of {brokers} brokers (librdkafka's mock, in this process).",
+        f"Sluice demo, {seconds} s: four Kafka clients -> Sluice -> {brokers} brokers (librdkafka's mock cluster, in this process).",
         "Each topic is led by one broker. Quotas hold for each broker, as in Kafka, so one quota is one number here.",
+        "orders and reports use bytes; clicks the time of a broker's thread, as Sluice estimates it; visitors come from one address.",
         f"Kafka looks at the last 11 seconds: {BURST_SECONDS} s worth of quota may pass at once, then the gate closes until that is old.",
         "",
     ]
@@ -97,8 +101,8 @@ def introduction(brokers: int, seconds: int) -> list[str]:
 def rule() -> str:
     """Return what "ok" means."""
     return (
-        f"ok = bytes <= bound x (elapsed + {BURST_SECONDS} s) + one request, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound,"
-        " and every wait that Sluice imposed, recomputed, is the same."
+        f"ok = amount <= bound x (elapsed + {BURST_SECONDS} s) + one request, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound,"
+        " and every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth."
     )
 
 
@@ -108,5 +112,5 @@ def spark(values: Sequence[float], peak: float) -> str:
     return "".join(BARS[0 if value <= 0 else max(1, min(top, round(value / peak * top)))] for value in values)
 
 
-def _mega(value: float, digits: int = 2) -> str:
-    return f"{value / MEGA:.{digits}f}"
+def _rate(role: Role, value: float) -> str:
+    return f"{role.unit.rate_of(value)} {role.unit.rate}"

@@ -1,4 +1,4 @@
-"""Looks at /quotas a few times a second and keeps every verdict that Sluice gave."""
+"""Looks at /quotas and /connections a few times a second and keeps every verdict that Sluice gave."""
 
 import http.client
 import json
@@ -6,6 +6,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
+from proxy.clock import now_ms
+from proxy.demo.model import REQUEST_THROTTLE_MS_MAX
+from proxy.demo.series import Series
 from quota.throttle import narrow_to_int32, throttle_time_ms
 
 LOOK_SECONDS: Final = 0.2
@@ -21,18 +24,20 @@ class VerdictSeen(NamedTuple):
     window_ms: int
     throttle_ms: int
 
-    @property
-    def is_right(self) -> bool:
+    def is_right(self, quota_type: str) -> bool:
         """Whether working it out again gives the same."""
-        return narrow_to_int32(throttle_time_ms(self.observed, self.bound, self.window_ms)) == self.throttle_ms
+        throttle_ms = narrow_to_int32(throttle_time_ms(self.observed, self.bound, self.window_ms))
+        return self.throttle_ms == (min(throttle_ms, REQUEST_THROTTLE_MS_MAX) if quota_type == "Request" else throttle_ms)
 
 
 @dataclass
 class GroupSeen:
-    """What /quotas said about one group so far."""
+    """What /quotas said about one group so far, or /connections about one address."""
 
+    quota_type: str = ""
     bound: float | None = None
-    recorded_bytes: float = 0
+    recorded: float = 0
+    series: Series = field(default_factory=Series)
     observed: float = 0.0
     throttle_count: int = 0
     throttled_until_ms: int = 0
@@ -41,7 +46,7 @@ class GroupSeen:
     @property
     def equal(self) -> int:
         """How many verdicts give the same when worked out again."""
-        return sum(verdict.is_right for verdict in self.verdicts)
+        return sum(verdict.is_right(self.quota_type) for verdict in self.verdicts)
 
     def take_in(self, row: dict[str, Any]) -> None:
         """Learn from one look."""
@@ -51,14 +56,15 @@ class GroupSeen:
             VerdictSeen(one["time_ms"], float(one["observed"]), float(one["bound"]), one["window_ms"], one["throttle_ms"]) for one in shown
         ]
         self.bound = row["bound"]
-        self.recorded_bytes = row["recorded_total"]
+        self.recorded = row["recorded_total"]
+        self.series.append(now_ms(), self.recorded)
         self.observed = float(row["observed"])
         self.throttle_count = row["throttle_count"]
         self.throttled_until_ms = row["throttled_until_ms"]
 
 
 class Watcher:
-    """Groups by (client-id, quota type), from construction on; a context manager: looks inside the block."""
+    """Groups by (client-id or address, quota type), from construction on; a context manager: looks inside the block."""
 
     def __init__(self, admin_port: int) -> None:
         self._admin_port = admin_port
@@ -66,10 +72,10 @@ class Watcher:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="watcher", daemon=True)
 
-    def of(self, client_id: str, quota_type: str) -> GroupSeen:
-        """Return what is known of a client's group, on the broker where it counted most."""
-        found = [group for (_, *key), group in tuple(self._groups.items()) if key == [client_id, quota_type]]
-        return max(found, key=lambda group: group.recorded_bytes, default=GroupSeen())
+    def of(self, name: str, quota_type: str) -> GroupSeen:
+        """Return what is known of a client's group, or of an address, on the broker where it counted most."""
+        found = [group for (_, *key), group in tuple(self._groups.items()) if key == [name, quota_type]]
+        return max(found, key=lambda group: group.recorded, default=GroupSeen())
 
     def look(self) -> None:
         """Ask once.
@@ -79,7 +85,9 @@ class Watcher:
         """
         for row in json.loads(ask(self._admin_port, "/quotas")[1])["groups"]:
             key = (row["broker"], row["tags"].get("client-id", ""), row["quota_type"])
-            self._groups.setdefault(key, GroupSeen()).take_in(row)
+            self._groups.setdefault(key, GroupSeen(row["quota_type"])).take_in(row)
+        for row in json.loads(ask(self._admin_port, "/connections")[1])["ips"]:
+            self._groups.setdefault((row["broker"], row["ip"], "Connection"), GroupSeen("Connection")).bound = row["bound"]
 
     def __enter__(self) -> Self:
         self._thread.start()

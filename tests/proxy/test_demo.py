@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from proxy.demo.cast import ROLES, Role, quota_file, role_named
-from proxy.demo.judgement import judge
+from proxy.demo.judgement import judge, measured
 from proxy.demo.model import predict
 from proxy.demo.pace import BACKLOG_MS, Pace
 from proxy.demo.picture import Panel, draw
@@ -28,9 +28,11 @@ def series_of(*points: tuple[int, int], start_ms: int = 0) -> Series:
     return series
 
 
-def seen(bound: float | None, recorded: float, rows: list[dict[str, Any]] | None = None, count: int | None = None) -> GroupSeen:
+def seen(
+    bound: float | None, recorded: float, rows: list[dict[str, Any]] | None = None, count: int | None = None, quota_type: str = "Produce"
+) -> GroupSeen:
     """What /quotas said once."""
-    group = GroupSeen()
+    group = GroupSeen(quota_type)
     verdicts = rows or []
     group.take_in(
         {
@@ -89,13 +91,24 @@ class TestModel:
         assert sum(produced[7:10]) > 0
         assert sum(fetched[7:10]) == 0
 
-    @pytest.mark.parametrize("role", [role for role in ROLES if role.bound], ids=lambda role: role.name)
+    @pytest.mark.parametrize("role", [role for role in ROLES if role.bound and not role.is_charged_by_sluice], ids=lambda role: role.name)
     def test_the_cast_is_throttled_and_stays_within_the_last_rule(self, role: Role) -> None:
         """The demo's own load violates the quota, and Kafka's arithmetic holds its last ten seconds below 1.15 x the bound."""
         assert role.bound is not None
-        passed = predict(role.quota_type, role.bound, role.record_bytes, role.interval_ms, SECONDS)
-        assert sum(passed) < 0.9 * role.offered * SECONDS
+        passed = predict(role.quota_type, role.bound, role.amount, role.interval_ms, SECONDS)
+        assert sum(passed) < 0.9 * role.amount * 1_000 / role.interval_ms * SECONDS
         assert sum(passed[-10:]) / 10 <= 1.15 * role.bound
+
+    def test_request_time_is_waited_for_a_window_at_most(self) -> None:
+        """One request far above its quota holds the next back for a second, as in Kafka, and not until its mean is down."""
+        assert predict("Request", 1.0, 100.0, 10, 12) == [100.0] * 12
+
+    def test_connections_that_come_too_early_do_not_count(self) -> None:
+        """Ten seconds' worth at once, then nobody until that is old, and then the same again."""
+        passed = predict("Connection", 10, 1, 50, 22)
+        assert passed[:5] == [20.0] * 5
+        assert sum(passed[6:11]) == 0
+        assert sum(passed[:11]) == pytest.approx(sum(passed[11:]), rel=0.1)
 
 
 class TestSeries:
@@ -103,7 +116,7 @@ class TestSeries:
         """A second begins with its first millisecond and ends before the next one's."""
         series = series_of((5_000, 1), (5_999, 3), (6_000, 7), (7_500, 15), start_ms=5_000)
         assert series.per_second(3) == [3, 4, 8]
-        assert series.total_bytes == 15
+        assert series.total == 15
 
     def test_the_mean_counts_what_was_before_the_start_as_nothing(self) -> None:
         """The first ten seconds rise to the mean, as in Kafka's window."""
@@ -117,7 +130,7 @@ class TestJudgement:
     def test_good(self) -> None:
         """Bytes, last ten seconds and verdicts are as they should be."""
         series = steady(self.orders, 2_000_000)
-        judgement = judge(self.orders, series, seen(2_000_000, series.total_bytes, [verdict_row()]), SECONDS)
+        judgement = judge(self.orders, series, seen(2_000_000, series.total, [verdict_row()]), SECONDS)
         assert judgement.is_good
         assert (judgement.verdicts, judgement.equal) == (1, 1)
         assert "1 of 1 verdicts equal" in judged(judgement)
@@ -141,6 +154,27 @@ class TestJudgement:
     def test_nothing_passed(self) -> None:
         """A client that got nothing is no success."""
         assert judge(self.audit, Series(), seen(None, 0), SECONDS).faults == ("nothing passed",)
+
+    def test_request_time_is_measured_by_sluice(self) -> None:
+        """What a request costs only Sluice knows: its sum over time is what passed, the client's own count says how many requests it was."""
+        clicks, client = role_named("clicks"), steady(role_named("clicks"), 10)
+        group = seen(1.0, 0, [verdict_row(observed=1.5, bound=1.0, throttle_ms=1_000)], quota_type="Request")
+        group.series = series_of(*((second * 1_000, float(second)) for second in range(1, SECONDS + 1)))
+        group.recorded = 30.0
+        assert measured(clicks, client, group) is group.series
+        judgement = judge(clicks, client, group, SECONDS)
+        assert judgement.is_good
+        assert (judgement.passed, judgement.equal) == (30.0, 1)
+        assert "measured 300 ms" in judged(judgement)
+
+    def test_as_many_connections_as_the_model_lets_in(self) -> None:
+        """A tenth more or less than Kafka's arithmetic is a fault."""
+        visitors = role_named("visitors")
+        predicted = sum(predict("Connection", 10, 1, visitors.interval_ms, SECONDS))
+        for share, is_good in ((1.0, True), (0.8, False)):
+            client = series_of(*((at * 90, at) for at in range(1, int(predicted * share) + 1)))
+            found = judge(visitors, client, seen(10, 0, quota_type="Connection"), SECONDS)
+            assert not [fault for fault in found.faults if "model" in fault] == is_good, found.faults
 
     def test_without_a_quota_a_wait_is_a_fault(self) -> None:
         """Who has no quota is never held."""
@@ -173,6 +207,8 @@ def test_the_quota_file_of_the_cast() -> None:
         "quota": [
             {"client-id": "orders", "producer_byte_rate": 2_000_000},
             {"client-id": "reports", "consumer_byte_rate": 1_500_000},
+            {"client-id": "clicks", "request_percentage": 1},
+            {"ip": "127.0.0.2", "connection_creation_rate": 10},
         ]
     }
 
@@ -186,7 +222,7 @@ def parsed(svg: str) -> ElementTree.Element:
     return ElementTree.fromstring(svg)  # noqa: S314 - our own text
 
 
-PANEL = Panel("a<b", "produces & waits", 2.0, 4.0, [4.0, 0.0], [4.0, 0.1], [(0.0, 0.0), (2.0, 0.4)], "8 MB", True)
+PANEL = Panel("a<b", "produces & waits", "MB/s", 2.0, "4.0 MB/s", [4.0, 0.0], [4.0, 0.1], [(0.0, 0.0), (2.0, 0.4)], "8 MB", True)
 
 
 class TestPicture:
@@ -202,7 +238,17 @@ class TestPicture:
         text = draw([PANEL], 2).replace('xmlns="http://www.w3.org/2000/svg"', "")
         assert not any(word in text for word in ("http", "url(", "<script", "<image", "href", "@import"))
 
-    def test_all_panels_share_one_scale(self) -> None:
+    def test_a_panel_of_another_unit_has_its_own_scale(self) -> None:
+        """Its numbers fill its own plot, and its unit stands beside it."""
+        other = replace(PANEL, unit="conn/s", bound=20.0, measured=[40.0, 0.0], predicted=[40.0, 0.0])
+        text = draw([PANEL, other], 2)
+        tops = [
+            path.get("d", "").split("V")[1].split("H")[0] for path in parsed(text).iter(f"{SVG}path") if "area" in path.get("class", "")
+        ]
+        assert float(tops[0]) == pytest.approx(float(tops[1]), abs=12)
+        assert "20 conn/s" in text
+
+    def test_panels_of_a_unit_share_one_scale(self) -> None:
         """Twice the rate is twice as high, in whichever panel."""
         small = replace(PANEL, name="small", measured=[2.0, 2.0], predicted=[2.0, 2.0])
         root = parsed(draw([PANEL, small], 2))

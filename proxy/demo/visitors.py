@@ -1,0 +1,47 @@
+"""A crowd at the door: connections from one address, one after the other, each of which asks one question and leaves."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from proxy.clock import now_ms
+from proxy.demo.pace import Pace
+from proxy.demo.report import Stage, Task
+
+VISITORS_ADDRESS: Final = "127.0.0.2"
+"""All else comes from 127.0.0.1."""
+API_VERSIONS_V0: Final = bytes.fromhex("0000000a 0012 0000 00000001 0000")
+ANSWER_SECONDS: Final = 8.0
+
+
+def visitors(task: Task, stage: Stage) -> None:
+    """Open connections as often as wanted, whatever became of those before; one counts when it is answered."""
+    asyncio.run(_come(task, stage))
+
+
+async def _come(task: Task, stage: Stage) -> None:
+    host, _, port = task.bootstrap.rpartition(":")
+    visits: set[asyncio.Task[None]] = set()
+    pace = Pace(task.interval_ms, stage.wait_for_go())
+    end_ms = pace.due_ms + task.seconds * 1_000
+    while now_ms() < end_ms:
+        await asyncio.sleep(max(pace.due_ms - now_ms(), 0) / 1_000)
+        visit = asyncio.create_task(_visit(host, int(port), stage))
+        visits.add(visit)
+        visit.add_done_callback(visits.discard)
+        pace.done(now_ms())
+    if visits:
+        await asyncio.wait(visits, timeout=ANSWER_SECONDS)
+
+
+async def _visit(host: str, port: int, stage: Stage) -> None:
+    """One connection; who was turned away is held for a while and then closed without a word."""
+    with contextlib.suppress(OSError, EOFError, TimeoutError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port, local_addr=(VISITORS_ADDRESS, 0))
+            try:
+                writer.write(API_VERSIONS_V0)
+                await reader.readexactly(4)
+                stage.passed(1)
+            finally:
+                writer.close()
