@@ -1,5 +1,6 @@
 """Who plays in the demo: four clients and a crowd at the door, what they would like and what they may."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,7 +44,7 @@ class Role:
     title: str
     library: str
     quota_type: str
-    bound: int | None
+    bound: float | None
     record_bytes: int
     interval_ms: int
     node_id: int | None
@@ -76,14 +77,14 @@ class Role:
         """How many partitions its topic needs: a consumer must find enough to read."""
         if self.quota_type != "Fetch" or self.bound is None:
             return 1
-        return -(-self.bound * (seconds + BURST_SECONDS + 5) // PRELOADED_PARTITION_BYTES)
+        return math.ceil(self.bound * (seconds + BURST_SECONDS + 5) / PRELOADED_PARTITION_BYTES)
 
 
 ROLES: Final = (
     Role("orders", "produces over its quota", "confluent-kafka", "Produce", 2_000_000, 40_000, 15, 1, confluent_producer),
     Role("reports", "consumes over its quota", "aiokafka", "Fetch", 1_500_000, 50_000, 25, 2, aiokafka_consumer),
     Role("audit", "produces without a quota", "kafka-python", "Produce", None, 30_000, 10, 3, kafka_python_producer),
-    Role("clicks", "sends many small requests", "confluent-kafka", "Request", 1, 100, 3, 2, confluent_producer, THREAD),
+    Role("clicks", "sends many small requests", "confluent-kafka", "Request", 0.5, 100, 5, 2, confluent_producer, THREAD),
     Role("visitors", "one address, many connections", "plain sockets", "Connection", 10, 0, 60, None, visitors, CONNECTIONS),
 )
 

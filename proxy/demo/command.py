@@ -48,8 +48,18 @@ def _play(seconds: int, svg: Path) -> int:
     screen = Screen()
     for line in words.introduction(BROKERS, seconds):
         screen.say(line)
+    with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:
+        clients, watcher = _perform(screen, seconds, Path(folder))
+        judgements = [_judge(client, watcher, seconds) for client in clients]
+        _report(screen, judgements)
+    svg.write_text(draw([_panel(*one, watcher, seconds) for one in zip(clients, judgements, strict=True)], seconds))
+    screen.say(f"Picture: {svg}")
+    return 0 if all(judgement.is_good for judgement in judgements) else 1
+
+
+def _perform(screen: Screen, seconds: int, folder: Path) -> tuple[list[ClientChild], Watcher]:
+    """Let all play; every process has ended by the return, Sluice as on SIGTERM, and what they wrote is in `folder`."""
     with ExitStack() as stage:
-        folder = Path(stage.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-")))
         cluster = stage.enter_context(MockCluster(BROKERS))
         for role in ROLES:
             if role.node_id is not None:
@@ -68,11 +78,8 @@ def _play(seconds: int, svg: Path) -> int:
         with watcher:
             _watch(screen, clients, watcher, proxy, seconds)
         watcher.look()
-        judgements = [_judge(client, watcher, seconds) for client in clients]
-    _report(screen, judgements)
-    svg.write_text(draw([_panel(*one, watcher, seconds) for one in zip(clients, judgements, strict=True)], seconds))
-    screen.say(f"Picture: {svg}")
-    return 0 if all(judgement.is_good for judgement in judgements) else 1
+        watcher.look_at_closes()
+    return clients, watcher
 
 
 def _judge(client: ClientChild, watcher: Watcher, seconds: int) -> Judgement:
@@ -112,9 +119,8 @@ def _watch(screen: Screen, clients: Sequence[ClientChild], watcher: Watcher, pro
 def _row(client: ClientChild, watcher: Watcher, elapsed_s: int) -> Row:
     group = _group(client.role, watcher)
     now, series = now_ms(), measured(client.role, client.series, group)
-    return Row(
-        client.role, series.between(now - 1_000, now), series.span_mean(now), series.per_second(elapsed_s), group.throttled_until_ms - now
-    )
+    rate, mean, bars = series.between(now - 1_000, now), series.span_mean(now), series.per_second(elapsed_s)
+    return Row(client.role, rate, mean, bars, group.throttled_until_ms - now, group.held_now)
 
 
 def _report(screen: Screen, judgements: Sequence[Judgement]) -> None:
@@ -150,5 +156,5 @@ def _result(judgement: Judgement) -> str:
         return f"{passed} · never held"
     predicted = f"{passed} · {unit.amount_of(sum(judgement.predicted))} predicted"
     if judgement.role.quota_type == "Connection":
-        return predicted
+        return f"{predicted} · {judgement.turned_away} turned away"
     return f"{predicted} · {judgement.equal} of {judgement.verdicts} waits recomputed equal"

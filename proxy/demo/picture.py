@@ -139,8 +139,8 @@ def _head(seconds: int) -> list[str]:
     return [
         f'<text class="title" x="{EDGE}" y="44">Held to the quota, as Kafka would have held it</text>',
         f'<text class="small" x="{EDGE}" y="68">Four unmodified Kafka clients, and a burst of connections, through Sluice for'
-        f" {seconds} s. Kafka looks at the last 10 to 11</text>",
-        f'<text class="small" x="{EDGE}" y="86">seconds: so much quota may be used at once, then they wait until their mean is down again.'
+        f" {seconds} s. Kafka looks at the last 10 to 11 s:</text>",
+        f'<text class="small" x="{EDGE}" y="86">ten seconds of quota may be used at once, then all wait until their mean is down again.'
         " The model knows the load only.</text>",
     ]
 

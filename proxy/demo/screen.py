@@ -1,5 +1,6 @@
 """What the terminal shows while the demo runs, and at its end. Redrawn in place on a terminal; a few lines elsewhere."""
 
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from proxy.demo.judgement import LAST_SPAN_RATIO_MAX, Judgement
 QUIET_LINE_SECONDS: Final = 5
 BARS: Final = " ▁▂▃▄▅▆▇█"
 SPARK_SECONDS: Final = 30
+FIGURES_WIDTH, HELD_WIDTH = 71, 13
 
 _BOLD, _DIM, _GREEN, _RED, _YELLOW, _PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[33m", "\033[0m"
-_HEAD: Final = f"  {'client':<8} {'library':<16} {'wants':>11} {'quota':>6} {'now':>6} {'10 s':>6}         second by second"
+_HEAD: Final = f"  {'client':<8} {'library':<16} {'wants':>11} {'quota':>6} {'now':>6} {'10 s':>6}     second by second"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Row:
     span_mean: float
     per_second: Sequence[float]
     held_ms: int
+    held_now: int = 0
 
 
 class Screen:
@@ -62,9 +65,11 @@ class Screen:
         unit = role.unit
         quota = "none" if role.bound is None else unit.rate_of(role.bound)
         figures = f"{role.wants:>11} {quota:>6} {unit.rate_of(row.rate):>6} {unit.rate_of(row.span_mean):>6} {unit.rate:<6}"
-        bars = spark(row.per_second[-SPARK_SECONDS:], self._peaks[unit.rate])
-        held = f"  {_YELLOW}held {row.held_ms / 1_000:.1f} s{_PLAIN}" if row.held_ms > 0 else ""
-        return f"  {role.name:<8} {role.library:<16} {figures}  {bars:<{SPARK_SECONDS}}{held}"
+        room = shutil.get_terminal_size().columns - FIGURES_WIDTH
+        seconds = max(0, min(SPARK_SECONDS, room - HELD_WIDTH))
+        bars = spark(row.per_second[-seconds:], self._peaks[unit.rate]) if seconds else ""
+        held = f"  {_YELLOW}{_held(row)}{_PLAIN}" if room >= HELD_WIDTH else ""
+        return f"  {role.name:<8} {role.library:<16} {figures}  {bars:<{seconds}}{held}"
 
     def verdict(self, judgement: Judgement) -> None:
         """Write the line of one client."""
@@ -80,11 +85,21 @@ def judged(judgement: Judgement) -> str:
     last = f"last 10 s {_rate(role, judgement.last_rate)}"
     if role.bound is None or judgement.allowed is None:
         return f"bound none; {measured}; {last}; {judgement.verdicts} verdicts"
-    verdicts = "" if role.quota_type == "Connection" else f"; {judgement.equal} of {judgement.verdicts} verdicts equal"
+    if role.quota_type == "Connection":
+        verdicts = f"; {judgement.turned_away} turned away"
+    else:
+        unseen = f", {judgement.unseen} unseen" if judgement.unseen else ""
+        verdicts = f"; {judgement.equal} of {judgement.verdicts} verdicts equal{unseen}"
     return (
         f"bound {_rate(role, role.bound)}; {measured} (allowed {unit.amount_of(judgement.allowed)}, model"
         f" {unit.amount_of(sum(judgement.predicted))}); {last} = {judgement.last_rate / role.bound:.2f} x bound{verdicts}"
     )
+
+
+def _held(row: Row) -> str:
+    if row.held_now:
+        return f"{row.held_now} held"
+    return f"held {row.held_ms / 1_000:.1f} s" if row.held_ms > 0 else ""
 
 
 def introduction(brokers: int, seconds: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
@@ -11,8 +12,10 @@ from proxy.demo.model import REQUEST_THROTTLE_MS_MAX
 from proxy.demo.series import Series
 from quota.throttle import narrow_to_int32, throttle_time_ms
 
-LOOK_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 0.05
 """A group keeps its last 16 verdicts; no client of the demo earns so many in this time."""
+
+_TURNED_AWAY: Final = re.compile(r'^kafka_sluice_closes_total\{reason="ip_connection_rate(?:_unheld)?"\} (\S+)', re.MULTILINE)
 
 
 class VerdictSeen(NamedTuple):
@@ -32,7 +35,12 @@ class VerdictSeen(NamedTuple):
 
 @dataclass
 class GroupSeen:
-    """What /quotas said about one group so far, or /connections about one address."""
+    """What /quotas said about one group so far, or /connections about one address.
+
+    Attributes:
+        held_now: connections that came too early and wait, unread, to be closed.
+        turned_away: connections that were closed for that.
+    """
 
     quota_type: str = ""
     bound: float | None = None
@@ -41,12 +49,19 @@ class GroupSeen:
     observed: float = 0.0
     throttle_count: int = 0
     throttled_until_ms: int = 0
+    held_now: int = 0
+    turned_away: int = 0
     verdicts: list[VerdictSeen] = field(default_factory=list)
 
     @property
     def equal(self) -> int:
         """How many verdicts give the same when worked out again."""
         return sum(verdict.is_right(self.quota_type) for verdict in self.verdicts)
+
+    @property
+    def unseen(self) -> int:
+        """How many verdicts were gone before somebody looked."""
+        return self.throttle_count - len(self.verdicts)
 
     def take_in(self, row: dict[str, Any]) -> None:
         """Learn from one look."""
@@ -86,8 +101,22 @@ class Watcher:
         for row in json.loads(ask(self._admin_port, "/quotas")[1])["groups"]:
             key = (row["broker"], row["tags"].get("client-id", ""), row["quota_type"])
             self._groups.setdefault(key, GroupSeen(row["quota_type"])).take_in(row)
-        for row in json.loads(ask(self._admin_port, "/connections")[1])["ips"]:
-            self._groups.setdefault((row["broker"], row["ip"], "Connection"), GroupSeen("Connection")).bound = row["bound"]
+        page = json.loads(ask(self._admin_port, "/connections")[1])
+        for row in page["ips"]:
+            door = self._groups.setdefault((row["broker"], row["ip"], "Connection"), GroupSeen("Connection"))
+            door.bound, door.held_now = row["bound"], page["held"]
+
+    def look_at_closes(self) -> None:
+        """Ask once how many connections were turned away; only the crowd's are, so they are the crowd's.
+
+        Raises:
+            OSError: Sluice does not answer.
+        """
+        page = ask(self._admin_port, "/metrics")[1].decode()
+        turned_away = sum(int(float(count)) for count in _TURNED_AWAY.findall(page))
+        for (_, _, quota_type), group in self._groups.items():
+            if quota_type == "Connection":
+                group.turned_away = turned_away
 
     def __enter__(self) -> Self:
         self._thread.start()

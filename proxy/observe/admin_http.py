@@ -117,9 +117,11 @@ class AdminHttp:
     async def _get_connections(self, request: web.Request) -> web.Response:
         self._refuse_strangers(request)
         shown = [connection._asdict() for connection in islice(self._state.connections(), CONNECTIONS_SHOWN_MAX)]
-        listeners = [_finite(listener._asdict()) for listener in self._state.admission().listeners]
+        admission = self._state.admission()
+        listeners = [_finite(listener._asdict()) for listener in admission.listeners]
         ips = [ip._asdict() for ip in self._state.busiest_ips(IPS_SHOWN_MAX)]
-        return _json({"open": self._state.counters.connections_open, "listeners": listeners, "ips": ips, "connections": shown})
+        counts = {"open": self._state.counters.connections_open, "held": admission.held}
+        return _json({**counts, "listeners": listeners, "ips": ips, "connections": shown})
 
     def _refuse_strangers(self, request: web.Request) -> None:
         if self._open_quotas:

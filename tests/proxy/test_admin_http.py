@@ -145,6 +145,7 @@ async def test_connections_are_bounded(client: Client) -> None:
 async def test_connections_show_listeners_and_the_busiest_addresses(client: Client) -> None:
     """Rates, delays and counts are numbers; what nobody waited for is null."""
     page = await client.json("/connections")
+    assert page["held"] == client.state.admission().held
     (listener,) = page["listeners"]
     assert (listener["accept_rate"], listener["throttle_ms"], listener["ip_throttle_ms"]) == (2.5, None, 41.5)
     assert page["ips"] == [{"ip": "192.0.2.7", "broker": "1", "rate": 20.0, "bound": 20, "connections": 3}]
