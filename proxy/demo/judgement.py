@@ -9,6 +9,8 @@ from proxy.demo.series import SPAN_MS, Series
 from proxy.demo.watcher import GroupSeen
 
 LAST_SPAN_RATIO_MAX: Final = 1.15
+LAST_REQUEST_SPAN_RATIO_MAX: Final = 1.25
+"""Of request time, which is known when it is used up only, and for which nobody waits longer than a window."""
 MODEL_DISTANCE_MAX: Final = 0.1
 """Of connections: who is turned away gets no verdict that could be worked out again, so their number is compared."""
 SEEN_SHARE_MIN: Final = 0.9
@@ -97,8 +99,9 @@ def _faults(role: Role, passed: float, allowed: float | None, last_rate: float, 
         faults.append(f"Sluice has {group.bound} as its bound")
     if passed > allowed:
         faults.append("more passed than the quota allows")
-    if last_rate > LAST_SPAN_RATIO_MAX * role.bound:
-        faults.append(f"the last 10 s are above {LAST_SPAN_RATIO_MAX} x the quota")
+    ratio_max = LAST_REQUEST_SPAN_RATIO_MAX if role.is_charged_by_sluice else LAST_SPAN_RATIO_MAX
+    if last_rate > ratio_max * role.bound:
+        faults.append(f"the last 10 s are above {ratio_max} x the quota")
     if group.equal < len(group.verdicts):
         faults.append(f"{len(group.verdicts) - group.equal} verdicts come out differently")
     if len(group.verdicts) < SEEN_SHARE_MIN * group.throttle_count:

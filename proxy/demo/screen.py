@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.demo.cast import BURST_SECONDS, Role
-from proxy.demo.judgement import LAST_SPAN_RATIO_MAX, Judgement
+from proxy.demo.judgement import LAST_REQUEST_SPAN_RATIO_MAX, LAST_SPAN_RATIO_MAX, Judgement
 
 QUIET_LINE_SECONDS: Final = 5
 BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -116,8 +116,9 @@ def introduction(brokers: int, seconds: int) -> list[str]:
 def rule() -> str:
     """Return what "ok" means."""
     return (
-        f"ok = amount <= bound x (elapsed + {BURST_SECONDS} s) + one request, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound,"
-        " and every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth."
+        f"ok = amount <= bound x (elapsed + {BURST_SECONDS} s) + one request, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
+        f" ({LAST_REQUEST_SPAN_RATIO_MAX} for request time),\n"
+        "     every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth."
     )
 
 
