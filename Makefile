@@ -22,7 +22,7 @@ $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
-demo: $(VENV)/.demo  ## mock cluster, Sluice and three clients; ends by itself with verdicts and demo.svg
+demo: $(VENV)/.demo  ## mock cluster, Sluice and four clients; ends by itself with verdicts and demo.svg
 	@$(BIN)/sluice demo
 
 test: $(VENV)/.dev  ## all tests; what a missing tool prevents is named

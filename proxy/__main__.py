@@ -86,7 +86,7 @@ def check_config(file: Path) -> None:
     "--svg", type=click.Path(path_type=Path, dir_okay=False), default="demo.svg", show_default=True, help="Where the picture goes."
 )
 def demo(seconds: int, svg: Path) -> None:
-    """Show it: a small cluster, the proxy and three clients; ends by itself with verdicts and a picture."""
+    """Show it: a small cluster, the proxy and four clients; ends by itself with verdicts and a picture."""
     from proxy.demo import main as run_demo
 
     sys.exit(run_demo(seconds, svg))

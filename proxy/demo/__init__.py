@@ -1,4 +1,4 @@
-"""The demo: an embedded mock cluster, Sluice in front of it, and three clients."""
+"""The demo: an embedded mock cluster, Sluice in front of it, and four clients and a crowd at the door."""
 
 from pathlib import Path
 
