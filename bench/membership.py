@@ -1,0 +1,277 @@
+"""Members of consumer groups whose request-time quota is next to nothing: do they stay members?
+
+python -m bench.membership [--seconds 120] [--window 1 30]... [--client NAME]... [--enforcer broker mute delay] [--no-write]
+
+Groups of two members of Java 4.3.1 (both group protocols), Java 3.9.1 and librdkafka, with a session timeout of 10 s and heartbeats twice a
+second. When all have shared their topics, each group gets a quota of 0.01 % of a thread, by the broker itself, by Sluice in mute or by
+Sluice in delay: nearly every request is over it. From then on nobody comes or goes, so every rebalance and every member that the broker
+gives up is the quota's doing; the goal for Sluice is none. Kafka throttles for one quota window at most, so the length of the window says
+for how long a member may be kept from its heartbeats: 1 s is the default. Needs a JDK and Maven.
+"""
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+
+from bench.engine import ROOT
+from bench.report import Report, machine_lines
+from tests.support.clients import confluent
+from tests.support.clients.group_member import GroupMember
+from tests.support.clients.topics import new_topic
+from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.jars import KRAFT, ZOOKEEPER
+from tests.support.kafka.java_member import JavaMember
+from tests.support.kafka.java_tools import JavaTools
+from tests.support.kafka.tool_calls import set_client_quota
+from tests.support.places import temporary_directory
+from tests.support.sluice_process import SluiceProcess, write_quotas
+
+JAVA = {"java-4.3.1": KRAFT, "java-4.3.1 consumer protocol": KRAFT, "java-3.9.1": ZOOKEEPER}
+CLIENTS = [*JAVA, "librdkafka"]
+BROKER = "broker"
+ENFORCERS = [BROKER, "mute", "delay"]
+WINDOWS_S = [1, 30]
+SESSION_MS = 10_000
+HEARTBEAT_MS = 500
+PERCENT = 0.01
+MEMBERS = 2
+PARTITIONS = 4
+RECORDS, RECORD_BYTES = 20_000, 1_000
+JOIN_SECONDS_MAX = 180.0
+LOOK_SECONDS = 0.5
+LOOK_SECONDS_MAX = 20
+BROKER_SETTINGS = {
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+}
+
+
+class Member(Protocol):
+    """What is asked of a member of either kind."""
+
+    @property
+    def owned(self) -> list[int]:
+        """Its partitions."""
+
+    @property
+    def rebalances(self) -> int:
+        """How often it was given partitions."""
+
+    @property
+    def slowest_ms(self) -> float:
+        """The longest time that its coordinator took for an answer."""
+
+
+class JavaOne:
+    """A member of Kafka's own client."""
+
+    def __init__(self, tools: JavaTools, bootstrap: str, topic: str, settings: dict[str, str | int]) -> None:
+        self._member = JavaMember(tools, bootstrap, topic, settings)
+
+    @property
+    def owned(self) -> list[int]:
+        return (self._member.assignments or [[]])[-1]
+
+    @property
+    def rebalances(self) -> int:
+        return len(self._member.assignments)
+
+    @property
+    def slowest_ms(self) -> float:
+        return self._member.slowest_heartbeat_ms
+
+
+class LibrdkafkaOne:
+    """A member of confluent-kafka, in a process of its own."""
+
+    def __init__(self, stack: ExitStack, bootstrap: str, topic: str, out: Path, settings: dict[str, str | int]) -> None:
+        group = str(settings.pop("group.id"))
+        self._member = stack.enter_context(GroupMember(bootstrap, topic, group, out, settings))
+
+    @property
+    def owned(self) -> list[int]:
+        return self._member.owned()
+
+    @property
+    def rebalances(self) -> int:
+        return len(self._member.events("rebalanced"))
+
+    @property
+    def slowest_ms(self) -> float:
+        return max((event["rtt_max_ms"] for event in self._member.events("coordinator")), default=0.0)
+
+
+@dataclass
+class Cell:
+    """One kind of client under one enforcer."""
+
+    client: str
+    enforcer: str
+    window_s: int
+    members: Sequence[Member] = field(default_factory=list)
+    rebalances: int = 0
+    ids: set[str] = field(default_factory=set)
+    lost: int = 0
+    slowest_ms: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Its client-id and its group."""
+        return f"{self.client}-{self.enforcer}-{self.window_s}".replace(" ", "-")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether each partition has one owner and each member some."""
+        owned = [member.owned for member in self.members]
+        return all(owned) and sorted(itertools.chain(*owned)) == list(range(PARTITIONS))
+
+    def count(self) -> int:
+        """How often its members were given partitions up to now."""
+        return max(member.rebalances for member in self.members)
+
+    def look(self, description: ConsumerGroupDescription) -> None:
+        """Learn who is a member as the broker sees it."""
+        ids = {member.member_id for member in description.members}
+        self.lost += len(self.ids - ids)
+        self.ids = ids
+
+    @property
+    def verdict(self) -> str:
+        """Against the goal; the broker is what Sluice is compared with."""
+        if self.enforcer == BROKER:
+            return ""
+        return "miss" if self.rebalances or self.lost else "ok"
+
+    def line(self) -> str:
+        """The row of the table."""
+        counts = f"{self.rebalances} | {self.lost} | {self.slowest_ms:,.0f}"
+        return f"| {self.window_s} s | {self.client} | {self.enforcer} | {counts} | {self.verdict} |"
+
+
+HEAD = [
+    "| window | client | enforcer | rebalances | members expired | slowest answer of the coordinator, ms | |",
+    "|---|---|---|--:|--:|--:|---|",
+]
+
+
+def run(cells: list[Cell], window_s: int, seconds: float, folder: Path) -> None:
+    """All cells of one length of the window at once; afterwards they know what happened."""
+    settings = BROKER_SETTINGS | {"quota.window.size.seconds": str(window_s), "quota.window.num": str(window_num(window_s))}
+    with ExitStack() as stack:
+        cluster = stack.enter_context(KafkaCluster(KRAFT, name=f"membership-{window_s}", settings=settings))
+        versions = {KRAFT, *(JAVA[cell.client] for cell in cells if cell.client in JAVA)}
+        tools = {version: stack.enter_context(JavaTools(version)) for version in versions}
+        quotas = {mode: write_quotas(folder / f"{mode}.toml", []) for mode in {cell.enforcer for cell in cells} - {BROKER}}
+        bootstraps = {BROKER: cluster.bootstrap}
+        for mode, path in quotas.items():
+            bootstraps[mode] = stack.enter_context(start_sluice(cluster.bootstrap, mode, window_s, path)).bootstrap
+        for cell in cells:
+            topic = new_topic(cluster.bootstrap, cell.name, partitions=PARTITIONS)
+            confluent.produce(cluster.bootstrap, topic, itertools.repeat(bytes(RECORD_BYTES), RECORDS))
+            cell.members = [_member(cell, number, stack, tools, bootstraps[cell.enforcer], topic, folder) for number in range(MEMBERS)]
+        _wait_until_shared(cells)
+        for path in quotas.values():
+            write_quotas(path, [{"client-id": "<default>", "request_percentage": PERCENT}])
+        for cell in cells:
+            if cell.enforcer == BROKER:
+                set_client_quota(tools[KRAFT], cluster.bootstrap, cell.name, request_percentage=PERCENT)
+        _watch(cells, cluster.bootstrap, seconds)
+
+
+def window_num(window_s: int) -> int:
+    """Kafka's default number of samples; two of a long one, or else the quota of five minutes would pass at once."""
+    return 11 if window_s == 1 else 2
+
+
+def start_sluice(upstream: str, mode: str, window_s: int, quotas: Path) -> SluiceProcess:
+    """Sluice with the window that the broker has."""
+    config = quotas.with_name(f"{mode}-sluice.toml")
+    config.write_text(f"[quotas]\nwindow_num = {window_num(window_s)}\nwindow_size_seconds = {window_s}\n")
+    name = f"membership-{mode}-{window_s}"
+    return SluiceProcess(upstream, quotas=quotas, enforcement=mode, arguments=["--config", str(config)], name=name)
+
+
+def _member(cell: Cell, number: int, stack: ExitStack, tools: dict[str, JavaTools], bootstrap: str, topic: str, folder: Path) -> Member:
+    settings: dict[str, str | int] = {"client.id": cell.name, "group.id": cell.name}
+    if cell.client.endswith("consumer protocol"):
+        return JavaOne(tools[KRAFT], bootstrap, topic, {**settings, "group.protocol": "consumer"})
+    settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
+    if cell.client in JAVA:
+        return JavaOne(tools[JAVA[cell.client]], bootstrap, topic, settings)
+    return LibrdkafkaOne(stack, bootstrap, topic, folder / f"{cell.name}-{number}", settings)
+
+
+def _wait_until_shared(cells: list[Cell]) -> None:
+    deadline = time.monotonic() + JOIN_SECONDS_MAX
+    while not all(cell.is_shared for cell in cells):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not shared: {[cell.name for cell in cells if not cell.is_shared]}")
+        time.sleep(LOOK_SECONDS)
+
+
+def _watch(cells: list[Cell], bootstrap: str, seconds: float) -> None:
+    """Look on for `seconds`: at the members, and at what the broker thinks of them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    before = [cell.count() for cell in cells]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for group, found in admin.describe_consumer_groups([cell.name for cell in cells]).items():
+            next(cell for cell in cells if cell.name == group).look(found.result(LOOK_SECONDS_MAX))
+        time.sleep(LOOK_SECONDS)
+    for cell, count in zip(cells, before, strict=True):
+        cell.rebalances = cell.count() - count
+        cell.slowest_ms = max(member.slowest_ms for member in cell.members)
+
+
+def main() -> int:
+    """Run what was asked for; 1 when a goal was missed."""
+    options = _options()
+    cells: list[Cell] = []
+    for window_s in options.window:
+        some = [Cell(client, enforcer, window_s) for client in options.client for enforcer in options.enforcer]
+        with temporary_directory("membership") as folder:
+            run(some, window_s, options.seconds, folder)
+        print("\n".join([*HEAD, *[cell.line() for cell in some]]), flush=True)
+        cells += some
+    report = Report("membership")
+    report.add(
+        *machine_lines(),
+        f"- Apache Kafka {KRAFT}; {MEMBERS} members a group, session timeout {SESSION_MS / 1_000:g} s, a heartbeat each {HEARTBEAT_MS} ms;"
+        f" request_percentage {PERCENT}; {options.seconds:g} s",
+        "",
+        *HEAD,
+        *[cell.line() for cell in cells],
+    )
+    report.data["cells"] = [
+        {"client": cell.client, "enforcer": cell.enforcer, "window_s": cell.window_s}
+        | {"rebalances": cell.rebalances, "expired": cell.lost, "slowest_ms": cell.slowest_ms, "verdict": cell.verdict}
+        for cell in cells
+    ]
+    if not options.no_write:
+        report.write(options.out)
+    return int(any(cell.verdict.startswith("miss") for cell in cells))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.membership", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--window", type=int, nargs="+", default=WINDOWS_S)
+    parser.add_argument("--client", nargs="+", choices=CLIENTS, default=CLIENTS)
+    parser.add_argument("--enforcer", nargs="+", choices=ENFORCERS, default=ENFORCERS)
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--no-write", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

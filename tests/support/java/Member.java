@@ -1,0 +1,73 @@
+import java.time.Duration;
+import java.util.Collection;
+import java.util.List;
+import java.util.Properties;
+import java.util.stream.Collectors;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.Metric;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+
+/**
+ * A member of a consumer group that says what becomes of it, until its JVM ends.
+ *
+ * Arguments: BOOTSTRAP TOPIC KEY=VALUE..., the latter settings of the consumer. Prints "assigned PARTITION,..." and "gone PARTITION,..." as they
+ * come, and about once a second "read RECORDS" so far and "heartbeat MS", the slowest answer to one in the last half minute.
+ */
+public final class Member {
+    private static final long STATUS_NANOS = 1_000_000_000L;
+
+    public static void main(String[] arguments) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", arguments[0]);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("key.deserializer", ByteArrayDeserializer.class.getName());
+        settings.put("value.deserializer", ByteArrayDeserializer.class.getName());
+        for (int i = 2; i < arguments.length; i++) {
+            String[] pair = arguments[i].split("=", 2);
+            settings.put(pair[0], pair[1]);
+        }
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
+            consumer.subscribe(List.of(arguments[1]), new Listener());
+            long read = 0;
+            for (long due = System.nanoTime(); ; ) {
+                read += consumer.poll(Duration.ofMillis(200)).count();
+                if (System.nanoTime() - due >= 0) {
+                    due = System.nanoTime() + STATUS_NANOS;
+                    say("read " + read);
+                    say("heartbeat " + slowestHeartbeat(consumer));
+                }
+            }
+        }
+    }
+
+    private static long slowestHeartbeat(KafkaConsumer<byte[], byte[]> consumer) {
+        return consumer.metrics().values().stream()
+            .filter(metric -> metric.metricName().name().equals("heartbeat-response-time-max"))
+            .map(Metric::metricValue)
+            .mapToLong(value -> value instanceof Double number && !number.isNaN() ? Math.round(number) : 0)
+            .max().orElse(0);
+    }
+
+    private static void say(String line) {
+        System.out.println(line);
+        System.out.flush();
+    }
+
+    private static final class Listener implements ConsumerRebalanceListener {
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            say("assigned " + listed(partitions));
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+            say("gone " + listed(partitions));
+        }
+
+        private static String listed(Collection<TopicPartition> partitions) {
+            return partitions.stream().map(partition -> String.valueOf(partition.partition())).sorted().collect(Collectors.joining(","));
+        }
+    }
+}

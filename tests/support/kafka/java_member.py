@@ -1,0 +1,47 @@
+"""A Java member of a consumer group (see Member.java), and what it says of itself."""
+
+from collections.abc import Mapping
+
+from tests.support.kafka.java_tools import JavaTools
+
+
+class JavaMember:
+    """A consumer in the JVM of `tools`, which ends with that.
+
+    Args:
+        bootstrap: where it connects.
+        topic: what it reads.
+        settings: of the consumer, its group.id among them.
+    """
+
+    def __init__(self, tools: JavaTools, bootstrap: str, topic: str, settings: Mapping[str, str | int]) -> None:
+        self._command = tools.start("Member", bootstrap, topic, *(f"{key}={value}" for key, value in settings.items()))
+
+    @property
+    def assignments(self) -> list[list[int]]:
+        """Which partitions it was given, each time that it was."""
+        return [[int(number) for number in words.split(",") if number] for words in self._said("assigned")]
+
+    @property
+    def losses(self) -> int:
+        """How often partitions were taken from it."""
+        return len(self._said("gone"))
+
+    @property
+    def records_read(self) -> int:
+        """How many records it has read."""
+        return int((self._said("read") or ["0"])[-1])
+
+    @property
+    def slowest_heartbeat_ms(self) -> int:
+        """The longest time that one was under way."""
+        return max(map(int, self._said("heartbeat")), default=0)
+
+    @property
+    def problem(self) -> str:
+        """What it died of; empty while it lives."""
+        return "" if self._command.is_running() else self._command.err
+
+    def _said(self, word: str) -> list[str]:
+        lines = (line.partition(" ") for line in self._command.out.splitlines())
+        return [rest for head, _, rest in lines if head == word]
