@@ -21,7 +21,7 @@ from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
 
 CLIENT_IDS_MAX = 16
 SESSION_TIMEOUT_MS = 10_000
-"""Of a group member that did not say: the shortest default that any client had."""
+"""Of a group member that did not say: the shortest default that any client had. Heartbeats come thrice as often, unless told otherwise."""
 COORDINATOR_KEYS = frozenset(
     {
         ApiKey.OFFSET_COMMIT,
@@ -51,6 +51,7 @@ class Heads:
 
     __slots__ = (
         "_coordinates",
+        "_has_asked",
         "_logged_in",
         "_met",
         "_moves_data",
@@ -73,6 +74,7 @@ class Heads:
         self.place: Place | None = None  # where its usage is counted; None: nobody meters
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
+        self._has_asked = False  # for more than to be let in
         self._coordinates = False  # it keeps a member in its group ...
         self._moves_data = False  # ... and no records pass on it
         self._session_timeout_ms = SESSION_TIMEOUT_MS
@@ -124,26 +126,31 @@ class Heads:
 
     @property
     def throttle_max_ms(self) -> int:
-        """How long the time of requests may silence this connection: one that only keeps a membership, not until that is lost."""
-        if self._moves_data or not self._coordinates:
+        """How long the time of requests may silence this connection: one that only keeps a membership, not until that is lost.
+
+        Nor one that has asked for nothing yet, since it may turn out to be one; and not for longer than heartbeats are apart by
+        default, however long the session: they, and commits, would stand in line.
+        """
+        if self._moves_data or (self._has_asked and not self._coordinates):
             return INT32_MAX
-        return max(0, self._session_timeout_ms) // 3
+        return max(0, min(self._session_timeout_ms, SESSION_TIMEOUT_MS)) // 3
 
     def _notice(self, head: RequestHead) -> bool:
         """Look at what a request says of its connection; return whether its time counts: not while its client logs in."""
         key = head.api.key
+        if key == ApiKey.API_VERSIONS:
+            return self._logged_in or not self.broker_times.logs_in
+        if key in LOGIN_KEYS:
+            self.broker_times.logs_in = True
+            self._logged_in |= key == ApiKey.SASL_AUTHENTICATE
+            return False
+        self._has_asked = True
         if key in DATA_KEYS:
             self._moves_data = True
         elif key in COORDINATOR_KEYS:
             self._coordinates = True
             if head.session_timeout_ms is not None:
                 self._session_timeout_ms = head.session_timeout_ms
-        elif key in LOGIN_KEYS:
-            self.broker_times.logs_in = True
-            self._logged_in |= key == ApiKey.SASL_AUTHENTICATE
-            return False
-        elif key == ApiKey.API_VERSIONS:
-            return self._logged_in or not self.broker_times.logs_in
         return True
 
     def _make(self, head: RequestHead, name: str, prefix: bytes, *, timed: bool) -> KnownHead:

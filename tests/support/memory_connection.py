@@ -212,7 +212,7 @@ class House:
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
         self.settings = SessionSettings(self.enforcement, self.usages, self.counters)
-        self.scopes = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={})
+        self.scopes = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={}, windows=settings.get("windows"))
         self.scope = self.scopes.of(BROKER)
         self.closed: list[tuple[CloseReason, str]] = []
         self._clock = pytest.MonkeyPatch()

@@ -7,6 +7,7 @@ import pytest
 
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition, Treatment
 from protocol.layout import layout_of
+from proxy.quota_scopes import QuotaWindows
 from proxy.session.enforcement import Mode
 from quota.callback import ClientQuotaCallback
 from quota.entity import ANONYMOUS, ClientQuotaType, KafkaPrincipal
@@ -204,6 +205,38 @@ def test_membership_is_not_lost(timed: House, session_timeout_ms: int, silent_ms
     assert not peer.client.reading
     timed.wait(1)
     assert peer.client.reading
+
+
+@pytest.fixture
+def patient() -> Iterator[House]:
+    """As `timed`, with a window of half a minute, so that a throttle may be as long."""
+    with House(request=TINY, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as house:
+        yield house
+
+
+def test_a_long_session_is_no_reason_to_wait_long(patient: House) -> None:
+    """Heartbeats come every 3 s whatever the session timeout is; they and commits must not stand in line for a throttle of 15 s."""
+    peer = patient.connect()
+    got = works(patient, peer, join(1, 4, 45_000), empty_answer(1, ApiKey.JOIN_GROUP, 4))
+    assert throttle_in(got, ApiKey.JOIN_GROUP, 4) == 3_333
+
+
+@pytest.mark.parametrize(
+    ("asked", "silent_ms"),
+    [
+        pytest.param((ApiKey.HEARTBEAT, 4), 3_333, id="a-heartbeat"),
+        pytest.param((ApiKey.CONSUMER_GROUP_HEARTBEAT, 1), 3_333, id="a-heartbeat-of-the-new-protocol"),
+        pytest.param((ApiKey.METADATA, 4), 30_000, id="neither-member-nor-coordinator"),
+    ],
+)
+def test_a_new_connection_may_be_a_members(patient: House, asked: tuple[int, int], silent_ms: int) -> None:
+    """ApiVersions comes first on each: who connects again for its heartbeats is heard before its session is over; then the API says."""
+    peer = patient.connect()
+    got = works(patient, peer, empty_request(1, ApiKey.API_VERSIONS, 1), empty_answer(1, ApiKey.API_VERSIONS, 1))
+    assert throttle_in(got, ApiKey.API_VERSIONS, 1) == 3_333
+    patient.wait(3_333)
+    got = works(patient, peer, empty_request(2, *asked), empty_answer(2, *asked))
+    assert throttle_in(got, *asked) == silent_ms
 
 
 def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: House) -> None:
