@@ -49,10 +49,14 @@ class GroupMember:
         lines = [line for line in self._out.read_text().splitlines(keepends=True) if line.endswith("\n")]
         return [event for event in map(json.loads, lines) if event["event"] == name]
 
+    @property
+    def assignments(self) -> list[list[int]]:
+        """Which partitions it had, each time that they were others than before."""
+        return [event["partitions"] for event in self.events("assigned")]
+
     def owned(self) -> list[int]:
         """The partitions that it has now."""
-        changes = self.events("assigned")
-        return changes[-1]["partitions"] if changes else []
+        return (self.assignments or [[]])[-1]
 
     def read_offsets(self) -> set[tuple[int, int]]:
         """(partition, offset) of all it read and got round to committing or to trying to."""
