@@ -13,10 +13,12 @@ import click
 from proxy import log
 from proxy.config import Config, ConfigSource
 from proxy.config_callback import try_callback
+from proxy.config_check import advice_on
 from proxy.config_flags import Flags
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import read_toml
 from proxy.errors import StartError
+from proxy.identities import make_builder
 from proxy.printable import printable
 from proxy.quota_source.file import QUOTA_FILE_BYTES_MAX, read_quota_file
 
@@ -78,6 +80,8 @@ def check_config(file: Path) -> None:
         return
     config = _check(ConfigSource(file), [])
     click.echo(f"{file}: right ({len(config.listeners)} {'listener' if len(config.listeners) == 1 else 'listeners'})")
+    for advice in advice_on(config):
+        click.echo(f"{file}: {advice}")
 
 
 @cli.command()
@@ -132,6 +136,12 @@ def _problems_beyond(config: Config, source: ConfigSource) -> list[Problem]:
             read_quota_file(config.quotas.path)
         except ConfigProblems as found:
             problems += found.problems
+    for listener in config.listeners:
+        if listener.principal_builder is not None:
+            try:
+                make_builder(listener.principal_builder, listener.principal_builder_settings, str(source.path))
+            except ConfigProblems as found:
+                problems += found.problems
     if config.callback is not None:
         try:
             try_callback(config.callback.class_name, config.callback.settings, str(source.path))

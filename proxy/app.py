@@ -19,6 +19,7 @@ from proxy.config_problem import ConfigProblems
 from proxy.connection_limits import ConnectionLimits
 from proxy.counters import Counters, UsageTable
 from proxy.garbage import GarbageWatch
+from proxy.identities import identities_of
 from proxy.live_state import LiveState
 from proxy.net.admission import Admission
 from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
@@ -71,7 +72,7 @@ class App:
         self._switch_quotas(config)
         bootstrap = Bootstrap(config.upstream.bootstrap)
         self.gateway = Gateway(
-            _gateway_settings(config),
+            _gateway_settings(config, self.counters),
             self._session_settings,
             self.counters,
             bootstrap,
@@ -193,6 +194,7 @@ class App:
         self._session_settings.frame_bytes_max = config.limits.request_frame_bytes_max
         limits = config.limits
         self._deadlines.first_frame_ms = limits.first_frame_ms
+        self._deadlines.login_ms = limits.login_ms
         self._deadlines.frame_grace_ms = limits.frame_grace_ms
         self._deadlines.frame_bytes_per_second_min = limits.frame_bytes_per_second_min
         self._deadlines.undrained_ms = limits.undrained_ms
@@ -200,6 +202,8 @@ class App:
         self._budget.bytes_max = limits.process_buffer_bytes_max
         self.admission.count_over_all(per_cluster=config.enforcement.scope == "cluster")
         self.connection_limits.apply(config.connections, config.listeners)
+        self._session_settings.principals.max_connections = config.connections.max_connections_per_principal
+        self._session_settings.principals.overrides = config.connections.principal_overrides
 
     def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
         old = self.config
@@ -282,13 +286,14 @@ def _windows(config: Config) -> QuotaWindows:
     )
 
 
-def _gateway_settings(config: Config) -> GatewaySettings:
+def _gateway_settings(config: Config, counters: Counters) -> GatewaySettings:
     return GatewaySettings(
         config.listeners,
         config.sidecar,
         config.limits.upstream_connect_ms,
         config.limits.drain_ms,
         config.broker_configs == "redact",
+        identities_of(config.listeners, counters),
     )
 
 

@@ -17,13 +17,17 @@ from proxy.config_values import (
     read_age,
     read_bootstrap,
     read_broker_ports,
+    read_claim_name,
     read_class_name,
     read_frame_size,
     read_ip_overrides,
     read_listen,
+    read_mechanisms,
     read_name,
     read_networks,
     read_path,
+    read_principal_overrides,
+    read_protocol,
     read_rate,
     read_reachable_host,
 )
@@ -33,6 +37,7 @@ from proxy.units import SIZE_REMEDY, read_size
 
 EnforcementMode = Literal["delay", "mute", "observe"]
 Scope = Literal["broker", "cluster"]
+Protocol = Literal["auto", "PLAINTEXT", "SASL_PLAINTEXT"]
 
 _Size = Annotated[int, Reader(read_size, SIZE_REMEDY)]
 _FrameSize = Annotated[int, Reader(read_frame_size, f"{SIZE_REMEDY}, below 2GiB")]
@@ -58,7 +63,21 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
 
     address: Annotated[HostPort, Reader(read_listen, HOST_PORT_REMEDY)]
     name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = ""
-    protocol: Literal["auto", "plaintext"] = "auto"
+    protocol: Annotated[Protocol, Reader(read_protocol, '"auto", "PLAINTEXT" or "SASL_PLAINTEXT"')] = "auto"
+    """What clients may do here. auto: log in or not, as the brokers want it."""
+    require_sasl: bool | None = None
+    """Whether nothing but a login passes before the broker has said yes. None: where SASL is declared."""
+    sasl_mechanisms: Annotated[tuple[str, ...] | None, Reader(read_mechanisms, 'a list such as ["SCRAM-SHA-256"]')] = None
+    """Those that may pass. None: all."""
+    insecure_plain: bool = False
+    """Whether passwords may cross a network without TLS."""
+    unknown_principal: Literal["bucket", "reject"] = "bucket"
+    """What becomes of clients that the brokers let in and nobody knows."""
+    oauthbearer_sub_claim: Annotated[str, Reader(read_claim_name, "the name of a claim")] = "sub"
+    """Which claim of a bearer token names the user: the brokers' sasl.oauthbearer.sub.claim.name."""
+    principal_builder: Annotated[str | None, Reader(read_class_name, '"module:Class"')] = None
+    """The operator's own class that says who a client is."""
+    principal_builder_settings: Annotated[dict[str, Any], msgspec.Meta(description="a table")] = msgspec.field(default_factory=dict)
     advertised_host: Annotated[str | None, Reader(read_reachable_host, HOST_REMEDY)] = None
     """None: the host of `address`, or with a wildcard the local address of the accepted socket."""
     first_broker_port: _Port | None = None
@@ -71,6 +90,16 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """Of all its ports together. None: as for the process."""
     max_connection_creation_rate: _ConnectionRate | None = None
     """Per second, of all its ports together. None: as for the process."""
+
+    @property
+    def declares_sasl(self) -> bool:
+        """Whether clients have to log in here, by what is declared."""
+        return self.protocol == "SASL_PLAINTEXT"
+
+    @property
+    def requires_login(self) -> bool:
+        """Whether nothing but a login passes before the broker has said yes."""
+        return self.declares_sasl if self.require_sasl is None else self.require_sasl
 
     def broker_port(self, node_id: int, bound_port: int | None = None) -> int | None:
         """Return the port at which clients meet broker `node_id`, or None when it has none.
@@ -150,6 +179,12 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.field(default_factory=dict)
     )
     """What single addresses, or host names, may have instead of `max_connections_per_ip`."""
+    max_connections_per_principal: _Count | None = None
+    """Of those that logged in. None: as many as there is room for."""
+    principal_overrides: Annotated[dict[str, int], Reader(read_principal_overrides, 'a table such as { "User:etl" = 500 }')] = (
+        msgspec.field(default_factory=dict)
+    )
+    """What single principals may have instead of `max_connections_per_principal`."""
     protected_listener: Annotated[str | None, Reader(read_name, "the name of a listener")] = None
     """Its connections come in beyond the limits of the process; those of other listeners make room."""
     ipv6_prefix_bits: Annotated[int, msgspec.Meta(ge=16, le=128, description="a whole number from 16 to 128")] = 128
@@ -162,6 +197,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     process_buffer_bytes_max: _Size = 256 * 1024 * 1024
     request_frame_bytes_max: _FrameSize = 100 * 1024 * 1024
     first_frame_ms: _Ms = 10_000
+    login_ms: _Ms = 30_000
     frame_grace_ms: _Ms = 10_000
     frame_bytes_per_second_min: _Size = 4 * 1024
     undrained_ms: _Ms = 60_000
@@ -231,7 +267,7 @@ LATER_KEYS: Final = {
     "quotas.profile": f"altering quotas through the API {_LATER}",
     "admin.tokens": f"logging in to the admin port {_LATER}",
     "listener.tls": f"TLS from clients {_LATER}",
-    "listener.sasl": f"ending SASL at Sluice {_LATER}",
+    "listener.sasl": f"ending SASL at Sluice {_LATER}; write protocol, sasl_mechanisms and the like in the listener itself",
     "profile": "is a flag only: sluice run --profile",
 }
 

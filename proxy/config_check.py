@@ -7,7 +7,7 @@ from proxy.config_read import Place
 from proxy.host_port import HostPort, is_wildcard
 
 if TYPE_CHECKING:
-    from proxy.config import Connections, Listener, Upstream
+    from proxy.config import Config, Connections, Listener, Upstream
 
 
 def check_together(values: dict[str, Any], place: Place) -> None:
@@ -15,6 +15,8 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     listeners = [(f"listener[{at}]", one) for at, one in enumerate(values.get("listeners") or (), 1) if one is not None]
     _check_names(listeners, place)
     _check_doors(listeners, values, place)
+    for key, listener in listeners:
+        _check_sasl(key, listener, place)
     connections = values.get("connections")
     if connections is not None:
         _check_connections(connections, listeners, place)
@@ -60,6 +62,28 @@ def _check_doors(listeners: Sequence[tuple[str, "Listener"]], values: dict[str, 
             if _collide(door, other):
                 place.add(key, f"{door} is taken by {other_key}", "write another port")
                 break
+
+
+def advice_on(config: "Config") -> list[str]:
+    """Return what is right and could be safer."""
+    return [
+        f'listener {listener.name}: protocol = "auto" lets the brokers judge who has to log in; '
+        'declare "SASL_PLAINTEXT" where they want a login, "PLAINTEXT" where they do not'
+        for listener in config.listeners
+        if listener.protocol == "auto"
+    ]
+
+
+def _check_sasl(key: str, listener: "Listener", place: Place) -> None:
+    if listener.require_sasl is not None and not listener.declares_sasl:
+        place.add(f"{key}.require_sasl", "has no effect where no SASL is declared", 'write protocol = "SASL_PLAINTEXT"')
+    exposed = listener.declares_sasl and not listener.address.is_loopback
+    if exposed and not listener.insecure_plain and (listener.sasl_mechanisms is None or "PLAIN" in listener.sasl_mechanisms):
+        place.add(
+            f"{key}.protocol",
+            "SASL_PLAINTEXT beyond loopback lets passwords of PLAIN cross the network in the clear",
+            'write sasl_mechanisms without "PLAIN", or insecure_plain = true where the network is trusted',
+        )
 
 
 def _check_connections(connections: "Connections", listeners: Sequence[tuple[str, "Listener"]], place: Place) -> None:

@@ -16,6 +16,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _AGE: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 AGE_REMEDY: Final = 'a duration such as "90m", "36h" or "30d"'
+_MECHANISM: Final = re.compile(r"[A-Z0-9_-]{1,64}")
 _CLASS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -81,6 +82,49 @@ def read_ip_overrides(value: object) -> dict[str, int]:
 def read_client_host(value: object) -> str:
     """Return the address that clients come from, in its usual short form, or a host name as it is."""
     return plain_address(read_host(value))
+
+
+def read_protocol(value: object) -> str:
+    """Return the protocol of a listener in Kafka's spelling, whatever the case."""
+    name = value.upper() if isinstance(value, str) else ""
+    if name in ("SSL", "SASL_SSL"):
+        raise ValueError(f"{shown(value)} needs TLS from clients, which is not part of this version")
+    if name == "AUTO":
+        return "auto"
+    if name not in ("PLAINTEXT", "SASL_PLAINTEXT"):
+        raise ValueError(f"{shown(value)} is not possible")
+    return name
+
+
+def read_mechanisms(value: object) -> tuple[str, ...]:
+    """Return SASL mechanisms in a list, each once, in their order."""
+    if not isinstance(value, list):
+        raise ValueError(f"{shown(value)} is not a list of SASL mechanisms")
+    if not value:
+        raise ValueError("names no mechanism")
+    for name in value:
+        if not isinstance(name, str) or _MECHANISM.fullmatch(name) is None:
+            raise ValueError(f"{shown(name)} is not the name of a SASL mechanism")
+    return tuple(dict.fromkeys(value))
+
+
+def read_claim_name(value: object) -> str:
+    """Return the name of a claim, which can stand in JSON as it is."""
+    if not isinstance(value, str) or not 0 < len(value) <= 256 or not value.isprintable() or '"' in value or "\\" in value:
+        raise ValueError(f"{shown(value)} is not the name of a claim")
+    return value
+
+
+def read_principal_overrides(value: object) -> dict[str, int]:
+    """Return how many connections each principal may have."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{shown(value)} is not a table of principal = number")
+    for principal, count in value.items():
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**31:
+            raise ValueError(f"{shown(count)} is not a number of connections for {principal}")
+        if not all(principal.partition(":")[::2]):
+            raise ValueError(f"{shown(principal)} is not a principal such as User:etl")
+    return value
 
 
 def read_name(value: object) -> str:

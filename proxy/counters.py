@@ -58,8 +58,11 @@ class Counters:
         "gc_ns",
         "internal_errors",
         "latencies",
+        "logins",
         "memory_pauses",
         "memory_pressure",
+        "plain_exposed",
+        "principal_builder_faults",
         "proxy_headers",
         "proxy_headers_waiting",
         "requests",
@@ -86,6 +89,11 @@ class Counters:
         self.connections_open = 0
         self.closes: dict[str, int] = {}
         """By close reason."""
+        self.logins: dict[tuple[str, str], int] = {}
+        """Exchanges that the broker ended, by mechanism and outcome: "success", "unknown" (let in, nobody knows who), "failure"."""
+        self.plain_exposed = 0
+        """Logins by PLAIN that crossed a network without TLS."""
+        self.principal_builder_faults = 0
         self.proxy_headers: dict[str, int] = {}
         """PROXY headers read: "address", "unknown" or "local"."""
         self.proxy_headers_waiting = 0

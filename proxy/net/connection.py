@@ -193,7 +193,7 @@ class Connection:
         while True:
             if debt.active or now < debt.read_off_until_ms:
                 self._shrink_client_buffer()
-            if now < debt.read_off_until_ms and not requests.ungated:
+            if now < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
                 self.session.gate.step_aside()
                 if debt.unanswered and requests.in_frame:  # nothing is held that could wait: the frame itself comes in whole
                     return debt.read_off_until_ms
@@ -208,7 +208,8 @@ class Connection:
             if stop is Stop.IN_FLIGHT and len(self.session.in_flight) >= min(requests.in_flight_stop, debt.in_flight_max(now)) > 0:
                 self.client.pause(IN_FLIGHT)
                 return 0
-            if stop is Stop.ALONE and self.session.in_flight and not requests.ungated:
+            alone = stop is Stop.ALONE and self.session.in_flight and not requests.ungated
+            if alone or (stop is Stop.LOGIN and self.session.login.awaits):
                 self.client.pause(IN_FLIGHT)
                 return 0
             if stop is Stop.TURN:
@@ -311,7 +312,7 @@ class Connection:
         self.session.requests.ungated = True
         self.session.debt.forgive()
         self._resume_kept(now)
-        if not self.closing and self.session.in_flight:
+        if not self.closing and self.session.in_flight and self.session.requests.stop is not Stop.LOGIN:
             self._half_close_broker()
 
     def broker_stalled(self) -> None:

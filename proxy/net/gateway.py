@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from protocol.messages.metadata import Topology
 from proxy import log
@@ -31,6 +31,7 @@ from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.upstream import Bootstrap, Connector, UpstreamUnreachableError
 from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.close_reason import CloseReason
+from proxy.session.identity import OPEN, IdentityRules
 from proxy.session.quota_scope import QuotaScope
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session
@@ -51,6 +52,7 @@ class GatewaySettings:
     connect_timeout_ms: int
     drain_ms: int
     redact_configs: bool = True
+    identities: Mapping[str, IdentityRules] = field(default_factory=dict)  # by the listener's name; without: everybody is ANONYMOUS
 
 
 @dataclass(slots=True)
@@ -213,7 +215,8 @@ class Gateway:
     async def _serve(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer, key: IpKey) -> None:
         try:
             address = self._upstream_of(node_id)
-            session = Session(self._session_settings, self._rewriter(door, sock))
+            rules = self.settings.identities.get(door.listener.name, OPEN)
+            session = Session(self._session_settings, self._rewriter(door, sock), rules, peer)
             connection = Connection(self, session, sock, peer, door.listener.name, str(address))
             connection.ip_key = key
         except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else

@@ -23,6 +23,7 @@ class Deadlines:
     """Milliseconds; bytes per second. All configurable, see `[limits]`."""
 
     first_frame_ms: int = 10_000
+    login_ms: int = 30_000
     frame_grace_ms: int = 10_000
     frame_bytes_per_second_min: int = 4_096
     undrained_ms: int = 60_000
@@ -87,6 +88,9 @@ class Sweeper:
                 continue
             if not connection.guarded:
                 connection.guard_broker()
+            if connection.session.login.required and now_ms - connection.accepted_ms > self.deadlines.login_ms:
+                connection.close(CloseReason.LOGIN_DEADLINE)
+                continue
             lively = now_ms - client.read_ms < LIVELY_MS and not client.pauses and not client.write_full_since_ms
             if lively and not connection.session.requests.in_frame and not connection.client_eof_ms:
                 continue

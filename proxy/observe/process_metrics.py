@@ -34,6 +34,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
     )
     yield from _connection_families(snapshot.counters)
     yield from _admission_families(snapshot.admission, snapshot.counters)
+    yield from _login_families(snapshot.counters)
     yield from _memory_families(snapshot.counters)
     yield from _traffic_families(snapshot.traffic)
     yield latency_histogram(
@@ -87,6 +88,17 @@ def _admission_families(admission: AdmissionStatus, counted: Counters) -> Iterat
     yield gauge("kafka_sluice_connections_held", "Sockets of who came too fast, kept unread.", admission.held)
     yield gauge("kafka_sluice_tracked_ips", "Addresses with a rate of their own.", admission.tracked_ips)
     yield counter("kafka_sluice_forgotten_ips_total", "Addresses whose rate was dropped, too many having one.", admission.forgotten_ips)
+
+
+def _login_families(counted: Counters) -> Iterator[Metric]:
+    yield counters(
+        "kafka_sluice_sasl_exchanges_total",
+        "Logins that brokers judged; unknown: let in, and nobody knows who it is.",
+        ("mechanism", "outcome"),
+        sorted(counted.logins.items()),
+    )
+    yield counter("kafka_sluice_plain_without_tls_total", "Logins by PLAIN that crossed a network in the clear.", counted.plain_exposed)
+    yield counter("kafka_sluice_principal_builder_faults_total", "Failures of a principal builder.", counted.principal_builder_faults)
 
 
 def _memory_families(counted: Counters) -> Iterator[Metric]:

@@ -36,6 +36,12 @@ class CloseReason(StrEnum):
     REWRITE_LIMIT = "rewrite_limit"
     API_UNKNOWN = "api_unknown"
     API_REFUSED = "api_refused"
+    LOGIN_REQUIRED = "login_required"  # SASL is declared, and something else was asked for before the broker had said yes
+    LOGIN_DEADLINE = "login_deadline"
+    MECHANISM_REFUSED = "mechanism_refused"  # of SASL: not among the listener's, or one whose bare tokens nobody can follow
+    PRINCIPAL_UNKNOWN = "principal_unknown"  # and the listener rejects such clients
+    PRINCIPAL_CHANGED = "principal_changed"  # the client logged in again as somebody else
+    MAX_CONNECTIONS_PER_PRINCIPAL = "max_connections_per_principal"
     UNMAPPED = "unmapped"
     FIRST_FRAME_DEADLINE = "first_frame_deadline"
     SLOW_FRAME = "slow_frame"

@@ -22,14 +22,17 @@ class Debt:
         "_attention",
         "_enforcement",
         "_group",
+        "_pressed",
         "_step_taken",
         "active",
         "debt_until_ms",
         "hold_until_ms",
         "in_debt",
         "limits",
+        "logging_in",
         "owed",
         "read_off_until_ms",
+        "session_ends_ms",
         "unanswered",
     )
 
@@ -38,6 +41,9 @@ class Debt:
         self._enforcement = enforcement
         self._group: Stepper | None = None  # whose verdict this is: the one that hands out steps
         self._step_taken = False  # this connection is the one that goes on in the present age step
+        self._pressed = False  # the present wait was cut short by the end of the session
+        self.logging_in = False  # from a SaslHandshake to the verdict nothing waits
+        self.session_ends_ms = 0  # when the broker's SASL session ends; 0: never
         self.active = False  # False: no verdict needs looking at, the hot path asks only this
         self.limits = False  # whether `in_flight_max` may be less than usual; stays until that says otherwise
         self.in_debt = False
@@ -115,14 +121,16 @@ class Debt:
         At the end of an age step debt may be left. Then one request goes on, and only if no other connection
         of the group went on in this step: the step is for the client's sake, not a licence.
         """
+        if self.logging_in:
+            return IN_FLIGHT_MAX
         if now_ms < self.read_off_until_ms:
             return 0
         if not self.in_debt:
             self.limits = False
             return IN_FLIGHT_MAX
         if now_ms < self.debt_until_ms and self._group is not None and not self._step_taken:
-            if now_ms - self._group.last_step_ms < AGE_MAX_MS:
-                self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+            if now_ms - self._group.last_step_ms < AGE_MAX_MS and not self._pressed:
+                self._stop_reading(now_ms)
                 return 0
             self._group.last_step_ms = now_ms
             self._step_taken = True
@@ -149,7 +157,7 @@ class Debt:
         self._step_taken = False
         self._group = group
         self.debt_until_ms = max(self.debt_until_ms, now_ms + throttle_ms)
-        self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+        self._stop_reading(now_ms)
 
     def _within_quota(self, now_ms: int) -> None:
         """A verdict of zero ends the debt, unless it fell on the one request of an age step.
@@ -159,9 +167,25 @@ class Debt:
         """
         if self._step_taken and now_ms < self.debt_until_ms and self._enforcement.mode is not Mode.OBSERVE:
             self._step_taken = False
-            self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+            self._stop_reading(now_ms)
             return
         self._leave_debt()
+
+    def session_begins(self, ends_ms: int) -> None:
+        """The client has logged in, or logged in again; debt that is left is served in the new session."""
+        self.session_ends_ms = ends_ms
+        self._pressed = self._step_taken = False
+
+    def press_ms(self, since_ms: int) -> int:
+        """Return until when something may wait that waits since then: for four fifths of what was left of the session."""
+        return since_ms + max(0, self.session_ends_ms - since_ms) * 4 // 5
+
+    def _stop_reading(self, now_ms: int) -> None:
+        """Read nothing for a step; never until the session is over, for the broker closes a connection that speaks later."""
+        self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+        self._pressed = self.session_ends_ms > 0 and self.press_ms(now_ms) < self.read_off_until_ms
+        if self._pressed:
+            self.read_off_until_ms = self.press_ms(now_ms)
 
     def _leave_debt(self) -> None:
         self.in_debt = False

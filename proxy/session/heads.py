@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from protocol.api_keys import API_VERSIONS, ApiKey, Treatment
-from protocol.errors import RefusedApiError
+from protocol.errors import ProtocolError, RefusedApiError
 from protocol.limits import HEAD_BYTES
 from protocol.request_head import RequestHead
 from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.metering.usage import Place, UsageCell, api_class
 from proxy.session.enforcement import INT32_MAX
 from proxy.session.heads_met import FRAME_BYTES_MAX
-from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
+from proxy.session.known_head import ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
+from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.charge import STRICT_SINCE
 from proxy.session.mutations.gate import MutationGate
 from proxy.session.mutations.notes import MutationNotes
@@ -34,9 +35,6 @@ COORDINATOR_KEYS = frozenset(
     }
 )
 DATA_KEYS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
-LOGIN_KEYS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-BEFORE_LOGIN = LOGIN_KEYS | {ApiKey.API_VERSIONS}
-"""What a client asks before it is known who it is."""
 NOBODY = BrokerHandlerTime()
 """Stands for the broker until it is known."""
 
@@ -61,13 +59,16 @@ class Heads:
         "_settings",
         "broker_times",
         "client_ids",
+        "login",
         "meter",
         "number",
         "place",
         "principal",
     )
 
-    def __init__(self, settings: SessionSettings, rewriter: Rewriter, number: int = 0) -> None:
+    def __init__(
+        self, settings: SessionSettings, rewriter: Rewriter, number: int = 0, principal: KafkaPrincipal | None = ANONYMOUS
+    ) -> None:
         self._settings = settings
         self.meter = settings.meter
         self.number = number  # of the connection, under which its decisions are noted
@@ -81,7 +82,8 @@ class Heads:
         self._logged_in = False
         self._met: UsageCell | None = None  # where this connection is counted as open
         self.broker_times = NOBODY
-        self.principal: KafkaPrincipal = ANONYMOUS
+        self.login: Login | None = None
+        self.principal = principal  # None: nobody knows, and such clients may not stay
         self.client_ids: tuple[str, ...] = ()  # met on this connection, the first few
 
     def count_in(self, scope: QuotaScope) -> None:
@@ -96,6 +98,10 @@ class Heads:
             return None
         if head.api.treatment is Treatment.REFUSE:
             raise RefusedApiError(f"{head.api.name} v{head.api.version} is not for clients")
+        if self.login is not None and self.login.required and head.api.key not in MAY_PRECEDE_LOGIN:
+            raise ProtocolError(f"{head.api.name} before a login", reason="login_required")
+        if self.principal is None:
+            raise ProtocolError("nobody knows who this client is", reason="principal_unknown")
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
         timed = self._notice(head)
@@ -105,7 +111,7 @@ class Heads:
             known = self._make(head, name, prefix, timed=timed)
             if len(prefix) <= FRAME_BYTES_MAX:
                 settings.known_heads.add(key, known)
-        if self._met is None and self.place is not None and self.meter is not None and head.api.key not in BEFORE_LOGIN:
+        if self._met is None and self.place is not None and self.meter is not None and head.api.key not in MAY_PRECEDE_LOGIN:
             self._met = self.meter.usage.opened(self.place, known.client.usage, self.principal)
         if name not in self.client_ids and len(self.client_ids) < CLIENT_IDS_MAX:
             self.client_ids = (*self.client_ids, name)
@@ -157,6 +163,7 @@ class Heads:
         work = work_of(head.api.key, head.acks) if timed else None
         client = self._client(name)
         cell = None
+        assert self.principal is not None
         if self.place is not None and self.meter is not None:
             cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key))
         known = KnownHead(head.api, client, _kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
@@ -171,6 +178,7 @@ class Heads:
 
     def _client(self, name: str) -> ClientQuota:
         assert self._scope is not None, "bytes before the broker is known"
+        assert self.principal is not None
         usage = self._settings.usages.get(self.principal.name, name)
         return ClientQuota(self._scope, self.principal, name, usage, self._settings.counters)
 
@@ -183,6 +191,8 @@ def _kind(head: RequestHead) -> int:
         return FETCH
     if api.key in STRICT_SINCE:
         return MUTATION
+    if api.key in LOGIN_KEYS:
+        return LOGIN
     if api.key == ApiKey.API_VERSIONS and api.index not in API_VERSIONS:
         return ANSWER  # from the future: the broker might understand it, we would not (KIP-511)
     return PASS

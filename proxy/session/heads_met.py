@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.api_keys import API_VERSIONS
+from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.request_head import RequestHead, read_request_head
 
 FRAME_BYTES_MAX = 256  # larger ones carry what differs each time
@@ -30,8 +30,13 @@ class HeadsMet:
         head = self._heads.get(key)
         if head is None:
             head = read_request_head(data, at, size, unknown_apis_pass=unknown_apis_pass)
-            if head is not None and head.api.index in API_VERSIONS:  # who may send unknown ones is a setting that can change
+            if head is not None and _may_be_kept(head):
                 if len(self._heads) >= HEADS_MAX:
                     self._heads.clear()
                 self._heads[key] = head
         return head
+
+
+def _may_be_kept(head: RequestHead) -> bool:
+    """Whether a whole frame may be remembered: no secret is. And who may send unknown APIs is a setting that can change."""
+    return head.api.index in API_VERSIONS and head.api.key != ApiKey.SASL_AUTHENTICATE

@@ -17,6 +17,7 @@ FETCH = 2
 NO_ACK = 3
 ANSWER = 4
 MUTATION = 5  # makes or deletes topics or partitions
+LOGIN = 6  # SaslHandshake, SaslAuthenticate
 
 # What has to happen to the answer before it leaves.
 AS_IT_IS = 0
@@ -85,7 +86,8 @@ class KnownHead:
         self.rewrite = rewrite
         self.cell = cell  # where its usage is metered; None: nowhere
         self.work = work  # None: the time of this request is nobody's
-        self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK  # its answer is looked at when it is here in whole
+        # its answer is looked at when it is here in whole
+        self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK or kind == LOGIN
         self.is_bare = kind <= FETCH and rewrite == AS_IT_IS and not api.response_header_version  # its answer has nothing to look at
         self.prefix = prefix
         self.size_min = 8 + len(prefix)

@@ -13,13 +13,14 @@ from struct import Struct
 
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
-from protocol.limits import MAX_CHANGE_REQUEST_BYTES, MAX_HEADER_BYTES, MAX_REQUEST_BYTES
+from protocol.limits import MAX_CHANGE_REQUEST_BYTES, MAX_HEADER_BYTES, MAX_LOGIN_FRAME_BYTES
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, KnownHead
+from proxy.session.known_head import ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PRODUCE, KnownHead
+from proxy.session.login import Login
 from proxy.session.mutations.gate import MutationGate, plain_head, question_head
 from proxy.session.mutations.questions import CORRELATION_ID
 from proxy.session.mutations.ticket import Refusal
@@ -33,6 +34,7 @@ CLIENT_ID = Struct(">iIih")  # the same and the length of the client-id
 INT32 = Struct(">i")
 FRAMES_PER_TURN = 64
 KNOWN_HEADS_MAX = 64
+_NEVER_MS = 1 << 62
 
 InFlight = deque[tuple[int | None, "KnownHead | Refusal | bytes", int, int, int]]
 """Correlation id, head, size, time read (ms), time sent on (ns); with None as the correlation id a reply of our own in its turn."""
@@ -46,6 +48,7 @@ class Stop(IntEnum):
     IN_FLIGHT = 2  # go on when an answer came
     THROTTLE = 3  # go on at `resume_at_ms`
     ALONE = 4  # go on when nothing is in flight
+    LOGIN = 5  # go on when the broker has answered a message of the client's login
 
 
 class RequestSide:
@@ -57,7 +60,6 @@ class RequestSide:
         "_body_left",
         "_debt",
         "_enforcement",
-        "_frame_bytes_max",
         "_gate",
         "_head",
         "_heads",
@@ -67,11 +69,13 @@ class RequestSide:
         "_kept_read_ms",
         "_known",
         "_last_unanswered",
+        "_login",
         "_mutations",
         "_reply",
         "_tail",
         "_tail_need",
         "draining",
+        "frame_bytes_max",
         "frames",
         "frames_unanswered",
         "in_flight_stop",
@@ -89,7 +93,8 @@ class RequestSide:
         enforcement: Enforcement,
         heads: Heads,
         reply: Callable[[int, KnownHead], bytes],
-        frame_bytes_max: int = MAX_REQUEST_BYTES,
+        frame_bytes_max: int,
+        login: Login,
     ) -> None:
         self._in_flight = in_flight
         self._attention = attention
@@ -99,7 +104,8 @@ class RequestSide:
         self._enforcement = enforcement
         self._heads = heads
         self._reply = reply
-        self._frame_bytes_max = frame_bytes_max
+        self._login = login
+        self.frame_bytes_max = frame_bytes_max
         self._head: KnownHead | None = None  # of the last request
         self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
         self._body_left = 0
@@ -127,7 +133,7 @@ class RequestSide:
     @property
     def in_frame(self) -> bool:
         """Whether a frame has begun that is not here in whole."""
-        return self._body_left > 0 or self._tail is not None
+        return self._body_left > 0 or bool(self._tail)
 
     @property
     def unfinished(self) -> int:
@@ -154,6 +160,8 @@ class RequestSide:
             self._kept_at = 0
             return None
         if self._tail is not None:
+            if self._login.bare:
+                return self._scan_tokens(self._tail + data, now_ms, now_ns)
             joined = self._join_tail(data)
             if joined is None:
                 return None
@@ -205,11 +213,15 @@ class RequestSide:
 
     def resume(self, now_ms: int, now_ns: int) -> bytes | None:
         """Go on with what was kept back; return what goes to the broker now."""
+        if self.stop is Stop.LOGIN and self._login.awaits:
+            return None
         self.stop = Stop.NONE
         data, at = self._kept, self._kept_at
         if data is None:
             return None
         self._kept = None
+        if self._login.bare:
+            return self._scan_tokens(bytearray(data[at:]), now_ms, now_ns)
         return self._scan_heads(data, at, at, now_ms, now_ns, self._kept_read_ms)
 
     def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
@@ -233,7 +245,7 @@ class RequestSide:
                 head is None
                 or head.index != index
                 or not data.startswith(head.prefix, at + HEAD_BYTES)
-                or not head.size_min <= size <= self._frame_bytes_max
+                or not head.size_min <= size <= self.frame_bytes_max
             ):
                 head = self._find_head(data, start, at, size, index)
                 if head is None:
@@ -280,6 +292,17 @@ class RequestSide:
                         end = len(data)
                         continue
                     head = plain_head(head)
+                elif head.kind == LOGIN:
+                    if at + LENGTH_BYTES + size > end:
+                        self._keep_whole(data, start, at, size, MAX_LOGIN_FRAME_BYTES)
+                        break
+                    if not self._log_in(head, data, start, at, size, read_ms):
+                        break
+                    in_flight.append((correlation_id, head, size, read_ms, now_ns))
+                    head.client.usage.requests[head.key] += 1
+                    frames += 1
+                    at += size + LENGTH_BYTES
+                    break
                 else:
                     if at + LENGTH_BYTES + size > end:
                         self._keep_whole(data, start, at, size, MAX_HEADER_BYTES)
@@ -345,13 +368,15 @@ class RequestSide:
             head.cap_bytes = _fetch_bytes_max(group, head)
             head.is_lowered = head.max_bytes is not None and head.cap_bytes < head.max_bytes
             head.cap_bound = group.bound
-        if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=self._debt.took_step(group)):
+        debt = self._debt
+        press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
+        if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=now_ms >= press_ms or debt.took_step(group)):
             if gate.throttle_ms > 0:
                 head.client.fetch_throttled(group, gate.throttle_ms, now_ms)
                 self._note_wait(group, head, gate.throttle_ms, now_ms)
             self._keep(data, at, read_ms)
             self.stop = Stop.THROTTLE
-            self.resume_at_ms = gate.wait_until_ms
+            self.resume_at_ms = min(gate.wait_until_ms, press_ms)
             return False
         gate.forwarded(group)
         return True
@@ -416,6 +441,52 @@ class RequestSide:
         self.stop = Stop.ALONE
         return data[:at], at, True
 
+    def _log_in(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, read_ms: int) -> bool:
+        """Watch a message of a login go to the broker; what is behind it waits for the answer. False: what is before it goes first."""
+        end = at + LENGTH_BYTES + size
+        try:
+            with memoryview(data) as whole, whole[at:end] as frame:
+                self._login.requested(head.api, frame, HEAD_BYTES + len(head.prefix))
+        except ProtocolError:
+            if at == start:
+                raise
+            self._defer(data, at)
+            return False
+        self._debt.logging_in = True
+        self._keep(data[end:], 0, read_ms)
+        self.stop = Stop.LOGIN
+        return True
+
+    def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
+        """Follow tokens that travel bare, each when the one before it was answered."""
+        login = self._login
+        onward = bytearray()
+        while len(tail) >= LENGTH_BYTES:
+            (size,) = INT32.unpack_from(tail)
+            if not 0 <= size <= MAX_LOGIN_FRAME_BYTES:
+                raise FrameSizeError(f"token of {size} bytes, limit {MAX_LOGIN_FRAME_BYTES}")
+            end = LENGTH_BYTES + size
+            if len(tail) < min(end, LENGTH_BYTES + 2):
+                break
+            if login.bare_ends(tail[LENGTH_BYTES : min(end, LENGTH_BYTES + 2)]):
+                login.end_bare()
+                self._tail = None
+                rest = self._scan_heads(bytes(tail), 0, 0, now_ms, now_ns, now_ms)
+                return bytes(onward) + (rest or b"")
+            if len(tail) < end:
+                break
+            login.sent_bare(tail[LENGTH_BYTES:end])
+            onward += tail[:end]
+            del tail[:end]
+            self.frames += 1
+            if login.awaits:
+                self._tail = None
+                self._keep(tail, 0, now_ms)
+                self.stop = Stop.LOGIN
+                return bytes(onward)
+        self._tail = tail
+        return bytes(onward) or None
+
     def _record_unanswered(self, head: KnownHead, size: int, now_ms: int) -> bool:
         """Count a Produce with acks=0, which nobody answers; return whether reading stops here."""
         client = head.client
@@ -447,7 +518,7 @@ class RequestSide:
     def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> KnownHead | None:
         """Recognise or read a head that is not like the last one; None: more bytes are needed, or what stands before it goes on first."""
         head = self._known.get(index)
-        if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self._frame_bytes_max:
+        if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self.frame_bytes_max:
             head = self._read_head(data, start, at, size)
             if head is None:
                 return None
@@ -478,8 +549,8 @@ class RequestSide:
         return head
 
     def _check_size(self, size: int) -> None:
-        if not 0 < size <= self._frame_bytes_max:
-            raise FrameSizeError(f"request frame of {size} bytes, limit {self._frame_bytes_max}")
+        if not 0 < size <= self.frame_bytes_max:
+            raise FrameSizeError(f"request frame of {size} bytes, limit {self.frame_bytes_max}")
         if size < HEAD_BYTES - LENGTH_BYTES:
             raise ProtocolError(f"frame of {size} bytes holds no request header", reason="bad_header")
 

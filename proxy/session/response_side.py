@@ -11,7 +11,7 @@ from struct import Struct
 from protocol.api_keys import ApiVersion
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.headers import response_header_len
-from protocol.limits import MAX_REWRITTEN_RESPONSE_BYTES
+from protocol.limits import MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES
 from protocol.messages.fetch import find_tail
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
@@ -22,7 +22,8 @@ from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.known_head import ENDPOINTS, FETCH, MUTATION, PASS, PRODUCE, WALK, WHOLE, KnownHead
+from proxy.session.known_head import ENDPOINTS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, WHOLE, KnownHead
+from proxy.session.login import Login
 from proxy.session.mutations.ticket import Refusal, Ticket
 from proxy.session.request_side import InFlight
 from proxy.session.rewrite import AnswerWalker, Rewriter
@@ -49,6 +50,7 @@ class ResponseSide:
         "_held",
         "_held_stamps",
         "_in_flight",
+        "_login",
         "_meter",
         "_number",
         "_paying",
@@ -72,7 +74,9 @@ class ResponseSide:
         gate: FetchGate,
         rewriter: Rewriter,
         heads: Heads,
+        login: Login,
     ) -> None:
+        self._login = login
         self._heads = heads
         self._meter = heads.meter
         self._number = heads.number
@@ -105,7 +109,7 @@ class ResponseSide:
     @property
     def in_frame(self) -> bool:
         """Whether an answer has begun that is not here in whole."""
-        return self._body_left > 0 or self._tail is not None
+        return self._body_left > 0 or bool(self._tail)
 
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
         """Take in bytes of the broker; return what goes to the client now.
@@ -119,6 +123,8 @@ class ResponseSide:
             return data
         if self._tail is not None:
             self._tail += data
+            if self._login.bare:
+                return self._scan_tokens(self._tail)
             if len(self._tail) < self._tail_need:
                 return None
             data = bytes(self._tail)
@@ -317,7 +323,10 @@ class ResponseSide:
         `time_ms` is what the time of the request says already; the longer of the two throttles holds, and only it is in the books.
         """
         client, meter = head.client, self._meter
-        if head.kind == MUTATION:
+        if head.kind >= MUTATION:
+            if head.kind == LOGIN:
+                self._settle_login(head, data[at : at + size + LENGTH_BYTES], received_ms)
+                return 0
             return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, time_ms, now_ms)
         group: QuotaGroup | None
         if head.kind == PRODUCE:
@@ -447,6 +456,39 @@ class ResponseSide:
         """It is read again."""
         if self.times is not None:
             self.times.resume(now_ns)
+
+    def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int) -> None:
+        """Take in what the broker says of a message of its client's login."""
+        if self._debt.active:
+            self._debt.pass_answer()
+        self._login.answered(head.api, frame, sent_ms)
+        self._login_went_on()
+        if self._login.bare:
+            self._tail = bytearray()  # from here on there are no heads
+
+    def _login_went_on(self) -> None:
+        self._debt.logging_in = self._login.under_way
+        self._attention.wanted = True
+
+    def _scan_tokens(self, tail: bytearray) -> bytes | None:
+        """Follow the broker's tokens where they travel bare."""
+        leaving = bytearray()
+        while self._login.bare and len(tail) >= LENGTH_BYTES:
+            (size,) = SIZE.unpack_from(tail)
+            if not 0 <= size <= MAX_LOGIN_FRAME_BYTES:
+                raise FrameSizeError(f"token of {size} bytes, limit {MAX_LOGIN_FRAME_BYTES}")
+            end = LENGTH_BYTES + size
+            if len(tail) < end:
+                break
+            self._login.answered_bare(tail[LENGTH_BYTES:end])
+            self._login_went_on()
+            leaving += tail[:end]
+            del tail[:end]
+        if not self._login.bare:
+            self._tail = None
+            if tail:
+                raise ProtocolError("an answer although no request is in flight", reason="response_unsolicited")
+        return bytes(leaving) or None
 
     def _settle_changes(self, head: KnownHead, frame: bytes, received_ms: int, time_ms: int, now_ms: int) -> int:
         """Charge what the answer says became of topics; return milliseconds to announce in it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey
+from protocol.errors import ProtocolError
+from protocol.limits import MAX_LOGIN_FRAME_BYTES
 from protocol.messages.api_versions import fallback_response
 from proxy.handler_time import BrokerHandlerTime
 from proxy.metering.usage import Place
@@ -13,7 +15,9 @@ from proxy.session.debt import Debt
 from proxy.session.enforcement import INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
+from proxy.session.identity import OPEN, IdentityRules, Peer
 from proxy.session.known_head import KnownHead
+from proxy.session.login import Login
 from proxy.session.quota_scope import QuotaScope
 from proxy.session.request_side import InFlight, RequestSide
 from proxy.session.response_side import ResponseSide
@@ -26,20 +30,24 @@ class Session:
     """Bytes go in at `requests.scan` and `responses.scan`, what may leave comes out."""
 
     __slots__ = (
+        "_counted",
         "_heads",
         "_settings",
         "attention",
         "debt",
         "gate",
         "in_flight",
+        "login",
         "requests",
         "responses",
     )
 
-    def __init__(self, settings: SessionSettings, rewriter: Rewriter) -> None:
+    def __init__(self, settings: SessionSettings, rewriter: Rewriter, rules: IdentityRules = OPEN, peer: Peer = ("", 0)) -> None:
         self._settings = settings
+        self._counted: KafkaPrincipal | None = None  # as whose this connection counts
         settings.sessions = number = settings.sessions + 1 & INT32_MAX
-        self._heads = Heads(settings, rewriter, number)
+        self._heads = Heads(settings, rewriter, number, rules.before_login(peer))
+        self.login = self._heads.login = Login(rules, peer, settings.counters, self._identified)
         self.in_flight: InFlight = deque()
         self.attention = Attention()
         self.debt = Debt(settings.enforcement, self.attention)
@@ -52,9 +60,10 @@ class Session:
             settings.enforcement,
             self._heads,
             _own_reply,
-            settings.frame_bytes_max,
+            min(settings.frame_bytes_max, MAX_LOGIN_FRAME_BYTES) if rules.requires_login else settings.frame_bytes_max,
+            self.login,
         )
-        self.responses = ResponseSide(self.in_flight, self.attention, self.debt, self.gate, rewriter, self._heads)
+        self.responses = ResponseSide(self.in_flight, self.attention, self.debt, self.gate, rewriter, self._heads, self.login)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
@@ -62,8 +71,8 @@ class Session:
         return self._heads.client_ids
 
     @property
-    def principal(self) -> KafkaPrincipal:
-        """Who the client is."""
+    def principal(self) -> KafkaPrincipal | None:
+        """Who the client is; None: nobody knows, and such may not stay."""
         return self._heads.principal
 
     @property
@@ -98,10 +107,29 @@ class Session:
             self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
             self.requests.resume_at_ms = min(self.requests.resume_at_ms, now_ms)
 
+    def _identified(self, principal: KafkaPrincipal, session_ends_ms: int) -> None:
+        """The broker let the client in: what comes from here on is its own.
+
+        Raises:
+            ProtocolError: it has as many connections as it may.
+        """
+        if self._counted is None:
+            only_observes = self._settings.enforcement.mode is Mode.OBSERVE
+            if not self._settings.principals.enter(principal, only_observes=only_observes):
+                raise ProtocolError(f"{principal} has as many connections as it may", reason="max_connections_per_principal")
+            self._counted = principal
+        self.debt.session_begins(session_ends_ms)
+        self._heads.principal = principal
+        self.requests.frame_bytes_max = self._settings.frame_bytes_max
+        self.requests.forget_heads()
+
     def close(self) -> None:
         """Leave no trace in the groups."""
         self.gate.abandon()
         self._heads.left()
+        if self._counted is not None:
+            self._settings.principals.leave(self._counted)
+            self._counted = None
 
 
 def _own_reply(correlation_id: int, _head: KnownHead) -> bytes:

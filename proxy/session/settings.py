@@ -9,6 +9,7 @@ from proxy.session.enforcement import Enforcement
 from proxy.session.heads_met import HeadsMet
 from proxy.session.known_head import KnownHeads
 from proxy.session.mutations.known_sizes import KnownSizes
+from proxy.session.principal_connections import PrincipalConnections
 
 
 class SessionSettings:
@@ -23,6 +24,7 @@ class SessionSettings:
         "known_heads",
         "known_sizes",
         "meter",
+        "principals",
         "sessions",
         "unknown_apis_pass",
         "usages",
@@ -38,6 +40,7 @@ class SessionSettings:
         self.known_heads = KnownHeads()
         self.known_sizes = KnownSizes()
         self.meter: Meter | None = None
+        self.principals = PrincipalConnections()
         self.sessions = 0
         """So many there were: each has a number."""
         self.frame_bytes_max = MAX_REQUEST_BYTES

@@ -11,6 +11,7 @@ import pytest
 from proxy.__main__ import main
 
 GOOD = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
+ADVICE = 'listener default: protocol = "auto" lets the brokers judge who has to log in; declare "SASL_PLAINTEXT" where they want a login, "PLAINTEXT" where they do not'
 
 
 def sluice(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], list[str]]:
@@ -81,11 +82,33 @@ def test_bad_usage_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
     assert sluice(capsys, *arguments) == (2, [], [f"sluice: {line}"])
 
 
+def test_check_config_has_no_advice_for_a_declared_listener(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the protocol is declared there is nothing to recommend."""
+    path = tmp_path / "sluice.toml"
+    path.write_text(GOOD + 'protocol = "sasl_plaintext"\n')
+    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)"], [])
+
+
+def test_check_config_tries_the_principal_builder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A builder that does not take its settings is known before a client comes."""
+    path = tmp_path / "sluice.toml"
+    builder = 'principal_builder = "examples.principals.networks:NetworkPrincipals"\n'
+    path.write_text(GOOD + builder + '[listener.principal_builder_settings]\n"10.1.0.0/16" = "web"\n')
+    assert sluice(capsys, "check-config", str(path))[0] == 0
+    path.write_text(GOOD + builder + '[listener.principal_builder_settings]\n"nowhere" = "web"\n')
+    code, out, (line,) = sluice(capsys, "check-config", str(path))
+    assert (code, out) == (2, [])
+    assert line == (
+        f'sluice: {path}: listener.principal_builder: "examples.principals.networks:NetworkPrincipals" does not take its settings: ValueError: '
+        "'nowhere' does not appear to be an IPv4 or IPv6 network; see what the class asks for"
+    )
+
+
 def test_check_config_says_that_all_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A configuration without a problem is exit code 0."""
     path = tmp_path / "sluice.toml"
     path.write_text(GOOD)
-    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)"], [])
+    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)", f"{path}: {ADVICE}"], [])
 
 
 def test_check_config_takes_a_quota_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,4 +184,4 @@ def test_a_callback_module_may_stand_in_the_current_directory(
     (tmp_path / "sluice_test_tenants.py").write_text("class Mine:\n" + "".join(f"    def {name}(self, *_): ...\n" for name in methods))
     (tmp_path / "sluice.toml").write_text(GOOD + '[callback]\nclass = "sluice_test_tenants:Mine"\n')
     monkeypatch.chdir(tmp_path)
-    assert sluice(capsys, "check-config", "sluice.toml") == (0, ["sluice.toml: right (1 listener)"], [])
+    assert sluice(capsys, "check-config", "sluice.toml") == (0, ["sluice.toml: right (1 listener)", f"sluice.toml: {ADVICE}"], [])

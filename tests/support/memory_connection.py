@@ -24,6 +24,7 @@ from proxy.net.throttled_channels import ThrottledChannels
 from proxy.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Enforcement, Mode
+from proxy.session.identity import OPEN, IdentityRules
 from proxy.session.rewrite import ApiVersionsCut, ClientAddress, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
@@ -239,11 +240,18 @@ class House:
         if mutation is not None:
             self.scope.mutation.update_quota(entity, mutation)
 
-    def connect(self, client_address: ClientAddress | None = None, *, redact_configs: bool = True) -> Peer:
+    def connect(
+        self,
+        client_address: ClientAddress | None = None,
+        *,
+        redact_configs: bool = True,
+        rules: IdentityRules = OPEN,
+        host: str = "127.0.0.1",
+    ) -> Peer:
         """Return a new connection; without `client_address` that of a sidecar."""
         cut = ApiVersionsCut(unknown_apis_pass=self.settings.unknown_apis_pass)
         rewriter = Rewriter(client_address, None, cut, redact_configs=redact_configs)
-        session = Session(self.settings, rewriter)
+        session = Session(self.settings, rewriter, rules, (host, 9))
         session.meet_broker(self.broker_times)
         session.count_in(self.scope)
         with mock.patch("asyncio.get_running_loop", return_value=self.loop):

@@ -104,6 +104,7 @@ def busy_state() -> FakeState:
     counted.closes["idle"] = 2
     counted.connections_open = 4
     counted.proxy_headers["address"] = 3
+    counted.logins["PLAIN", "success"] = 2
     counted.throttled("Produce", 120)
     counted.latencies.of(0, known=True)[1] += 5
     usage = state.usages.get("alice", "etl")

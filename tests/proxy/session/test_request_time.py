@@ -12,8 +12,9 @@ from proxy.session.enforcement import Mode
 from quota.callback import ClientQuotaCallback
 from quota.entity import ANONYMOUS, ClientQuotaType, KafkaPrincipal
 from quota.group import QuotaGroup
-from tests.support.kafka_frames import answered, api_of, fetch, message, plain, produced, request, response, throttle_ms
+from tests.support.kafka_frames import api_of, fetch, message, plain, produced, request, response, throttle_ms
 from tests.support.memory_connection import House, Peer
+from tests.support.sasl_frames import authenticate, authenticate_answer, handshake, handshake_answer
 from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_for, produce_of
 
 LIST_OFFSETS = (ApiKey.LIST_OFFSETS, 2)  # its answer has the field, first of all
@@ -170,14 +171,14 @@ def test_a_produce_without_answer_is_exempt(timed: House) -> None:
 def test_logging_in_is_nobodys_time(timed: House) -> None:
     """Neither SaslHandshake nor SaslAuthenticate is recorded or throttled, nor ApiVersions before them where brokers want a login."""
     first = timed.connect()
-    works(timed, first, plain(1, ApiKey.SASL_HANDSHAKE, 1), answered(1, ApiKey.SASL_HANDSHAKE, 1))
-    works(timed, first, plain(2, ApiKey.SASL_AUTHENTICATE, 1), answered(2, ApiKey.SASL_AUTHENTICATE, 1))
+    works(timed, first, handshake("GSSAPI"), handshake_answer(1))
+    works(timed, first, authenticate(b"x"), authenticate_answer(2))
     assert not timed.scope.request.groups()
     second = timed.connect()
     asked, answer = empty_request(1, ApiKey.API_VERSIONS, 1), empty_answer(1, ApiKey.API_VERSIONS, 1)
     assert throttle_in(works(timed, second, asked, answer), ApiKey.API_VERSIONS, 1) == 0
-    works(timed, second, plain(2, ApiKey.SASL_HANDSHAKE, 1), answered(2, ApiKey.SASL_HANDSHAKE, 1))
-    works(timed, second, plain(3, ApiKey.SASL_AUTHENTICATE, 1), answered(3, ApiKey.SASL_AUTHENTICATE, 1))
+    works(timed, second, handshake("GSSAPI", correlation_id=2), handshake_answer(2))
+    works(timed, second, authenticate(b"x", correlation_id=3), authenticate_answer(3))
     assert not timed.scope.request.groups()
     assert throttle_in(works(timed, second, asked, answer), ApiKey.API_VERSIONS, 1) == WINDOW_MS
 

@@ -1,0 +1,119 @@
+"""From what is known of a client to its principal, as one listener's settings say."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Final
+
+from protocol.sasl.oauthbearer import DEFAULT_CLAIM
+from quota.entity import ANONYMOUS, KafkaPrincipal
+from sluice.principal import AuthenticationContext, PrincipalBuilder
+
+UNKNOWN: Final = "__unknown__"
+_RESERVED: Final = re.compile(r"(?:_|%(?:25)*5F)_unknown__")
+PRINCIPAL_NAME_MAX: Final = 4_096
+
+Peer = tuple[str, int]
+
+
+class IdentityRules:
+    """Who clients of one listener are.
+
+    Attributes:
+        listener: its name.
+        requires_login: SASL is declared: nothing else passes before the broker has said yes.
+        claim: which claim of a bearer token names the user.
+        mechanisms: those that may pass; None: all.
+        on_plain_exposed: told that a password crosses the network in the clear; once per login.
+    """
+
+    __slots__ = (
+        "_builder",
+        "_on_fault",
+        "_rejects_unknown",
+        "claim",
+        "is_builder",
+        "listener",
+        "mechanisms",
+        "on_plain_exposed",
+        "requires_login",
+    )
+
+    def __init__(
+        self,
+        listener: str = "",
+        *,
+        requires_login: bool = False,
+        claim: str = DEFAULT_CLAIM,
+        mechanisms: frozenset[str] | None = None,
+        rejects_unknown: bool = False,
+        builder: PrincipalBuilder | None = None,
+        on_fault: Callable[[str, Exception], None] | None = None,
+        on_plain_exposed: Callable[[str, Peer], None] | None = None,
+    ) -> None:
+        self.listener = listener
+        self.requires_login = requires_login
+        self.claim = claim
+        self.mechanisms = mechanisms
+        self._rejects_unknown = rejects_unknown
+        self._builder = builder
+        self.is_builder = builder is not None
+        self._on_fault = on_fault
+        self.on_plain_exposed = on_plain_exposed
+
+    def before_login(self, peer: Peer) -> KafkaPrincipal | None:
+        """Return who a client is that has not logged in, and perhaps never will; None: it may not stay."""
+        if self._builder is None:
+            return ANONYMOUS
+        return self._built(AuthenticationContext(self.listener, "PLAINTEXT", *peer), "PLAINTEXT")
+
+    def after_login(self, peer: Peer, mechanism: str, name: str | None, *, is_delegation_token: bool) -> KafkaPrincipal | None:
+        """Return who a client is that the broker let in; None: nobody knows, and such may not stay."""
+        if self._builder is not None:
+            context = AuthenticationContext(
+                self.listener, "SASL_PLAINTEXT", *peer, mechanism=mechanism, name=name, delegation_token=is_delegation_token
+            )
+            return self._built(context, mechanism)
+        if name is None or is_delegation_token:
+            return self._unknown(mechanism)
+        return KafkaPrincipal("User", escaped(name))
+
+    def _built(self, context: AuthenticationContext, how: str) -> KafkaPrincipal | None:
+        assert self._builder is not None
+        try:
+            principal = self._builder.build(context)
+            if not isinstance(principal, KafkaPrincipal) or not isinstance(principal.name, str):
+                raise TypeError(f"a principal builder has to return a KafkaPrincipal, not {type(principal).__name__}")
+            if not 0 < len(principal.name) <= PRINCIPAL_NAME_MAX:
+                raise ValueError(f"a principal's name has 1 to {PRINCIPAL_NAME_MAX} characters")
+        except Exception as error:  # noqa: BLE001 - the operator's class may raise anything
+            if self._on_fault is not None:
+                self._on_fault(self.listener, error)
+            return self._unknown(how)
+        return principal
+
+    def _unknown(self, how: str) -> KafkaPrincipal | None:
+        return None if self._rejects_unknown else KafkaPrincipal("User", f"{UNKNOWN}/{self.listener}/{how}")
+
+
+def escaped(name: str) -> str:
+    """Return a real name so that it never looks like one of those that stand for unknown clients; two names never become one."""
+    if _RESERVED.match(name) is None:
+        return name
+    return "%5F" + name[1:] if name[0] == "_" else "%25" + name[1:]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a client sits on this machine."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+OPEN: Final = IdentityRules()
+"""Everybody is ANONYMOUS until the broker says otherwise."""
