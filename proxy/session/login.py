@@ -68,6 +68,10 @@ class Login:
         self.under_way = False
         self.bare = False
 
+    def let_go(self) -> None:
+        """The connection has ended: cut the circle of references, so that it is freed at once."""
+        self._identified = _nobody
+
     # --- from the client
 
     def requested(self, api: ApiVersion, frame: Buffer, body_at: int) -> None:
@@ -188,3 +192,7 @@ class Login:
     def _count(self, outcome: str) -> None:
         logins = self._counters.logins
         logins[self._label, outcome] = logins.get((self._label, outcome), 0) + 1
+
+
+def _nobody(_principal: KafkaPrincipal, _session_ends_ms: int) -> None:
+    """Nobody listens any more."""

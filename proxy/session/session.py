@@ -126,6 +126,7 @@ class Session:
     def close(self) -> None:
         """Leave no trace in the groups."""
         self.gate.abandon()
+        self.login.let_go()
         self._heads.left()
         if self._counted is not None:
             self._settings.principals.leave(self._counted)
