@@ -187,7 +187,7 @@ class RequestSide:
             size + LENGTH_BYTES != len(data)
             or head.index != index
             or not data.startswith(head.prefix, HEAD_BYTES)
-            or not head.size_min <= size <= self._frame_bytes_max
+            or not head.size_min <= size <= self.frame_bytes_max
             or self._debt.limits
             or self.draining
         ):
