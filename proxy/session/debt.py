@@ -7,6 +7,11 @@ from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Enfo
 from quota.group import QuotaGroup
 from quota.mutation_group import MutationGroup
 
+PRESSED_SHARE = 20
+"""The last twentieth of a SASL session, and of a short one ..."""
+PRESSED_MS_MIN = 400
+"""... the last so many milliseconds belong to its renewal: nothing waits then."""
+
 Stepper = QuotaGroup | MutationGroup
 """Whose verdict it is: it hands out age steps."""
 
@@ -23,6 +28,7 @@ class Debt:
         "_enforcement",
         "_group",
         "_pressed",
+        "_presses_at_ms",
         "_step_taken",
         "active",
         "debt_until_ms",
@@ -41,6 +47,7 @@ class Debt:
         self._enforcement = enforcement
         self._group: Stepper | None = None  # whose verdict this is: the one that hands out steps
         self._step_taken = False  # this connection is the one that goes on in the present age step
+        self._presses_at_ms = 0  # from here to the end of the session nothing waits
         self._pressed = False  # the present wait was cut short by the end of the session
         self.logging_in = False  # from a SaslHandshake to the verdict nothing waits
         self.session_ends_ms = 0  # when the broker's SASL session ends; 0: never
@@ -121,7 +128,7 @@ class Debt:
         At the end of an age step debt may be left. Then one request goes on, and only if no other connection
         of the group went on in this step: the step is for the client's sake, not a licence.
         """
-        if self.logging_in:
+        if self.logging_in or self.presses(now_ms):
             return IN_FLIGHT_MAX
         if now_ms < self.read_off_until_ms:
             return 0
@@ -171,10 +178,19 @@ class Debt:
             return
         self._leave_debt()
 
-    def session_begins(self, ends_ms: int) -> None:
-        """The client has logged in, or logged in again; debt that is left is served in the new session."""
+    def session_begins(self, now_ms: int, ends_ms: int) -> None:
+        """The client has logged in, or logged in again; debt that is left is served in the new session. `ends_ms` 0: it does not end."""
         self.session_ends_ms = ends_ms
+        self._presses_at_ms = ends_ms - max((ends_ms - now_ms) // PRESSED_SHARE, PRESSED_MS_MIN)
         self._pressed = self._step_taken = False
+
+    def presses(self, now_ms: int) -> bool:
+        """Whether the session is about to end, so that all that a client sent before its renewal has to reach the broker now.
+
+        Clients renew when 85 to 95 percent of a session are over, behind whatever they have sent by then. What passes so is recorded
+        like all else, and paid for in the next session.
+        """
+        return self.session_ends_ms > 0 and now_ms >= self._presses_at_ms
 
     def press_ms(self, since_ms: int) -> int:
         """Return until when something may wait that waits since then: for four fifths of what was left of the session."""
@@ -183,9 +199,11 @@ class Debt:
     def _stop_reading(self, now_ms: int) -> None:
         """Read nothing for a step; never until the session is over, for the broker closes a connection that speaks later."""
         self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
-        self._pressed = self.session_ends_ms > 0 and self.press_ms(now_ms) < self.read_off_until_ms
-        if self._pressed:
-            self.read_off_until_ms = self.press_ms(now_ms)
+        if self.session_ends_ms:
+            press_ms = max(now_ms, min(self.press_ms(now_ms), self._presses_at_ms))
+            self._pressed = press_ms < self.read_off_until_ms
+            if self._pressed:
+                self.read_off_until_ms = press_ms
 
     def _leave_debt(self) -> None:
         self.in_debt = False

@@ -25,8 +25,8 @@ MAY_PRECEDE_LOGIN: Final = LOGIN_KEYS | {ApiKey.API_VERSIONS}
 """What may be asked before the broker has said yes, where a login is required."""
 OTHER_MECHANISM: Final = "other"
 
-Identified = Callable[[KafkaPrincipal, int], None]
-"""Told of each success: who it is, and when the session ends (ms), 0 for never."""
+Identified = Callable[[KafkaPrincipal, int, int], None]
+"""Told of each success: who it is, when the session began, and when it ends (ms), 0 for never."""
 
 
 class Login:
@@ -183,7 +183,7 @@ class Login:
         self.required = False
         if is_first:
             self._count("success" if name is not None and not is_token else "unknown")
-        self._identified(principal, sent_ms + lifetime_ms if lifetime_ms > 0 else 0)
+        self._identified(principal, sent_ms, sent_ms + lifetime_ms if lifetime_ms > 0 else 0)
 
     @property
     def _label(self) -> str:
@@ -194,5 +194,5 @@ class Login:
         logins[self._label, outcome] = logins.get((self._label, outcome), 0) + 1
 
 
-def _nobody(_principal: KafkaPrincipal, _session_ends_ms: int) -> None:
+def _nobody(_principal: KafkaPrincipal, _began_ms: int, _ends_ms: int) -> None:
     """Nobody listens any more."""

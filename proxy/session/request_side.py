@@ -350,6 +350,8 @@ class RequestSide:
         group = head.client.produce(now_ms)
         if group is None or group.bound >= UNLIMITED or self.ungated or self._enforcement.mode is Mode.OBSERVE:
             return INT32_MAX
+        if self._debt.presses(now_ms):
+            return INT32_MAX
         in_flight = self._in_flight
         if len(in_flight) == 1:
             self._ahead_bytes = 0
@@ -370,7 +372,8 @@ class RequestSide:
             head.cap_bound = group.bound
         debt = self._debt
         press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
-        if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=now_ms >= press_ms or debt.took_step(group)):
+        has_step = now_ms >= press_ms or debt.presses(now_ms) or debt.took_step(group)
+        if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=has_step):
             if gate.throttle_ms > 0:
                 head.client.fetch_throttled(group, gate.throttle_ms, now_ms)
                 self._note_wait(group, head, gate.throttle_ms, now_ms)

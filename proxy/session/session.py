@@ -107,7 +107,7 @@ class Session:
             self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
             self.requests.resume_at_ms = min(self.requests.resume_at_ms, now_ms)
 
-    def _identified(self, principal: KafkaPrincipal, session_ends_ms: int) -> None:
+    def _identified(self, principal: KafkaPrincipal, sent_ms: int, session_ends_ms: int) -> None:
         """The broker let the client in: what comes from here on is its own.
 
         Raises:
@@ -118,7 +118,7 @@ class Session:
             if not self._settings.principals.enter(principal, only_observes=only_observes):
                 raise ProtocolError(f"{principal} has as many connections as it may", reason="max_connections_per_principal")
             self._counted = principal
-        self.debt.session_begins(session_ends_ms)
+        self.debt.session_begins(sent_ms, session_ends_ms)
         self._heads.principal = principal
         self.requests.frame_bytes_max = self._settings.frame_bytes_max
         self.requests.forget_heads()

@@ -486,3 +486,35 @@ def test_noise_in_a_login_ends_it_at_most(seed: int) -> None:
         assert house.counters.internal_errors == 0
         assert house.loop.crashes == []
         assert CloseReason.INTERNAL_ERROR not in [reason for reason, _ in house.closed]
+
+
+def test_e11_the_end_of_a_session_belongs_to_its_renewal() -> None:
+    """In its last twentieth nothing waits: all that was sent before the renewal reaches the broker in time, is counted, and is paid for."""
+    with House(mode=Mode.MUTE) as house:
+        house.scope.produce.update_quota(ClientQuotaEntity("alice", None), 1_000.0)
+        peer = house.connect()
+        exchange(peer, "PLAIN", EXCHANGES["PLAIN"], lifetime_ms=20_000)
+        assert peer.sends(produce_of(100_000, 20)) == [20]
+        peer.broker.arrive(produced(20, version=PRODUCE_VERSION))
+        for number in range(21, 31):
+            peer.client.arrive(produce_of(5_000, number))
+        peer.client.arrive(frames.handshake("PLAIN", correlation_id=40))
+        house.wait(16_010)
+        assert peer.forwarded() == [21]
+        peer.broker.arrive(produced(21, version=PRODUCE_VERSION))
+        house.wait(2_900)
+        assert peer.forwarded() == []
+        house.wait(200)
+        assert peer.broker.take().endswith(frames.handshake("PLAIN", correlation_id=40))
+        for number in range(22, 31):
+            peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
+        peer.broker.arrive(frames.handshake_answer(40))
+        peer.client.arrive(frames.authenticate(PLAIN_TOKEN, correlation_id=41))
+        peer.broker.take()
+        peer.broker.arrive(frames.authenticate_answer(41, lifetime_ms=20_000))
+        (group,) = [one for one in house.scope.produce.groups() if one.tags["user"] == "alice"]
+        assert group.recorded_total == 150_000
+        peer.client.arrive(produce_of(100, 50))
+        house.wait(15_000)
+        assert peer.forwarded() == []
+        assert house.closed == []

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.support.kafka.jars import ZOOKEEPER
 from tests.support.kafka.java_tools import Command, JavaTools
@@ -48,7 +49,10 @@ class ProducerRun:
 
 @dataclass(frozen=True, slots=True)
 class ProducerLoad:
-    """A run of ProducerPerformance: how many records of which size, with which client properties; -1 a second: as many as it can."""
+    """A run of ProducerPerformance: how many records of which size, with which client properties; -1 a second: as many as it can.
+
+    Properties whose values have an equals sign, as logins do, stand in the file `config`.
+    """
 
     topic: str
     records: int
@@ -56,12 +60,15 @@ class ProducerLoad:
     client_id: str = "perf-producer"
     properties: Mapping[str, str] | None = None
     records_per_second: int = -1
+    config: Path | None = None
 
     def arguments(self, version: str, bootstrap: str) -> list[str]:
         """Return the command line; 4.x has named options of its own for what 3.9 reads from --producer-props."""
         load = ["--topic", self.topic, "--num-records", str(self.records), "--record-size", str(self.record_bytes)]
         load += ["--throughput", str(self.records_per_second), "--print-metrics"]
         properties = {"client.id": self.client_id, **(self.properties or {})}
+        if self.config is not None:
+            load += ["--producer.config" if version == ZOOKEEPER else "--command-config", str(self.config)]
         if version == ZOOKEEPER:
             return [*load, "--producer-props", *_assignments({"bootstrap.servers": bootstrap} | properties)]
         return [*load, "--bootstrap-server", bootstrap, "--command-property", *_assignments(properties)]
