@@ -12,6 +12,7 @@ from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.recommend import recommend
 from pipeline.commands.rollup import rollup
 from pipeline.commands.whatif import whatif
+from pipeline.errors import BadInputError
 
 DIRECTORY: Final = click.Path(path_type=Path)
 
@@ -22,15 +23,15 @@ def meter() -> None:
 
 
 @meter.command()
-@click.option("--in", "source", type=DIRECTORY, required=True, metavar="DIR", help="The metering directory.")
+@click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; with Spark also hdfs://..., s3a://...")
 @click.option("--out", type=DIRECTORY, metavar="DIR", help="Write verdict.json here too.")
 @click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
 @click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
 @clear_errors
-def validate(source: Path, out: Path | None, engine: str, master: str, form: str, max_violations: int, *, explain: bool) -> None:
+def validate(source: str, out: Path | None, engine: str, master: str | None, form: str, max_violations: int, *, explain: bool) -> None:
     """Work every decision out again, bit for bit, and name the first divergence of each group."""
     from pipeline.validation.local import validate as validate_here
     from pipeline.validation.text import lines_of
@@ -39,8 +40,10 @@ def validate(source: Path, out: Path | None, engine: str, master: str, form: str
         from pipeline.spark.validate import validate as validate_on_spark
 
         verdict = validate_on_spark(source, master)
+    elif "://" in source:
+        raise BadInputError(f"--in {source}: only Spark reads other file systems; add --engine spark")
     else:
-        verdict = validate_here(source)
+        verdict = validate_here(Path(source))
     told = verdict.as_dict(max_violations)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """Manifests: what a metering file set holds. Readers trust these for completeness, never a directory listing."""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,6 +83,16 @@ class Manifest(msgspec.Struct, frozen=True):
         """The name that its files share."""
         return f"{self.run_id}-{self.first_seq:016d}" + (f".{self.part:04d}" if self.part else "")
 
+    @property
+    def num_samples(self) -> int:
+        """Samples of the sensors, as the proxy was set."""
+        return int(self.settings.get("num_samples", 11))
+
+    @property
+    def window_ms(self) -> int:
+        """Length of a sample, as the proxy was set."""
+        return int(self.settings.get("window_ms", 1_000))
+
 
 def read_manifest(path: Path) -> Manifest:
     """Read one manifest.
@@ -91,8 +102,17 @@ def read_manifest(path: Path) -> Manifest:
     """
     if path.stat().st_size > MANIFEST_BYTES_MAX:
         raise BadInputError(f"{path}: a manifest of more than {MANIFEST_BYTES_MAX} bytes; it is a file of another program")
+    return manifest_of(path.read_bytes(), path)
+
+
+def manifest_of(data: bytes, path: Path | str) -> Manifest:
+    """Return what the text of a manifest says; `path` is for messages.
+
+    Raises:
+        BadInputError: not a manifest of ours, or of another schema version.
+    """
     try:
-        told = msgspec.json.decode(path.read_bytes())
+        told = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
         raise BadInputError(f"{path}: not a manifest ({error}); restore it, or run `sluice meter repair`") from error
     if not isinstance(told, dict) or told.get("kind") != KIND:
@@ -109,7 +129,7 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def _check_entries(path: Path, manifest: Manifest) -> None:
+def _check_entries(path: Path | str, manifest: Manifest) -> None:
     for entry in manifest.files:
         inside = not Path(entry.path).is_absolute() and ".." not in Path(entry.path).parts
         if entry.table not in TABLES or not inside:
@@ -132,7 +152,11 @@ def find_manifests(directory: Path) -> list[Manifest]:
         raise IncompleteError(
             f"{directory}: no manifest in it, so nothing was finished; stop or rotate the proxy, or run `sluice meter repair`"
         )
-    manifests = [read_manifest(path) for path in paths]
+    return in_order(read_manifest(path) for path in paths)
+
+
+def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Return manifests with each run in decision order."""
     return sorted(manifests, key=lambda manifest: (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part))
 
 

@@ -1,21 +1,31 @@
 """What retention removed: the proxy's ledger of file sets that are gone on purpose."""
 
+import contextlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 REMOVED: Final = "removed"
+LEDGERS: Final = "proxy=*.json"
 KIND: Final = "sluice-metering-removed"
 
 
 def removed_runs(directory: Path) -> dict[tuple[str, str], int]:
     """Return by (proxy_id, run_id) the number of the last decision that was removed; what cannot be read removes nothing."""
+    texts = []
+    for path in sorted((directory / REMOVED).glob(LEDGERS)):
+        with contextlib.suppress(OSError):
+            texts.append(path.read_bytes())
+    return removed_of(texts)
+
+
+def removed_of(texts: Iterable[bytes]) -> dict[tuple[str, str], int]:
+    """The same from the texts of the ledgers."""
     found: dict[tuple[str, str], int] = {}
-    for path in sorted((directory / REMOVED).glob("proxy=*.json")):
-        try:
-            ledger = json.loads(path.read_bytes())
+    for text in texts:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            ledger = json.loads(text)
             if ledger["kind"] == KIND:
                 found.update({(ledger["proxy_id"], run["run_id"]): int(run["last_seq"]) for run in ledger["runs"]})
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
     return found

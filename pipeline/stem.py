@@ -1,5 +1,6 @@
 """One set of metering files on a local disk, table by table."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,16 @@ from pipeline.schemas import TABLES
 
 @dataclass(frozen=True, slots=True)
 class Stem:
-    """The files of one manifest below a metering directory."""
+    """The files of one manifest below a metering directory.
+
+    Attributes:
+        directory: where the paths of the manifest begin; on another file system it is only for messages.
+        held: the files themselves by those paths, where another file system was read by Spark; None: they are on a local disk.
+    """
 
     directory: Path
     manifest: Manifest
+    held: Mapping[str, bytes] | None = None
 
     def read(self, table: str, *, columns: list[str] | None = None, after_ms: int | None = None) -> pa.Table:
         """Return the rows of a table, none where the stem has no such file.
@@ -37,17 +44,17 @@ class Stem:
     def _read_file(self, relative: str, table: str, columns: list[str] | None, after_ms: int | None) -> pa.Table:
         path = self.directory / relative
         try:
-            read = _read_rows(path, columns, after_ms)
-        except FileNotFoundError as error:
+            read = _read_rows(path if self.held is None else pa.BufferReader(self.held[relative]), columns, after_ms)
+        except (FileNotFoundError, KeyError) as error:
             raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.stem} promises it; restore it") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
         return _declared(path, table, read, columns)
 
 
-def _read_rows(path: Path, columns: list[str] | None, after_ms: int | None) -> pa.Table:
+def _read_rows(source: Path | pa.BufferReader, columns: list[str] | None, after_ms: int | None) -> pa.Table:
     """Read with one thread: the others have stems of their own to read."""
-    with pq.ParquetFile(path, memory_map=True) as file:
+    with pq.ParquetFile(source, memory_map=isinstance(source, Path)) as file:
         if columns is not None:
             columns = [name for name in columns if name in file.schema_arrow.names]
         if after_ms is None:

@@ -1,22 +1,28 @@
-"""One Spark session, quiet, on this machine unless told otherwise."""
+"""One Spark session, quiet: on this machine, on a cluster that is named, or the one that `spark-submit` made."""
 
 import contextlib
 import os
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from pipeline.errors import BadInputError
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK: Final = "127.0.0.1"
+LOCAL: Final = "local[*]"
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""What `spark-submit` leaves in the environment of the program that it starts."""
 
 
 @contextlib.contextmanager
-def session(master: str, *, application: str = "sluice-meter") -> Iterator[Any]:
+def session(master: str | None = None, *, application: str = "sluice-meter") -> Iterator[Any]:
     """Start Spark for a block; say on stderr that it takes a moment.
+
+    Args:
+        master: None: what `spark-submit` says, without it all cores of this machine.
 
     Raises:
         BadInputError: PySpark or Java is not installed, or `master` is none.
@@ -30,12 +36,16 @@ def session(master: str, *, application: str = "sluice-meter") -> Iterator[Any]:
         ) from error
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise BadInputError("--engine spark: no Java found; install a JDK 17 and set JAVA_HOME, or use --engine local")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master is None and SUBMITTED not in os.environ:
+        master = LOCAL
+    builder = SparkSession.builder.appName(application)
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            builder = builder.config("spark.driver.host", LOOPBACK).config("spark.driver.bindAddress", LOOPBACK)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    click.echo(f"sluice: starting Spark on {master}, which takes some seconds ...", err=True)
-    builder = SparkSession.builder.appName(application).master(master)
-    if master.startswith("local"):
-        builder = builder.config("spark.driver.host", LOOPBACK).config("spark.driver.bindAddress", LOOPBACK)
+    click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
     for key, value in quiet.items():
         builder = builder.config(key, value)

@@ -3,32 +3,29 @@
 Each task reads its own files and as much of the earlier ones as its warm-up needs; what comes back is a verdict, never rows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from pipeline.errors import IncompleteError
 from pipeline.manifest import Manifest
 from pipeline.removed import removed_runs
+from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
 from pipeline.stem import Stem
 from pipeline.validation.local import checked_runs, manifest_hashes
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
 from pipeline.validation.verdict import RunKey, Verdict, merge
 
-TASK: Final = "position int, work binary"
 OUTCOME: Final = "position int, verdict binary"
 
-
-class Work(msgspec.Struct, frozen=True):
-    """One task: a stem and those before it in its run, as far as they may still matter, the last one first judged."""
-
-    directory: str
-    manifests: tuple[Manifest, ...]
+Works = Mapping[int, Sequence[Manifest]]
+"""What each task judges: a stem, the last one, and those before it in its run as far as they may still matter."""
 
 
-def validate(directory: Path, master: str) -> Verdict:
+def validate(place: str, master: str | None) -> Verdict:
     """Judge every stem of a metering directory on Spark.
 
     Raises:
@@ -36,41 +33,76 @@ def validate(directory: Path, master: str) -> Verdict:
     """
     from pipeline.spark.session import session
 
+    if is_remote(place):
+        with session(master) as spark:
+            return validate_remote(spark, place)
+    directory = Path(place.removeprefix("file://"))
     runs = checked_runs(directory)
     with session(master) as spark:
         return validate_runs(spark, directory, runs)
 
 
 def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]]) -> Verdict:
-    """Judge stems on a session that is there."""
-    order = [(key, number) for key, stems in runs.items() for number in range(len(stems))]
-    tasks = [(position, msgspec.json.encode(_work(directory, runs[key], number))) for position, (key, number) in enumerate(order)]
-    frame = spark.createDataFrame(tasks, TASK).repartitionByRange(len(tasks), "position")
-    verdicts = {row["position"]: bytes(row["verdict"]) for row in frame.mapInArrow(judge_batches, OUTCOME).collect()}
-    judged: dict[RunKey, list[tuple[Manifest, StemVerdict]]] = {}
-    for position, (key, number) in enumerate(order):
-        verdict = msgspec.json.decode(verdicts[position], type=StemVerdict)
-        judged.setdefault(key, []).append((runs[key][number].manifest, verdict))
-    return merge(judged, manifest_hashes(directory), removed_runs(directory))
+    """Judge stems whose files every machine of the session finds under the same path."""
+    works = works_of(runs)
+    tasks = spark.range(0, len(works), 1, len(works))
+    rows = tasks.mapInArrow(_reading(str(directory.resolve()), works), OUTCOME).collect()
+    verdicts = {row["position"]: bytes(row["verdict"]) for row in rows}
+    return merge(_judged(runs, works, verdicts), manifest_hashes(directory), removed_runs(directory))
 
 
-def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Work off the tasks of one partition."""
-    for batch in batches:
-        verdicts = [_judge(work) for work in batch.column("work").to_pylist()]
-        yield pa.RecordBatch.from_arrays([batch.column("position"), pa.array(verdicts, pa.binary())], names=["position", "verdict"])
+def validate_remote(spark: Any, place: str) -> Verdict:
+    """Judge stems on any file system of Hadoop's.
+
+    Raises:
+        BadInputError, IncompleteError: as `validate`.
+    """
+    runs, hashes = runs_at(spark, place)
+    works = works_of(runs)
+
+    def judge(position: int, files: Mapping[str, bytes]) -> bytes:
+        return _judge([Stem(Path(place), manifest, files) for manifest in works[position]])
+
+    return merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place))
 
 
-def _judge(encoded: bytes) -> bytes:
-    work = msgspec.json.decode(encoded, type=Work)
-    *before, stem = [Stem(Path(work.directory), manifest) for manifest in work.manifests]
+def works_of(runs: Mapping[RunKey, Sequence[Stem]]) -> dict[int, tuple[Manifest, ...]]:
+    """Number the stems of all runs, and say what each needs."""
+    every = [(stems, number) for stems in runs.values() for number in range(len(stems))]
+    return {position: _work([stem.manifest for stem in stems[: number + 1]]) for position, (stems, number) in enumerate(every)}
+
+
+def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
+    *before, own = manifests
+    span_ms = 4 * max((manifest.num_samples + 1) * manifest.window_ms for manifest in manifests)
+    recent = [manifest for manifest in before if manifest.last_ts_ms > own.first_ts_ms - span_ms]
+    return (*(recent or before[-1:]), own)
+
+
+def _reading(directory: str, works: Works) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for position in batch.column("id").to_pylist():
+                verdict = _judge([Stem(Path(directory), manifest) for manifest in works[position]])
+                columns = [pa.array([position], pa.int32()), pa.array([verdict], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, names=["position", "verdict"])
+
+    return judge_batches
+
+
+def _judge(stems: Sequence[Stem]) -> bytes:
+    *before, stem = stems
     return msgspec.json.encode(judge_stem(stem, before))
 
 
-def _work(directory: Path, stems: list[Stem], number: int) -> Work:
-    manifests = [stem.manifest for stem in stems[: number + 1]]
-    span_ms = 4 * max(
-        (int(manifest.settings.get("num_samples", 11)) + 1) * int(manifest.settings.get("window_ms", 1_000)) for manifest in manifests
-    )
-    recent = [manifest for manifest in manifests[:-1] if manifest.last_ts_ms > manifests[-1].first_ts_ms - span_ms]
-    return Work(str(directory.resolve()), (*(recent or manifests[-2:-1]), manifests[-1]))
+def _judged(
+    runs: Mapping[RunKey, Sequence[Stem]], works: Works, verdicts: Mapping[int, bytes]
+) -> dict[RunKey, list[tuple[Manifest, StemVerdict]]]:
+    judged: dict[RunKey, list[tuple[Manifest, StemVerdict]]] = {}
+    for position, manifests in works.items():
+        manifest = manifests[-1]
+        if position not in verdicts:
+            raise IncompleteError(f"{manifest.stem}: none of its files came; run `sluice meter verify-manifests` where they lie")
+        verdict = msgspec.json.decode(verdicts[position], type=StemVerdict)
+        judged.setdefault((manifest.proxy_id, manifest.run_id), []).append((manifest, verdict))
+    return {key: judged[key] for key in runs}

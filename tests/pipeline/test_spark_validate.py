@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from pipeline.spark.validate import validate_runs
+import pytest
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.spark.validate import validate_remote, validate_runs
 from pipeline.validation.local import checked_runs, validate
 from tests.pipeline.test_validation import batches, missed, sensors
 from tests.support.metering_directory import write_directory
@@ -15,3 +18,31 @@ def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> No
     on_spark = validate_runs(spark, tmp_path, checked_runs(tmp_path))
     assert on_spark.violations > 0
     assert on_spark.as_dict(50) == validate(tmp_path).as_dict(50)
+
+
+@pytest.fixture(scope="module")
+def mounted(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A directory, and its name on another file system: a mount of Hadoop's viewfs, which no Python library opens."""
+    directory = tmp_path_factory.mktemp("mounted")
+    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.house.link./metering", directory.as_uri())
+    return directory, "viewfs://house/metering"
+
+
+def test_another_file_system_is_read_through_spark(spark: Any, mounted: tuple[Path, str]) -> None:
+    """On a file system that only Hadoop knows the verdict is the one of the local engine, divergences and hashes included."""
+    directory, place = mounted
+    write_directory(directory / "run", batches(), sensors(), mutate=missed)
+    there = validate_remote(spark, f"{place}/run")
+    assert there.violations > 0
+    assert there.as_dict(50) == validate(directory / "run").as_dict(50)
+
+
+def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> None:
+    """No directory, and a file that a manifest promises in vain, are one line each."""
+    directory, place = mounted
+    with pytest.raises(BadInputError, match="no manifests can be read"):
+        validate_remote(spark, f"{place}/absent")
+    write_directory(directory / "short", batches(stems=1), sensors())
+    next((directory / "short" / "samples").rglob("*.parquet")).unlink()
+    with pytest.raises(IncompleteError, match="promises"):
+        validate_remote(spark, f"{place}/short")

@@ -1,0 +1,72 @@
+"""One process of the pipeline's bench: pinned to its cores, one Spark session, the tasks that it is told, their times as JSON.
+
+python -m bench.pipeline_arms CORES TASK...      TASK is WHAT:DIRECTORY:REPEATS
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import pipeline_loop, pipeline_rollup
+from bench.process_tree import cpu_seconds
+from pipeline.spark.session import session
+from pipeline.spark.validate import validate_runs
+from pipeline.validation.local import checked_runs, validate
+
+
+def main() -> int:
+    """Run the tasks; the first run of each is not counted."""
+    cores, *tasks = sys.argv[1:]
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
+    told = []
+    with session(f"local[{cores}]") as spark:
+        for task in tasks:
+            what, directory, repeats = task.split(":")
+            told.append({"what": what, "directory": directory, **_timed(spark, what, Path(directory), int(repeats))})
+            print(
+                f"  {what} {Path(directory).name} on {cores}: {told[-1]['seconds']:.2f} s, {told[-1]['cpu_seconds']:.2f} s of CPU",
+                file=sys.stderr,
+                flush=True,
+            )
+    print(json.dumps(told))
+    return 0
+
+
+def _timed(spark: Any, what: str, directory: Path, repeats: int) -> dict[str, Any]:
+    times, cpu = [], []
+    outcome: Any = None
+    if repeats > 1:
+        ARMS[what](spark, directory)
+    for _ in range(repeats):
+        began, began_cpu = time.perf_counter(), cpu_seconds()
+        outcome = ARMS[what](spark, directory)
+        times.append(time.perf_counter() - began)
+        cpu.append(cpu_seconds() - began_cpu)
+    return {"seconds": min(times), "cpu_seconds": min(cpu), "times": times, "outcome": outcome}
+
+
+def _file_parallel(spark: Any, directory: Path) -> Any:
+    verdict = validate_runs(spark, directory, checked_runs(directory))
+    return [verdict.decisions, verdict.violations]
+
+
+def _plain(_spark: Any, directory: Path) -> Any:
+    verdict = validate(directory)
+    return [verdict.decisions, verdict.violations]
+
+
+ARMS: dict[str, Callable[[Any, Path], Any]] = {
+    "file-parallel": _file_parallel,
+    "no-spark": _plain,
+    "sensor-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.sensor_loop),
+    "group-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.group_loop),
+    "rollup-spark": pipeline_rollup.with_spark,
+    "rollup-duckdb": pipeline_rollup.with_duckdb,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""A metering directory on any file system that Hadoop knows: whole files, read by Spark and handed to the tasks that need them.
+
+Files on a local disk are read in place by the tasks. What lies elsewhere comes through Spark's own reader, so that nothing but Spark
+has to know the way and the credentials; the price is that each file goes through one shuffle, compressed as it is.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import MANIFESTS, Manifest, in_order, manifest_of
+from pipeline.removed import LEDGERS, REMOVED, removed_of
+from pipeline.stem import Stem, runs_of
+
+FILES: Final = "position int, path string, content binary"
+ONE_FILE_A_BATCH: Final = "1"
+MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+Judge = Callable[[int, Mapping[str, bytes]], bytes]
+
+
+def is_remote(place: str) -> bool:
+    """Whether a path names a file system, and not that of this machine."""
+    return "://" in place and not place.startswith("file:")
+
+
+def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[Stem]], dict[str, str]]:
+    """Return all stems by run, and the SHA-256 of each manifest by its path below `place`.
+
+    Raises:
+        BadInputError: there is no such directory, or a manifest cannot be read.
+        IncompleteError: no manifest in it.
+    """
+    from pyspark.errors import PySparkException
+
+    root = _qualified(spark, place)
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", "*.json")
+    try:
+        rows = reader.load(f"{place.rstrip('/')}/{MANIFESTS}").select("path", "content").collect()
+    except PySparkException as error:
+        raise BadInputError(
+            f"{place}: no manifests can be read there ({str(error).splitlines()[0]}); is it a metering directory?"
+        ) from error
+    if not rows:
+        raise IncompleteError(f"{place}: no manifest in it, so nothing was finished; stop or rotate the proxy")
+    found = sorted((_below(root, row["path"]), bytes(row["content"])) for row in rows)
+    manifests = in_order(manifest_of(data, f"{place}/{path}") for path, data in found)
+    hashes = {path: hashlib.sha256(data).hexdigest() for path, data in found}
+    return runs_of(Path(place), manifests), hashes
+
+
+def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
+    """Return by (proxy_id, run_id) the number of the last decision that retention removed."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows = spark.read.format("binaryFile").load(f"{place.rstrip('/')}/{REMOVED}/{LEDGERS}").select("content").collect()
+    except AnalysisException:  # nothing was removed yet
+        return {}
+    return removed_of(bytes(row["content"]) for row in rows)
+
+
+def judge_at(spark: Any, place: str, wanted: Mapping[int, Iterable[Manifest]], judge: Judge) -> dict[int, bytes]:
+    """Return what `judge` says of each task, given the files of its manifests by their paths.
+
+    Raises:
+        IncompleteError: a file that a manifest promises is not there.
+    """
+    from pyspark.sql import functions as F
+
+    root = _qualified(spark, place)
+    needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
+    paths = sorted({path for _, path in needs})
+    spark.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
+    try:
+        files = _binary_files(spark, place, [f"{root}/{path}" for path in paths])
+        named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
+        tasks = spark.createDataFrame(needs, "position int, path string")
+        held = tasks.join(named, "path").select("position", "path", "content").repartition(max(len(wanted), 1), "position")
+        rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
+    finally:
+        spark.conf.unset(MAX_RECORDS)
+    return {row["position"]: bytes(row["verdict"]) for row in rows}
+
+
+def _binary_files(spark: Any, place: str, paths: list[str]) -> Any:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.format("binaryFile").load(paths)
+    except AnalysisException as error:
+        raise IncompleteError(f"{place}: {str(error).splitlines()[0]}; a manifest promises that file, restore it") from error
+
+
+def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: dict[int, dict[str, bytes]] = {}
+        for batch in batches:
+            for position, path, content in zip(*(batch.column(name).to_pylist() for name in ("position", "path", "content")), strict=True):
+                held.setdefault(position, {})[path] = content
+        for position, files in held.items():
+            verdict = pa.array([judge(position, files)], pa.binary())
+            yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), verdict], names=["position", "verdict"])
+
+    return work
+
+
+def _qualified(spark: Any, place: str) -> str:
+    """The directory's full name, as Spark tells it of the files in it."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(place)
+    system = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    return str(system.makeQualified(path).toString()).rstrip("/")
+
+
+def _below(root: str, path: str) -> str:
+    return path.removeprefix(root).lstrip("/")
