@@ -1,0 +1,76 @@
+"""A standalone Spark cluster on loopback: one master and two workers, each a process of its own."""
+
+import os
+import re
+import subprocess
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from tests.support.ports import free_port
+from tests.support.spark_jvm import QUICK_JVM
+
+HOST = "127.0.0.1"
+START_S = 60.0
+WORKERS = 2
+SPARK_HOME = Path(pyspark.__file__).parent
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGES = ("pipeline", "quota")
+
+
+def environment() -> dict[str, str]:
+    """What Spark's own scripts need: where Spark is, small JVMs, and loopback only."""
+    daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
+    return os.environ | {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": HOST} | daemons
+
+
+@contextmanager
+def spark_cluster(folder: Path) -> Iterator[str]:
+    """Yield the master's address; everything ends with the block."""
+    address = f"spark://{HOST}:{free_port()}"
+    deploy = "org.apache.spark.deploy"
+    master = [f"{deploy}.master.Master", "--host", HOST, "--port", address.rpartition(":")[2], "--webui-port", str(free_port())]
+    worker = [f"{deploy}.worker.Worker", "--host", HOST, "--cores", "1", "--memory", "1g", "--webui-port", "0", address]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        started.append(_start(master, folder / "master.log"))
+        _wait_for(folder / "master.log", "Starting Spark master", 1)
+        started.extend(
+            _start([*worker, "--work-dir", str(folder / f"work-{number}")], folder / f"worker-{number}.log") for number in range(WORKERS)
+        )
+        _wait_for(folder / "master.log", "Registering worker", WORKERS)
+        yield address
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(30)
+
+
+def packages_zip(folder: Path) -> Path:
+    """The rooms that the pipeline needs, as a file for `--py-files`."""
+    path = folder / "sluice.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in PACKAGES:
+            for file in sorted((ROOT / package).rglob("*.py")):
+                archive.write(file, file.relative_to(ROOT))
+    return path
+
+
+def _start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [str(SPARK_HOME / "bin" / "spark-class"), *arguments], env=environment(), stdout=file, stderr=subprocess.STDOUT
+        )
+
+
+def _wait_for(log: Path, text: str, times: int) -> None:
+    ends = time.monotonic() + START_S
+    while len(re.findall(text, log.read_text(errors="replace"))) < times:
+        if time.monotonic() > ends:
+            raise TimeoutError(f"Spark says no {text!r} within {START_S:.0f} s:\n{log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.2)
