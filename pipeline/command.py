@@ -11,6 +11,7 @@ from pipeline.commands.neighbours import neighbours
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.recommend import recommend
 from pipeline.commands.rollup import rollup
+from pipeline.commands.stream import stream
 from pipeline.commands.whatif import whatif
 from pipeline.errors import BadInputError
 
@@ -91,3 +92,4 @@ meter.add_command(rollup)
 meter.add_command(whatif)
 meter.add_command(recommend)
 meter.add_command(neighbours)
+meter.add_command(stream)

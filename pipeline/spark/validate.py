@@ -45,10 +45,14 @@ def validate(place: str, master: str | None) -> Verdict:
 def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]]) -> Verdict:
     """Judge stems whose files every machine of the session finds under the same path."""
     works = works_of(runs)
-    tasks = spark.range(0, len(works), 1, len(works))
-    rows = tasks.mapInArrow(_reading(str(directory.resolve()), works), OUTCOME).collect()
-    verdicts = {row["position"]: bytes(row["verdict"]) for row in rows}
-    return merge(_judged(runs, works, verdicts), manifest_hashes(directory), removed_runs(directory))
+    return merge(_judged(runs, works, judge_stems(spark, directory, works)), manifest_hashes(directory), removed_runs(directory))
+
+
+def judge_stems(spark: Any, directory: Path, works: Works) -> dict[int, bytes]:
+    """Return the encoded verdict of each task: one Spark task each, no shuffle."""
+    tasks = spark.range(0, len(works), 1, max(len(works), 1))
+    rows = tasks.mapInArrow(_reading(str(directory.resolve()), list(works.items())), OUTCOME).collect()
+    return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
 def validate_remote(spark: Any, place: str) -> Verdict:
@@ -79,11 +83,14 @@ def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
     return (*(recent or before[-1:]), own)
 
 
-def _reading(directory: str, works: Works) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _reading(
+    directory: str, works: Sequence[tuple[int, Sequence[Manifest]]]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for position in batch.column("id").to_pylist():
-                verdict = _judge([Stem(Path(directory), manifest) for manifest in works[position]])
+            for number in batch.column("id").to_pylist():
+                position, manifests = works[number]
+                verdict = _judge([Stem(Path(directory), manifest) for manifest in manifests])
                 columns = [pa.array([position], pa.int32()), pa.array([verdict], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, names=["position", "verdict"])
 

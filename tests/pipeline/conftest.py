@@ -22,3 +22,13 @@ def spark() -> Iterator[Any]:
         for key, value in {"codegen.wholeStage": "false", "codegen.factoryMode": "NO_CODEGEN", "shuffle.partitions": "2"}.items():
             started.conf.set(f"spark.sql.{key}", value)
         yield started
+
+
+@pytest.fixture(scope="session")
+def mock_topic() -> Iterator[str]:
+    """The URL of an empty topic of librdkafka's mock cluster."""
+    from proxy.demo.mock_cluster import MockCluster
+
+    with MockCluster(1) as cluster:
+        cluster.create_topic("metering", 2)
+        yield f"kafka://{cluster.bootstrap}/metering"

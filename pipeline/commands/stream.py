@@ -1,0 +1,31 @@
+"""`sluice meter stream`."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from pipeline.commands.outcome import VIOLATIONS, clear_errors
+
+
+@click.command()
+@click.option("--from", "source", required=True, metavar="DIR|URL", help="A metering directory, or kafka://HOST:PORT/TOPIC.")
+@click.option("--checkpoint", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where Spark notes how far it has read.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the tables go.")
+@click.option("--once", is_flag=True, help="End when all that is there has been read.")
+@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
+@clear_errors
+def stream(source: str, checkpoint: Path, out: Path, *, once: bool, master: str | None) -> None:
+    """Judge and land file sets as they come, each exactly once."""
+    from pipeline.spark.session import session
+    from pipeline.spark.stream import Stream, StreamSettings
+
+    with session(master) as spark:
+        told = Stream(spark, StreamSettings(source, checkpoint, out, once), lambda line: click.echo(f"sluice: {line}", err=True)).run()
+    click.echo(f"landed      {told.stems:,} file sets in {told.batches:,} batches")
+    for table, rows in sorted(told.rows.items()):
+        click.echo(f"            {rows:>12,} rows of {table}")
+    click.echo(f"late        {told.dropped_late} rows dropped")
+    click.echo(f"verdict     {told.divergences:,} divergences" if told.divergences else "verdict     exact")
+    if told.divergences:
+        sys.exit(VIOLATIONS)

@@ -1,0 +1,204 @@
+"""`sluice meter stream`: file sets as they come, from a directory or a topic, judged and landed in Parquet exactly once.
+
+The source can be read again from any offset, the checkpoint holds the offset, and a batch's rows go to a directory of its number that is
+replaced as a whole: a batch that is tried again leaves what it would have left at first. There is no watermark, so nothing is too late.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pipeline.errors import BadInputError, IncompleteError, PipelineError
+from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
+from pipeline.spark.landed import Written, write_batch
+from pipeline.spark.topic_source import NAME, TopicSource
+from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.ledger import check_checkpoint, claim, put_marker, stems_before
+
+NEVER_TOO_OLD: Final = "36500d"
+FILES_A_BATCH: Final = 64
+INTERVAL: Final = "10 seconds"
+LANDED: Final = "landed"
+TOPIC: Final = "kafka://"
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Where from, where to.
+
+    Attributes:
+        source: a metering directory, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.
+        once: end when all that is there has been read.
+    """
+
+    source: str
+    checkpoint: Path
+    out: Path
+    once: bool = False
+
+
+@dataclass(slots=True)
+class StreamResult:
+    """What one call of the command did."""
+
+    batches: int = 0
+    stems: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    divergences: int = 0
+    dropped_late: int = 0
+
+    def add(self, written: Written) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.stems += written.stems
+        self.divergences += written.divergences
+        for table, number in written.rows.items():
+            self.rows[table] = self.rows.get(table, 0) + number
+
+
+class Stream:
+    """One query over one source.
+
+    Raises, from `run`:
+        BadInputError: the source, the checkpoint or the output cannot be used.
+        IncompleteError: something was lost, dropped as late, or does not add up to its manifest. Nothing of that batch counts.
+    """
+
+    def __init__(self, spark: Any, settings: StreamSettings, tell: Tell = lambda _line: None) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._tell = tell
+        self._is_topic = settings.source.startswith(TOPIC)
+        self._directory = (settings.out / LANDED if self._is_topic else Path(settings.source)).resolve()
+        self._error: PipelineError | None = None
+        self.result = StreamResult()
+
+    def run(self) -> StreamResult:
+        """Go on until everything is read (`once`) or the query is stopped."""
+        settings = self._settings
+        check_checkpoint(settings.out, settings.checkpoint)
+        rows = self._messages() if self._is_topic else self._manifests()
+        writer = rows.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(settings.checkpoint.resolve()))
+        trigger = {"availableNow": True} if settings.once else {"processingTime": INTERVAL}
+        query = writer.trigger(**trigger).start()
+        claim(settings.out, query.id)
+        self._wait(query)
+        self.result.dropped_late = dropped_late(query.recentProgress)
+        if self.result.dropped_late:
+            raise IncompleteError(
+                f"{settings.source}: {self.result.dropped_late} rows came too late and were dropped; use a new --checkpoint"
+            )
+        if settings.once:
+            self._check_all_there()
+        return self.result
+
+    def _wait(self, query: Any) -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            query.awaitTermination()
+        except PySparkException as error:
+            if self._error is not None:
+                raise self._error from error
+            raise _told(self._settings.source, str(error)) from error
+        except KeyboardInterrupt:
+            query.stop()
+
+    def _manifests(self) -> Any:
+        if not self._directory.is_dir():
+            raise BadInputError(f"{self._directory}: no such directory; name the one that `sluice run --metering` writes")
+        (self._directory / MANIFESTS).mkdir(exist_ok=True)
+        reader = self._spark.readStream.format("text").option("wholetext", "true").option("recursiveFileLookup", "true")
+        reader = reader.option("pathGlobFilter", "*.json").option("maxFilesPerTrigger", FILES_A_BATCH).option("maxFileAge", NEVER_TOO_OLD)
+        return reader.load(str(self._directory / MANIFESTS)).selectExpr("_metadata.file_path AS path")
+
+    def _messages(self) -> Any:
+        servers, _, topic = self._settings.source.removeprefix(TOPIC).partition("/")
+        if not servers or not topic:
+            raise BadInputError(f"--from {self._settings.source}: write kafka://HOST:PORT/TOPIC")
+        self._spark.dataSource.register(TopicSource)
+        return self._spark.readStream.format(NAME).option("servers", servers).option("topic", topic).load()
+
+    def _batch(self, frame: Any, batch_id: int) -> None:
+        """What Spark calls for each batch; an error of ours is kept, since Spark hands on only its text."""
+        try:
+            stems = self._landed(frame) if self._is_topic else self._named(frame)
+            self._process(stems, batch_id)
+        except PipelineError as error:
+            self._error = error
+            raise
+
+    def _named(self, frame: Any) -> dict[str, Manifest]:
+        from urllib.parse import unquote, urlsplit
+
+        paths = sorted(Path(unquote(urlsplit(row["path"]).path)) for row in frame.collect())
+        return {str(path.relative_to(self._directory)): read_manifest(path) for path in paths}
+
+    def _landed(self, frame: Any) -> dict[str, Manifest]:
+        """Let the tasks keep all parts; then put the sets together whose manifests came."""
+        rows = frame.mapInArrow(_keeping(str(self._directory)), "path string, parts int, problem string").collect()
+        problem = next((row["problem"] for row in rows if row["problem"]), None)
+        if problem:
+            raise BadInputError(f"{self._settings.source}: {problem}")
+        found = {row["path"]: row["parts"] for row in rows if row["path"].startswith(f"{MANIFESTS}/")}
+        return {path: assemble(self._directory, path, parts) for path, parts in sorted(found.items())}
+
+    def _process(self, stems: Mapping[str, Manifest], batch_id: int) -> None:
+        known = stems_before(self._settings.out, batch_id)
+        fresh = {path: manifest for path, manifest in stems.items() if path not in known}
+        written = write_batch(self._spark, self._directory, list(fresh.values()), self._settings.out, batch_id)
+        put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written.rows)
+        self.result.add(written)
+        self._tell(f"batch {batch_id}: {written.stems} file sets, {sum(written.rows.values()):,} rows")
+
+    def _check_all_there(self) -> None:
+        """Whatever has a manifest has been read: a source that skips a late file would be found here."""
+        there = {str(path.relative_to(self._directory)) for path in (self._directory / MANIFESTS).rglob("*.json")}
+        late = there - stems_before(self._settings.out, 2**62)
+        still = [path for path in sorted(late) if (self._directory / path).stat().st_mtime < _began(self._settings.checkpoint)]
+        if still:
+            raise IncompleteError(
+                f"{self._settings.source}: {len(still)} file sets were left out, {still[0]} first; use a new --checkpoint"
+            )
+
+
+def _began(checkpoint: Path) -> float:
+    """When the last batch was planned: what came after it is for the next call."""
+    return max((path.stat().st_mtime for path in (checkpoint / "offsets").glob("[0-9]*")), default=0.0)
+
+
+def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def keep(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            told: list[dict[str, Any]] = []
+            for row in batch.select(["path", "part", "value"]).to_pylist():
+                try:
+                    path, number, parts = checked_place(row["path"] or "", row["part"] or "")
+                except BadInputError as error:
+                    told.append({"path": "", "parts": 0, "problem": str(error)})
+                    continue
+                put_part(Path(directory), path, number, row["value"])
+                told.append({"path": path, "parts": parts, "problem": None})
+            yield pa.RecordBatch.from_pylist(told, pa.schema([("path", pa.string()), ("parts", pa.int32()), ("problem", pa.string())]))
+
+    return keep
+
+
+def dropped_late(progress: Iterable[Mapping[str, Any]]) -> int:
+    """Rows that Spark dropped because they came behind a watermark."""
+    return sum(int(state.get("numRowsDroppedByWatermark", 0)) for batch in progress for state in batch["stateOperators"])
+
+
+def _told(source: str, text: str) -> PipelineError:
+    """The one line of what a source said in a worker."""
+    for mark, kind in (("LOST: ", IncompleteError), ("ABSENT: ", BadInputError)):
+        if mark in text:
+            return kind(f"{source}: {text.split(mark, 1)[1].splitlines()[0]}")
+    if "NoBrokersAvailable" in text or "KafkaTimeoutError" in text:
+        return BadInputError(f"{source}: no broker answers there")
+    return IncompleteError(f"{source}: the stream ended ({text.splitlines()[0]})")

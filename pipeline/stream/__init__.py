@@ -1,0 +1,1 @@
+"""What a stream lands and remembers; needs no Spark."""

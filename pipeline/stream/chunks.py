@@ -1,0 +1,89 @@
+"""Metering files as messages of a Kafka topic, and back.
+
+A message is a part of one file. Key: the proxy id, so that a proxy's parts stay in order. Headers: `sluice-path`, the file's path below the
+metering directory, and `sluice-part`, its number and how many there are ("0/3"). The files of a set come first, its manifest last.
+Whoever publishes may publish twice: a part has one place, and a manifest knows the SHA-256 of every file.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
+from pipeline.schemas import TABLES
+
+PATH_HEADER: Final = "sluice-path"
+PART_HEADER: Final = "sluice-part"
+PART_BYTES: Final = 512 * 1024  # a broker takes 1 MiB unless told otherwise
+PARTS_MAX: Final = 65_536
+PARTS: Final = ".parts"
+
+
+def parts_of(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield (part header, value) of each message that a file becomes; an empty file is one message."""
+    count = max(-(-len(data) // PART_BYTES), 1)
+    for number in range(count):
+        yield f"{number}/{count}", data[number * PART_BYTES : (number + 1) * PART_BYTES]
+
+
+def checked_place(path: str, part: str) -> tuple[str, int, int]:
+    """Return (path, number, count) from the headers of a message.
+
+    Raises:
+        BadInputError: not a metering file below the directory, or no such part.
+    """
+    pieces = PurePosixPath(path).parts
+    number, _, count = part.partition("/")
+    is_inside = len(pieces) > 1 and pieces[0] in (MANIFESTS, *TABLES) and not any(piece.startswith(".") for piece in pieces)
+    if not is_inside or not (number.isdigit() and count.isdigit() and int(number) < int(count) <= PARTS_MAX):
+        raise BadInputError(f"a message says it is part {part!r} of {path!r}: not a metering file; name the topic that metering writes to")
+    return path, int(number), int(count)
+
+
+def put_part(landed: Path, path: str, number: int, value: bytes) -> None:
+    """Keep a part until its manifest comes; the same part again changes nothing."""
+    place = landed / PARTS / path / f"{number:06d}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_name(f".{place.name}.new")
+    temporary.write_bytes(value)
+    temporary.replace(place)
+
+
+def assemble(landed: Path, manifest_path: str, count: int) -> Manifest:
+    """Put the files of a set together, the manifest last; what is there already stays.
+
+    Raises:
+        IncompleteError: a part is missing, or a file is not the one that the manifest names.
+    """
+    if (landed / manifest_path).is_file():
+        return read_manifest(landed / manifest_path)
+    temporary = _joined(landed, manifest_path, count)
+    manifest = read_manifest(temporary)
+    for entry in manifest.files:
+        if (landed / entry.path).is_file():
+            continue
+        joined = _joined(landed, entry.path, None)
+        if file_sha256(joined) != entry.sha256:
+            raise IncompleteError(f"{manifest.stem}: {entry.path} came incomplete through the topic; publish the file set again")
+        _move(joined, landed / entry.path)
+    _move(temporary, landed / manifest_path)
+    return manifest
+
+
+def _joined(landed: Path, path: str, count: int | None) -> Path:
+    folder = landed / PARTS / path
+    names = sorted(name.name for name in folder.glob("[0-9]*")) if folder.is_dir() else []
+    if count is not None:
+        names = names[:count]
+    joined = landed / PARTS / (path + ".whole")
+    joined.parent.mkdir(parents=True, exist_ok=True)
+    with joined.open("wb") as file:
+        for name in names:
+            file.write((folder / name).read_bytes())
+    return joined
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.replace(target)
