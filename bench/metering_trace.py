@@ -134,7 +134,7 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
     told = {"proxy_version": "bench", "level": "packed", "names": "plain", "settings": settings, "quota_config_sha256": None}
     header = header_of(RUN_ID, PROXY_ID, 0, **told)
     opened_ts_ms = int(decided.ts_ms[part.start])
-    run = {**header, "first_seq": part.start, "opened_ts_ms": opened_ts_ms, "previous": previous}
+    run = {**header, "first_seq": part.start, "part": 0, "opened_ts_ms": opened_ts_ms, "previous": previous}
     enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
     state = {"from_seq": part.start, "ts_ms": opened_ts_ms, "mode": "delay", "scope": "broker", "delay_max_ms": 5_000}
     facts: list[dict[str, Any]] = [{"run": run}, {"state": {**state, **settings, **enabled, "level": "packed"}}]
@@ -145,9 +145,8 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
     for first in range(part.start, part.stop, BATCH_RECORDS):
         records = _raw(decided, slice(first, min(first + BATCH_RECORDS, part.stop)))
         writer.write(Batch(first, len(records), records.tobytes(), []), [])
-    writer.write(Batch(part.stop, 0, b"", []), [{"end": {"final": final, "dropped_usage_rows": 0}}])
     writer.close()
-    convert(directory, stem)
+    convert(directory, stem, {"final": final, "dropped_usage_rows": 0})
     return stem
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.validation.local import validate
+from tests.pipeline.support.spark_cluster import HOST, ROOT, SPARK_HOME, environment, packages_zip, spark_cluster
+from tests.pipeline.support.spark_jvm import QUICK_JVM
 from tests.pipeline.test_validation import batches, missed, sensors
 from tests.support.metering_directory import write_directory
-from tests.support.spark_cluster import HOST, ROOT, SPARK_HOME, environment, packages_zip, spark_cluster
-from tests.support.spark_jvm import QUICK_JVM
 from tests.support.tools import in_ci, missing_to_run
 
 SUBMIT_S = 150

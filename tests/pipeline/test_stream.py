@@ -11,9 +11,9 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.spark.stream import Stream, StreamSettings, dropped_late
 from pipeline.stream.chunks import assemble, checked_place, parts_of, put_part
 from pipeline.validation.local import validate
+from tests.pipeline.support.metering_topic import in_order, messages_of, publish
 from tests.pipeline.test_validation import batches, missed, sensors
 from tests.support.metering_directory import write_directory
-from tests.support.metering_topic import in_order, messages_of, publish
 
 
 def settings_of(folder: Path, source: str | Path) -> StreamSettings:

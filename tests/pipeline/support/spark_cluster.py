@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pyspark
 
+from tests.pipeline.support.spark_jvm import QUICK_JVM
 from tests.support.ports import free_port
-from tests.support.spark_jvm import QUICK_JVM
 
 HOST = "127.0.0.1"
 START_S = 60.0
 WORKERS = 2
 SPARK_HOME = Path(pyspark.__file__).parent
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PACKAGES = ("pipeline", "quota")
 
 

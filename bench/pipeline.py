@@ -1,0 +1,200 @@
+"""`python -m bench.pipeline`: is the validator right, and how fast. Printed and written to bench/results/.
+
+python -m bench.pipeline [--events N] [--only proof|speed] [--keep FOLDER] [--out FOLDER] [--no-write]
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.engine import ROOT
+from bench.metering_trace import Shape, decide, totals, write
+from bench.report import Report, machine_lines
+
+EVENTS = 10_000_000
+QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection")
+TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02}
+WINDOWS = ((2, 250), (7, 2_000), (61, 500))
+ARM_S_MAX = 3_600
+
+
+@dataclass
+class Arms:
+    """Figures of timed runs, by (what, directory's name, cores)."""
+
+    folder: Path
+    found: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+
+    def run(self, cores: int, *tasks: tuple[str, str, int]) -> None:
+        """Start one pinned process and let it do (what, directory's name, repeats) one after the other."""
+        told = [f"{what}:{self.folder / name}:{repeats}" for what, name, repeats in tasks]
+        command = [sys.executable, "-m", "bench.pipeline_arms", str(cores), *told]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX)
+        for one in json.loads(done.stdout.splitlines()[-1]):
+            self.found[one["what"], Path(one["directory"]).name, cores] = one
+
+    def seconds(self, what: str, name: str, cores: int = 1) -> float:
+        """The best time."""
+        return float(self.found[what, name, cores]["seconds"])
+
+    def cpu(self, what: str, name: str, cores: int = 1) -> float:
+        """The least CPU time."""
+        return float(self.found[what, name, cores]["cpu_seconds"])
+
+
+def main() -> int:
+    """Run what was asked for; exit code 1: the validator found a difference where there is none."""
+    options = _options()
+    report = Report("pipeline" if options.only is None else f"pipeline-{options.only}")
+    report.add(*machine_lines())
+    wrong = 0
+    with _folder(options.keep) as folder:
+        if options.only in (None, "proof"):
+            rows = list(_proof(folder, options.events))
+            wrong = sum(row["differences"] + row["events"] - row["decisions"] for row in rows)
+            report.add("", *_proof_lines(rows))
+            report.data["proof"] = rows
+        if options.only in (None, "speed"):
+            arms = Arms(folder)
+            lines = list(_speed(arms, options.events))
+            report.add("", *lines)
+            report.data["speed"] = list(arms.found.values())
+    print("\n" + report.text())
+    if not options.no_write:
+        for path in report.write(options.out):
+            print(f"written: {path.name}")
+    return 1 if wrong else 0
+
+
+@contextlib.contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _proof(folder: Path, events: int) -> Iterator[dict[str, Any]]:
+    """Decisions of the plain loop, which measures at each record, against the validator's."""
+    from pipeline.validation.local import validate
+
+    shapes = [Shape(events, quota_type=name, unrecord_share=TAKEN_BACK.get(name, 0.0), lazy=False) for name in QUOTA_TYPES]
+    shapes += [Shape(events // 10, num_samples=n, window_ms=w, lazy=False, seed=n) for n, w in WINDOWS]
+    for shape in shapes:
+        began = time.perf_counter()
+        place = folder / f"proof-{shape.quota_type}-{shape.num_samples}x{shape.window_ms}"
+        if not place.exists():
+            write(place, shape, decide(shape))
+        verdict = validate(place)
+        row = {
+            "quota_type": shape.quota_type,
+            "window": f"{shape.num_samples} x {shape.window_ms} ms",
+            "events": shape.events,
+            "decisions": verdict.decisions,
+            "throttled": totals(place)["throttled"],
+            "by_fold": verdict.replayed_exactly,
+            "differences": verdict.violations,
+        }
+        print(f"  {row} {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+        yield row
+
+
+def _proof_lines(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| decisions of | samples x window | events | judged | throttled | by the fold of doubles | differences |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        numbers = " | ".join(f"{row[name]:,}" for name in ("events", "decisions", "throttled", "by_fold", "differences"))
+        lines.append(f"| {row['quota_type']} | {row['window']} | {numbers} |")
+    return lines
+
+
+def _speed(arms: Arms, events: int) -> Iterator[str]:
+    _make(arms.folder, "zipf-1.1", Shape(events))
+    _make(arms.folder, "zipf-2.0", Shape(events, zipf=2.0))
+    few, many = Shape(events * 2 // 5, seconds=1_440), Shape(events * 2 // 5, groups=95_000, seconds=1_440)
+    _make(arms.folder, "groups-1000", few)
+    _make(arms.folder, "groups-95000", many)
+    fast = ("file-parallel", "zipf-1.1", 5)
+    names = ("zipf-2.0", "groups-1000", "groups-95000")
+    arms.run(1, fast, *(("file-parallel", name, 5) for name in names), ("no-spark", "zipf-1.1", 3))
+    arms.run(1, ("sensor-loop", "zipf-1.1", 1), ("group-loop", "zipf-1.1", 1))
+    arms.run(1, ("rollup-spark", "zipf-1.1", 5), ("rollup-duckdb", "zipf-1.1", 5))
+    if len(os.sched_getaffinity(0)) > 1:
+        arms.run(2, fast, ("rollup-spark", "zipf-1.1", 5), ("rollup-duckdb", "zipf-1.1", 5))
+    _agree(arms, events)
+    yield from _speed_lines(arms, events)
+
+
+def _make(folder: Path, name: str, shape: Shape) -> None:
+    if not (folder / name).exists():
+        print(f"  making {name}: {shape.events:,} decisions of {shape.groups:,} groups", file=sys.stderr, flush=True)
+        write(folder / name, shape, decide(shape))
+
+
+def _agree(arms: Arms, events: int) -> None:
+    """A figure of who found something else than the others would be worth nothing."""
+    for (what, name, _), one in arms.found.items():
+        if what in ("file-parallel", "no-spark", "sensor-loop", "group-loop"):
+            expected = events * 2 // 5 if name.startswith("groups") else events
+            assert one["outcome"] == [expected, 0], (what, name, one["outcome"])
+    assert arms.found["rollup-spark", "zipf-1.1", 1]["outcome"] == arms.found["rollup-duckdb", "zipf-1.1", 1]["outcome"]
+
+
+def _speed_lines(arms: Arms, events: int) -> Iterator[str]:
+    millions = events / 1e6
+    yield "Times are wall clock, the best of the runs, on cores that others may use; CPU is of the process and all that it started."
+    yield ""
+    yield "| what | cores | seconds | CPU s | million decisions/s |"
+    yield "|---|---|---|---|---|"
+    for (what, name, cores), one in arms.found.items():
+        size = millions * 0.4 if name.startswith("groups") else millions
+        yield f"| {what}, {name} | {cores} | {one['seconds']:.2f} | {one['cpu_seconds']:.2f} | {size / one['seconds']:.2f} |"
+    yield ""
+    yield "| goal | by the clock | by CPU |"
+    yield "|---|---|---|"
+    ratios = (
+        (
+            "file-parallel against the loop over `quota.sensor`, one core: >= 11, goal 15",
+            ("sensor-loop", "zipf-1.1"),
+            ("file-parallel", "zipf-1.1"),
+        ),
+        ("file-parallel against the proxy's own lazy path in a loop, one core", ("group-loop", "zipf-1.1"), ("file-parallel", "zipf-1.1")),
+        ("Spark against the same numpy without it, one core", ("file-parallel", "zipf-1.1"), ("no-spark", "zipf-1.1")),
+        ("hottest group 61 % against 18 %, time: <= 1.1", ("file-parallel", "zipf-2.0"), ("file-parallel", "zipf-1.1")),
+        ("95,000 groups against 1,000, throughput: >= 0.7", ("file-parallel", "groups-1000"), ("file-parallel", "groups-95000")),
+        ("roll-up, Spark against DuckDB, warm, one core, time: <= 3", ("rollup-spark", "zipf-1.1"), ("rollup-duckdb", "zipf-1.1")),
+    )
+    for what, above, below in ratios:
+        yield f"| {what} | {arms.seconds(*above) / arms.seconds(*below):.2f} | {arms.cpu(*above) / arms.cpu(*below):.2f} |"
+    if ("file-parallel", "zipf-1.1", 2) in arms.found:
+        faster = arms.seconds("file-parallel", "zipf-1.1", 1) / arms.seconds("file-parallel", "zipf-1.1", 2)
+        yield f"| two cores against one: >= 1.8 | {faster:.2f} | |"
+        ratio = arms.seconds("rollup-spark", "zipf-1.1", 2) / arms.seconds("rollup-duckdb", "zipf-1.1", 2)
+        yield f"| roll-up, Spark against DuckDB, warm, two cores, time: <= 3 | {ratio:.2f} | |"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
+    parser.add_argument("--events", type=int, default=EVENTS, help="decisions of each trace")
+    parser.add_argument("--only", choices=["proof", "speed"], help="only this part")
+    parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the result files")
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
