@@ -60,7 +60,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])  # to explain takes minutes
+@settings(max_examples=100, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])  # to explain takes minutes
 @given(operations=OPERATIONS)
 def test_as_from_a_controller_with_the_quota(operations: list[Operation]) -> None:
     """Every answer has the same errors and throttle time, and afterwards topics and balance are the same."""
