@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from proxy.config import Connections, Enforcement, Listener, Quotas
+from proxy.config import Admin, Connections, Enforcement, Listener, Quotas
 from proxy.host_port import HostPort
 from proxy.net.gate import Gate
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.metrics import MetricsPage
+from proxy.observe.snapshot import take_snapshot
 from quota.entity import DEFAULT
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.ports import free_bootstrap_port
@@ -90,6 +93,21 @@ async def test_looking_changes_no_rate() -> None:
         assert [(ip.ip, ip.broker, ip.bound, ip.connections) for ip in busiest] == [(OTHER_HOST, "bootstrap", 5, 4)]
         assert busiest[0].rate == pytest.approx(4, rel=0.5)
         assert samples() == before
+
+
+@pytest.mark.parametrize(("asked_for", "shown"), [(0, []), (2, ["127.0.0.4", "127.0.0.3"])])
+async def test_addresses_have_series_only_on_request(asked_for: int, shown: list[str]) -> None:
+    """As many as the operator asks for, the fastest; none by default, since addresses are chosen by whoever comes."""
+    admin = Admin(ip_series=asked_for)
+    async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, admin=admin) as sluice:
+        sluice.app.connection_limits.apply_rates({DEFAULT: 100})
+        for count, source in enumerate((HOST, OTHER_HOST, "127.0.0.3", "127.0.0.4"), 1):
+            await come(sluice, 2 * count, source=source)
+        page = MetricsPage(LoopLag()).render(take_snapshot(sluice.app.state)).decode()
+        lines = [line for line in page.splitlines() if line.startswith("kafka_connection_ip_accept_rate{")]
+        assert [line.split()[0] for line in lines] == [f'kafka_connection_ip_accept_rate{{broker="bootstrap",ip="{ip}"}}' for ip in shown]
+        assert [float(line.split()[1]) for line in lines] == sorted((float(line.split()[1]) for line in lines), reverse=True)
+        assert len(sluice.app.state.busiest_ips(100)) == 4
 
 
 async def test_held_sockets_are_closed_the_oldest_first() -> None:
