@@ -9,6 +9,7 @@ from pipeline.spark.schemas import DECISIONS, GROUP, HISTOGRAM, SERIES, STRETCHE
 from pipeline.spark.usage import hour_of, start_of, with_coverage
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
+from quota.throttle import INT32_MAX
 
 GROUP_KEY: Final = [name for name, _ in GROUP]
 GROUPS_IN_SERIES: Final = 24
@@ -21,7 +22,7 @@ def decisions_by_second(silver: DataFrame) -> DataFrame:
     The list of events is not opened. A sample that goes on into the next second gives that its share of the units, by time; decisions
     and waits count in the second in which it begins.
     """
-    limited = F.col("bound") < UNLIMITED
+    limited = (F.col("bound") < UNLIMITED) & ~((F.col("quota_type") == "Connection") & (F.col("bound") >= INT32_MAX))
     return (
         silver.select("*", F.explode(_parts()).alias("part"))
         .groupBy("date", "hour", *GROUP_KEY, F.col("part.second_ms").alias("second_ms"))

@@ -29,7 +29,9 @@ class Silver:
         lines: Any = [(line.position, line.user, line.client_id, line.tenant) for line in tenants]
         mapping = spark.createDataFrame(lines, "position int, user string, client_id string, tenant string")
         self.usage = usage_silver(self._raw("usage"), self._raw("dim_client"), mapping).persist()
-        self.decisions = decisions_silver(self._raw("samples"), self._raw("events"), self._raw("dim_group"), mapping).persist()
+        self.decisions = decisions_silver(
+            self._raw("samples"), self._raw("events"), self._raw("dim_group"), self._raw("dim_client"), mapping
+        ).persist()
         self.usage_problems: dict[str, int] = {}
         self.decision_problems = 0
 

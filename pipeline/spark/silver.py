@@ -22,8 +22,7 @@ def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> Da
         clients: rows of dim_client.
         tenants: lines of the tenants file (position, user, client_id, tenant).
     """
-    named = clients.groupBy("run_id", "client_ref").agg(*(F.max(name).alias(name) for name in ("principal_type", "principal", "client_id")))
-    named = _with_tenant(named, F.col("principal"), F.col("client_id"), tenants, ["run_id", "client_ref"])
+    named = _named_clients(clients, tenants)
     begin = _hour_ms()
     joined = usage.join(F.broadcast(named), ["run_id", "client_ref"], "left").withColumn(
         "problem",
@@ -48,8 +47,17 @@ def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> Da
     )
 
 
-def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, tenants: DataFrame) -> DataFrame:
-    """Give `samples`, and the controller mutations among `events`, the names of their groups; returns DECISIONS_SILVER."""
+def _named_clients(clients: DataFrame, tenants: DataFrame) -> DataFrame:
+    key = ["run_id", "client_ref"]
+    named = clients.groupBy(*key).agg(*(F.max(name).alias(name) for name in ("principal_type", "principal", "client_id")))
+    return _with_tenant(named, F.col("principal"), F.col("client_id"), tenants, key)
+
+
+def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, clients: DataFrame, tenants: DataFrame) -> DataFrame:
+    """Give `samples`, and the controller mutations among `events`, the names of their groups; returns DECISIONS_SILVER.
+
+    A group that is named by the user or the client-id alone belongs to the tenant of all clients of that name, if they have one in common.
+    """
     key = ["run_id", "proxy_id", "group_ref"]
     names = ["quota_type", "scope", "listener", "tag_user", "tag_client_id", "tag_ip", "tags", "num_samples"]
     known = groups.groupBy(*key).agg(
@@ -57,7 +65,9 @@ def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, t
         F.max(F.coalesce("node", F.col("node_id").cast("string"))).alias("node"),
         F.max("window_ms").alias("group_window_ms"),
     )
-    named = _with_tenant(known, F.try_url_decode(F.col("tag_user")), F.col("tag_client_id"), tenants, key)
+    decoded = known.withColumn("user", F.try_url_decode(F.col("tag_user")))
+    own = _with_tenant(decoded, F.col("user"), F.col("tag_client_id"), tenants, key)
+    named = _with_members_tenant(own, _named_clients(clients, tenants))
     rows = samples.unionByName(_mutations(events), allowMissingColumns=True)
     begin = _hour_ms()
     counts = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum")
@@ -111,6 +121,20 @@ def _with_tenant(frame: DataFrame, user: Column, client_id: Column, tenants: Dat
     fitting = one.join(lines, F.expr("user rlike user_is and client rlike client_is"))
     first = fitting.groupBy(*key).agg(F.min_by("tenant", "position").alias("tenant"))
     return frame.join(F.broadcast(first), key, "left").withColumn("tenant", F.coalesce("tenant", F.lit(UNASSIGNED)))
+
+
+def _with_members_tenant(groups: DataFrame, clients: DataFrame) -> DataFrame:
+    """Where a group's own name says nothing, take the tenant that all clients of its user, or its client-id, have in common."""
+    found = groups
+    for of, name, other in (("user", "principal", "tag_client_id"), ("tag_client_id", "client_id", "user")):
+        common = clients.groupBy(F.col("run_id").alias("its_run"), F.col(name).alias("its_name")).agg(
+            F.when(F.count_distinct("tenant") == 1, F.max("tenant")).alias("in_common")
+        )
+        alone = (F.col(of) != "") & (F.coalesce(other, F.lit("")) == "")
+        condition = (F.col("run_id") == F.col("its_run")) & (F.col(of) == F.col("its_name")) & alone
+        tenant = F.when(F.col("tenant") == UNASSIGNED, F.coalesce("in_common", "tenant")).otherwise(F.col("tenant"))
+        found = found.join(F.broadcast(common), condition, "left").withColumn("tenant", tenant).drop("its_run", "its_name", "in_common")
+    return found
 
 
 def _hour_ms() -> Column:

@@ -10,6 +10,7 @@ from pipeline.quotas.file import QuotaFile
 from pipeline.stem import Stem
 from quota.entity import UNLIMITED, ClientQuotaType, KafkaPrincipal, desanitize
 from quota.errors import SanitizedNameError
+from quota.throttle import INT32_MAX
 
 CONNECTION: Final = "Connection"
 MUTATION: Final = "ControllerMutation"
@@ -143,9 +144,9 @@ def plain_user(user: str) -> str:
         return user
 
 
-def is_limited(bound: float | None) -> bool:
-    """Say whether a bound is one."""
-    return bound is not None and bound < UNLIMITED
+def is_limited(bound: float | None, quota_type: str) -> bool:
+    """Say whether a bound is one: for connections, whose rates are 32-bit numbers, the largest of these stands for none."""
+    return bound is not None and bound < (INT32_MAX if quota_type == CONNECTION else UNLIMITED)
 
 
 def display_name(group: Group) -> str:

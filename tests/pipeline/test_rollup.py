@@ -97,7 +97,7 @@ def test_a_late_file_opens_its_hour_again(spark: Any, tmp_path: Path) -> None:
     page = draw_rollup(out, second)
     check_page(page)
     assert page.count('class="bound"') >= 4
-    assert "shop: client-id checkout" in page
+    assert "shop: client-id checkout" in page  # its user is in the tenants file, its group only knows the client-id
 
 
 def check_decisions(source: Path, out: Path) -> None:
