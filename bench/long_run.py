@@ -41,6 +41,7 @@ REQUEST_BOUND = 1.0  # percent of one thread
 REQUEST_RECORDS_PER_SECOND = 2_000  # a record each request: far more handler time than the bound
 SETTLED_S = 30.0
 SAMPLE_S = 0.5
+START_SECONDS_MAX = 120
 K_SMALL = 0.2
 BATCH_BYTES = 16_384  # Java's default; librdkafka would make batches of a megabyte, and k larger than 0.2
 
@@ -153,22 +154,29 @@ def run(cells: list[Cell], tap: Tap, folder: Path, seconds: float) -> None:
             bound = {"produce": BYTE_BOUND} if quota == "bytes" else {"produce": None, "request": REQUEST_BOUND}
             arms[mode] = start_sluice(tap.port, folder, fetch=None, flags=["--enforcement", mode], **bound)  # type: ignore[arg-type]
             stack.callback(arms[mode].stop)
-        tap.count()
         for cell in cells:
             clients.start(cell, arms[cell.enforcer].bootstrap if cell.enforcer in arms else f"{HOST}:{tap.port}", seconds)
         _sample(cells, _passed(tap) if quota == "bytes" else _charged(arms), seconds)
-        tap.stop_counting()
         for cell in cells:
             trace = tap.clients[cell.name]
             cell.requests, cell.disconnects, cell.minutes = trace.produce_requests, trace.disconnects, seconds / 60
 
 
 def _sample(cells: list[Cell], amounts: Callable[[], dict[str, float]], seconds: float) -> None:
-    start = time.monotonic()
-    while (now := time.monotonic() - start) < seconds:
+    """Note amounts until each client has had its seconds, counted from its first request: some take long to start."""
+    first: dict[str, float] = {}
+    now = time.monotonic()
+    deadline = now + seconds + START_SECONDS_MAX
+    while len(first) < len(cells) or now < max(first.values()) + seconds:
+        now = time.monotonic()
+        if now > deadline:
+            raise RuntimeError(f"nothing came from {[cell.name for cell in cells if cell.name not in first]}")
         known = amounts()
         for cell in cells:
-            cell.samples.append((now, known.get(cell.name, 0.0)))
+            if cell.name in known:
+                began = first.setdefault(cell.name, now)
+                if now - began < seconds:
+                    cell.samples.append((now - began, known[cell.name]))
         time.sleep(SAMPLE_S)
 
 
@@ -200,7 +208,7 @@ def main() -> int:
     with ExitStack() as stack:
         engine = Engine(python_only=True)
         stack.callback(engine.close)
-        tap = stack.enter_context(Tap())
+        tap = stack.enter_context(Tap(options.seconds))
         listeners = {"advertised.listeners": f"PLAINTEXT://{HOST}:{tap.port}"}
         cluster = stack.enter_context(KafkaCluster(KRAFT, name="long-run", settings=listeners))
         tap.upstream_port = int(cluster.bootstrap.rsplit(":", 1)[1])
