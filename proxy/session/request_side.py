@@ -26,6 +26,7 @@ from proxy.session.mutations.questions import CORRELATION_ID
 from proxy.session.mutations.ticket import Refusal
 from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
+from quota.request_time import PERCENT_PER_NANOSECOND
 
 LENGTH_BYTES = 4
 HEAD = Struct(">iIi")  # size, api key and version as one number, correlation id
@@ -235,6 +236,7 @@ class RequestSide:
         turn_ends = self.frames + FRAMES_PER_TURN
         frames = self.frames
         room = -1  # for produced bytes behind others, as far as it is known
+        ahead = 0  # so many more may go behind others before their time is known
         self._body_left = 0
         while at < end:
             if end - at < HEAD_BYTES:
@@ -250,7 +252,14 @@ class RequestSide:
                 head = self._find_head(data, start, at, size, index)
                 if head is None:
                     break
-                room = -1
+                room, ahead = -1, 0
+            if in_flight:
+                if not ahead:
+                    ahead = self._requests_ahead(head, size, now_ms)
+                    if not ahead:
+                        self._stop(data, at, len(in_flight), now_ms, read_ms)
+                        break
+                ahead -= 1
             if (len(in_flight) >= in_flight_max or frames == turn_ends) and (not self.ungated or self.draining):
                 self._stop(data, at, in_flight_max, now_ms, read_ms)
                 break
@@ -362,6 +371,18 @@ class RequestSide:
                 return -1 if group.would_throttle_ms(produced_bytes, now_ms) > 0 else 0
             return int(room - produced_bytes)
         return int(room - in_flight[0][2] - self._ahead_bytes)
+
+    def _requests_ahead(self, head: KnownHead, size: int, now_ms: int) -> int:
+        """How many more may go before the time of those in flight is known; 0: as far as can be told it is all that the window can hold."""
+        group = head.client.request(now_ms)
+        if group is None or group.bound >= UNLIMITED or head.work is None or self.ungated or self._enforcement.mode is Mode.OBSERVE:
+            return INT32_MAX
+        each = self._heads.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
+        expected = len(self._in_flight) * each
+        room = group.certain_room(now_ms) - expected
+        if room >= 0.0:
+            return min(1 + int(room / each), INT32_MAX)
+        return 0 if group.would_throttle_ms(expected, now_ms) > 0 else 1
 
     def _admit_fetch(self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int, read_ms: int) -> bool:
         """Judge a fetch before it goes to the broker; False: it waits here."""
