@@ -398,3 +398,29 @@ def test_a_broken_request_ends_the_connection(talk: Talk) -> None:
     talk.says((len(broken) - 4).to_bytes(4, "big") + broken[4:])
     assert [reason for reason, _ in talk.house.closed] == [CloseReason.BAD_REQUEST]
     assert talk.model.asked == []
+
+
+@pytest.mark.parametrize(
+    ("partitions", "announced_ms", "by"),
+    [
+        pytest.param(130, 2_000, "ControllerMutation", id="the-bucket-asks-for-longer"),
+        pytest.param(115, 1_000, "Request", id="a-window-of-request-time-is-longer"),
+        pytest.param(120, 1_000, "Request", id="a-tie-is-Requests"),
+        pytest.param(10, 1_000, "Request", id="the-bucket-asks-for-nothing"),
+    ],
+)
+def test_the_longer_of_two_waits(partitions: int, announced_ms: int, by: str) -> None:
+    """A request that is too much for both quotas waits for the longer of them, never for the sum, and one of them is told."""
+    with House(request=1e-6, mode=Mode.MUTE) as house:
+        house.set_quota(mutation=RATE)
+        talk = Talk(house, TopicModel())
+        talk.peer.client.arrive(create(1, {"a": partitions}, version=5))
+        house.wait(5)
+        talk.pump()
+        assert read_answer(CREATE, 5, talk.peer.client.take()).throttle_ms == announced_ms
+        assert [quota_type for quota_type, seen in house.counters.throttles.items() if seen.sum_ms] == [by]
+        assert talk.tokens == pytest.approx(BURST - partitions)
+        house.wait(announced_ms - 1)
+        assert not talk.peer.client.reading
+        house.wait(1)
+        assert talk.peer.client.reading
