@@ -76,6 +76,7 @@ def test_a10_no_golden_answer_gives_a_host_away(cut: int) -> None:
             if house.closed:
                 closed += 1
                 assert house.closed[0][0] is CloseReason.UNMAPPED, case["name"]
+                assert house.counters.unmapped == closed
                 assert left == b"", case["name"]
             else:
                 assert int.from_bytes(left[:4], "big") + 4 == len(left), case["name"]
