@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,6 +17,9 @@ POLL_SECONDS: Final = 1.0
 SMALL_FILE_BYTES: Final = 64 * 1024
 """Up to this size a file is read at every poll, since an edit in place may keep its size and time."""
 PROBLEMS_LOGGED_MAX: Final = 8
+SETTLE_SECONDS: Final = 0.05
+"""Who writes in place empties the file first: what is read holds only if it is the same this much later."""
+SETTLE_TRIES_MAX: Final = 40
 
 
 class _Seen(NamedTuple):
@@ -31,6 +34,10 @@ class _Reading(NamedTuple):
 
     seen: _Seen
     content: QuotaContent | None
+
+
+async def _settle() -> None:
+    await asyncio.sleep(SETTLE_SECONDS)
 
 
 def read_quota_file(path: Path) -> QuotaContent:
@@ -56,13 +63,16 @@ class FileQuotaSource:
         now_ms: Callable[[], int],
         wall_time_s: Callable[[], float],
         on_connection_rates: Callable[[Mapping[str, int]], None] = lambda _: None,
+        pause: Callable[[], Awaitable[None]] = _settle,
     ) -> None:
+        """`pause` is waited for between two looks at a file that changed."""
         self.path = path
         self.table: QuotaTable = empty_table()
         self._on_table = on_table
         self._on_connection_rates = on_connection_rates
         self._now_ms = now_ms
         self._wall_time_s = wall_time_s
+        self._pause = pause
         self._seen: _Seen | None = None
         self._rejected: _Seen | None = None
         self._lines: tuple[str, ...] = ()
@@ -104,13 +114,27 @@ class FileQuotaSource:
     async def _refresh(self, *, always: bool) -> bool:
         async with self._busy:
             try:
-                reading = await asyncio.to_thread(self._look, always=always)
+                reading = await self._settled(await asyncio.to_thread(self._look, always=always))
             except ConfigProblems as problems:
                 self._reject(problems)
                 return False
             if reading is not None:
                 self._accept(reading)
             return not self._lines
+
+    async def _settled(self, reading: _Reading | None) -> _Reading | None:
+        """Return what the file holds when it is no longer being written."""
+        for _ in range(SETTLE_TRIES_MAX):
+            if reading is None or reading.content is None:
+                break
+            await self._pause()
+            if await asyncio.to_thread(self._digest) == reading.seen.digest:
+                break
+            reading = await asyncio.to_thread(self._look, always=True)
+        return reading
+
+    def _digest(self) -> bytes:
+        return hashlib.sha256(read_bounded(self.path, QUOTA_FILE_BYTES_MAX)).digest()
 
     def _look(self, *, always: bool) -> _Reading | None:
         """Return what is new, or None when nothing is; runs in a thread and changes nothing but what was rejected.

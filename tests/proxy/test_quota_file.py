@@ -23,7 +23,16 @@ class Watched:
     def __init__(self, path: Path) -> None:
         self.now_ms = 1_000
         self.tables: list[dict[str | None, float]] = []
-        self.source = FileQuotaSource(path, self._take, now_ms=lambda: self.now_ms, wall_time_s=lambda: self.now_ms / 1_000)
+        self.meanwhile: list[str] = []
+        """What the file is made to hold while the source waits whether it stays as it is."""
+        self._path = path
+        self.source = FileQuotaSource(
+            path, self._take, now_ms=lambda: self.now_ms, wall_time_s=lambda: self.now_ms / 1_000, pause=self._edit_meanwhile
+        )
+
+    async def _edit_meanwhile(self) -> None:
+        if self.meanwhile:
+            self._path.write_text(self.meanwhile.pop(0))
 
     def _take(self, table: QuotaTable) -> None:
         self.tables.append({entity.user: rate for entity, rate in table[ClientQuotaType.PRODUCE].items()})
@@ -53,6 +62,31 @@ async def test_start_with_a_wrong_file_fails(tmp_path: Path) -> None:
     """There is no last good table to start with."""
     with pytest.raises(ConfigProblems):
         await Watched(tmp_path / "nowhere.toml").source.start()
+
+
+async def test_a_file_that_is_written_in_place_is_waited_for(watched: Watched, path: Path) -> None:
+    """Who writes in place empties it first: no quotas at all, or half of them, are never put in place for a moment."""
+    path.write_text("")
+    watched.meanwhile = [quota("alice", 20), quota("alice", 20) + quota("bob", 30)]
+    assert await watched.source.poll()
+    assert watched.tables == [{"alice": 10.0}, {"alice": 20.0, "bob": 30.0}]
+    path.write_text("")
+    watched.meanwhile = [quota("alice", 20) + quota("bob", 30)]
+    assert await watched.source.poll()
+    assert len(watched.tables) == 2, "it holds what it held"
+    path.write_text("")
+    watched.meanwhile = ["[[quo"]
+    assert not await watched.source.reload()
+    assert len(watched.tables) == 2
+
+
+async def test_a_file_that_never_rests_is_taken_as_it_is(watched: Watched, path: Path) -> None:
+    """In the end one of its states is put in place; nobody is waited for forever."""
+    path.write_text(quota("alice", 11))
+    watched.meanwhile = [quota("alice", rate) for rate in range(12, 200)]
+    assert await watched.source.poll()
+    assert len(watched.tables) == 2
+    assert watched.meanwhile
 
 
 async def test_an_edit_is_seen_and_an_unchanged_file_is_not_handed_on_again(watched: Watched, path: Path) -> None:
