@@ -21,6 +21,8 @@ from tests.support.scripted_frames import api_versions_request, correlation_id_o
 from tests.support.scripted_sockets import HOST, End, for_a_while, until
 
 SHORT = Quotas(window_num=2)
+TOO_EARLY_MS = 500
+"""The third connection at two a second comes so much too early when it follows at once, and less when the machine is slow."""
 """Two samples of one second: a rate of N lets N come at once."""
 OTHER_HOST = "127.0.0.2"
 
@@ -57,19 +59,19 @@ def two_listeners(**protected: Any) -> tuple[Listener, ...]:
 
 
 async def test_an_address_that_comes_too_fast_is_held_and_closed() -> None:
-    """The 21st at 20 a second is neither read nor served, and no broker hears of it; other addresses come in meanwhile."""
+    """The third at two a second is neither read nor served, and no broker hears of it; other addresses come in meanwhile."""
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, clean=False) as sluice:
-        sluice.app.connection_limits.apply_rates({HOST: 5})
-        await come(sluice, 5)
+        sluice.app.connection_limits.apply_rates({HOST: 2})
+        await come(sluice, 2)
         one_too_many = await sluice.client()
         await until(lambda: sluice.gateway.admission.held == 1)
         await come(sluice, 1, source=OTHER_HOST)
         assert await one_too_many.read_to_end() == b""
         assert one_too_many.ended is End.FIN
         assert sluice.closes == {"ip_connection_rate": 1}
-        assert sluice.counters.upstream_connects == 6
-        assert gate_of(sluice).quota.ip_throttle_time.peek(sluice.app.state.now_ms()) == pytest.approx(200, abs=40)
-        assert gate_of(sluice).quota.connections == len(sluice.connections) == 6
+        assert sluice.counters.upstream_connects == 3
+        assert 0 < gate_of(sluice).quota.ip_throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
+        assert gate_of(sluice).quota.connections == len(sluice.connections) == 3
 
 
 async def test_looking_changes_no_rate() -> None:
@@ -209,13 +211,13 @@ async def test_a_rate_stops_all_ports_of_its_listener_and_no_other() -> None:
 
 async def test_the_rate_of_the_process_holds_for_all_listeners() -> None:
     """What comes to one makes the other wait; every one is served in the end."""
-    limits = Connections(max_connection_creation_rate=5)
+    limits = Connections(max_connection_creation_rate=2)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, listeners=two_listeners(), connections=limits) as sluice:
-        await come(sluice, 5)
+        await come(sluice, 2)
         waiting = await sluice.client(sluice.gateway.doors[1].bootstrap_port)
         await until(lambda: gate_of(sluice, "internal").blocked_since_ms is not None)
         assert await served(waiting)
-        assert gate_of(sluice, "internal").quota.throttle_time.peek(sluice.app.state.now_ms()) == pytest.approx(200, abs=50)
+        assert 0 < gate_of(sluice, "internal").quota.throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
 
 
 async def test_who_leaves_wakes_who_waits_for_a_slot() -> None:

@@ -67,7 +67,7 @@ async def test_d05_slow_readers_hold_no_more_than_the_high_water_mark() -> None:
 @pytest.mark.parametrize("unfinished", [b"", produce_request(9)[:60]], ids=["nothing-sent", "in-mid-request"])
 async def test_d05_a_reader_that_takes_nothing_is_dropped(unfinished: bytes) -> None:
     """Too long without one byte taken ends the connection, with a reason; a reader that takes a little stays."""
-    limits = {"undrained_ms": 1_000}
+    limits = {"undrained_ms": 2_500}  # a busy machine may keep the slow one from reading for longer than a second
     async with ScriptedBroker(records=bytes(ANSWER_BYTES)) as broker, open_gateway(broker, limits=limits) as sluice:
         silent, slow = await ask_and_not_read(sluice, 2)
         silent_peer = silent.socket.getsockname()
