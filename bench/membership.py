@@ -59,56 +59,16 @@ BROKER_SETTINGS = {
 class Member(Protocol):
     """What is asked of a member of either kind."""
 
-    @property
     def owned(self) -> list[int]:
         """Its partitions."""
 
     @property
-    def rebalances(self) -> int:
+    def assignments(self) -> int:
         """How often it was given partitions."""
 
     @property
-    def slowest_ms(self) -> float:
+    def slowest_heartbeat_ms(self) -> int:
         """The longest time that its coordinator took for an answer."""
-
-
-class JavaOne:
-    """A member of Kafka's own client."""
-
-    def __init__(self, tools: JavaTools, bootstrap: str, topic: str, settings: dict[str, str | int]) -> None:
-        self._member = JavaMember(tools, bootstrap, topic, settings)
-
-    @property
-    def owned(self) -> list[int]:
-        return (self._member.assignments or [[]])[-1]
-
-    @property
-    def rebalances(self) -> int:
-        return len(self._member.assignments)
-
-    @property
-    def slowest_ms(self) -> float:
-        return self._member.slowest_heartbeat_ms
-
-
-class LibrdkafkaOne:
-    """A member of confluent-kafka, in a process of its own."""
-
-    def __init__(self, stack: ExitStack, bootstrap: str, topic: str, out: Path, settings: dict[str, str | int]) -> None:
-        group = str(settings.pop("group.id"))
-        self._member = stack.enter_context(GroupMember(bootstrap, topic, group, out, settings))
-
-    @property
-    def owned(self) -> list[int]:
-        return self._member.owned()
-
-    @property
-    def rebalances(self) -> int:
-        return len(self._member.events("rebalanced"))
-
-    @property
-    def slowest_ms(self) -> float:
-        return max((event["rtt_max_ms"] for event in self._member.events("coordinator")), default=0.0)
 
 
 @dataclass
@@ -122,7 +82,7 @@ class Cell:
     rebalances: int = 0
     ids: set[str] = field(default_factory=set)
     lost: int = 0
-    slowest_ms: float = 0.0
+    slowest_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -132,12 +92,12 @@ class Cell:
     @property
     def is_shared(self) -> bool:
         """Whether each partition has one owner and each member some."""
-        owned = [member.owned for member in self.members]
+        owned = [member.owned() for member in self.members]
         return all(owned) and sorted(itertools.chain(*owned)) == list(range(PARTITIONS))
 
     def count(self) -> int:
         """How often its members were given partitions up to now."""
-        return max(member.rebalances for member in self.members)
+        return max(member.assignments for member in self.members)
 
     def look(self, description: ConsumerGroupDescription) -> None:
         """Learn who is a member as the broker sees it."""
@@ -204,11 +164,12 @@ def start_sluice(upstream: str, mode: str, window_s: int, quotas: Path) -> Sluic
 def _member(cell: Cell, number: int, stack: ExitStack, tools: dict[str, JavaTools], bootstrap: str, topic: str, folder: Path) -> Member:
     settings: dict[str, str | int] = {"client.id": cell.name, "group.id": cell.name}
     if cell.client.endswith("consumer protocol"):
-        return JavaOne(tools[KRAFT], bootstrap, topic, {**settings, "group.protocol": "consumer"})
+        return JavaMember(tools[KRAFT], bootstrap, topic, {**settings, "group.protocol": "consumer"})
     settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
     if cell.client in JAVA:
-        return JavaOne(tools[JAVA[cell.client]], bootstrap, topic, settings)
-    return LibrdkafkaOne(stack, bootstrap, topic, folder / f"{cell.name}-{number}", settings)
+        return JavaMember(tools[JAVA[cell.client]], bootstrap, topic, settings)
+    out = folder / f"{cell.name}-{number}"
+    return stack.enter_context(GroupMember(bootstrap, topic, cell.name, out, settings))
 
 
 def _wait_until_shared(cells: list[Cell]) -> None:
@@ -230,7 +191,7 @@ def _watch(cells: list[Cell], bootstrap: str, seconds: float) -> None:
         time.sleep(LOOK_SECONDS)
     for cell, count in zip(cells, before, strict=True):
         cell.rebalances = cell.count() - count
-        cell.slowest_ms = max(member.slowest_ms for member in cell.members)
+        cell.slowest_ms = max(member.slowest_heartbeat_ms for member in cell.members)
 
 
 def main() -> int:

@@ -42,13 +42,13 @@ class Group:
     @property
     def is_shared(self) -> bool:
         """Whether both have one partition each."""
-        owned = [(member.assignments or [[]])[-1] for member in self.members]
+        owned = [member.owned() for member in self.members]
         return all(owned) and sorted(itertools.chain(*owned)) == list(range(PARTITIONS))
 
     @property
     def assignments(self) -> int:
         """How often partitions were given out."""
-        return sum(len(member.assignments) for member in self.members)
+        return sum(member.assignments for member in self.members)
 
 
 @pytest.fixture

@@ -50,13 +50,19 @@ class GroupMember:
         return [event for event in map(json.loads, lines) if event["event"] == name]
 
     @property
-    def assignments(self) -> list[list[int]]:
-        """Which partitions it had, each time that they were others than before."""
-        return [event["partitions"] for event in self.events("assigned")]
+    def assignments(self) -> int:
+        """How often it was given partitions."""
+        return len(self.events("rebalanced"))
 
     def owned(self) -> list[int]:
         """The partitions that it has now."""
-        return (self.assignments or [[]])[-1]
+        changes = self.events("assigned")
+        return changes[-1]["partitions"] if changes else []
+
+    @property
+    def slowest_heartbeat_ms(self) -> int:
+        """The longest time that its coordinator took for an answer, of any kind."""
+        return round(max((event["rtt_max_ms"] for event in self.events("coordinator")), default=0.0))
 
     def read_offsets(self) -> set[tuple[int, int]]:
         """(partition, offset) of all it read and got round to committing or to trying to."""

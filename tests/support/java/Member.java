@@ -2,6 +2,8 @@ import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
 import java.util.Properties;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -12,8 +14,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /**
  * A member of a consumer group that says what becomes of it, until its JVM ends.
  *
- * Arguments: BOOTSTRAP TOPIC KEY=VALUE..., the latter settings of the consumer. Prints "assigned PARTITION,..." and "gone PARTITION,..." as they
- * come, and about once a second "read RECORDS" so far and "heartbeat MS", the slowest answer to one in the last half minute.
+ * Arguments: BOOTSTRAP TOPIC KEY=VALUE..., the latter settings of the consumer. Prints all partitions that it has, "assigned PARTITION,..." when it was
+ * given some and "left PARTITION,..." when some were taken, and about once a second "read RECORDS" so far and "heartbeat MS", the slowest answer to one in the last half minute.
  */
 public final class Member {
     private static final long STATUS_NANOS = 1_000_000_000L;
@@ -56,18 +58,22 @@ public final class Member {
     }
 
     private static final class Listener implements ConsumerRebalanceListener {
+        private final Set<Integer> owned = new TreeSet<>();
+
         @Override
         public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
-            say("assigned " + listed(partitions));
+            partitions.forEach(partition -> owned.add(partition.partition()));
+            say("assigned " + listed());
         }
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-            say("gone " + listed(partitions));
+            partitions.forEach(partition -> owned.remove(partition.partition()));
+            say("left " + listed());
         }
 
-        private static String listed(Collection<TopicPartition> partitions) {
-            return partitions.stream().map(partition -> String.valueOf(partition.partition())).sorted().collect(Collectors.joining(","));
+        private String listed() {
+            return owned.stream().map(String::valueOf).collect(Collectors.joining(","));
         }
     }
 }

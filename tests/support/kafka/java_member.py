@@ -18,14 +18,13 @@ class JavaMember:
         self._command = tools.start("Member", bootstrap, topic, *(f"{key}={value}" for key, value in settings.items()))
 
     @property
-    def assignments(self) -> list[list[int]]:
-        """Which partitions it was given, each time that it was."""
-        return [[int(number) for number in words.split(",") if number] for words in self._said("assigned")]
+    def assignments(self) -> int:
+        """How often it was given partitions."""
+        return len(self._said("assigned"))
 
-    @property
-    def losses(self) -> int:
-        """How often partitions were taken from it."""
-        return len(self._said("gone"))
+    def owned(self) -> list[int]:
+        """The partitions that it has now."""
+        return [int(number) for number in (self._said("assigned", "left") or [""])[-1].split(",") if number]
 
     @property
     def records_read(self) -> int:
@@ -42,6 +41,6 @@ class JavaMember:
         """What it died of; empty while it lives."""
         return "" if self._command.is_running() else self._command.err
 
-    def _said(self, word: str) -> list[str]:
+    def _said(self, *words: str) -> list[str]:
         lines = (line.partition(" ") for line in self._command.out.splitlines())
-        return [rest for head, _, rest in lines if head == word]
+        return [rest for head, _, rest in lines if head in words]
