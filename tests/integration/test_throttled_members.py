@@ -22,7 +22,7 @@ from tests.support.sluice_process import SluiceProcess, write_quotas
 
 pytestmark = pytest.mark.kafka
 HANG_SECONDS = 60
-PERCENT = 0.01
+PERCENT = 0.002
 WINDOW_S = 30
 SESSION_S = 6
 """The least that a broker takes by default."""
