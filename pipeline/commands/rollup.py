@@ -27,7 +27,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d))?")
 @click.option("--from", "begin", metavar="TIME", help="The first hour: 2026-11-21 or 2026-11-21T07, UTC.")
 @click.option("--to", "end", metavar="TIME", help="The last hour, included.")
 @click.option("--close-through", metavar="DATE", help="Days up to this one never change again; what comes late becomes adjustments.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @clear_errors
 def rollup(
@@ -39,7 +39,7 @@ def rollup(
     begin: str | None,
     end: str | None,
     close_through: str | None,
-    master: str,
+    master: str | None,
     form: str,
 ) -> None:
     """Add up who used what and what the sensors decided, hour by hour and day by day."""

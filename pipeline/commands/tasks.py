@@ -11,7 +11,7 @@ PROGRESS_FROM = 8
 """So few tasks are done before anybody reads a line about them."""
 
 
-def do_on(engine: str, master: str, work: Sequence[Work]) -> list[list[list[Outcome]]]:
+def do_on(engine: str, master: str | None, work: Sequence[Work]) -> list[list[list[Outcome]]]:
     """Do all tasks; say on stderr how far it is.
 
     Raises:

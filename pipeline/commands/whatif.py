@@ -21,10 +21,10 @@ from pipeline.commands.outcome import clear_errors
 @click.option("--mode", type=click.Choice(["open", "regroup", "closed"]), default="open", show_default=True, help="How clients behave.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write report.html and summary.json here.")
 @click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @clear_errors
-def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, engine: str, master: str, form: str) -> None:
+def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, engine: str, master: str | None, form: str) -> None:
     """Say what other quotas would have done with the decisions that are recorded."""
     import msgspec
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -15,6 +16,8 @@ LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """What `spark-submit` leaves in the environment of the program that it starts."""
+
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @contextlib.contextmanager
@@ -44,6 +47,8 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
         if master.startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             builder = builder.config("spark.driver.host", LOOPBACK).config("spark.driver.bindAddress", LOOPBACK)
+    if SUBMITTED not in os.environ and LOG_SETTINGS.is_file():  # the JVM starts with ours: what it says before it can be told is noise
+        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
