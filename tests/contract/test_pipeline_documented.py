@@ -1,0 +1,41 @@
+"""docs/pipeline.md names every column of every table that the pipeline reads or makes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipeline.schemas import TABLES
+
+TEXT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+PLACE = {"date", "hour", "batch"}
+
+
+def documented(table: str) -> set[str]:
+    [row] = re.findall(rf"^\|[^|]*`{table}`[^|]*\|[^|]*\|([^|]*)\|$", TEXT, re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", row))
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_what_is_read_is_documented(table: str) -> None:
+    """A metering table's row names its columns, no more and no fewer."""
+    assert documented(table) == set(TABLES[table].names)
+
+
+def test_what_is_made_is_documented() -> None:
+    """So does the row of every table that a roll-up publishes."""
+    schemas = pytest.importorskip("pipeline.spark.schemas", reason="PySpark is not installed")
+    made = {
+        "usage_day": schemas.USAGE,
+        "decisions_hour": schemas.DECISIONS,
+        "rate_series": schemas.SERIES,
+        "throttle_stretches": schemas.STRETCHES,
+        "throttle_histogram": schemas.HISTOGRAM,
+        "escapes": schemas.ESCAPES,
+        "quarantine": schemas.QUARANTINE,
+        "chargeback_day": schemas.CHARGEBACK,
+        "focus_day": schemas.FOCUS,
+        "usage_adjustment": schemas.ADJUSTMENTS,
+    }
+    for table, schema in made.items():
+        assert documented(table) == set(schema.names) - PLACE, table
