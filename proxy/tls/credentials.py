@@ -1,0 +1,171 @@
+"""A certificate, its key and the authorities to trust: read, checked, made into a TLS context."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from cryptography import x509
+
+ClientAuth = Literal["none", "requested", "required"]
+
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; those of 1.3 are all right
+_VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class CredentialsError(ValueError):
+    """A file that cannot be used.
+
+    Attributes:
+        key: the setting that names the file.
+        problem: what is wrong, and what to do.
+    """
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
+
+
+class TlsFiles(NamedTuple):
+    """Where things lie; each name is that of its setting."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    key_password_file: Path | None = None
+    ca: Path | None = None
+
+    def digest(self) -> bytes:
+        """Return a value that changes with the contents of the files; what cannot be read counts as empty."""
+        digest = hashlib.sha256()
+        for path in filter(None, self):
+            try:
+                contents = path.read_bytes()
+            except OSError:
+                contents = b""
+            digest.update(len(contents).to_bytes(8) + contents)
+        return digest.digest()
+
+
+def server_context(files: TlsFiles, client_auth: ClientAuth, now_s: float) -> ssl.SSLContext:
+    """Make the context of a listener; `now_s` is the wall time.
+
+    Raises:
+        CredentialsError: a file is missing, unreadable, open to others, expired or does not fit the others.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _harden(context)
+    context.num_tickets = 0  # who never reads them and closes would send RST instead of FIN, and lose what is on its way
+    _load_own(context, files, now_s)
+    context.verify_mode = _VERIFY[client_auth]
+    if files.ca is not None:
+        _load_authorities(context, files.ca)
+    return context
+
+
+def client_context(files: TlsFiles, *, verify: bool, now_s: float) -> ssl.SSLContext:
+    """Make the context towards brokers: without `ca`, the system's authorities are trusted.
+
+    Raises:
+        CredentialsError: as for a listener.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _harden(context)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif files.ca is not None:
+        _load_authorities(context, files.ca)
+    else:
+        context.load_default_certs()
+    if files.certificate is not None:
+        _load_own(context, files, now_s)
+    return context
+
+
+def expires_at_s(certificate: Path) -> float:
+    """Return when the first certificate of a file ends, in seconds of wall time.
+
+    Raises:
+        CredentialsError: there is none to be read.
+    """
+    return _read_certificate(certificate).not_valid_after_utc.timestamp()
+
+
+def _harden(context: ssl.SSLContext) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+
+
+def _load_own(context: ssl.SSLContext, files: TlsFiles, now_s: float) -> None:
+    assert files.certificate is not None
+    certificate = _read_certificate(files.certificate)
+    now = datetime.fromtimestamp(now_s, UTC)
+    if now >= certificate.not_valid_after_utc:
+        raise CredentialsError("certificate", f"{files.certificate} ended on {certificate.not_valid_after_utc:%Y-%m-%d}; renew it")
+    if now < certificate.not_valid_before_utc:
+        raise CredentialsError("certificate", f"{files.certificate} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} on only")
+    if files.key is not None:
+        _check_secret("key", files.key)
+    password = None if files.key_password_file is None else _read_secret("key_password_file", files.key_password_file)
+    try:
+        # a function, so that nobody is asked at the terminal for the password of a key
+        context.load_cert_chain(files.certificate, files.key, lambda: password or b"")
+    except ssl.SSLError as error:
+        raise CredentialsError("key", _key_problem(files, error)) from error
+    except OSError as error:
+        raise CredentialsError("key", f"{files.key or files.certificate} cannot be read: {error.strerror}") from error
+
+
+def _key_problem(files: TlsFiles, error: ssl.SSLError) -> str:
+    path = files.key or files.certificate
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"{path} is not the key of {files.certificate}; name the two that belong together"
+    if path is not None and b"ENCRYPTED" in path.read_bytes():
+        return f"{path} needs a password, or another one; put it into a file and name that in key_password_file"
+    return f"{path} holds no private key in PEM that can be used with {files.certificate}"
+
+
+def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise CredentialsError("ca", f"{path} holds no certificates in PEM ({error.reason or error})") from error
+    except OSError as error:
+        raise CredentialsError("ca", f"{path} cannot be read: {error.strerror}") from error
+
+
+def _read_certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())[0]
+    except OSError as error:
+        raise CredentialsError("certificate", f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise CredentialsError("certificate", f"{path} holds no certificate in PEM") from error
+
+
+def _check_secret(key: str, path: Path) -> None:
+    """A secret is nobody else's to read."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise CredentialsError(key, f"{path} cannot be read: {error.strerror}") from error
+    if mode & _OTHERS:
+        raise CredentialsError(key, f"{path} is open to others (mode {stat.S_IMODE(mode):04o}); chmod 600 it")
+    if not os.access(path, os.R_OK):
+        raise CredentialsError(key, f"{path} cannot be read: permission denied")
+
+
+def _read_secret(key: str, path: Path) -> bytes:
+    _check_secret(key, path)
+    try:
+        return path.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise CredentialsError(key, f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,47 @@
+"""The TLS context in use, made anew when its files change; what is wrong with new files keeps the old one."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from proxy.tls.credentials import CredentialsError, TlsFiles, expires_at_s
+
+
+class ContextKeeper:
+    """One context and the files behind it. Connections that are there keep what they began with.
+
+    Args:
+        place: whose they are, for messages: `listener.default.tls`.
+        make: makes a context from the files; raises `CredentialsError`.
+    """
+
+    def __init__(self, place: str, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext]) -> None:
+        self.place = place
+        self._files = files
+        self._make = make
+        self._digest = files.digest()
+        self.context = make(files)
+        self.expires_at_s = self._expiry()
+
+    def refresh(self) -> bool:
+        """Look at the files again; return whether there is a new context now.
+
+        Raises:
+            CredentialsError: they changed, and cannot be used; said once for each change.
+        """
+        digest = self._files.digest()
+        if digest == self._digest:
+            return False
+        self._digest = digest
+        self.context = self._make(self._files)
+        self.expires_at_s = self._expiry()
+        return True
+
+    def _expiry(self) -> float | None:
+        if self._files.certificate is None:
+            return None
+        try:
+            return expires_at_s(self._files.certificate)
+        except CredentialsError:
+            return None

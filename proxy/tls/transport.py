@@ -1,0 +1,369 @@
+"""TLS over a plain transport, by `ssl.MemoryBIO`.
+
+To what stands above it is a transport, to the loop it is a protocol. Pausing pauses the plain socket and leaves undecrypted what was read,
+so that nothing of a client that is muted and closes gets lost: what the loop's own TLS reads ahead is thrown away at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+FEED_BYTES: Final = 64 * 1024
+"""Taken in and encrypted at once. A buffer of OpenSSL stays as large as it once was, so larger pieces would cost each connection."""
+_PLAIN_BYTES: Final = 256 * 1024
+_plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all: copied out before anybody else can read
+
+
+class TlsTransport(asyncio.Protocol):
+    """One end of a TLS connection.
+
+    Begins with the handshake, which needs nobody above it; `attach` puts a protocol on top. Until then nothing is decrypted.
+
+    Args:
+        make_tls: makes the TLS state from an incoming and an outgoing BIO; called with the first bytes on the server's side, so that a
+            peer that sends none costs little.
+        shake_later: asked before a handshake goes on with bytes of the peer, with what goes on; a place to wait for one's turn.
+    """
+
+    __slots__ = (
+        "_above",
+        "_closing",
+        "_eof",
+        "_eof_told",
+        "_incoming",
+        "_loop",
+        "_lost",
+        "_make_tls",
+        "_outgoing",
+        "_paused",
+        "_raw",
+        "_shake_later",
+        "_shaken",
+        "_tls",
+        "_unfed",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        make_tls: Callable[[ssl.MemoryBIO, ssl.MemoryBIO], ssl.SSLObject],
+        shake_later: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self._loop = loop
+        self._make_tls = make_tls
+        self._shake_later = shake_later
+        self._raw: asyncio.Transport | None = None
+        self._tls: ssl.SSLObject | None = None
+        self._incoming: ssl.MemoryBIO | None = None
+        self._outgoing: ssl.MemoryBIO | None = None
+        self._above: asyncio.Protocol | None = None
+        self._shaken: asyncio.Future[None] | None = loop.create_future()
+        self._unfed: list[bytes] = []  # read and not taken in yet
+        self._paused = False
+        self._closing = False
+        self._eof = False
+        self._eof_told = False
+        self._lost = False
+
+    # --- the handshake
+
+    async def handshake(self, timeout_ms: int) -> ssl.SSLObject:
+        """Wait for its end; return the TLS state, which knows the peer.
+
+        Raises:
+            TimeoutError: the peer took longer.
+            ssl.SSLError, ConnectionError: it failed.
+        """
+        assert self._shaken is not None
+        timer = self._loop.call_later(timeout_ms / 1_000, self._late)
+        try:
+            await self._shaken
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        finally:
+            timer.cancel()
+            self._shaken = None
+        assert self._tls is not None
+        return self._tls
+
+    def begin(self) -> None:
+        """Say hello first: the client's side."""
+        self._make()
+        self._go_on_shaking()
+
+    def _make(self) -> ssl.SSLObject:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = self._make_tls(self._incoming, self._outgoing)
+        return self._tls
+
+    def _late(self) -> None:
+        self._fail(TimeoutError("no end of the handshake in time"))
+
+    def _go_on_shaking(self) -> None:
+        """Take one step of the handshake with what the peer has sent."""
+        if self._shaken is None or self._shaken.done() or self._lost:
+            return
+        try:
+            tls = self._tls or self._make()
+            assert self._incoming is not None
+            while self._unfed:
+                self._incoming.write(self._unfed.pop(0))
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            if self._eof:
+                self._fail(ConnectionResetError("closed within the handshake"))
+        except (ssl.SSLError, ssl.CertificateError, OSError) as error:
+            self._flush()  # the alert that says why
+            self._fail(error)
+        else:
+            self._flush()
+            self._pause_raw()
+            self._shaken.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if self._shaken is not None and not self._shaken.done():
+            self._shaken.set_exception(error)
+        self.close()
+
+    def attach(self, above: asyncio.Protocol) -> None:
+        """Put a protocol on top after the handshake: what the peer has sent since is its first data."""
+        self._above = above
+        self._paused = False
+        above.connection_made(cast("asyncio.Transport", self))
+        if self._lost:
+            self._above = None
+            self._loop.call_soon(above.connection_lost, None)
+        elif not self._paused:
+            self._paused = True
+            self.resume_reading()
+
+    # --- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The plain connection is there."""
+        self._raw = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what the peer sent: decrypt it for who is above, or go on with the handshake."""
+        if self._above is None or self._paused or self._unfed:
+            self._unfed.append(data)
+            if self._shaken is not None and not self._shaken.done():
+                if self._shake_later is None:
+                    self._go_on_shaking()
+                else:
+                    self._shake_later(self._go_on_shaking)
+            return
+        if len(data) > FEED_BYTES:
+            self._unfed.append(data)
+            self._take_in()
+        else:
+            self._decrypt(data)
+
+    def eof_received(self) -> bool:
+        """The peer sends no more."""
+        self._eof = True
+        if self._above is not None:
+            self._tell_eof()
+        elif self._shaken is not None and not self._shaken.done() and not self._unfed:
+            self._fail(ConnectionResetError("closed within the handshake"))
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The plain connection is gone."""
+        self._lost = True
+        self._unfed.clear()
+        if self._shaken is not None and not self._shaken.done():
+            self._shaken.set_exception(exc or ConnectionResetError("closed within the handshake"))
+        above, self._above = self._above, None
+        if above is not None:
+            above.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The plain socket is full."""
+        if self._above is not None:
+            self._above.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It takes bytes again."""
+        if self._above is not None:
+            self._above.resume_writing()
+
+    # --- bytes
+
+    def _take_in(self) -> None:
+        """Decrypt what was read and kept, as long as nobody pauses."""
+        while self._unfed and not self._paused and self._above is not None:
+            data = self._unfed.pop(0)
+            if len(data) > FEED_BYTES:
+                self._unfed.insert(0, data[FEED_BYTES:])
+                data = data[:FEED_BYTES]
+            self._decrypt(data)
+
+    def _decrypt(self, data: bytes) -> None:
+        incoming, outgoing, tls = self._incoming, self._outgoing, self._tls
+        assert incoming is not None
+        assert outgoing is not None
+        assert tls is not None
+        incoming.write(data)
+        read = cast("Callable[[int, memoryview], int]", tls.read)
+        while not self._paused and self._above is not None and (incoming.pending or tls.pending()):
+            at = 0
+            more = True
+            try:
+                while at < _PLAIN_BYTES and (incoming.pending or tls.pending()):
+                    count = read(_PLAIN_BYTES - at, _plain[at:])
+                    if not count:
+                        self._eof, more = True, False
+                        break
+                    at += count
+            except ssl.SSLWantReadError:
+                more = False
+            except ssl.SSLZeroReturnError:
+                self._eof, more = True, False
+            except ssl.SSLError as error:
+                self._broken(error, bytes(_plain[:at]))
+                return
+            if at:
+                self._above.data_received(bytes(_plain[:at]))
+            if not more:
+                break
+        if outgoing.pending:  # an answer to a message of TLS itself
+            self._flush()
+        if self._eof:
+            self._tell_eof()
+
+    def _broken(self, error: ssl.SSLError, before: bytes) -> None:
+        """What came is not TLS any more: the end, as if the peer had reset the connection."""
+        above = self._above
+        if above is None:
+            return
+        if before:
+            above.data_received(before)
+        self._flush()
+        self._above = None
+        self.abort()
+        above.connection_lost(ConnectionResetError(f"TLS: {error.reason or error}"))
+
+    def _tell_eof(self) -> None:
+        """Tell who is above that nothing more comes, when it has had everything."""
+        if self._eof_told or self._paused or self._unfed or self._above is None:
+            return
+        if self._has_more():
+            return
+        self._eof_told = True
+        if not self._above.eof_received():
+            self.close()
+
+    def _has_more(self) -> bool:
+        """Whether something is decrypted, or might be."""
+        assert self._tls is not None
+        return bool(self._tls.pending())
+
+    def _flush(self) -> None:
+        outgoing, raw = self._outgoing, self._raw
+        if outgoing is not None and outgoing.pending and raw is not None and not raw.is_closing():
+            raw.write(outgoing.read())
+
+    # --- a transport, to who is above
+
+    def write(self, data: bytes) -> None:
+        """Encrypt and send."""
+        tls, outgoing, raw = self._tls, self._outgoing, self._raw
+        if self._closing or self._lost:
+            return
+        assert tls is not None
+        assert outgoing is not None
+        assert raw is not None
+        if len(data) <= FEED_BYTES:
+            tls.write(data)
+            raw.write(outgoing.read())
+            return
+        view = memoryview(data)
+        for at in range(0, len(data), FEED_BYTES):
+            tls.write(view[at : at + FEED_BYTES])
+            raw.write(outgoing.read())
+
+    def can_write_eof(self) -> bool:
+        """A close_notify ends one direction."""
+        return True
+
+    def write_eof(self) -> None:
+        """Send no more, and still read."""
+        if not self._closing and not self._lost:
+            self._notify_close()
+            assert self._raw is not None
+            self._raw.write_eof()
+
+    def pause_reading(self) -> None:
+        """Decrypt no more; the plain socket is not read."""
+        if not self._paused:
+            self._pause_raw()
+
+    def _pause_raw(self) -> None:
+        self._paused = True
+        if self._raw is not None and not self._raw.is_closing():
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on: first what is here, then the socket."""
+        if self._paused:
+            self._paused = False
+            if self._raw is not None and not self._raw.is_closing():
+                self._raw.resume_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._paused or self._above is None or self._lost:
+            return
+        self._decrypt(b"")
+        self._take_in()
+        if self._eof:
+            self._tell_eof()
+
+    def is_closing(self) -> bool:
+        """Whether the end has begun."""
+        return self._closing or self._raw is None or self._raw.is_closing()
+
+    def close(self) -> None:
+        """Send what was written, then a close_notify, then the end."""
+        if self._closing:
+            return
+        if self._above is not None and not self._lost:
+            self._notify_close()
+        self._closing = True
+        if self._raw is not None:
+            self._raw.close()
+
+    def abort(self) -> None:
+        """End now."""
+        self._closing = True
+        if self._raw is not None:
+            self._raw.abort()
+
+    def _notify_close(self) -> None:
+        if self._tls is None:
+            return
+        with contextlib.suppress(ssl.SSLError, OSError, ValueError):  # the peer's own is not here yet: ours is on its way
+            self._tls.unwrap()
+        self._flush()
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        """As of the plain transport, in encrypted bytes."""
+        assert self._raw is not None
+        self._raw.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """Encrypted bytes that wait to be sent."""
+        return 0 if self._raw is None or self._lost else self._raw.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What the plain transport knows, and `ssl_object`."""
+        if name == "ssl_object":
+            return self._tls
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
