@@ -37,6 +37,7 @@ from proxy.quota_source.file import FileQuotaSource
 from proxy.reload import needs_restart
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.settings import SessionSettings
+from proxy.tls.contexts import TlsContexts
 from quota.cluster import Cluster, PartitionInfo
 from quota.connection_quotas import ConnectionQuotas
 from quota.entity import ClientQuotaType
@@ -71,6 +72,7 @@ class App:
         )
         self._switch_quotas(config)
         bootstrap = Bootstrap(config.upstream.bootstrap)
+        self.tls = TlsContexts(asyncio.get_running_loop(), config, self.counters)
         self.gateway = Gateway(
             _gateway_settings(config, self.counters),
             self._session_settings,
@@ -80,10 +82,16 @@ class App:
             self._budget,
             self.admission,
             GatewayEvents(self.scopes.of, self._learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster),
+            self.tls,
         )
         self.scopes.on_moved = self.gateway.count_anew
         self.prober = Prober(
-            bootstrap, self._learn_topology, lambda: self.scopes.wants_cluster, self._on_upstream, config.limits.upstream_connect_ms
+            bootstrap,
+            self._learn_topology,
+            lambda: self.scopes.wants_cluster,
+            self._on_upstream,
+            config.limits.upstream_connect_ms,
+            self.tls.brokers,
         )
         self.quota_source: FileQuotaSource | None = None
         self.state = LiveState(config, self.gateway, self.scopes, self.prober, None)
@@ -116,7 +124,7 @@ class App:
             await self._admin.start()
         self._watchdog.start(asyncio.get_running_loop())
         self._garbage.start()
-        forever = (self.prober.run(), self._expire_forever(), self._garbage.watch(lambda: self.requests))
+        forever = (self.prober.run(), self._expire_forever(), self._garbage.watch(lambda: self.requests), self.tls.refresh_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
         for door in self.gateway.doors:
             log.info("listening", listener=door.listener.name, host=door.listener.address.host, port=door.bootstrap_port)
@@ -133,6 +141,7 @@ class App:
             for line in problems.lines():
                 log.error("config_rejected", problem=line)
             return False
+        await self.tls.refresh()
         quotas_are_right = self.quota_source is None or await self.quota_source.reload()
         for key in needs_restart(self.config, config):
             log.warning("restart_needed", key=key)
@@ -193,6 +202,7 @@ class App:
         self._session_settings.unknown_apis_pass = config.unknown_apis == "pass"
         self._session_settings.frame_bytes_max = config.limits.request_frame_bytes_max
         limits = config.limits
+        self._deadlines.tls_handshake_ms = limits.tls_handshake_ms
         self._deadlines.first_frame_ms = limits.first_frame_ms
         self._deadlines.login_ms = limits.login_ms
         self._deadlines.frame_grace_ms = limits.frame_grace_ms

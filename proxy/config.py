@@ -12,6 +12,7 @@ from proxy.config_check import check_together, default_name
 from proxy.config_flags import Flags, apply_flags, name_flags
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
+from proxy.config_tls import ListenerTls, UpstreamTls, beside, check_files
 from proxy.config_values import (
     AGE_REMEDY,
     read_age,
@@ -56,6 +57,8 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 
     bootstrap: Annotated[tuple[HostPort, ...], Reader(read_bootstrap, 'a list such as ["kafka-1:9092", "kafka-2:9092"]')]
     protocol: Literal["plaintext"] = "plaintext"
+    tls: UpstreamTls | None = None
+    """None: plain connections to brokers."""
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +66,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
 
     address: Annotated[HostPort, Reader(read_listen, HOST_PORT_REMEDY)]
     name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = ""
-    protocol: Annotated[Protocol, Reader(read_protocol, '"auto", "PLAINTEXT" or "SASL_PLAINTEXT"')] = "auto"
+    protocol: Annotated[Protocol, Reader(read_protocol, '"auto", "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"')] = "auto"
     """What clients may do here. auto: log in or not, as the brokers want it."""
     require_sasl: bool | None = None
     """Whether nothing but a login passes before the broker has said yes. None: where SASL is declared."""
@@ -78,6 +81,8 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     principal_builder: Annotated[str | None, Reader(read_class_name, '"module:Class"')] = None
     """The operator's own class that says who a client is."""
     principal_builder_settings: Annotated[dict[str, Any], msgspec.Meta(description="a table")] = msgspec.field(default_factory=dict)
+    tls: ListenerTls | None = None
+    """None: plain connections from clients."""
     advertised_host: Annotated[str | None, Reader(read_reachable_host, HOST_REMEDY)] = None
     """None: the host of `address`, or with a wildcard the local address of the accepted socket."""
     first_broker_port: _Port | None = None
@@ -196,6 +201,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     process_buffer_bytes_max: _Size = 256 * 1024 * 1024
     request_frame_bytes_max: _FrameSize = 100 * 1024 * 1024
+    tls_handshake_ms: _Ms = 10_000
     first_frame_ms: _Ms = 10_000
     login_ms: _Ms = 30_000
     frame_grace_ms: _Ms = 10_000
@@ -261,12 +267,10 @@ LATER_KEYS: Final = {
     "limits.max_connections": "stands under [connections]; write connections.max_connections",
     "audit": f"the audit file {_LATER}",
     "upstream.credentials": f"logging in to brokers {_LATER}",
-    "upstream.tls": f"TLS to brokers {_LATER}",
     "quotas.connect": f"the ZooKeeper store {_LATER}",
     "quotas.topic": f"the topic store {_LATER}",
     "quotas.profile": f"altering quotas through the API {_LATER}",
     "admin.tokens": f"logging in to the admin port {_LATER}",
-    "listener.tls": f"TLS from clients {_LATER}",
     "listener.sasl": f"ending SASL at Sluice {_LATER}; write protocol, sasl_mechanisms and the like in the listener itself",
     "profile": "is a flag only: sluice run --profile",
 }
@@ -293,7 +297,11 @@ class ConfigSource:
         check_together(values, place)
         if problems:
             raise ConfigProblems(problems if self.path else name_flags(problems))
-        return self._resolved(Config(**values))
+        config = self._resolved(Config(**values))
+        check_files(config, place)
+        if problems:
+            raise ConfigProblems(problems)
+        return config
 
     def _resolved(self, config: Config) -> Config:
         listeners = tuple(
@@ -308,7 +316,8 @@ class ConfigSource:
             metering = msgspec.structs.replace(metering, dir=self.path.parent / metering.dir)
         if self.path is not None and metering.key_file is not None:
             metering = msgspec.structs.replace(metering, key_file=self.path.parent / metering.key_file)
-        return msgspec.structs.replace(config, listeners=listeners, quotas=quotas, metering=metering, profile=self.flags.profile)
+        config = msgspec.structs.replace(config, listeners=listeners, quotas=quotas, metering=metering, profile=self.flags.profile)
+        return config if self.path is None else beside(config, self.path.parent)
 
 
 def load_config(path: Path | None, flags: Flags | None = None) -> Config:

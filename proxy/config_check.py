@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from proxy.config_read import Place
+from proxy.config_tls import check_tls
 from proxy.host_port import HostPort, is_wildcard
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     if connections is not None:
         _check_connections(connections, listeners, place)
     upstream = values.get("upstream")
+    check_tls(listeners, upstream, place)
     if upstream is not None:
         _check_loop(listeners, upstream, place)
     if values.get("sidecar"):
@@ -64,11 +66,14 @@ def _check_doors(listeners: Sequence[tuple[str, "Listener"]], values: dict[str, 
                 break
 
 
+_SASL, _OPEN = ("SASL_SSL", "SASL_PLAINTEXT"), ("SSL", "PLAINTEXT")
+
+
 def advice_on(config: "Config") -> list[str]:
     """Return what is right and could be safer."""
     return [
         f'listener {listener.name}: protocol = "auto" lets the brokers judge who has to log in; '
-        'declare "SASL_PLAINTEXT" where they want a login, "PLAINTEXT" where they do not'
+        f'declare "{_SASL[listener.tls is None]}" where they want a login, "{_OPEN[listener.tls is None]}" where they do not'
         for listener in config.listeners
         if listener.protocol == "auto"
     ]
@@ -77,7 +82,7 @@ def advice_on(config: "Config") -> list[str]:
 def _check_sasl(key: str, listener: "Listener", place: Place) -> None:
     if listener.require_sasl is not None and not listener.declares_sasl:
         place.add(f"{key}.require_sasl", "has no effect where no SASL is declared", 'write protocol = "SASL_PLAINTEXT"')
-    exposed = listener.declares_sasl and not listener.address.is_loopback
+    exposed = listener.declares_sasl and listener.tls is None and not listener.address.is_loopback
     if exposed and not listener.insecure_plain and (listener.sasl_mechanisms is None or "PLAIN" in listener.sasl_mechanisms):
         place.add(
             f"{key}.protocol",

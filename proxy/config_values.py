@@ -87,11 +87,9 @@ def read_client_host(value: object) -> str:
 def read_protocol(value: object) -> str:
     """Return the protocol of a listener in Kafka's spelling, whatever the case."""
     name = value.upper() if isinstance(value, str) else ""
-    if name in ("SSL", "SASL_SSL"):
-        raise ValueError(f"{shown(value)} needs TLS from clients, which is not part of this version")
     if name == "AUTO":
         return "auto"
-    if name not in ("PLAINTEXT", "SASL_PLAINTEXT"):
+    if name not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         raise ValueError(f"{shown(value)} is not possible")
     return name
 

@@ -49,6 +49,8 @@ class Counters:
         "buffered_bytes",
         "bytes_from_brokers",
         "bytes_from_clients",
+        "certificate_expiries_s",
+        "certificates_rejected",
         "closes",
         "config_reloads_rejected",
         "config_reloads_succeeded",
@@ -80,6 +82,10 @@ class Counters:
         """How often accepting stopped for a moment because the process or the system had no open file left."""
         self.accepts_waited = 0
         """How often a listener stopped accepting because of a rate, or for want of a slot."""
+        self.certificate_expiries_s: dict[str, float] = {}
+        """Wall time at which each certificate in use ends, by whose it is."""
+        self.certificates_rejected = 0
+        """Changes of their files that could not be taken over."""
         self.buffered_bytes = 0
         """What all connections held when last looked at; once a second."""
         self.buffer_bytes_max = 0

@@ -18,6 +18,7 @@ from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.close_reason import CloseReason, reason_of
 from proxy.session.request_side import Stop
 from proxy.session.session import Session
+from proxy.tls.transport import TlsTransport
 
 FLUSH_S = 5.0  # how long a side that is being closed may take what was written to it
 HALF_CLOSE_MS = 4_900  # how long a client that half-closed may be owed something; it is over within 5 s
@@ -57,6 +58,7 @@ class Connection:
         "client_eof_ms",
         "client_fin_ms",
         "client_sock",
+        "client_tls",
         "closing",
         "draining",
         "guarded",
@@ -75,6 +77,7 @@ class Connection:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.client_sock = client_sock
+        self.client_tls: TlsTransport | None = None  # after its handshake; the channel's transport once the broker is there
         self._small_client_buffer = False
         self._small_broker_buffer = False
         self.session = session
@@ -412,7 +415,7 @@ class Connection:
     def _close_client(self) -> None:
         transport = self.client.transport
         if transport is None:
-            self.client_sock.close()
+            (self.client_tls or self.client_sock).close()
         elif not self.client.lost:
             transport.close()
             if transport.get_write_buffer_size():

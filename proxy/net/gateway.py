@@ -36,6 +36,8 @@ from proxy.session.quota_scope import QuotaScope
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
+from proxy.tls.clients import TlsClients, TlsRefusedError
+from proxy.tls.contexts import TlsContexts
 from quota.ip_connections import IpKey
 
 SWEEP_S = 1.0
@@ -68,12 +70,13 @@ class GatewayEvents:
 class Door:
     """One configured listener: its bootstrap port and its ports of brokers."""
 
-    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "gate", "listener", "rewriters")
+    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "gate", "listener", "rewriters", "tls")
 
     gate: Gate
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, tls: TlsClients | None) -> None:
         self.listener = listener
+        self.tls = tls
         self.acceptors: dict[int | None, Acceptor] = {}
         self.rewriters: dict[tuple[str, bool], Rewriter] = {}  # by advertised host, and whether topology is listened for
         self.bootstrap_port = listener.address.port
@@ -99,6 +102,7 @@ class Gateway:
         budget: BufferBudget,
         admission: Admission,
         events: GatewayEvents,
+        tls: TlsContexts,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.settings = settings
@@ -108,7 +112,7 @@ class Gateway:
         self.sweeper = Sweeper(lambda: self.connections, deadlines, lambda connection: self.departures.watch(connection))
         self.departures = Departures(self.sweeper.client_left)
         self.connections: dict[Connection, None] = {}
-        self.doors = [Door(listener) for listener in settings.listeners]
+        self.doors = [Door(listener, tls.clients.get(listener.name)) for listener in settings.listeners]
         self._budget = budget
         self.admission = admission
         admission.make_room = self._make_room
@@ -119,7 +123,8 @@ class Gateway:
         self.usages = session_settings.usages
         self.handler_times = HandlerTimes()
         self._bootstrap = bootstrap
-        self._connector = Connector(self._loop)
+        self._connector = Connector(self._loop, tls.brokers)
+        self._deadlines = deadlines
         self._events = events
         self._headers = ProxyHeaders(self, lambda: deadlines.first_frame_ms)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -213,12 +218,22 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer, key: IpKey) -> None:
+        accepted_ms = now_ms()
         try:
             address = self._upstream_of(node_id)
             rules = self.settings.identities.get(door.listener.name, OPEN)
-            session = Session(self._session_settings, self._rewriter(door, sock), rules, peer)
+            transport = tls = None
+            if door.tls is not None:
+                transport, tls = await door.tls.meet(sock, self._deadlines.tls_handshake_ms)
+            session = Session(self._session_settings, self._rewriter(door, sock), rules, peer, tls)
             connection = Connection(self, session, sock, peer, door.listener.name, str(address))
             connection.ip_key = key
+            connection.client_tls = transport
+            connection.accepted_ms = accepted_ms
+        except TlsRefusedError as error:
+            door.gate.left(key)
+            self._note_end(peer, door.listener.name, error.reason, str(error), accepted_ms)
+            return
         except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else
             self._refuse(sock, error)
             door.gate.left(key)
@@ -232,6 +247,9 @@ class Gateway:
         """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
         arrival.sock.close()
         self.admission.gates[arrival.listener_name].left_unknown()
+        self._note_end(arrival.peer, arrival.listener_name, reason, detail, arrival.accepted_ms)
+
+    def _note_end(self, peer: Peer, listener_name: str, reason: CloseReason, detail: str, accepted_ms: int) -> None:
         bump(self.counters.closes, reason.value)
         say = log.debug if reason is CloseReason.HEALTH_CHECK else log.info
         say(
@@ -239,9 +257,9 @@ class Gateway:
             limit_key=reason.value,
             reason=reason.value,
             detail=detail,
-            peer=f"{arrival.peer[0]}:{arrival.peer[1]}",
-            listener=arrival.listener_name,
-            age_ms=now_ms() - arrival.accepted_ms,
+            peer=f"{peer[0]}:{peer[1]}",
+            listener=listener_name,
+            age_ms=now_ms() - accepted_ms,
         )
 
     def arrival_crashed(self, arrival: Arrival, error: Exception) -> None:
@@ -280,6 +298,9 @@ class Gateway:
         session.count_in(self._events.scope_of(broker_peer))
         self.connections[connection] = None
         self.counters.connections_open += 1
+        if connection.client_tls is not None:
+            connection.client_tls.attach(connection.client)
+            return
         try:
             await self._loop.connect_accepted_socket(lambda: connection.client, sock)
         except OSError as error:

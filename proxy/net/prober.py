@@ -17,6 +17,7 @@ from protocol.messages.metadata import Topology, metadata_request, read_topology
 from proxy.clock import now_ms
 from proxy.host_port import HostPort
 from proxy.net.upstream import Bootstrap
+from proxy.tls.brokers import TlsBrokers
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
 INTERVAL_S = 5.0
@@ -40,7 +41,9 @@ class Prober:
         wants_topics: Callable[[], bool],
         on_change: Callable[[str | None], None],
         timeout_ms: int,
+        tls: TlsBrokers | None = None,
     ) -> None:
+        self._tls = tls
         self._bootstrap = bootstrap
         self._on_topology = on_topology
         self._wants_topics = wants_topics
@@ -77,7 +80,7 @@ class Prober:
             self._on_change(error)
 
     async def _probe(self, address: HostPort) -> None:
-        reader, writer = await asyncio.open_connection(address.host, address.port)
+        reader, writer = await self._connect(address)
         try:
             writer.write(api_versions.request_v0(1, CLIENT_ID))
             answer = await _read_frame(reader)
@@ -91,6 +94,12 @@ class Prober:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    async def _connect(self, address: HostPort) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._tls is None:
+            return await asyncio.open_connection(address.host, address.port)
+        name = self._tls.server_name(address)
+        return await asyncio.open_connection(address.host, address.port, ssl=self._tls.keeper.context, server_hostname=name)
 
     async def _ask_metadata(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
         writer.write(metadata_request(version, 2, CLIENT_ID, all_topics=self._wants_topics()))

@@ -22,6 +22,7 @@ SLICES = 5  # the kernel is asked about each such broker once in so many sweeps
 class Deadlines:
     """Milliseconds; bytes per second. All configurable, see `[limits]`."""
 
+    tls_handshake_ms: int = 10_000
     first_frame_ms: int = 10_000
     login_ms: int = 30_000
     frame_grace_ms: int = 10_000

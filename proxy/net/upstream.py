@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from proxy.host_port import HostPort
+from proxy.tls.brokers import TlsBrokers
+from proxy.tls.transport import tls_words
 
 
 class UpstreamUnreachableError(Exception):
@@ -15,8 +19,9 @@ class UpstreamUnreachableError(Exception):
 class Connector:
     """Opens connections to brokers. One timer looks after all attempts: to set one for each is felt by short connections."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, tls: TlsBrokers | None = None) -> None:
         self._loop = loop
+        self._tls = tls
         self._due_s: dict[asyncio.Task[None], float] = {}  # by the loop's clock; the oldest attempt first
         self._late: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -33,8 +38,12 @@ class Connector:
         if self._timer is None or due_s < self._timer.when():
             self._arm(due_s)
         try:
+            if self._tls is not None:
+                return cast("asyncio.Transport", await self._tls.connect(factory(), address, timeout_ms))
             transport, _ = await self._loop.create_connection(factory, address.host, address.port)
             return transport
+        except ssl.SSLError as error:
+            raise UpstreamUnreachableError(f"{address}: TLS: {tls_words(error)}") from error
         except OSError as error:
             raise UpstreamUnreachableError(f"{address}: {error.strerror or error}") from error
         except asyncio.CancelledError:

@@ -64,6 +64,9 @@ def _connection_families(counted: Counters) -> Iterator[Metric]:
     yield counter(
         "kafka_sluice_upstream_connect_failures_total", "Attempts to reach a broker that failed.", counted.upstream_connect_failures
     )
+    expiries = [((place,), expires_at_s) for place, expires_at_s in counted.certificate_expiries_s.items()]
+    yield gauges("kafka_sluice_certificate_expiry_timestamp_seconds", "When the certificate in use ends.", ("place",), expiries)
+    yield counter("kafka_sluice_certificates_rejected_total", "Changed certificates that could not be used.", counted.certificates_rejected)
     yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses that no listener stands for.", counted.unmapped)
     yield counter("kafka_sluice_internal_errors_total", "Errors of Sluice itself, most of which end a connection.", counted.internal_errors)
 

@@ -27,6 +27,10 @@ class CloseReason(StrEnum):
     NOT_KAFKA_PROXY_HEADER = "not_kafka_proxy_header"
     PROXY_HEADER = "proxy_header"  # a load balancer of ours sent none, or one that may not be sent
     PROXY_HEADER_DEADLINE = "proxy_header_deadline"
+    NOT_TLS = "not_tls"  # something else came to a port for TLS
+    TLS_HANDSHAKE = "tls_handshake"  # no version, cipher or certificate that both accept
+    TLS_HANDSHAKE_DEADLINE = "tls_handshake_deadline"
+    NO_PRINCIPAL = "no_principal"  # no mapping rule applies to the subject of its certificate
     HEALTH_CHECK = "health_check"  # a load balancer only looked whether somebody is there
     BAD_HEADER = "bad_header"
     BAD_REQUEST = "bad_request"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.sasl.oauthbearer import DEFAULT_CLAIM
 from quota.entity import ANONYMOUS, KafkaPrincipal
@@ -16,6 +16,17 @@ _RESERVED: Final = re.compile(r"(?:_|%(?:25)*5F)_unknown__")
 PRINCIPAL_NAME_MAX: Final = 4_096
 
 Peer = tuple[str, int]
+
+
+class TlsPeer(NamedTuple):
+    """What TLS told of a client."""
+
+    name: str | None
+    """By the mapping rules, from the subject of its certificate; None: it showed none."""
+    certificate: bytes | None
+    """That certificate, verified, in DER form."""
+    sni: str | None
+    """The host name that it asked for."""
 
 
 class IdentityRules:
@@ -63,17 +74,29 @@ class IdentityRules:
         self._on_fault = on_fault
         self.on_plain_exposed = on_plain_exposed
 
-    def before_login(self, peer: Peer) -> KafkaPrincipal | None:
+    def before_login(self, peer: Peer, tls: TlsPeer | None = None) -> KafkaPrincipal | None:
         """Return who a client is that has not logged in, and perhaps never will; None: it may not stay."""
         if self._builder is None:
-            return ANONYMOUS
-        return self._built(AuthenticationContext(self.listener, "PLAINTEXT", *peer), "PLAINTEXT")
+            return ANONYMOUS if tls is None or tls.name is None else KafkaPrincipal("User", escaped(tls.name))
+        if tls is None:
+            return self._built(AuthenticationContext(self.listener, "PLAINTEXT", *peer), "PLAINTEXT")
+        context = AuthenticationContext(self.listener, "SSL", *peer, sni=tls.sni, certificate=tls.certificate, name=tls.name)
+        return self._built(context, "SSL")
 
-    def after_login(self, peer: Peer, mechanism: str, name: str | None, *, is_delegation_token: bool) -> KafkaPrincipal | None:
+    def after_login(
+        self, peer: Peer, mechanism: str, name: str | None, *, is_delegation_token: bool, tls: TlsPeer | None = None
+    ) -> KafkaPrincipal | None:
         """Return who a client is that the broker let in; None: nobody knows, and such may not stay."""
         if self._builder is not None:
             context = AuthenticationContext(
-                self.listener, "SASL_PLAINTEXT", *peer, mechanism=mechanism, name=name, delegation_token=is_delegation_token
+                self.listener,
+                "SASL_PLAINTEXT" if tls is None else "SASL_SSL",
+                *peer,
+                sni=None if tls is None else tls.sni,
+                certificate=None if tls is None else tls.certificate,
+                mechanism=mechanism,
+                name=name,
+                delegation_token=is_delegation_token,
             )
             return self._built(context, mechanism)
         if name is None or is_delegation_token:

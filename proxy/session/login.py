@@ -17,7 +17,7 @@ from protocol.sasl import Progress, TokenObserver, observer_of
 from protocol.sasl.mechanisms import GSSAPI, KNOWN, OAUTHBEARER, PLAIN, READABLE
 from protocol.sasl.opaque import is_gssapi_token
 from proxy.counters import Counters
-from proxy.session.identity import IdentityRules, Peer, is_loopback
+from proxy.session.identity import IdentityRules, Peer, TlsPeer, is_loopback
 from quota.entity import KafkaPrincipal
 
 LOGIN_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
@@ -47,6 +47,7 @@ class Login:
         "_observer",
         "_peer",
         "_rules",
+        "_tls",
         "_who",
         "awaits",
         "bare",
@@ -54,8 +55,9 @@ class Login:
         "under_way",
     )
 
-    def __init__(self, rules: IdentityRules, peer: Peer, counters: Counters, identified: Identified) -> None:
+    def __init__(self, rules: IdentityRules, peer: Peer, counters: Counters, identified: Identified, tls: TlsPeer | None = None) -> None:
         self._rules = rules
+        self._tls = tls
         self._peer = peer
         self._counters = counters
         self._identified = identified
@@ -93,7 +95,7 @@ class Login:
             raise ProtocolError("a SASL mechanism that this listener does not let pass", reason="mechanism_refused")
         if api.version == 0 and mechanism not in READABLE and mechanism != GSSAPI:
             raise ProtocolError("bare tokens of a mechanism whose end nobody can see", reason="mechanism_refused")
-        if mechanism == PLAIN and rules.on_plain_exposed is not None and not is_loopback(self._peer[0]):
+        if mechanism == PLAIN and self._tls is None and rules.on_plain_exposed is not None and not is_loopback(self._peer[0]):
             rules.on_plain_exposed(rules.listener, self._peer)
         self._mechanism = mechanism
         self._observer = observer_of(mechanism, rules.claim)
@@ -177,7 +179,7 @@ class Login:
             self._who = (mechanism, name)
         elif self._who != (mechanism, name):
             raise ProtocolError("the client logged in again as somebody else", reason="principal_changed")
-        principal = rules.after_login(self._peer, mechanism, name, is_delegation_token=is_token)
+        principal = rules.after_login(self._peer, mechanism, name, is_delegation_token=is_token, tls=self._tls)
         if principal is None:
             raise ProtocolError(f"who logged in by {self._label} is not known", reason="principal_unknown")
         self.required = False

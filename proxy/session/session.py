@@ -15,7 +15,7 @@ from proxy.session.debt import Debt
 from proxy.session.enforcement import INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.identity import OPEN, IdentityRules, Peer
+from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.known_head import KnownHead
 from proxy.session.login import Login
 from proxy.session.quota_scope import QuotaScope
@@ -42,12 +42,19 @@ class Session:
         "responses",
     )
 
-    def __init__(self, settings: SessionSettings, rewriter: Rewriter, rules: IdentityRules = OPEN, peer: Peer = ("", 0)) -> None:
+    def __init__(
+        self,
+        settings: SessionSettings,
+        rewriter: Rewriter,
+        rules: IdentityRules = OPEN,
+        peer: Peer = ("", 0),
+        tls: TlsPeer | None = None,
+    ) -> None:
         self._settings = settings
         self._counted: KafkaPrincipal | None = None  # as whose this connection counts
         settings.sessions = number = settings.sessions + 1 & INT32_MAX
-        self._heads = Heads(settings, rewriter, number, rules.before_login(peer))
-        self.login = self._heads.login = Login(rules, peer, settings.counters, self._identified)
+        self._heads = Heads(settings, rewriter, number, rules.before_login(peer, tls))
+        self.login = self._heads.login = Login(rules, peer, settings.counters, self._identified, tls)
         self.in_flight: InFlight = deque()
         self.attention = Attention()
         self.debt = Debt(settings.enforcement, self.attention)

@@ -16,6 +16,7 @@ ClientAuth = Literal["none", "requested", "required"]
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; those of 1.3 are all right
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_SERVER_NAME: Final = "sluice_server_name"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -24,13 +25,18 @@ class CredentialsError(ValueError):
 
     Attributes:
         key: the setting that names the file.
-        problem: what is wrong, and what to do.
+        problem: what is wrong.
+        remedy: what to do.
     """
 
-    def __init__(self, key: str, problem: str) -> None:
-        super().__init__(f"{key}: {problem}")
+    def __init__(self, key: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{key}: {problem}; {remedy}")
         self.key = key
         self.problem = problem
+        self.remedy = remedy
+
+
+_READABLE: Final = "name a file that Sluice may read"
 
 
 class TlsFiles(NamedTuple):
@@ -62,6 +68,7 @@ def server_context(files: TlsFiles, client_auth: ClientAuth, now_s: float) -> ss
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _harden(context)
     context.num_tickets = 0  # who never reads them and closes would send RST instead of FIN, and lose what is on its way
+    context.sni_callback = _note_server_name
     _load_own(context, files, now_s)
     context.verify_mode = _VERIFY[client_auth]
     if files.ca is not None:
@@ -89,6 +96,16 @@ def client_context(files: TlsFiles, *, verify: bool, now_s: float) -> ssl.SSLCon
     return context
 
 
+def server_name_of(tls: ssl.SSLObject) -> str | None:
+    """Return the host name that a client of a listener asked for (SNI)."""
+    return getattr(tls, _SERVER_NAME, None)
+
+
+def _note_server_name(tls: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+    """OpenSSL tells it once, in the handshake, and keeps it to itself afterwards."""
+    setattr(tls, _SERVER_NAME, name)
+
+
 def expires_at_s(certificate: Path) -> float:
     """Return when the first certificate of a file ends, in seconds of wall time.
 
@@ -109,9 +126,10 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles, now_s: float) -> None:
     certificate = _read_certificate(files.certificate)
     now = datetime.fromtimestamp(now_s, UTC)
     if now >= certificate.not_valid_after_utc:
-        raise CredentialsError("certificate", f"{files.certificate} ended on {certificate.not_valid_after_utc:%Y-%m-%d}; renew it")
+        raise CredentialsError("certificate", f"{files.certificate} ended on {certificate.not_valid_after_utc:%Y-%m-%d}", "renew it")
     if now < certificate.not_valid_before_utc:
-        raise CredentialsError("certificate", f"{files.certificate} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} on only")
+        begin = f"{certificate.not_valid_before_utc:%Y-%m-%d}"
+        raise CredentialsError("certificate", f"{files.certificate} is valid from {begin} on only", "use one that is valid today")
     if files.key is not None:
         _check_secret("key", files.key)
     password = None if files.key_password_file is None else _read_secret("key_password_file", files.key_password_file)
@@ -119,36 +137,38 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles, now_s: float) -> None:
         # a function, so that nobody is asked at the terminal for the password of a key
         context.load_cert_chain(files.certificate, files.key, lambda: password or b"")
     except ssl.SSLError as error:
-        raise CredentialsError("key", _key_problem(files, error)) from error
+        raise CredentialsError("key", *_key_problem(files, error)) from error
     except OSError as error:
-        raise CredentialsError("key", f"{files.key or files.certificate} cannot be read: {error.strerror}") from error
+        raise CredentialsError("key", f"{files.key or files.certificate} cannot be read: {error.strerror}", _READABLE) from error
 
 
-def _key_problem(files: TlsFiles, error: ssl.SSLError) -> str:
+def _key_problem(files: TlsFiles, error: ssl.SSLError) -> tuple[str, str]:
     path = files.key or files.certificate
     if error.reason == "KEY_VALUES_MISMATCH":
-        return f"{path} is not the key of {files.certificate}; name the two that belong together"
+        return f"{path} is not the key of {files.certificate}", "name the two that belong together"
     if path is not None and b"ENCRYPTED" in path.read_bytes():
-        return f"{path} needs a password, or another one; put it into a file and name that in key_password_file"
-    return f"{path} holds no private key in PEM that can be used with {files.certificate}"
+        return f"{path} needs a password, or another one", "put it into a file and name that in key_password_file"
+    return f"{path} holds no private key in PEM that can be used with {files.certificate}", "name the certificate's key"
 
 
 def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise CredentialsError("ca", f"{path} holds no certificates in PEM ({error.reason or error})") from error
+        raise CredentialsError("ca", f"{path} holds no certificates in PEM", "name those of the authorities to trust") from error
     except OSError as error:
-        raise CredentialsError("ca", f"{path} cannot be read: {error.strerror}") from error
+        raise CredentialsError("ca", f"{path} cannot be read: {error.strerror}", _READABLE) from error
 
 
 def _read_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())[0]
     except OSError as error:
-        raise CredentialsError("certificate", f"{path} cannot be read: {error.strerror}") from error
+        raise CredentialsError("certificate", f"{path} cannot be read: {error.strerror}", _READABLE) from error
     except ValueError as error:
-        raise CredentialsError("certificate", f"{path} holds no certificate in PEM") from error
+        raise CredentialsError(
+            "certificate", f"{path} holds no certificate in PEM", "name one, with those between it and its root"
+        ) from error
 
 
 def _check_secret(key: str, path: Path) -> None:
@@ -156,11 +176,11 @@ def _check_secret(key: str, path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise CredentialsError(key, f"{path} cannot be read: {error.strerror}") from error
+        raise CredentialsError(key, f"{path} cannot be read: {error.strerror}", _READABLE) from error
     if mode & _OTHERS:
-        raise CredentialsError(key, f"{path} is open to others (mode {stat.S_IMODE(mode):04o}); chmod 600 it")
+        raise CredentialsError(key, f"{path} is open to others (mode {stat.S_IMODE(mode):04o})", "chmod 600 it")
     if not os.access(path, os.R_OK):
-        raise CredentialsError(key, f"{path} cannot be read: permission denied")
+        raise CredentialsError(key, f"{path} cannot be read: permission denied", _READABLE)
 
 
 def _read_secret(key: str, path: Path) -> bytes:
@@ -168,4 +188,4 @@ def _read_secret(key: str, path: Path) -> bytes:
     try:
         return path.read_bytes().rstrip(b"\r\n")
     except OSError as error:
-        raise CredentialsError(key, f"{path} cannot be read: {error.strerror}") from error
+        raise CredentialsError(key, f"{path} cannot be read: {error.strerror}", _READABLE) from error

@@ -14,11 +14,11 @@ _SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)")
 _ONE: Final = re.compile(_RULE)
 _REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|([\\$])", re.DOTALL)
 _NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
-SYNTAX: Final = "rules are DEFAULT or RULE:pattern/replacement/ with L or U behind it, parted by commas"
+SYNTAX: Final = "DEFAULT or RULE:pattern/replacement/ with L or U behind it, parted by commas"
 
 
 class MappingRuleError(ValueError):
-    """A rule that does not parse; the text says which and how rules look."""
+    """A rule that does not parse; the text says which; `SYNTAX` says how rules look."""
 
 
 class _Rule(NamedTuple):
@@ -38,6 +38,9 @@ class PrincipalMapping:
         """
         self._text = text
         self._rules = [_parse(rule) for rule in _split(text)]
+
+    def __len__(self) -> int:
+        return len(self._rules)
 
     def name(self, distinguished_name: str) -> str | None:
         """Return the principal's name; None when no rule applies, where Kafka refuses the connection."""
@@ -62,7 +65,7 @@ def _parse(rule: str) -> _Rule:
     match = _ONE.match(rule)
     if match is None or match.end() != len(rule):
         rest = rule if match is None else rule[match.end() :]
-        raise MappingRuleError(f"rule {rule!r} does not parse at {rest!r}: {SYNTAX}")
+        raise MappingRuleError(f"rule {rule!r} does not parse at {rest!r}")
     default, pattern, replacement, case, _ = match.groups()
     if default:
         return _Rule(None, "", "")

@@ -367,3 +367,10 @@ class TlsTransport(asyncio.Protocol):
         if name == "ssl_object":
             return self._tls
         return default if self._raw is None else self._raw.get_extra_info(name, default)
+
+
+def tls_words(error: ssl.SSLError) -> str:
+    """Return what OpenSSL says, without its source lines."""
+    verify = getattr(error, "verify_message", None)
+    what = (error.reason or str(error)).replace("_", " ").lower()
+    return f"{what}: {verify}" if verify else what

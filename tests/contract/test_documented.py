@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.__main__ import cli, run
 from proxy.config import Admin, Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
+from proxy.config_tls import ListenerTls, UpstreamTls
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import MetricsPage
 from proxy.observe.snapshot import take_snapshot
@@ -26,6 +27,8 @@ SECTIONS = {
     "Top level": Config,
     "`[upstream]`": Upstream,
     "`[[listener]]`": Listener,
+    "`[listener.tls]`": ListenerTls,
+    "`[upstream.tls]`": UpstreamTls,
     "`[enforcement]`": Enforcement,
     "`[quotas]`": Quotas,
     "`[callback]`": Callback,

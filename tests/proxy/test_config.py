@@ -292,9 +292,8 @@ def test_one_clear_line(tmp_path: Path, text: str, line: str) -> None:
     ("text", "line"),
     [
         ('address = "127.0.0.1"', 'listener[1].address: "127.0.0.1" has no port; write HOST:PORT with a port from 1 to 65535; an IPv6 address stands in brackets, as in [::1]:9092'),
-        ('address = "h:1"\ntls = {}', "listener[1].tls: TLS from clients is not part of this version; leave it out"),
-        ('address = "h:1"\nprotocol = "tls"', 'listener[1].protocol: "tls" is not possible; write "auto", "PLAINTEXT" or "SASL_PLAINTEXT"'),
-        ('address = "h:1"\nprotocol = "SASL_SSL"', 'listener[1].protocol: "SASL_SSL" needs TLS from clients, which is not part of this version; write "auto", "PLAINTEXT" or "SASL_PLAINTEXT"'),
+        ('address = "h:1"\nprotocol = "tls"', 'listener[1].protocol: "tls" is not possible; write "auto", "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"'),
+        ('address = "h:1"\nprotocol = "SASL_SSL"', 'listener[1].protocol: SASL_SSL needs a certificate; write the table listener[1].tls'),
         ('address = "h:1"\nprotocol = "sasl_plaintext"', 'listener[1].protocol: SASL_PLAINTEXT beyond loopback lets passwords of PLAIN cross the network in the clear; write sasl_mechanisms without "PLAIN", or insecure_plain = true where the network is trusted'),
         ('address = "h:1"\nprotocol = "sasl_plaintext"\nsasl_mechanisms = ["GSSAPI", "PLAIN"]', 'listener[1].protocol: SASL_PLAINTEXT beyond loopback lets passwords of PLAIN cross the network in the clear; write sasl_mechanisms without "PLAIN", or insecure_plain = true where the network is trusted'),
         ('address = "h:1"\nrequire_sasl = true', 'listener[1].require_sasl: has no effect where no SASL is declared; write protocol = "SASL_PLAINTEXT"'),
@@ -335,7 +334,6 @@ def test_listeners(tmp_path: Path, text: str, line: str) -> None:
         ("bootstrap = ['kafka']", 'upstream.bootstrap: "kafka" has no port; write a list such as ["kafka-1:9092", "kafka-2:9092"]'),
         ("bootstrap = '0.0.0.0:9092'", 'upstream.bootstrap: a wildcard address cannot be connected to; write a list such as ["kafka-1:9092", "kafka-2:9092"]'),
         ("", 'upstream.bootstrap: is missing; write a list such as ["kafka-1:9092", "kafka-2:9092"]'),
-        ("bootstrap = 'k:1'\ntls = {}", "upstream.tls: TLS to brokers is not part of this version; leave it out"),
     ],
 )  # fmt: skip
 def test_upstream(tmp_path: Path, text: str, line: str) -> None:

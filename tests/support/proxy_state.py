@@ -100,6 +100,7 @@ def busy_state() -> FakeState:
     """Return a state in which every metric has something to show."""
     state = FakeState()
     counted = state.counters
+    counted.certificate_expiries_s = {"listener.default": 1.9e9}
     counted.connections_accepted["default"] = 7
     counted.closes["idle"] = 2
     counted.connections_open = 4

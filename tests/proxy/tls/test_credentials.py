@@ -105,7 +105,7 @@ def test_what_cannot_be_used_is_named(authority: Authority, spoil: Callable[[Tls
     with pytest.raises(CredentialsError) as caught:
         server_context(spoil(files_of(authority)), "none", NOW_S)
     assert caught.value.key == key
-    assert words in caught.value.problem
+    assert words in str(caught.value)
 
 
 def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:

@@ -1,0 +1,138 @@
+"""`[listener.tls]` and `[upstream.tls]`: the files, and what they are good for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from proxy.clock import wall_time_s
+from proxy.config_read import Place, Reader
+from proxy.config_values import read_path, read_reachable_host
+from proxy.host_port import HOST_REMEDY
+from proxy.tls.credentials import ClientAuth, CredentialsError, TlsFiles, client_context, server_context
+from proxy.tls.principal_mapping import SYNTAX, MappingRuleError, PrincipalMapping
+
+if TYPE_CHECKING:
+    from proxy.config import Config
+
+KEY_LOG = "SSLKEYLOGFILE"
+
+
+def _read_rules(value: object) -> str:
+    if not isinstance(value, str):
+        raise MappingRuleError("is not a text")
+    if not PrincipalMapping(value):
+        raise MappingRuleError("names no rule")
+    return value
+
+
+_File = Annotated[Path | None, Reader(read_path, "the path of a file in PEM")]
+_Certificate = Annotated[Path, Reader(read_path, "the path of a file in PEM")]
+
+
+class ListenerTls(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS towards the clients of a listener. Files are read again when they change."""
+
+    certificate: _Certificate
+    """With those between it and its root behind it."""
+    key: _Certificate
+    key_password_file: _File = None
+    client_auth: ClientAuth = "none"
+    """Whether clients show a certificate: never, when they have one, always."""
+    client_ca: _File = None
+    """The authorities that sign those."""
+    principal_mapping_rules: Annotated[str, Reader(_read_rules, SYNTAX)] = "DEFAULT"
+    """Kafka's ssl.principal.mapping.rules."""
+
+    def files(self) -> TlsFiles:
+        """The files behind the context."""
+        return TlsFiles(self.certificate, self.key, self.key_password_file, self.client_ca)
+
+    def context_of(self, files: TlsFiles) -> Any:
+        """Make the context; raises `CredentialsError`."""
+        return server_context(files, self.client_auth, wall_time_s())
+
+
+class UpstreamTls(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS towards brokers."""
+
+    ca: _File = None
+    """The authorities that sign the brokers' certificates. None: those of the system."""
+    certificate: _File = None
+    """Sluice's own, for brokers that ask for one."""
+    key: _File = None
+    key_password_file: _File = None
+    server_name: Annotated[str | None, Reader(read_reachable_host, HOST_REMEDY)] = None
+    """The name in the brokers' certificates. None: the host that is connected to."""
+    insecure_skip_verify: bool = False
+    """Take any certificate: who can reach the network between can be the broker."""
+
+    def files(self) -> TlsFiles:
+        """The files behind the context."""
+        return TlsFiles(self.certificate, self.key, self.key_password_file, self.ca)
+
+    def context_of(self, files: TlsFiles) -> Any:
+        """Make the context; raises `CredentialsError`."""
+        return client_context(files, verify=not self.insecure_skip_verify, now_s=wall_time_s())
+
+
+_SETTING = {"ca": "client_ca"}  # a listener's name for it
+
+
+def check_tls(listeners: Sequence[tuple[str, Any]], upstream: Any, place: Place) -> None:
+    """Report what does not fit together in the settings for TLS."""
+    for key, listener in listeners:
+        tls, protocol = listener.tls, listener.protocol
+        if tls is None:
+            if protocol.endswith("SSL"):
+                place.add(f"{key}.protocol", f"{protocol} needs a certificate", f"write the table {key}.tls")
+            continue
+        if protocol.endswith("PLAINTEXT"):
+            secure = protocol.replace("PLAINTEXT", "SSL")
+            place.add(f"{key}.protocol", f"{protocol} has no TLS", f'write "{secure}", or leave out {key}.tls')
+        if tls.client_auth != "none" and tls.client_ca is None:
+            place.add(
+                f"{key}.tls.client_ca", f'is missing where client_auth is "{tls.client_auth}"', "name the authorities of your clients"
+            )
+        if tls.client_auth == "none" and tls.client_ca is not None:
+            place.add(f"{key}.tls.client_ca", "has no effect where no client shows a certificate", 'write client_auth = "required"')
+    tls = None if upstream is None else upstream.tls
+    if tls is not None and (tls.certificate is None) != (tls.key is None):
+        missing = "key" if tls.key is None else "certificate"
+        place.add(f"upstream.tls.{missing}", "is missing beside the other of the two", "name both, or none")
+    if os.environ.get(KEY_LOG) and (tls is not None or any(listener.tls is not None for _, listener in listeners)):
+        place.add(KEY_LOG, "is set in the environment: it would write down the keys of every connection", "unset it")
+
+
+def check_files(config: Config, place: Place) -> None:
+    """Report files that cannot be used."""
+    settings = [(f"listener[{at}].tls", listener.tls) for at, listener in enumerate(config.listeners, 1)]
+    for key, tls in [*settings, ("upstream.tls", config.upstream.tls)]:
+        if tls is None:
+            continue
+        try:
+            tls.context_of(tls.files())
+        except CredentialsError as error:
+            name = _SETTING.get(error.key, error.key) if isinstance(tls, ListenerTls) else error.key
+            place.add(f"{key}.{name}", error.problem, error.remedy)
+
+
+def beside(config: Config, folder: Path) -> Config:
+    """Paths in a file begin where the file lies."""
+    listeners = tuple(
+        listener if listener.tls is None else msgspec.structs.replace(listener, tls=_beside(listener.tls, folder))
+        for listener in config.listeners
+    )
+    upstream = config.upstream
+    if upstream.tls is not None:
+        upstream = msgspec.structs.replace(upstream, tls=_beside(upstream.tls, folder))
+    return msgspec.structs.replace(config, listeners=listeners, upstream=upstream)
+
+
+def _beside(tls: Any, folder: Path) -> Any:
+    paths = {name: folder / value for name in tls.__struct_fields__ if isinstance(value := getattr(tls, name), Path)}
+    return msgspec.structs.replace(tls, **paths)

@@ -1,0 +1,81 @@
+"""All TLS of one process: who meets clients, who meets brokers, and new certificates without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from proxy import log
+from proxy.config import Config
+from proxy.config_tls import ListenerTls, UpstreamTls
+from proxy.counters import Counters
+from proxy.tls.brokers import TlsBrokers
+from proxy.tls.clients import TlsClients
+from proxy.tls.credentials import CredentialsError
+from proxy.tls.handshakes import HandshakeQueue
+from proxy.tls.keeper import ContextKeeper
+from proxy.tls.principal_mapping import PrincipalMapping
+
+REFRESH_S = 5.0
+
+
+class TlsContexts:
+    """What a configuration asks for.
+
+    Attributes:
+        clients: by the name of the listener; listeners without TLS are not there.
+        brokers: None without `[upstream.tls]`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: Config, counters: Counters) -> None:
+        """Read all files.
+
+        Raises:
+            CredentialsError: one of them cannot be used.
+        """
+        self._counters = counters
+        queue = HandshakeQueue(loop)
+        self.clients = {
+            listener.name: TlsClients(
+                loop, queue, _keeper(f"listener.{listener.name}", listener.tls), PrincipalMapping(listener.tls.principal_mapping_rules)
+            )
+            for listener in config.listeners
+            if listener.tls is not None
+        }
+        upstream = config.upstream.tls
+        self.brokers = None if upstream is None else TlsBrokers(loop, _keeper("upstream", upstream), upstream.server_name)
+        self._note()
+
+    def keepers(self) -> Iterator[ContextKeeper]:
+        """Every context in use."""
+        for clients in self.clients.values():
+            yield clients.keeper
+        if self.brokers is not None:
+            yield self.brokers.keeper
+
+    def _note(self) -> None:
+        expiries = ((keeper.place, keeper.expires_at_s) for keeper in self.keepers())
+        self._counters.certificate_expiries_s = {place: expires_at_s for place, expires_at_s in expiries if expires_at_s is not None}
+
+    async def refresh(self) -> None:
+        """Take over files that changed; what is wrong with them is logged, and the old ones stay."""
+        for keeper in self.keepers():
+            try:
+                is_new = await asyncio.to_thread(keeper.refresh)
+            except CredentialsError as error:
+                self._counters.certificates_rejected += 1
+                log.error("certificate_rejected", place=keeper.place, key=error.key, problem=error.problem, remedy=error.remedy)
+            else:
+                if is_new:
+                    self._note()
+                    log.info("certificate_reloaded", place=keeper.place, expires_at_s=keeper.expires_at_s)
+
+    async def refresh_forever(self) -> None:
+        """Look at the files every few seconds."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            await self.refresh()
+
+
+def _keeper(place: str, tls: ListenerTls | UpstreamTls) -> ContextKeeper:
+    return ContextKeeper(place, tls.files(), tls.context_of)

@@ -1,0 +1,289 @@
+"""TLS from clients and TLS to brokers, through the whole proxy."""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from proxy.config import Listener, Upstream
+from proxy.config_tls import ListenerTls, UpstreamTls
+from proxy.host_port import HostPort
+from proxy.tls.credentials import TlsFiles, client_context, server_context
+from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from sluice.principal import AuthenticationContext, PrincipalBuilder
+from tests.support.certificates import Authority, Files
+from tests.support.gateway_fixture import open_gateway
+from tests.support.ports import free_bootstrap_port
+from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_client import ScriptedClient
+from tests.support.scripted_frames import PRODUCE, metadata_request, produce_answer, produce_request, throttle_ms_of
+from tests.support.scripted_sockets import HOST, guarded, until
+
+ALICE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 10_000.0}}
+
+
+class TlsClient:
+    """A client that speaks TLS by the standard library."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, request: bytes) -> bytes:
+        """Send a request, return its answer."""
+        self.writer.write(request)
+        length = await guarded(self.reader.readexactly(4))
+        return length + await guarded(self.reader.readexactly(int.from_bytes(length)))
+
+    async def close(self) -> None:
+        """Leave in order."""
+        self.writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await guarded(self.writer.wait_closed())
+
+
+class House:
+    """An authority, a server's certificate, clients' certificates."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority(folder)
+        self.server = self.authority.issue("server", hosts=(HOST,))
+        self.alice = self.authority.issue("alice")
+
+    def listener(self, **settings: Any) -> Listener:
+        """A listener with TLS on a free port."""
+        tls = ListenerTls(certificate=self.server.certificate, key=self.server.key, **settings)
+        return Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", tls=tls)
+
+    def context(self, own: Files | None = None) -> ssl.SSLContext:
+        """What a client trusts and shows."""
+        files = TlsFiles(own and own.certificate, own and own.key, ca=self.authority.file)
+        return client_context(files, verify=True, now_s=time.time())
+
+    async def connect(self, port: int, own: Files | None = None) -> TlsClient:
+        """A client after its handshake."""
+        return TlsClient(*await guarded(asyncio.open_connection(HOST, port, ssl=self.context(own), server_hostname=HOST)))
+
+
+async def refused(house: House, port: int, own: Files | None) -> None:
+    """Connect and ask; with TLS 1.3 a client hears only then that it was refused."""
+
+    async def ask() -> None:
+        await (await house.connect(port, own)).ask(metadata_request(1))
+
+    with pytest.raises((ssl.SSLError, OSError, asyncio.IncompleteReadError)):
+        await ask()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """Certificates of one authority."""
+    return House(tmp_path)
+
+
+async def test_a_client_by_tls_is_served_and_learns_sluices_ports(house: House) -> None:
+    """Bootstrap and the broker's own port speak TLS; addresses are rewritten as ever."""
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
+        client = await house.connect(sluice.port)
+        assert sluice.broker_port(1).to_bytes(4, "big") in await client.ask(metadata_request(3))
+        await client.close()
+        at_broker = await house.connect(sluice.broker_port(1))
+        big = bytes(700_000)
+        assert await at_broker.ask(produce_request(4, big)) == produce_answer(9, 4)
+        assert broker.connections[-1].requests[-1].frame == produce_request(4, big)
+        await at_broker.close()
+        await sluice.until_closed("client_closed", 2)
+        await until(lambda: not sluice.gateway._closing)
+
+
+async def test_the_subject_of_a_certificate_is_the_user(house: House) -> None:
+    """mTLS: alice's quota holds for whom the authority calls alice, by the mapping rules; nobody else is held."""
+    listener = house.listener(client_auth="required", client_ca=house.authority.file, principal_mapping_rules="RULE:^CN=(.*)$/$1/L")
+    bob = house.authority.issue("bob")
+    async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=ALICE, listeners=(listener,), clean=False) as sluice:
+        for own, is_held in ((house.alice, True), (bob, False)):
+            client = await house.connect(sluice.broker_port(1), own)
+            answer = await client.ask(produce_request(1, bytes(105_000)))
+            assert (throttle_ms_of(PRODUCE, 9, answer) > 0) == is_held
+            (connection,) = sluice.connections
+            assert str(connection.session.principal) == ("User:alice" if is_held else "User:bob")
+            await client.close()
+            await sluice.until_connections(0)
+
+
+class Told(PrincipalBuilder):
+    """Keeps what it is asked."""
+
+    contexts: ClassVar[list[AuthenticationContext]] = []
+
+    def build(self, context: AuthenticationContext) -> KafkaPrincipal:
+        self.contexts.append(context)
+        return KafkaPrincipal("User", "told")
+
+
+async def test_a_principal_builder_is_told_what_tls_knows(house: House) -> None:
+    """Protocol, server name, certificate, and the name that the rules make of its subject."""
+    listener = house.listener(client_auth="required", client_ca=house.authority.file)
+    listener = msgspec.structs.replace(listener, principal_builder=f"{__name__}:Told")
+    Told.contexts.clear()
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
+        context = house.context(house.alice)
+        context.check_hostname = False
+        streams = await guarded(asyncio.open_connection(HOST, sluice.port, ssl=context, server_hostname="kafka.example.org"))
+        client = TlsClient(*streams)
+        await client.ask(metadata_request(1))
+        (connection,) = sluice.connections
+        assert str(connection.session.principal) == "User:told"
+        await client.close()
+    (told,) = Told.contexts
+    assert (told.protocol, told.sni, told.name) == ("SSL", "kafka.example.org", "CN=alice")
+    assert told.certificate == ssl.PEM_cert_to_DER_cert(house.alice.certificate.read_text())
+
+
+async def test_who_shows_no_certificate_or_a_strange_one_is_refused(house: House, tmp_path: Path) -> None:
+    """`required` means required: the handshake fails, and the log says why."""
+    (tmp_path / "strange").mkdir()
+    strange = Authority(tmp_path / "strange", "nobody").issue("alice")
+    listener = house.listener(client_auth="required", client_ca=house.authority.file)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
+        for own in (None, strange):
+            await refused(house, sluice.port, own)
+        await sluice.until_closed("tls_handshake", 2)
+        assert not broker.connections
+
+
+async def test_a_subject_that_no_rule_fits_is_refused(house: House) -> None:
+    """Kafka refuses such a client, and so does Sluice: it must not end up in somebody's quota."""
+    listener = house.listener(client_auth="required", client_ca=house.authority.file, principal_mapping_rules="RULE:^OU=(.*)$/$1/")
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
+        await refused(house, sluice.port, house.alice)
+        await sluice.until_closed("no_principal")
+
+
+async def test_requested_lets_in_who_has_none(house: House) -> None:
+    """Without a certificate a client is anonymous, with one it is who that says."""
+    listener = house.listener(client_auth="requested", client_ca=house.authority.file)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
+        for own, principal in ((None, "User:ANONYMOUS"), (house.alice, "User:CN=alice")):
+            client = await house.connect(sluice.port, own)
+            await client.ask(metadata_request(1))
+            (connection,) = sluice.connections
+            assert str(connection.session.principal) == principal
+            await client.close()
+            await sluice.until_connections(0)
+
+
+async def test_d10_what_is_no_tls_gets_one_reason(house: House) -> None:
+    """Kafka in plain text and HTTP on a TLS port end by `not_tls`, who says nothing by the deadline; their slots are free again."""
+    limits = {"tls_handshake_ms": 600}
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), limits=limits, serves=False) as sluice:
+        for first in (metadata_request(1), b"GET / HTTP/1.1\r\n\r\n"):
+            client = await sluice.client()
+            await client.send(first)
+            await client.read_to_end()
+        await sluice.until_closed("not_tls", 2)
+        silent = await sluice.client()
+        await silent.read_to_end()
+        await sluice.until_closed("tls_handshake_deadline")
+        assert not broker.connections
+        assert sluice.gateway.doors[0].gate.quota.connections == 0
+
+
+async def test_a_new_certificate_needs_no_restart_and_a_bad_one_changes_nothing(house: House) -> None:
+    """Who connects after a reload meets the new certificate, who is connected stays; one that cannot be used is passed over."""
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
+        before = await house.connect(sluice.port)
+        serial = before.writer.get_extra_info("peercert")["serialNumber"]
+        house.authority.issue("server", hosts=(HOST,))
+        assert await sluice.reload()
+        after = await house.connect(sluice.port)
+        renewed = after.writer.get_extra_info("peercert")["serialNumber"]
+        assert renewed != serial
+        house.server.certificate.write_text("rubbish")
+        await sluice.reload()
+        again = await house.connect(sluice.port)
+        assert again.writer.get_extra_info("peercert")["serialNumber"] == renewed
+        for client in (before, after, again):
+            await client.ask(metadata_request(1))
+            await client.close()
+
+
+async def test_a_muted_client_that_leaves_loses_nothing(house: House) -> None:
+    """D2 through the proxy: frames that a muted client sent before it closed reach the broker."""
+    async with (
+        ScriptedBroker() as broker,
+        open_gateway(
+            broker,
+            mode="mute",
+            table={ClientQuotaType.PRODUCE: {ClientQuotaEntity(None, "<default>"): 10_000.0}},
+            listeners=(house.listener(),),
+            clean=False,
+        ) as sluice,
+    ):
+        client = await house.connect(sluice.broker_port(1))
+        await client.ask(produce_request(1, bytes(115_000)))
+        for number in range(2, 12):
+            client.writer.write(produce_request(number, bytes(900)))
+        await client.close()
+        await until(lambda: len(broker.connections[-1].requests) == 11)
+        await sluice.until_connections(0)
+
+
+@contextlib.asynccontextmanager
+async def tls_front(broker: ScriptedBroker, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """A door with TLS in front of a scripted broker; yields its port."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(HOST, broker.port)
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    server = await asyncio.start_server(serve, HOST, 0, ssl=context)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+async def test_brokers_are_met_by_tls(house: House) -> None:
+    """Answers come through; a broker's certificate is verified, by name too, and Sluice shows its own where one is asked for."""
+    own = house.authority.issue("sluice")
+    context = server_context(TlsFiles(house.server.certificate, house.server.key, ca=house.authority.file), "required", time.time())
+    async with ScriptedBroker() as broker, tls_front(broker, context) as port:
+        tls = UpstreamTls(ca=house.authority.file, certificate=own.certificate, key=own.key)
+        upstream = Upstream(bootstrap=(HostPort(HOST, port),), tls=tls)
+        async with open_gateway(broker, upstream=upstream, probed=False, clean=False) as sluice:
+            await until(lambda: sluice.app.prober.answered_ms is not None)
+            client: ScriptedClient = await sluice.client()
+            assert await client.ask(produce_request(4, bytes(500_000))) == produce_answer(9, 4)
+            client.close()
+            await sluice.until_closed("client_closed")
+
+
+@pytest.mark.parametrize("spoil", ["name", "authority"])
+async def test_a_broker_that_cannot_prove_itself_is_unreachable(house: House, tmp_path: Path, spoil: str) -> None:
+    """Another name or another authority: the client is closed, the reason says TLS, no byte of it went there."""
+    context = server_context(TlsFiles(house.server.certificate, house.server.key), "none", time.time())
+    (tmp_path / "strange").mkdir()
+    ca = Authority(tmp_path / "strange", "nobody").file if spoil == "authority" else house.authority.file
+    tls = UpstreamTls(ca=ca, server_name="kafka.example.org" if spoil == "name" else None)
+    async with ScriptedBroker() as broker, tls_front(broker, context) as port:
+        upstream = Upstream(bootstrap=(HostPort(HOST, port),), tls=tls)
+        async with open_gateway(broker, upstream=upstream, probed=False, clean=False) as sluice:
+            client = await sluice.client()
+            await client.send(produce_request(4))
+            await client.read_to_end()
+            await sluice.until_closed("upstream_unreachable")
+            await until(lambda: sluice.app.prober.error is not None)
+            assert "certificate verify failed" in str(sluice.app.prober.error).lower()
+            assert all(not connection.requests for connection in broker.connections)
