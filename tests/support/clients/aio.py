@@ -1,34 +1,39 @@
 """aiokafka as a client under test."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from tests.support.clients.outcome import FLUSH_SECONDS
 
+Settings = Mapping[str, Any]
 
-def produce(bootstrap: str, topic: str, values: Iterable[bytes], codec: str = "none") -> int:
+
+def produce(bootstrap: str, topic: str, values: Iterable[bytes], codec: str = "none", settings: Settings | None = None) -> int:
     """Send `values` and wait for their answers. Returns how many were acknowledged."""
-    return asyncio.run(asyncio.wait_for(_produce(bootstrap, topic, values, codec), FLUSH_SECONDS))
+    return asyncio.run(asyncio.wait_for(_produce(bootstrap, topic, values, codec, settings or {}), FLUSH_SECONDS))
 
 
-async def _produce(bootstrap: str, topic: str, values: Iterable[bytes], codec: str) -> int:
+async def _produce(bootstrap: str, topic: str, values: Iterable[bytes], codec: str, settings: Settings) -> int:
+    compression = None if codec == "none" else codec
     async with AIOKafkaProducer(
-        bootstrap_servers=bootstrap, compression_type=None if codec == "none" else codec, linger_ms=5, enable_idempotence=True
+        bootstrap_servers=bootstrap, compression_type=compression, linger_ms=5, enable_idempotence=True, **settings
     ) as producer:
         answers = [await producer.send(topic, value) for value in values]
         return len(await asyncio.gather(*answers))
 
 
-def consume(bootstrap: str, topic: str, count: int, group: str) -> list[bytes]:
+def consume(bootstrap: str, topic: str, count: int, group: str, settings: Settings | None = None) -> list[bytes]:
     """Read `count` values as a member of a consumer group, from the beginning."""
-    return asyncio.run(asyncio.wait_for(_consume(bootstrap, topic, count, group), FLUSH_SECONDS))
+    return asyncio.run(asyncio.wait_for(_consume(bootstrap, topic, count, group, settings or {}), FLUSH_SECONDS))
 
 
-async def _consume(bootstrap: str, topic: str, count: int, group: str) -> list[bytes]:
+async def _consume(bootstrap: str, topic: str, count: int, group: str, settings: Settings) -> list[bytes]:
     values: list[bytes] = []
-    async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest") as consumer:
+    base = {"bootstrap_servers": bootstrap, "group_id": group, "auto_offset_reset": "earliest"}
+    async with AIOKafkaConsumer(topic, **base, **settings) as consumer:
         while len(values) < count:
             batches = await consumer.getmany(timeout_ms=500, max_records=count - len(values))
             values += [record.value for batch in batches.values() for record in batch]
