@@ -80,14 +80,22 @@ class Engine:
         return Child([*command, str(templates), str(port)]), port
 
     def load(
-        self, requests: Template | Sequence[Template], port: int, *, conns: int, depth: int = 1, rate: float = 0, churn: bool = False
+        self,
+        requests: Template | Sequence[Template],
+        port: int,
+        *,
+        conns: int,
+        depth: int = 1,
+        rate: float = 0,
+        churn: bool = False,
+        ca: Path | None = None,
     ) -> "Load":
-        """Start a load generator against `port`; with several requests each connection takes the next of them."""
-        command = [self._peer, "load"] if self._peer else [sys.executable, "-m", "bench.load"]
+        """Start a load generator against `port`; with several requests each connection takes the next of them. `ca`: by TLS, in Python."""
+        command = [self._peer, "load"] if self._peer and ca is None else [sys.executable, "-m", "bench.load"]
         request = self.file(write_templates([requests] if isinstance(requests, Template) else list(requests)))
         counter = self.file(bytes(8))
         tail = [str(request), str(port), str(conns), str(depth), str(rate), str(int(churn)), str(counter)]
-        return Load([*command, *tail], counter)
+        return Load([*command, *tail, *([] if ca is None else [str(ca)])], counter)
 
     def close(self) -> None:
         """Remove our files."""

@@ -2,15 +2,17 @@
 
 `bench/peer.c` does the same faster and is used where a C compiler is; this one is used elsewhere.
 
-    python -m bench.load TEMPLATES PORT CONNS DEPTH RATE CHURN COUNTER
+    python -m bench.load TEMPLATES PORT CONNS DEPTH RATE CHURN COUNTER [CA]
         RATE   requests per second in all, 0 = as fast as the answers come (closed loop)
         CHURN  1 = connect, one request, close
         COUNTER  a file of 8 bytes that holds the number of answers so far (mapped, little endian)
+        CA     speak TLS, and trust these authorities
 """
 
 import asyncio
 import itertools
 import mmap
+import ssl
 import struct
 import sys
 from pathlib import Path
@@ -98,17 +100,26 @@ async def paced(connections: list[LoadConnection], depth: int, rate: float) -> N
         sent = due
 
 
-async def churn(make: object, port: int) -> None:
+async def churn(make: object, port: int, tls: ssl.SSLContext | None) -> None:
     """Connect, ask once, close; for ever."""
     loop = asyncio.get_running_loop()
     while True:
-        transport, connection = await loop.create_connection(make, HOST, port)
+        transport, connection = await loop.create_connection(make, HOST, port, ssl=tls)
         connection.send(1)
         await connection.first_answer
         transport.close()
 
 
-async def run(templates: list[Template], port: int, conns: int, depth: int, rate: float, is_churn: bool, counter: Counter) -> None:
+async def run(
+    templates: list[Template],
+    port: int,
+    conns: int,
+    depth: int,
+    rate: float,
+    is_churn: bool,
+    counter: Counter,
+    tls: ssl.SSLContext | None,
+) -> None:
     """Generate load until standard input ends."""
     loop = asyncio.get_running_loop()
     turns = itertools.cycle(templates)
@@ -117,9 +128,9 @@ async def run(templates: list[Template], port: int, conns: int, depth: int, rate
         return LoadConnection(next(turns), counter, refill=not is_churn and not rate)
 
     if is_churn:
-        tasks = [loop.create_task(churn(make, port)) for _ in range(conns)]
+        tasks = [loop.create_task(churn(make, port, tls)) for _ in range(conns)]
     else:
-        connections = [(await loop.create_connection(make, HOST, port))[1] for _ in range(conns)]
+        connections = [(await loop.create_connection(make, HOST, port, ssl=tls))[1] for _ in range(conns)]
         tasks = [loop.create_task(paced(connections, depth, rate) if rate else closed_loop(connections, depth))]
     print("ready", flush=True)
     await stdin_ended()
@@ -128,5 +139,6 @@ async def run(templates: list[Template], port: int, conns: int, depth: int, rate
 
 
 if __name__ == "__main__":
-    _template, _port, _conns, _depth, _rate, _churn, _counter = sys.argv[1:]
-    uvloop.run(run(read_templates(_template), int(_port), int(_conns), int(_depth), float(_rate), _churn == "1", Counter(_counter)))
+    _template, _port, _conns, _depth, _rate, _churn, _counter, *_ca = sys.argv[1:]
+    _tls = ssl.create_default_context(cafile=_ca[0]) if _ca else None
+    uvloop.run(run(read_templates(_template), int(_port), int(_conns), int(_depth), float(_rate), _churn == "1", Counter(_counter), _tls))

@@ -2,10 +2,12 @@
 
 Two asyncio protocols per connection, flow control both ways, nothing else. It is the unit that the cost bench counts in.
 
-    python -m bench.pump LISTEN_PORT UPSTREAM_PORT        both on 127.0.0.1; prints "ready", ends when its standard input ends
+    python -m bench.pump LISTEN_PORT UPSTREAM_PORT [PEM]  both on 127.0.0.1; prints "ready", ends when its standard input ends;
+                                                          with a certificate and its key it ends TLS, by uvloop's own
 """
 
 import asyncio
+import ssl
 import sys
 import threading
 
@@ -80,10 +82,10 @@ class Accepted(asyncio.Protocol):
         return upstream
 
 
-async def pump(listen_port: int, upstream_port: int) -> None:
+async def pump(listen_port: int, upstream_port: int, tls: ssl.SSLContext | None) -> None:
     """Serve until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Accepted(upstream_port), HOST, listen_port, backlog=BACKLOG)
+    server = await loop.create_server(lambda: Accepted(upstream_port), HOST, listen_port, backlog=BACKLOG, ssl=tls)
     print("ready", flush=True)
     await stdin_ended()
     server.close()
@@ -103,4 +105,9 @@ async def stdin_ended() -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(pump(int(sys.argv[1]), int(sys.argv[2])))
+    _tls = None
+    if len(sys.argv) > 3:
+        _tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _tls.load_cert_chain(sys.argv[3])
+        _tls.num_tickets = 0
+    uvloop.run(pump(int(sys.argv[1]), int(sys.argv[2]), _tls))
