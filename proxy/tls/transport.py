@@ -285,9 +285,11 @@ class TlsTransport(asyncio.Protocol):
             raw.write(outgoing.read())
             return
         view = memoryview(data)
+        pieces = []
         for at in range(0, len(data), FEED_BYTES):
             tls.write(view[at : at + FEED_BYTES])
-            raw.write(outgoing.read())
+            pieces.append(outgoing.read())
+        raw.writelines(pieces)
 
     def can_write_eof(self) -> bool:
         """A close_notify ends one direction."""
