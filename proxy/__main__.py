@@ -67,6 +67,10 @@ def meter(arguments: tuple[str, ...]) -> None:
         commands = importlib.import_module("pipeline.command")  # by name: the data path knows nothing of it
     except ModuleNotFoundError as error:
         _fail([f'sluice meter: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'])
+    from proxy.metering.commands import forget_command, repair_command  # what writes is here, what reads is there
+
+    commands.meter.add_command(repair_command)
+    commands.meter.add_command(forget_command)
     commands.meter.main(args=list(arguments), prog_name="sluice meter")
 
 

@@ -115,7 +115,7 @@ class App:
         if self.config.metering.dir is not None:
             from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
 
-            self.metering = Metering(self.config, self.scopes, self.admission)
+            self.metering = Metering(self.config, self.scopes, self.admission, self.counters.metering)
             self._session_settings.meter = self.metering.meter
             self.metering.start(self.config)
         self.gateway.open()

@@ -39,6 +39,48 @@ class ThrottleHistogram:
         self.sum_ms += throttle_ms
 
 
+class MeteringCounts:
+    """What became of metering. Two threads write, each its own numbers."""
+
+    __slots__ = (
+        "conversion_failures",
+        "decisions",
+        "done_bytes",
+        "dropped_decisions",
+        "dropped_usage_rows",
+        "file_sets_removed",
+        "handed_bytes",
+        "last_error",
+        "segments",
+        "usage_rows",
+        "write_errors",
+    )
+
+    def __init__(self) -> None:
+        self.decisions = 0
+        """Written to segments."""
+        self.usage_rows = 0
+        self.dropped_decisions = 0
+        """For which there was no room."""
+        self.dropped_usage_rows = 0
+        self.segments = 0
+        self.write_errors = 0
+        self.last_error = ""
+        self.conversion_failures = 0
+        """Attempts to turn segments into files."""
+        self.file_sets_removed = 0
+        """By retention."""
+        self.handed_bytes = 0
+        """By the loop to the writer."""
+        self.done_bytes = 0
+        """Of them written."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how much waits to be written."""
+        return self.handed_bytes - self.done_bytes
+
+
 class Counters:
     """Of the whole process. Dictionaries are keyed by text that is ours (a listener, a reason), never by a client's."""
 
@@ -63,6 +105,7 @@ class Counters:
         "logins",
         "memory_pauses",
         "memory_pressure",
+        "metering",
         "plain_exposed",
         "principal_builder_faults",
         "proxy_headers",
@@ -92,6 +135,7 @@ class Counters:
         self.memory_pauses = 0
         self.memory_pressure = 0
         """0: none, 1: the sides with the largest backlogs are not read, 2: nobody new is accepted either."""
+        self.metering = MeteringCounts()
         self.connections_open = 0
         self.closes: dict[str, int] = {}
         """By close reason."""

@@ -81,11 +81,11 @@ class SampleRing:
     def live_samples(self) -> list[tuple[int, int, float]]:
         """Return (start, last event, sum) of the samples that the last record left alive, oldest first, the one in use last.
 
-        A slot that was reset tells the time of its reset as its start, which is never a window away from the sample that was in use then.
+        A slot that was reset tells the time of its reset as its start, never a window behind that of the sample that was in use then.
         """
         lasts = [self._last_ms if index == self._current else last_ms for index, last_ms in enumerate(self._lasts)]
         values = [self._value if index == self._current else value for index, value in enumerate(self._values)]
-        found = sorted(zip(self._starts, lasts, values, strict=True), key=lambda sample: (sample[0], -sample[1]))
+        found = sorted(zip(self._starts, lasts, values, strict=True), key=lambda sample: (sample[0], -sample[1], sample[2] == 0.0))
         kept: list[tuple[int, int, float]] = []
         for start_ms, last_ms, value in found:
             if self._last_ms - last_ms < self._span_ms and (not kept or start_ms >= kept[-1][0] + self.window_ms):

@@ -6,7 +6,6 @@ Every step can be repeated: files appear whole under their names, the manifest l
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 from collections.abc import Sequence
@@ -16,11 +15,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from proxy.clock import wall_time_s
 from proxy.metering.batch import Fact
 from proxy.metering.buffer import decisions_taken
+from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import (
     FACTS_SUFFIX,
     PENDING_SUFFIX,
@@ -32,6 +31,7 @@ from proxy.metering.layout import (
     place_of,
     put,
     remove,
+    remove_temporaries,
 )
 from proxy.metering.packing import STATE, Decisions, Sensors
 from proxy.metering.parts import Parts, pack_parts
@@ -45,26 +45,6 @@ from proxy.metering.usage_table import usage_table, usage_totals
 
 REQUEST: Final = "Request"
 NICENESS: Final = 10
-COMPRESSION_LEVEL: Final = 1
-DELTA: Final = (
-    "dt_ms.list.item",
-    "val.list.item",
-    "thr_pos.list.item",
-    "thr_ms.list.item",
-    "applied_ms.list.item",
-    "first_seq",
-    "last_seq",
-    "sample_start_ms",
-    "last_event_ms",
-    "oldest_start_ms",
-    "prior_sum",
-    "sum",
-    "seq",
-    "ts_ms",
-    "value",
-    "window_sum",
-)
-"""Columns whose neighbours differ by little: deltas take half of what a dictionary does."""
 
 
 def convert(directory: Path, stem: str, end: Fact | None = None) -> Path | None:
@@ -82,20 +62,21 @@ def convert(directory: Path, stem: str, end: Fact | None = None) -> Path | None:
     if header is None:
         _discard(place)
         return None
-    if end is None:
-        segment = _with_losses(directory, segment, header, stem)
+    is_last = end is None and not _goes_on(directory, header, stem)
+    if is_last:
+        segment = _with_losses(directory, segment, header)
     rows = _decisions(segment, header["wall_offset_ms"])
     groups = list({group["group_ref"]: group for group in segment.told("group")}.values())
     state = _state_before(directory, header)
     files, counts, after = _tables(segment, header, rows, groups, state)
     written = [_write(directory, name, table, header, _first_ts_ms(rows, header), stem) for name, table in files.items() if len(table)]
-    manifest = _manifest(segment, header, rows, counts, written, end)
+    manifest = _manifest(segment, header, rows, counts, written, end or {"final": False, "dropped_usage_rows": 0, "truncated": is_last})
     _put_state(directory, stem, after)
     path = _put_manifest(directory, header, manifest, stem)
     _discard(place)
     if header["previous"] is not None:
         remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
-    if manifest["final"] or manifest["truncated"]:
+    if manifest["final"] or is_last:
         remove(directory / SEGMENTS / (stem + STATE_SUFFIX), _pending_path(directory, header))
     return path
 
@@ -108,13 +89,14 @@ def _pending_path(directory: Path, header: Fact) -> Path:
     return directory / SEGMENTS / f"{header['run_id']}{PENDING_SUFFIX}"
 
 
-def _with_losses(directory: Path, segment: Segment, header: Fact, stem: str) -> Segment:
-    """Count what a killed process had decided and not written: its mapped buffer says how far it came.
+def _goes_on(directory: Path, header: Fact, stem: str) -> bool:
+    """Whether a later segment of the same run is there."""
+    return any(path.name > stem + FACTS_SUFFIX for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}"))
 
-    Only for the last segment of its run; the ones before it go on in their successors.
-    """
-    later = [path for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}") if path.name > stem + FACTS_SUFFIX]
-    taken = None if later else decisions_taken(_pending_path(directory, header))
+
+def _with_losses(directory: Path, segment: Segment, header: Fact) -> Segment:
+    """Count what a killed process had decided and not written, in its last segment: its mapped buffer says how far it came."""
+    taken = decisions_taken(_pending_path(directory, header))
     if taken is None:
         return segment
     lasts = [first + len(batch) for first, batch in segment.batches]
@@ -217,35 +199,18 @@ def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, Any]:
     return counts
 
 
-def _write(directory: Path, name: str, table: pa.Table, header: dict[str, Any], first_ts_ms: int, stem: str) -> dict[str, Any]:
+def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str) -> Fact:
     """Write one Parquet file: temporary name, fsync, a look at its footer, then its own name."""
     relative = place_of(name, header["proxy_id"], first_ts_ms) / f"{stem}.parquet"
     path = directory / relative
     make_directory(path.parent)
     temporary = path.with_name(TEMPORARY + path.name)
-    delta = {column: "DELTA_BINARY_PACKED" for column in DELTA if column.split(".")[0] in table.column_names}
-    plain = {column.split(".")[0] for column in delta}
-    dictionary = [column for column in table.column_names if column not in plain and not pa.types.is_list(table.schema.field(column).type)]
-    pq.write_table(
-        table,
-        temporary,
-        compression="zstd",
-        compression_level=COMPRESSION_LEVEL,
-        use_dictionary=dictionary,
-        column_encoding=delta or None,
-        data_page_version="2.0",
-        row_group_size=250_000,
-    )
-    if pq.read_metadata(temporary).num_rows != len(table):
-        raise OSError(f"{path}: what was written is not what can be read")
-    digest, size = hashlib.sha256(temporary.read_bytes()).hexdigest(), temporary.stat().st_size
+    write_parquet(table, temporary)
     put(path, temporary)
-    return {"table": name, "path": str(relative), "rows": len(table), "bytes": size, "sha256": digest}
+    return {"table": name, "path": str(relative), "rows": len(table), **hashed(path)}
 
 
-def _manifest(
-    segment: Segment, header: Fact, rows: dict[str, Any], counts: dict[str, Any], files: list[Fact], end: Fact | None
-) -> dict[str, Any]:
+def _manifest(segment: Segment, header: Fact, rows: dict[str, Any], counts: dict[str, Any], files: list[Fact], end: Fact) -> dict[str, Any]:
     gaps = list(segment.told("gap"))
     lasts = [int(rows["seq"][-1])] if len(rows["seq"]) else []
     lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
@@ -259,10 +224,10 @@ def _manifest(
         "last_seq": max(lasts, default=header["first_seq"] - 1),
         "first_ts_ms": _first_ts_ms(rows, header),
         "last_ts_ms": int(rows["ts_ms"][-1]) if len(rows["ts_ms"]) else header["opened_ts_ms"],
-        "truncated": end is None,
-        "final": bool(end and end["final"]),
+        "truncated": end.get("truncated", False),
+        "final": end["final"],
         "dropped_decisions": sum(gap["n"] for gap in gaps),
-        "dropped_usage_rows": 0 if end is None else end["dropped_usage_rows"],
+        "dropped_usage_rows": end["dropped_usage_rows"],
         "files": files,
         "counts": counts,
         "usage": usage_totals(segment.told("usage")),
@@ -300,32 +265,33 @@ def _put_manifest(directory: Path, header: dict[str, Any], manifest: dict[str, A
     return path
 
 
-def run(directory: Path, told: dict[str, Any], now_ms: int) -> int:
-    """Convert segments in order, then remove what is too old; return 0, or `DISK_TROUBLE`: the segments stay.
+def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:
+    """Convert segments in order, then remove what is too old.
 
     Args:
-        told: `stems`, each with how it `end`ed, and the limits of retention.
+        told: `stems`, each with how it `end`ed, whose they are (`proxy_id`), and the limits of retention.
+
+    Returns:
+        0, or `DISK_TROUBLE`: the segments stay; and how many file sets retention removed.
     """
-    proxies: set[str] = set()
     try:
         for item in told["stems"]:
-            path = convert(directory, item["stem"], item["end"])
-            if path is not None:
-                proxies.add(path.parent.parent.parent.name.removeprefix("proxy="))
-        retention = Retention(told.get("bytes_max"), told.get("age_ms_max"), now_ms)
-        for proxy_id in proxies or told.get("proxies", ()):
-            apply_retention(directory, proxy_id, retention)
+            convert(directory, item["stem"], item["end"])
+        removed = apply_retention(directory, told["proxy_id"], Retention(told["bytes_max"], told["age_ms_max"], now_ms))
     except OSError as error:
         sys.stderr.write(f"{error}\n")
-        return DISK_TROUBLE
-    return 0
+        remove_temporaries(directory, told["proxy_id"])
+        return DISK_TROUBLE, 0
+    return 0, removed
 
 
 def main(arguments: Sequence[str]) -> int:
     """`python -m proxy.metering.convert DIR`; what to do stands as JSON on stdin. Exit code 1: the disk did not take it."""
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    return run(Path(arguments[0]), msgspec.json.decode(sys.stdin.buffer.read()), int(wall_time_s() * 1_000))
+    code, removed = run(Path(arguments[0]), msgspec.json.decode(sys.stdin.buffer.read()), int(wall_time_s() * 1_000))
+    sys.stdout.write(str(removed))
+    return code
 
 
 if __name__ == "__main__":

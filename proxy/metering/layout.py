@@ -15,9 +15,11 @@ RAW_SUFFIX: Final = ".arrows.open"
 FACTS_SUFFIX: Final = ".facts.open"
 STATE_SUFFIX: Final = ".state"
 PENDING_SUFFIX: Final = ".pending"
+LOCK_PREFIX: Final = ".lock-"
 TEMPORARY: Final = ".tmp-"
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
+RUN_ID_LENGTH: Final = 25
 
 
 def new_run_id(wall_time_s: float) -> str:
@@ -62,6 +64,13 @@ def put(path: Path, temporary: Path) -> None:
     temporary.chmod(FILE_MODE)
     temporary.rename(path)
     sync_directory(path.parent)
+
+
+def remove_temporaries(directory: Path, proxy_id: str) -> int:
+    """Remove what a conversion that failed or died had not given its name yet; return how many files."""
+    found = list(directory.glob(f"*/schema=*/proxy={proxy_id}/**/{TEMPORARY}*"))
+    remove(*found)
+    return len(found)
 
 
 def remove(*paths: Path) -> None:

@@ -15,16 +15,18 @@ from typing import Any, Final
 from proxy import log
 from proxy.clock import now_ms, wall_time_s
 from proxy.config import Config
+from proxy.counters import MeteringCounts
 from proxy.errors import StartError
 from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
-from proxy.metering.layout import PENDING_SUFFIX, SEGMENTS, make_directory, new_run_id, sanitized
+from proxy.metering.layout import LOCK_PREFIX, PENDING_SUFFIX, SEGMENTS, make_directory, new_run_id, sanitized
 from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import names_of
 from proxy.metering.retention import Retention
-from proxy.metering.usage import UsageRow
-from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of, left_over
+from proxy.metering.segment import left_over
+from proxy.metering.usage_facts import usage_facts
+from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
 from proxy.net.admission import Admission
 from proxy.quota_scopes import QuotaScopes
 
@@ -40,7 +42,7 @@ class Metering:
         StartError: the directory cannot be written, or another process meters into it under the same name.
     """
 
-    def __init__(self, config: Config, scopes: QuotaScopes, admission: Admission) -> None:
+    def __init__(self, config: Config, scopes: QuotaScopes, admission: Admission, counts: MeteringCounts) -> None:
         settings = config.metering
         assert settings.dir is not None
         self._directory = settings.dir
@@ -64,9 +66,13 @@ class Metering:
         )
         age_ms_max = None if settings.max_age is None else settings.max_age * 1_000
         writer_settings = WriterSettings(
-            settings.dir, header, settings.rotate_bytes, settings.rotate_seconds * 1_000, Retention(settings.max_bytes, age_ms_max)
+            settings.dir,
+            header,
+            settings.rotate_bytes,
+            settings.rotate_seconds * 1_000,
+            Retention(settings.max_bytes, age_ms_max, proxy_id=self.proxy_id),
         )
-        self.writer = MeteringWriter(writer_settings, self.wall_ms, _tell_problem)
+        self.writer = MeteringWriter(writer_settings, self.wall_ms, _tell_problem, counts=counts)
         self._buffer = _buffer(settings.dir / SEGMENTS / f"{self.run_id}{PENDING_SUFFIX}")
         describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source)
         meter_of_level = TracingMeter if settings.level == "trace" else Meter
@@ -143,20 +149,8 @@ class Metering:
         """Note what clients used in the second that ended. While too much waits for the disk it stays where it is counted."""
         if self.writer.waiting_bytes > WAITING_BYTES_MAX // 2:
             return
-        usage = self.meter.usage
-        rows = usage.take()
-        for client in usage.new_clients:
-            principal, client_id = self._names(client.principal), self._names(client.client_id)
-            told = {"client_ref": client.client_ref, "principal_type": client.principal_type, "name_form": self._names.form}
-            self.meter.tell({"client": {**told, "principal": principal or "", "client_id": client_id or ""}})
-        usage.new_clients.clear()
-        if rows:
-            self.meter.tell({"usage": {"second_ms": second_ms, "rows": [self._with_node(row) for row in rows]}})
-
-    def _with_node(self, row: UsageRow) -> tuple[Any, ...]:
-        client_ref, address, *rest = row
-        node_id = self._scopes.node_id(address)
-        return (client_ref, node_id, f"{address[0]}:{address[1]}" if node_id is None else str(node_id), *rest)
+        for fact in usage_facts(self.meter.usage, self._names, second_ms, self._scopes.node_id):
+            self.meter.tell(fact)
 
 
 def _source_of(config: Config) -> str:
@@ -183,7 +177,7 @@ def _lock(directory: Path, proxy_id: str) -> int:
     """Keep others with the same name out of the directory for as long as this process lives."""
     try:
         make_directory(directory / SEGMENTS)
-        descriptor = os.open(directory / SEGMENTS / f".lock-{proxy_id}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = os.open(directory / SEGMENTS / f"{LOCK_PREFIX}{proxy_id}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     except OSError as error:
         raise StartError(f"metering.dir: {directory} cannot be written: {error.strerror or error}; name a directory that can") from error
     try:

@@ -30,6 +30,7 @@ class Retention:
     age_ms_max: int | None = None
     now_ms: int = 0
     look_every_s: float = 300.0
+    proxy_id: str = ""
 
     @property
     def is_limited(self) -> bool:
@@ -38,7 +39,7 @@ class Retention:
 
     def as_fact(self) -> dict[str, Any]:
         """As the converting child is told."""
-        return {"bytes_max": self.bytes_max, "age_ms_max": self.age_ms_max}
+        return {"proxy_id": self.proxy_id, "bytes_max": self.bytes_max, "age_ms_max": self.age_ms_max}
 
 
 KEEP_ALL: Final = Retention()

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from proxy.metering.batch import Batch, Fact
-from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, remove
+from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, SEGMENTS, remove
 from proxy.metering.raw import SCHEMA, batch_of
 
 _encode = msgspec.json.Encoder().encode
@@ -187,3 +187,10 @@ def proxy_of(stem: Path) -> str | None:
     for fact in _facts(stem.with_name(stem.name + FACTS_SUFFIX)):
         return str(fact["run"]["proxy_id"]) if "run" in fact else None
     return None
+
+
+def left_over(directory: Path, proxy_id: str | None = None) -> list[str]:
+    """Return the segments that earlier runs left, in order; only those of one proxy, where it is named: others may still be written."""
+    place = directory / SEGMENTS
+    names = sorted(path.name.removesuffix(FACTS_SUFFIX) for path in place.glob(f"*{FACTS_SUFFIX}")) if place.is_dir() else []
+    return [name for name in names if proxy_id is None or proxy_of(place / name) in (proxy_id, None)]

@@ -19,11 +19,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from proxy.counters import MeteringCounts
 from proxy.metering.batch import Batch, Fact
-from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, make_directory, stem_name
+from proxy.metering.layout import SEGMENTS, make_directory, stem_name
 from proxy.metering.raw import DTYPE
 from proxy.metering.retention import DISK_TROUBLE, KEEP_ALL, Retention
-from proxy.metering.segment import SegmentWriter, proxy_of
+from proxy.metering.segment import SegmentWriter
 
 WAITING_BYTES_MAX: Final = 64 * 2**20
 RETRY_S: Final = 5.0
@@ -41,23 +42,11 @@ class WriterSettings:
     rotate_bytes: int = 128 * 2**20
     rotate_ms: int = 300_000
     retention: Retention = KEEP_ALL
+    waiting_bytes_max: int = WAITING_BYTES_MAX
 
 
-Convert = Callable[[Path, Fact], int]
-"""Converts segments, see `proxy.metering.convert.run`; returns its exit code."""
-
-
-@dataclass(slots=True)
-class WriterCounts:
-    """Plain numbers that a scrape reads."""
-
-    decisions: int = 0
-    dropped_decisions: int = 0
-    usage_rows: int = 0
-    dropped_usage_rows: int = 0
-    segments: int = 0
-    write_errors: int = 0
-    last_error: str = ""
+Convert = Callable[[Path, Fact], tuple[int, int]]
+"""Converts segments, see `proxy.metering.convert.run`; returns its exit code, and how many file sets retention removed."""
 
 
 @dataclass(slots=True)
@@ -93,15 +82,14 @@ class MeteringWriter:
         on_problem: Callable[[str | None], None],
         also: Callable[[Batch], None] | None = None,
         convert: Convert | None = None,
+        counts: MeteringCounts | None = None,
     ) -> None:
-        self.counts = WriterCounts()
+        self.counts = counts or MeteringCounts()
         self._settings = settings
         self._now_ms = now_ms
         self._on_problem = on_problem
         self._also = also
         self._queue: queue.SimpleQueue[Batch | str] = queue.SimpleQueue()
-        self._handed_bytes = 0  # by the loop; what waits is the difference, so that no thread writes what another does
-        self._done_bytes = 0  # by the thread
         self._groups: dict[int, Fact] = {}
         self._bounds: dict[int, Fact] = {}
         self._clients: dict[int, Fact] = {}
@@ -116,7 +104,7 @@ class MeteringWriter:
         self._synced_ms = 0
         self._retained_ms = 0
         self._thread = threading.Thread(target=self._run, name="metering-writer", daemon=True)
-        self.converter = Converter(settings.directory, settings.retention, convert or convert_in_child)
+        self.converter = Converter(settings.directory, settings.retention, convert or convert_in_child, self.counts)
 
     def start(self, left_over: Iterable[str] = ()) -> None:
         """Begin; segments that an earlier run left are converted first."""
@@ -128,15 +116,15 @@ class MeteringWriter:
     @property
     def waiting_bytes(self) -> int:
         """About how much waits to be written."""
-        return self._handed_bytes - self._done_bytes
+        return self.counts.waiting_bytes
 
     def hand_over(self, batch: Batch) -> bool:
         """Queue a batch; False when there is no room. Called from the loop: never waits."""
         size = batch.size
-        if self.waiting_bytes + size > WAITING_BYTES_MAX:
+        if self.counts.waiting_bytes + size > self._settings.waiting_bytes_max:
             self.counts.dropped_decisions += batch.count
             return False
-        self._handed_bytes += size
+        self.counts.handed_bytes += size
         self._queue.put(batch)
         return True
 
@@ -180,7 +168,7 @@ class MeteringWriter:
                 batch = self._pending[0]
                 self._write(batch)
                 self._pending.popleft()
-                self._done_bytes += batch.size
+                self.counts.done_bytes += batch.size
             if self._open is not None and now_ms - self._synced_ms >= SYNC_S * 1_000:
                 self._synced_ms = now_ms
                 self._open.writer.sync()
@@ -245,15 +233,21 @@ class MeteringWriter:
         return is_old or opened.writer.bytes >= self._settings.rotate_bytes
 
     def _rotate(self, *, final: bool) -> None:
-        if self._open is None:
-            if not final or self._pending:
-                return
-            try:
+        opened = self._open
+        if opened is None and (not final or self._pending):
+            return
+        try:
+            if opened is None:
                 self._begin()
-            except OSError as error:
-                self._fail(error)
-                return
-        self._close(final=final)
+            elif not final and not opened.writer.is_worth_keeping:
+                opened.writer.discard()
+                self._open = None
+            if self._open is not None:
+                self._close(final=final)
+            if not final:
+                self._begin()  # there is always one: without it nobody could tell how far a process that is killed had come
+        except OSError as error:
+            self._fail(error)
 
     def _close(self, *, final: bool) -> None:
         """End the segment in use, and let it be converted."""
@@ -283,14 +277,14 @@ class MeteringWriter:
 class Converter:
     """Lets the segments be converted that ended, in their order: each begins where the one before it ended."""
 
-    def __init__(self, directory: Path, retention: Retention, convert: Convert) -> None:
+    def __init__(self, directory: Path, retention: Retention, convert: Convert, counts: MeteringCounts) -> None:
+        self._counts = counts
         self._convert_all = convert
         self._directory = directory
         self._retention = retention
         self._queue: queue.SimpleQueue[tuple[str, Fact | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="metering-converter", daemon=True)
         self._waiting: list[tuple[str, Fact | None]] = []
-        self.failures = 0
 
     def start(self) -> None:
         """Begin."""
@@ -324,31 +318,26 @@ class Converter:
     def _convert(self) -> None:
         """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
         told = {"stems": [{"stem": stem, "end": end} for stem, end in self._waiting], **self._retention.as_fact()}
-        code = self._convert_all(self._directory, told)
-        self.failures += code != 0
+        code, removed = self._convert_all(self._directory, told)
+        self._counts.conversion_failures += code != 0
+        self._counts.file_sets_removed += removed
         if code != DISK_TROUBLE:
             self._waiting.clear()  # after any other failure it is a segment that cannot be read: `sluice meter repair` says why
 
 
-def convert_in_child(directory: Path, told: Fact) -> int:
-    """Run `proxy.metering.convert`: compressing takes long, and a thread of ours would hold up the loop. Return its exit code."""
+def convert_in_child(directory: Path, told: Fact) -> tuple[int, int]:
+    """Run `proxy.metering.convert`: compressing takes long, and a thread of ours would hold up the loop."""
     try:
         done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
             [sys.executable, "-m", "proxy.metering.convert", str(directory)],
             input=msgspec.json.encode(told),
+            stdout=subprocess.PIPE,
             timeout=CONVERT_S_MAX,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return DISK_TROUBLE
-    return done.returncode
-
-
-def left_over(directory: Path, proxy_id: str | None = None) -> list[str]:
-    """Return the segments that earlier runs left, in order; only those of one proxy, where it is named: others may still be written."""
-    place = directory / SEGMENTS
-    names = sorted(path.name.removesuffix(FACTS_SUFFIX) for path in place.glob(f"*{FACTS_SUFFIX}")) if place.is_dir() else []
-    return [name for name in names if proxy_id is None or proxy_of(place / name) in (proxy_id, None)]
+        return DISK_TROUBLE, 0
+    return done.returncode, int(done.stdout or 0)
 
 
 def header_of(run_id: str, proxy_id: str, wall_offset_ms: int, **told: Any) -> Fact:

@@ -6,7 +6,7 @@ from prometheus_client import GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
-from proxy.counters import OTHER, Counters
+from proxy.counters import OTHER, Counters, MeteringCounts
 from proxy.observe.families import API_NAMES, counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.snapshot import Snapshot
@@ -42,6 +42,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
         "From when a request went on to its broker until its answer began.",
         _latencies(snapshot.counters),
     )
+    yield from _metering_families(snapshot.counters.metering)
     yield from _loop_families(lag)
     yield counter("kafka_sluice_gc_seconds_total", "Time of the garbage collector.", snapshot.counters.gc_ns / 1e9)
     yield counter("kafka_sluice_gc_long_pauses_total", "Times that it took 20 ms and more.", snapshot.counters.gc_long)
@@ -69,6 +70,18 @@ def _connection_families(counted: Counters) -> Iterator[Metric]:
     yield counter("kafka_sluice_certificates_rejected_total", "Changed certificates that could not be used.", counted.certificates_rejected)
     yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses that no listener stands for.", counted.unmapped)
     yield counter("kafka_sluice_internal_errors_total", "Errors of Sluice itself, most of which end a connection.", counted.internal_errors)
+
+
+def _metering_families(metering: MeteringCounts) -> Iterator[Metric]:
+    yield counter("kafka_sluice_metering_decisions_total", "Decisions written to metering segments.", metering.decisions)
+    yield counter("kafka_sluice_metering_usage_rows_total", "Rows of usage written to metering segments.", metering.usage_rows)
+    yield counter("kafka_sluice_metering_dropped_decisions_total", "Decisions that metering had no room for.", metering.dropped_decisions)
+    yield counter("kafka_sluice_metering_write_errors_total", "Writes of metering that the disk did not take.", metering.write_errors)
+    yield counter(
+        "kafka_sluice_metering_conversion_failures_total", "Attempts to turn segments into files that failed.", metering.conversion_failures
+    )
+    yield counter("kafka_sluice_metering_file_sets_removed_total", "File sets that retention removed.", metering.file_sets_removed)
+    yield gauge("kafka_sluice_metering_waiting_bytes", "About how much waits to be written.", metering.waiting_bytes)
 
 
 def _admission_families(admission: AdmissionStatus, counted: Counters) -> Iterator[Metric]:

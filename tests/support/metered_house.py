@@ -3,31 +3,26 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow.parquet as pq
 
 from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
 from pipeline.validation.verdict import Verdict
 from proxy.metering.connections import ConnectionDecisions
-from proxy.metering.convert import run
 from proxy.metering.description import GroupDescription
 from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import Names
 from proxy.metering.usage import Place
+from proxy.metering.usage_facts import usage_facts
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
 from proxy.session.enforcement import Mode
 from quota.connection_quotas import ConnectionQuotas
 from tests.support.memory_connection import BROKER, House, Peer
+from tests.support.metering_writer_house import convert_here
 
 WALL_MS = 1_790_000_000_000
 RUN_ID = "20261121T120000Z-0a1b2c3d"
 LISTENER = "default"
-
-
-def convert_here(directory: Path, told: dict[str, Any]) -> int:
-    """Convert without a child, whose start takes longer than its work here."""
-    return run(directory, msgspec.json.decode(msgspec.json.encode(told)), 0)
 
 
 class MeteredHouse(House):
@@ -36,7 +31,7 @@ class MeteredHouse(House):
     def __init__(self, directory: Path, *, level: str = "packed", names: Names | None = None, **settings: Any) -> None:
         super().__init__(**settings)
         self.directory = directory
-        names = names or Names()
+        self.names = names = names or Names()
         header = header_of(
             RUN_ID, "sluice-1", WALL_MS, proxy_version="0", level=level, names=names.form, settings={}, quota_config_sha256=None
         )
@@ -77,12 +72,8 @@ class MeteredHouse(House):
     def written(self) -> Verdict:
         """End the run; return what the validator says of its files."""
         assert self.loop.crashes == []
-        rows = self.meter.usage.take()
-        for client in self.meter.usage.new_clients:
-            told = {"client_ref": client.client_ref, "principal_type": client.principal_type, "name_form": "plain"}
-            self.meter.tell({"client": {**told, "principal": client.principal, "client_id": client.client_id}})
-        placed = [(ref, None, f"{address[0]}:{address[1]}", *rest) for ref, address, *rest in rows]
-        self.meter.tell({"usage": {"second_ms": self.wall_ms(), "rows": placed}})
+        for fact in usage_facts(self.meter.usage, self.names, self.wall_ms(), self.scopes.node_id):
+            self.meter.tell(fact)
         self.meter.flush()
         self.writer.start()
         assert self.writer.stop(60)

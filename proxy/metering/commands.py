@@ -1,0 +1,71 @@
+"""`sluice meter repair` and `forget`: what changes metering files, and so belongs to who writes them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from proxy.errors import StartError
+
+BAD_INPUT: Final = 2
+INCOMPLETE: Final = 3
+DIRECTORY: Final = click.Path(path_type=Path)
+
+
+@click.command("repair")
+@click.argument("directory", type=DIRECTORY)
+def repair_command(directory: Path) -> None:
+    """Turn what a killed proxy left into files. Nothing of a proxy that runs is touched."""
+    from proxy.metering.repair import repair
+
+    _check(directory)
+    try:
+        done = repair(directory)
+    except OSError as error:
+        _fail(f"{error}; make room, and run it again")
+    for path in done.manifests:
+        click.echo(f"made whole: {path.relative_to(directory)}")
+    for proxy_id in done.running:
+        click.echo(f"{proxy_id} still runs: its segments are left alone")
+    for problem in done.problems:
+        click.echo(f"sluice: {problem}", err=True)
+    click.echo(
+        f"{len(done.manifests)} file sets made whole, {done.empty} empty segments and {done.temporaries} temporary files removed, "
+        f"{len(done.problems)} problems"
+    )
+    if done.problems:
+        sys.exit(INCOMPLETE)
+
+
+@click.command("forget")
+@click.argument("directory", type=DIRECTORY)
+@click.option("--user", required=True, metavar="U", help="The name of the principal, without its type.")
+@click.option("--key-file", type=DIRECTORY, metavar="FILE", help="The key of keyed names, where they were keyed.")
+def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
+    """Take a user's name out of the dimension tables. Facts stay, and can no longer be told whose they are."""
+    from proxy.metering.forget import forget_user
+    from proxy.metering.names import Names, read_key
+    from proxy.metering.segment import left_over
+
+    _check(directory)
+    try:
+        keyed = None if key_file is None else Names("keyed", read_key(key_file))
+        done = forget_user(directory, user, keyed)
+    except (OSError, StartError) as error:
+        _fail(str(error))
+    click.echo(f"{done.rows} rows in {done.file_sets} file sets no longer name the user")
+    if left_over(directory):
+        click.echo("sluice: a proxy still writes, or was killed: run this again when its file sets are finished", err=True)
+
+
+def _check(directory: Path) -> None:
+    if not (directory / "segments").is_dir() and not (directory / "manifests").is_dir():
+        _fail(f"{directory}: no metering directory; name the one that `sluice run --metering` wrote")
+
+
+def _fail(line: str) -> None:
+    click.echo(f"sluice: {line}", err=True)
+    sys.exit(BAD_INPUT)

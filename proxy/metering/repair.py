@@ -1,0 +1,90 @@
+"""What a killed proxy left behind, made whole: segments become files, half-written files go."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from proxy.metering.convert import convert
+from proxy.metering.layout import LOCK_PREFIX, PENDING_SUFFIX, RUN_ID_LENGTH, SEGMENTS, remove, remove_temporaries
+from proxy.metering.segment import left_over, proxy_of
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What was done: manifests made, segments that held nothing, temporary files removed, proxies that still write, what failed."""
+
+    manifests: list[Path] = field(default_factory=list)
+    empty: int = 0
+    temporaries: int = 0
+    running: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def repair(directory: Path) -> Repaired:
+    """Convert what no running proxy owns.
+
+    Raises:
+        OSError: the disk does not take it; what is not converted stays.
+    """
+    done = Repaired()
+    with contextlib.ExitStack() as locks:
+        running: set[str] = set()
+        for proxy_id in sorted(_proxies(directory)):
+            if not locks.enter_context(_locked(directory, proxy_id)):
+                running.add(proxy_id)
+                done.running.append(proxy_id)
+        for stem in left_over(directory):
+            proxy_id_of_stem = proxy_of(directory / SEGMENTS / stem)
+            if (proxy_id_of_stem is None and running) or proxy_id_of_stem in running:
+                continue
+            _convert(directory, stem, done)
+        for proxy_id in sorted(_all_proxies(directory) - running):
+            done.temporaries += remove_temporaries(directory, proxy_id)
+        if not running:
+            runs = {stem[:RUN_ID_LENGTH] for stem in left_over(directory)}
+            remove(*(path for path in (directory / SEGMENTS).glob(f"*{PENDING_SUFFIX}") if path.name[:RUN_ID_LENGTH] not in runs))
+    return done
+
+
+def _convert(directory: Path, stem: str, done: Repaired) -> None:
+    try:
+        path = convert(directory, stem)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever stands in one segment, the others are converted
+        done.problems.append(f"{directory / SEGMENTS / stem}: {type(error).__name__}: {error}; it stays as it is")
+        return
+    if path is None:
+        done.empty += 1
+    else:
+        done.manifests.append(path)
+
+
+def _all_proxies(directory: Path) -> set[str]:
+    return {path.name.removeprefix("proxy=") for path in directory.glob("*/schema=*/proxy=*")} | _proxies(directory)
+
+
+def _proxies(directory: Path) -> set[str]:
+    owners = {proxy_of(directory / SEGMENTS / stem) for stem in left_over(directory)}
+    locks = {path.name.removeprefix(LOCK_PREFIX) for path in (directory / SEGMENTS).glob(f"{LOCK_PREFIX}*")}
+    return {owner for owner in owners if owner is not None} | locks
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, proxy_id: str) -> Iterator[bool]:
+    """Hold a proxy's lock, so that it does not start meanwhile; False: it runs."""
+    descriptor = os.open(directory / SEGMENTS / f"{LOCK_PREFIX}{proxy_id}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(descriptor)

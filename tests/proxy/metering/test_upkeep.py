@@ -1,0 +1,137 @@
+"""What happens to files afterwards: made whole, limited, and rid of a name."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from pipeline.manifest import find_manifests, problems_of
+from pipeline.validation.local import validate
+from proxy.metering.commands import forget_command, repair_command
+from proxy.metering.names import Names
+from proxy.metering.retention import Retention, apply_retention
+from proxy.session.enforcement import Mode
+from tests.support.kafka_frames import answered, plain, produced
+from tests.support.metered_house import MeteredHouse
+from tests.support.metering_writer_house import WALL_MS, WriterHouse
+from tests.support.verdicts import BOUND, PRODUCE_VERSION, produce_of
+
+PROXY = "sluice-1"
+
+
+def file_sets(directory: Path, count: int) -> WriterHouse:
+    """Write one run of so many file sets."""
+    house = WriterHouse(directory)
+    house.writer.start()
+    for number in range(count):
+        house.play(2_000, number)
+        house.meter.flush()
+        house.writer.rotate()
+    assert house.writer.stop(60)
+    return house
+
+
+def test_the_oldest_go_first_and_nothing_else_is_missing(tmp_path: Path) -> None:
+    """Beyond `max_bytes` whole file sets go, oldest first; what is left can be proved, and coverage knows what went on purpose."""
+    file_sets(tmp_path, 5)
+    before = find_manifests(tmp_path)
+    sizes = sum(path.stat().st_size for path in tmp_path.rglob("*.*") if path.suffix in (".parquet", ".json"))
+    gone = apply_retention(tmp_path, PROXY, Retention(bytes_max=sizes * 3 // 5))
+    after = find_manifests(tmp_path)
+    assert 0 < gone == len(before) - len(after) < len(before)
+    assert [one.first_seq for one in after] == [one.first_seq for one in before[gone:]]
+    verdict = validate(tmp_path)
+    assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
+    assert verdict.removed == [f"run {after[0].run_id}: decisions 0 to {before[gone - 1].last_seq} were removed by retention"]
+    assert 0 < verdict.unjudged < 2_000
+
+
+def test_files_that_are_too_old_go(tmp_path: Path) -> None:
+    """`max_age` looks at the last decision of a file set; what has no files any more has no directory either."""
+    house = file_sets(tmp_path, 3)
+    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=10**9, now_ms=house.now_ms + WALL_MS)) == 0
+    file_sets_before = len(find_manifests(tmp_path))
+    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=1, now_ms=house.now_ms + WALL_MS + 10)) == file_sets_before
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_files_are_for_owner_and_group(tmp_path: Path) -> None:
+    """Nobody else reads who used what."""
+    file_sets(tmp_path, 1)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*") if path.is_file()}
+    assert modes == {0o640}
+
+
+def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
+    """An open segment becomes a file set; a half-written file goes; a second run finds nothing to do."""
+    house = WriterHouse(tmp_path)
+    house.writer.start()
+    house.play(3_000, 1)
+    house.meter.flush()
+    while house.writer.counts.waiting_bytes:
+        pass
+    half = tmp_path / "samples" / "schema=1" / f"proxy={PROXY}" / "date=2026-11-21" / ".tmp-x.parquet"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"PAR1")
+    done = CliRunner().invoke(repair_command, [str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "1 file sets made whole, 0 empty segments and 1 temporary files removed" in done.output
+    assert validate(tmp_path).decisions == 3_000
+    again = CliRunner().invoke(repair_command, [str(tmp_path)])
+    assert again.output.startswith("0 file sets")
+
+
+@pytest.mark.parametrize("command", [repair_command, forget_command])
+def test_a_directory_of_something_else_is_refused(tmp_path: Path, command: Any) -> None:
+    """One line, exit code 2."""
+    arguments = [str(tmp_path), "--user", "alice"] if command is forget_command else [str(tmp_path)]
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 2
+    assert done.output.count("\n") == 1
+
+
+def named(directory: Path, names: Names) -> MeteredHouse:
+    """Write what user ANONYMOUS with client-id etl did under a quota of its own."""
+    with MeteredHouse(directory, produce=BOUND, mode=Mode.MUTE, names=names) as house:
+        peer = house.connect()
+        peer.asks(produce_of(500, 1), produced(1, version=PRODUCE_VERSION))
+        peer.asks(plain(2), answered(2))
+        assert house.written().kinds() == {}
+    return house
+
+
+def test_keyed_names_are_equal_where_names_are_and_say_nothing(tmp_path: Path) -> None:
+    """A hash stands for the client-id in groups and in rules, the same everywhere; the name is in no file."""
+    names = Names("keyed", b"k" * 16)
+    house = named(tmp_path, names)
+    group = house.rows("dim_group")[0]
+    assert group["tag_client_id"] == names("etl") != "etl"
+    assert house.rows("dim_bound")[0]["rule"] == f"client-id={names('etl')}"
+    assert [path for path in tmp_path.rglob("*.parquet") if b"etl" in path.read_bytes()] == []
+
+
+def test_names_can_be_left_out(tmp_path: Path) -> None:
+    """Groups are still apart, by number alone."""
+    house = named(tmp_path, Names("none"))
+    assert house.rows("dim_group")[0]["tag_client_id"] is None
+    assert [path for path in tmp_path.rglob("*.parquet") if b"etl" in path.read_bytes()] == []
+
+
+def test_forget_takes_a_user_out_and_leaves_every_fact(tmp_path: Path) -> None:
+    """The name is in no file any more; facts, proof and manifests are as right as before. Forgetting twice is forgetting once."""
+    house = named(tmp_path, Names())
+    usage, samples = house.rows("usage"), house.rows("samples")
+    done = CliRunner().invoke(forget_command, [str(tmp_path), "--user", "ANONYMOUS"])
+    assert done.exit_code == 0, done.output
+    assert "1 rows in 1 file sets" in done.output
+    assert {row["principal"] for row in house.rows("dim_client")} == {"__forgotten__"}
+    assert (house.rows("usage"), house.rows("samples")) == (usage, samples)
+    assert [problem for one in find_manifests(tmp_path) for problem in problems_of(tmp_path, one)] == []
+    assert validate(tmp_path).kinds() == {}
+    assert "0 rows" in CliRunner().invoke(forget_command, [str(tmp_path), "--user", "ANONYMOUS"]).output
+    named_files = {one.path for manifest in find_manifests(tmp_path) for one in manifest.files}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == named_files
+    assert pq.read_table(next((tmp_path / "dim_client").rglob("*.parquet")), partitioning=None).num_rows == 1

@@ -1,0 +1,131 @@
+"""Rows C1 to C5: a full disk, a sink that stands still, a kill at any moment, intervals that add up, a wall clock that steps."""
+
+import asyncio
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import proxy.metering.metering as metering_module
+from pipeline.manifest import find_manifests, problems_of
+from pipeline.validation.local import validate
+from proxy.metering.repair import repair
+from tests.support import disk_full, killed_writer
+from tests.support.metering_writer_house import WriterHouse
+from tests.support.places import ROOT
+
+KILLS = int(os.environ.get("SLUICE_KILLS", "10"))
+"""Of row C3; 200 where there is time."""
+FLUSH_S = 0.25
+
+
+def test_c1_a_full_disk_is_waited_for_and_what_has_no_room_is_counted(tmp_path: Path) -> None:
+    """C1: a disk of 1 MiB fills up. Deciding goes on; when there is room again, writing does too within 10 s, and no file is half there.
+    What was dropped is what the counter says, in gaps that disturb the proof of nothing else.
+
+    The disk is a tmpfs in a mount namespace; where none can be made, the limit on the size of files stands in, and says so.
+    """
+    command = [sys.executable, "-m", "tests.support.disk_full", str(tmp_path)]
+    unshared = ["unshare", "--mount", "--map-root-user", *command, "tmpfs"]
+    done = subprocess.run(unshared, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == disk_full.NO_TMPFS or not disk_full.has_unshare():
+        print("no mount namespace here: RLIMIT_FSIZE stands in for the full disk")
+        done = subprocess.run([*command, "limit"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_c2_a_sink_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
+    """C2: while the writer is stuck, decisions go on being noted, up to a bound and then counted as lost; what follows is proved again."""
+    stuck, entered = threading.Event(), threading.Event()
+
+    def also(_batch: object) -> None:
+        entered.set()
+        stuck.wait(30)
+
+    house = WriterHouse(tmp_path, also=also, waiting_bytes_max=2_000_000)
+    house.writer.start()
+    house.play(1_000, 0)
+    house.meter.flush()
+    assert entered.wait(30)
+    house.play(120_000, 1)
+    house.meter.flush()
+    dropped = house.meter.dropped
+    assert dropped > 50_000
+    assert house.writer.counts.waiting_bytes <= 2_000_000
+    stuck.set()
+    while house.writer.counts.waiting_bytes:
+        time.sleep(0.01)
+    house.play(60_000, 2)
+    house.meter.flush()
+    assert house.writer.stop(60)
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {}
+    assert verdict.dropped == dropped == house.writer.counts.dropped_decisions
+    assert verdict.decisions + verdict.unjudged + dropped == 181_000
+    assert 0 < verdict.unjudged < 10_000
+
+
+def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(tmp_path: Path) -> None:
+    """C3: killed at random moments, also while files are made: every file can be read, and what was lost is one flush or less, and counted.
+
+    C4: what the files hold and what they say was lost is what was decided, for each run and together.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.support.killed_writer"])
+    dice, truths = random.Random(3), dict[str, int]()
+    for number in range(KILLS):
+        truth = context.RawValue("q", 0)
+        run_id = f"20261121T12{number:04d}Z-0a1b2c3d"
+        child = context.Process(target=killed_writer.play, args=(str(tmp_path), run_id, truth, number), daemon=True)
+        child.start()
+        while not truth.value:
+            assert child.is_alive()
+            time.sleep(0.001)
+        time.sleep(dice.uniform(0, 0.8))
+        child.kill()
+        child.join()
+        truths[run_id] = truth.value
+    done = repair(tmp_path)
+    assert done.problems == []
+    manifests = find_manifests(tmp_path)
+    assert [problem for manifest in manifests for problem in problems_of(tmp_path, manifest)] == []
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {}
+    found = {run_id: [one for one in manifests if one.run_id == run_id] for run_id in truths}
+    for run_id, taken in truths.items():
+        accounted = max((one.last_seq + 1 for one in found[run_id]), default=0)
+        assert taken <= accounted <= taken + 1, run_id  # killed between the decision and the count of this test
+        assert sum(one.dropped_decisions for one in found[run_id]) <= killed_writer.FLUSH_DECISIONS_MAX
+    assert verdict.decisions + verdict.unjudged + verdict.dropped == pytest.approx(sum(truths.values()), abs=KILLS)
+
+
+def test_c5_a_wall_clock_that_steps_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C5: the wall clock is read once. When it steps back an hour, or on a day, times in the files go on by the monotonic one."""
+    steps: Iterator[float] = iter([1_790_000_000.0, 1_790_000_000.0, *[1_789_996_400.0] * 3, *[1_790_086_400.0] * 1_000])
+    monkeypatch.setattr(metering_module, "wall_time_s", lambda: next(steps))
+    times = asyncio.run(_times(tmp_path))
+    assert times == sorted(times)
+    assert times[-1] - times[0] < 60_000
+    assert validate(tmp_path).kinds() == {}
+
+
+async def _times(directory: Path) -> list[int]:
+    from tests.support.metering_alone import metering_alone
+
+    metering, group = metering_alone(directory)
+    times: list[int] = []
+    for _ in range(5):
+        metering.meter.record(group, 100, 0, 0, metering_module.now_ms(), 1, 0)
+        group.record(100, metering_module.now_ms())
+        times.append(metering.wall_ms())
+        metering.wall_ms()
+        await asyncio.sleep(0.01)
+    await metering.stop()
+    return times

@@ -1,0 +1,71 @@
+"""Meter into a disk that fills up, in a process of its own: `python -m tests.support.disk_full DIR tmpfs|limit`.
+
+With `tmpfs` it mounts one of 1 MiB over DIR, which takes a mount namespace; `limit` lowers the size that files may have.
+"""
+
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pipeline.manifest import find_manifests, problems_of
+from pipeline.validation.local import validate
+from tests.support.metering_writer_house import WriterHouse
+
+NO_TMPFS = 77
+DISK = "1m"
+LIMIT_BYTES = 100_000
+RECOVERED_S = 10.0
+
+
+def has_unshare() -> bool:
+    """Say whether mount namespaces can be asked for."""
+    return shutil.which("unshare") is not None
+
+
+def main(directory: Path, kind: str) -> int:
+    """Fill, go on, make room, stop, judge."""
+    if kind == "tmpfs" and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", directory], check=False).returncode:
+        return NO_TMPFS
+    if kind == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, resource.RLIM_INFINITY))
+    house = WriterHouse(directory, waiting_bytes_max=3_000_000)
+    house.writer.start()
+    counts, seed = house.writer.counts, 0
+    while not (counts.write_errors and counts.dropped_decisions):
+        house.play(4_000, seed)
+        house.meter.flush()
+        seed += 1
+        time.sleep(0.02)
+    assert counts.write_errors > 0
+    assert house.problems[0] is not None
+    _make_room(directory, kind)
+    deadline = time.monotonic() + RECOVERED_S
+    while counts.waiting_bytes or house.problems[-1] is not None:
+        assert time.monotonic() < deadline
+        house.now_ms += 20
+        time.sleep(0.02)
+    assert house.problems[-1] is None
+    house.play(30_000, seed)
+    house.meter.flush()
+    assert house.writer.stop(60)
+    verdict = validate(directory)
+    assert verdict.kinds() == {}, verdict.kinds()
+    assert verdict.dropped == counts.dropped_decisions == house.meter.dropped
+    assert verdict.decisions + verdict.unjudged + verdict.dropped == house.meter.next_seq
+    assert [problem for manifest in find_manifests(directory) for problem in problems_of(directory, manifest)] == []
+    assert list(directory.rglob(".tmp-*")) == []
+    return 0
+
+
+def _make_room(directory: Path, kind: str) -> None:
+    if kind == "tmpfs":
+        subprocess.run(["mount", "-o", "remount,size=64m", directory], check=True)
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,37 @@
+"""A process that meters until it is killed: decisions in real time, short file sets, and a count of its own of what it decided."""
+
+import time
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from typing import Any
+
+from proxy.metering.buffer import DecisionBuffer
+from proxy.metering.layout import PENDING_SUFFIX, SEGMENTS, make_directory
+from tests.support.metering_writer_house import WriterHouse
+
+FLUSH_S = 0.05
+PER_MS = 20
+FLUSH_DECISIONS_MAX = 20_000
+"""What this writes in a flush of 250 ms and a little more: nothing here waits for the disk, and a busy machine is late."""
+
+
+def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", seed: int) -> None:
+    """Decide for ever; `truth` counts."""
+    place = Path(directory)
+    make_directory(place / SEGMENTS)
+    buffer = DecisionBuffer(place / SEGMENTS / f"{run_id}{PENDING_SUFFIX}")
+    house = WriterHouse(place, buffer=buffer, header={"run_id": run_id}, rotate_ms=150)
+    house.writer.start()
+    house.meter.flush()
+    while not house.writer.counts.segments:
+        time.sleep(0.001)
+    flushed_s = time.monotonic()
+    while True:
+        for _ in range(PER_MS):
+            house.play(1, seed, every_ms=(0, 0, 0, 1))
+            seed += 1
+            truth.value = house.meter.next_seq
+        if time.monotonic() - flushed_s > FLUSH_S:
+            flushed_s = time.monotonic()
+            house.meter.flush()
+        time.sleep(0.001)

@@ -1,0 +1,32 @@
+"""Metering as a running proxy has it, without the proxy."""
+
+from pathlib import Path
+
+from proxy.config import Config, Listener, Metering, Upstream
+from proxy.counters import Counters
+from proxy.host_port import HostPort
+from proxy.metering.metering import Metering as RunningMetering
+from proxy.net.admission import Admission
+from proxy.quota_scopes import CallbackChoice, QuotaScopes
+from proxy.session.enforcement import Enforcement
+from quota.connection_quotas import ConnectionQuotas
+from quota.entity import ANONYMOUS, ClientQuotaEntity
+from quota.group import QuotaGroup
+
+LISTENER = "default"
+BROKER = ("b", 1)
+
+
+def metering_alone(directory: Path, **settings: object) -> tuple[RunningMetering, QuotaGroup]:
+    """Return metering that has started, and a group to decide with; a loop must run."""
+    address = HostPort("127.0.0.1", 9092)
+    metering = Metering(dir=directory, proxy_id="edge-1", **settings)  # type: ignore[arg-type]
+    config = Config(upstream=Upstream(bootstrap=(address,)), listeners=(Listener(address=address, name=LISTENER),), metering=metering)
+    scopes = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={})
+    scope = scopes.of(BROKER)
+    scope.produce.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
+    counters = Counters()
+    admission = Admission(ConnectionQuotas([LISTENER]), counters, Enforcement(), per_cluster=False)
+    running = RunningMetering(config, scopes, admission, counters.metering)
+    running.start(config)
+    return running, scope.produce.group(ANONYMOUS, "etl", 0)
