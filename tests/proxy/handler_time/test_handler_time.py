@@ -103,6 +103,29 @@ def test_answers_of_one_read_are_charged_no_more_than_the_time_before_it(reads: 
         assert sum(charged) <= 400 * US + 1
 
 
+def test_who_stood_behind_others_is_charged_from_their_end_on() -> None:
+    """Of two sent at once the second is charged what passed since the first, and all of it: the way there and back is nobody's then."""
+    line = Line()
+    line.ask_often(500, took_ns=MS)
+    line.now_ns += 10 * MS
+    forwarded_ns = line.now_ns
+    line.now_ns += MS
+    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=True) == pytest.approx(MS * ALONE, rel=STEP)
+    line.now_ns += 100 * US
+    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=True) == 100 * US
+
+
+def test_each_answer_of_one_read_is_charged_what_such_requests_cost() -> None:
+    """As long as enough time passed for all of them, the last too."""
+    line = Line()
+    usual = line.ask_often(500, took_ns=300 * US)
+    line.now_ns += 10 * MS
+    forwarded_ns = line.now_ns
+    line.now_ns += 10 * MS
+    charged = [line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=last) for last in (False, False, True)]
+    assert charged == pytest.approx([usual] * 3, rel=STEP)
+
+
 def test_an_answer_that_was_not_read_teaches_nothing() -> None:
     """While this side pauses nobody knows when answers came: they are charged what such requests cost."""
     line = Line()
