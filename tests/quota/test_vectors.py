@@ -11,6 +11,8 @@ from tests.vectors.replay import RUNNERS, load, replay
 EXPECTED_COLUMNS = ("throttle_ms_int32", "violated", "tokens_after", "avg", "desanitized", "reads_enabled_after")
 VECTORS = Path(__file__).parent.parent / "vectors"
 CASES = {
+    "admin-kraft": 6,
+    "admin-zk": 6,
     "avg": 4,
     "callback-calls": 1,
     "client-quota-manager": 39,
@@ -71,7 +73,7 @@ def spoil(content: dict) -> None:  # type: ignore[type-arg]
     case = content["cases"][0]
     entries = case.get("rows") or case.get("events") or case.get("steps")
     if isinstance(entries[0], dict):
-        keys = ("throttle_time_ms", "result", "throttle_ms", "outcome")
+        keys = ("throttle_time_ms", "result", "throttle_ms", "outcome", "error_code", "state_after", "znodes_after")
         entry = next(entry for entry in reversed(entries) if set(keys) & entry.keys())
         key = next(key for key in keys if key in entry)
         entry[key] = 4711
@@ -82,7 +84,7 @@ def spoil(content: dict) -> None:  # type: ignore[type-arg]
     row[index] = "spoilt"
 
 
-@pytest.mark.parametrize("content", [None, '{"format": "admin-zk/1", "cases": []}'], ids=["empty", "only-unknown"])
+@pytest.mark.parametrize("content", [None, '{"format": "admin-zk/2", "cases": []}'], ids=["empty", "only-unknown"])
 def test_nothing_known_is_an_error(content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where no file is known, nothing has been checked; exit code 2."""
     if content:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tests.vectors.administration import run_admin_kraft, run_admin_zookeeper
 from tests.vectors.compare import Runner
 from tests.vectors.connections import run_connection_quotas
 from tests.vectors.managers import run_callback_calls, run_client_quota_manager, run_request_flow
@@ -11,6 +12,8 @@ from tests.vectors.measurements import run_avg, run_rate, run_throttle_time, run
 from tests.vectors.names import run_mute_state, run_sanitizer
 
 RUNNERS: Final[dict[str, Runner]] = {
+    "admin-kraft/1": run_admin_kraft,
+    "admin-zk/1": run_admin_zookeeper,
     "avg/1": run_avg,
     "callback-calls/1": run_callback_calls,
     "client-quota-manager/1": run_client_quota_manager,

@@ -1,0 +1,97 @@
+"""Changing quotas as a KRaft controller does.
+
+Source: Kafka 3.8 `ClientQuotaControlManager`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from quota.admin.keys import ValueType, keys_of
+from quota.admin.messages import CLIENT_ID, INVALID_REQUEST, IP, USER, AdminError, Alteration, EntityKey, Op, Result, shown
+
+FRACTION: Final = 1e-6
+_TYPES: Final = (USER, CLIENT_ID, IP)
+
+
+class Change(NamedTuple):
+    """One value that is to be kept, or, with None, to go."""
+
+    entity: EntityKey
+    key: str
+    value: float | None
+
+
+def alter_kraft(
+    alterations: Sequence[Alteration], stored: Mapping[EntityKey, Mapping[str, float]], resolves: Callable[[str], bool]
+) -> tuple[list[Result], list[Change]]:
+    """Judge alterations; return a result for each entity, and what is to change.
+
+    Nothing changes where a value stays what it is. An entity that comes twice gets an error, and yet its first alteration is made.
+
+    Args:
+        alterations: in the order of the request.
+        stored: what is kept now; not changed here.
+        resolves: whether an address or host name means anything.
+    """
+    results: dict[EntityKey, Result] = {}
+    changes: list[Change] = []
+    for alteration in alterations:
+        entity = alteration.entity
+        values = {op.key: None if op.remove else op.value for op in alteration.ops}
+        if entity in results or len(values) < len(alteration.ops):
+            results[entity] = Result(entity, INVALID_REQUEST, f"Ignoring duplicate entity {shown(entity)}")
+            continue
+        try:
+            _check_entity(alteration, resolves)
+            _check_ops(alteration.ops, keys_of(entity))
+        except AdminError as error:
+            results[entity] = Result(entity, error.code, error.message)
+            continue
+        now = stored.get(entity, {})
+        changes += [Change(entity, key, value) for key, value in values.items() if now.get(key) != value]
+        results[entity] = Result(entity)
+    return list(results.values()), changes
+
+
+def _check_entity(alteration: Alteration, resolves: Callable[[str], bool]) -> None:
+    parts = dict(alteration.parts)
+    check_parts(parts)
+    if IP in parts:
+        if len(parts) > 1:
+            text = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+            raise AdminError(INVALID_REQUEST, text)
+        ip = parts[IP]
+        if ip is not None and not resolves(ip):
+            raise AdminError(INVALID_REQUEST, f"{ip} is not a valid IP or resolvable host.")
+
+
+def check_parts(parts: Mapping[str, str | None]) -> None:
+    """Refuse an entity without parts, of an unknown type, or with an empty name.
+
+    Raises:
+        AdminError: it is one of these.
+    """
+    if not parts:
+        raise AdminError(INVALID_REQUEST, "Invalid empty client quota entity")
+    for entity_type, name in parts.items():
+        if entity_type not in _TYPES:
+            raise AdminError(INVALID_REQUEST, f"Unhandled client quota entity type: {entity_type}")
+        if name == "":
+            raise AdminError(INVALID_REQUEST, f"Empty {entity_type} not supported")
+
+
+def _check_ops(ops: Sequence[Op], keys: Mapping[str, ValueType]) -> None:
+    for key, value, remove in ops:
+        if remove:
+            continue
+        value_type = keys.get(key)
+        if value_type is None:
+            raise AdminError(INVALID_REQUEST, f"Invalid configuration key {key}")
+        if not value > 0:  # NaN too, which brokers keep and which then limits nobody
+            raise AdminError(INVALID_REQUEST, f"Quota {key} must be greater than 0")
+        if value_type.is_whole:
+            if value > value_type.value:
+                article = "an" if value_type is ValueType.INT else "a"
+                raise AdminError(INVALID_REQUEST, f"Proposed value for {key} is too large for {article} {value_type.name}.")
+            if value % 1.0 > FRACTION:
+                raise AdminError(INVALID_REQUEST, f"{key} cannot be a fractional value.")
