@@ -1,18 +1,20 @@
 """`sluice meter rollup`."""
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from pipeline.commands.outcome import clear_errors
+from pipeline.commands.outcome import INCOMPLETE, clear_errors
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
     from pipeline.rollup.settings import RollupResult
 
 LEVELS: Final = ("minute", "hour", "day")
+WHOLE: Final = 100.0
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d))?")
 
 
@@ -67,6 +69,8 @@ def rollup(
 
             result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
     _tell(out, result, form)
+    if any(percent < WHOLE for percent in result.coverage.values()):
+        sys.exit(INCOMPLETE)
 
 
 def _tell(out: Path, result: "RollupResult", form: str) -> None:

@@ -32,27 +32,39 @@ class Coverage:
         return min(self.usage.percent, self.decisions.percent)
 
 
-def coverage_by_hour(inputs: Iterable[Input], quarantined: Mapping[str, int]) -> dict[Hour, Coverage]:
+def lost_between(inputs: Iterable[Input], removed: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """Return, by stem, how many decisions just before it are in no file set: one was deleted by hand, or is late.
+
+    Args:
+        inputs: of all days, each run in order.
+        removed: the last decision of each run that retention removed: what ends there is not lost.
+    """
+    lost: dict[str, int] = {}
+    next_seq = {run: last_seq + 1 for run, last_seq in removed.items()}
+    for item in inputs:
+        run = (item.manifest.proxy_id, item.manifest.run_id)
+        lost[item.manifest.stem] = max(item.manifest.first_seq - next_seq.get(run, 0), 0)
+        next_seq[run] = item.manifest.last_seq + 1
+    return lost
+
+
+def coverage_by_hour(inputs: Iterable[Input], quarantined: Mapping[str, int], lost: Mapping[str, int]) -> dict[Hour, Coverage]:
     """Return the coverage of each hour.
 
     Args:
-        inputs: each run in order.
         quarantined: usage rows set aside, by stem.
+        lost: what `lost_between` returns; it counts in the hour of the stem that follows.
     """
     hours: dict[Hour, Coverage] = {}
-    next_seq: dict[tuple[str, str], int] = {}
     for item in inputs:
         manifest = item.manifest
         here = hours.setdefault(item.hour, Coverage(Share(), Share()))
         rows = item.rows("usage")
         here.usage.expected += rows + manifest.dropped_usage_rows
         here.usage.present += rows - quarantined.get(manifest.stem, 0)
-        run = (manifest.proxy_id, manifest.run_id)
         taken = manifest.last_seq - manifest.first_seq + 1
-        lost_before = max(manifest.first_seq - next_seq.get(run, 0), 0)  # a file set that was removed, or is late
-        here.decisions.expected += taken + lost_before
+        here.decisions.expected += taken + lost.get(manifest.stem, 0)
         here.decisions.present += taken - manifest.dropped_decisions
-        next_seq[run] = manifest.last_seq + 1
     return hours
 
 

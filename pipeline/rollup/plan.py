@@ -1,7 +1,7 @@
 """What has to be built again: the hours to which files came, and their days."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipeline.errors import IncompleteError
 from pipeline.rollup.inputs import Hour, Input, hashes_by_hour
@@ -17,12 +17,14 @@ class Plan:
         days: their days; each is built from all its hours.
         inputs: the file sets of those days.
         late: file sets that came to closed days: they become adjustment rows.
+        lost: decisions that are in no file set, by the stem that follows them.
     """
 
     hours: tuple[Hour, ...]
     days: tuple[str, ...]
     inputs: tuple[Input, ...]
     late: tuple[Input, ...]
+    lost: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:

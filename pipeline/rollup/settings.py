@@ -1,10 +1,12 @@
 """What a roll-up is asked for, and what it did."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.errors import BadInputError
+from pipeline.removed import removed_runs
+from pipeline.rollup.coverage import lost_between
 from pipeline.rollup.inputs import Input, find_inputs
 from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import Plan, plan_of
@@ -60,7 +62,8 @@ def plan_rollup(settings: RollupSettings) -> tuple[Ledger, Plan]:
     ledger = read_ledger(settings.out)
     if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
         raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; what is closed stays closed")
-    return ledger, plan_of((item for item in inputs if _is_chosen(item, settings)), ledger, settings.fingerprint)
+    plan = plan_of((item for item in inputs if _is_chosen(item, settings)), ledger, settings.fingerprint)
+    return ledger, replace(plan, lost=lost_between(inputs, removed_runs(settings.source)))
 
 
 def close_books(settings: RollupSettings) -> None:

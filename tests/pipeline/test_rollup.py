@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.report.rollup_page import draw_rollup
+from pipeline.rollup.coverage import coverage_by_hour, lost_between
 from pipeline.rollup.inputs import find_inputs
 from pipeline.rollup.ledger import Ledger, hour_key
 from pipeline.rollup.plan import plan_of
@@ -326,6 +327,20 @@ def test_a_wrong_price_file_is_refused(tmp_path: Path, text: str, message: str) 
     (tmp_path / "prices.toml").write_text(text)
     with pytest.raises(BadInputError, match=message):
         read_prices(tmp_path / "prices.toml")
+
+
+def test_only_what_is_lost_lowers_the_coverage(tmp_path: Path) -> None:
+    """A file set that is missing between others counts as lost in the hour that follows; earlier days and what retention removed do not."""
+    write_scene(tmp_path, 40, clients=CAST, start_ms=START_MS + 3_580_000, stem_s=5)
+    inputs = find_inputs(tmp_path)
+    run = (inputs[0].manifest.proxy_id, inputs[0].manifest.run_id)
+    whole = coverage_by_hour(inputs[-2:], {}, lost_between(inputs, {}))
+    assert [coverage.percent for coverage in whole.values()] == [100.0]
+    removed = lost_between(inputs[1:], {run: inputs[0].manifest.last_seq})
+    assert set(removed.values()) == {0}
+    gap = coverage_by_hour(inputs, {}, lost_between([*inputs[:1], *inputs[2:]], {}))
+    lost = inputs[1].manifest.last_seq - inputs[1].manifest.first_seq + 1
+    assert gap[inputs[2].hour].decisions.expected - gap[inputs[2].hour].decisions.present == lost
 
 
 def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:

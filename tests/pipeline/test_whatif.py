@@ -92,6 +92,18 @@ def test_the_same_quotas_give_the_recorded_waits(scene: Path, mode: str) -> None
     assert sum(outcome.waits.number for outcome in found.values()) > 100
 
 
+def test_connections_are_known_at_level_trace(tmp_path: Path) -> None:
+    """Played again connection by connection, three that share a quota wait as they did; without knowing them they would not."""
+    cast = [Client("orders", "checkout", "produce", 60_000.0, 9_000, 45, 3)]
+    traced = write_scene(tmp_path / "trace", 40, clients=cast, stem_s=15, trace=True)
+    [outcome] = outcomes(traced, AS_IT_WAS.replace("40000", "60000"), "closed").values()
+    assert outcome.knows_connections
+    assert outcome.waits == outcome.recorded
+    packed = write_scene(tmp_path / "packed", 40, clients=cast, stem_s=15)
+    [outcome] = outcomes(packed, AS_IT_WAS.replace("40000", "60000"), "closed").values()
+    assert not outcome.knows_connections
+
+
 def test_another_bound_gives_the_waits_of_the_plain_loop(scene: Path) -> None:
     """Open loop: events as recorded, each through a sensor with the other bound, over the seams between file sets."""
     found = waits_by_name(outcomes(scene, '[[quota]]\nclient-id = "checkout"\nproducer_byte_rate = 55000\n', "open"))

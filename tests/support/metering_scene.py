@@ -41,6 +41,7 @@ class Meter:
     """What one run has metered and not yet written."""
 
     usage: dict[tuple[int, str, int], dict[str, int]] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
 
     def note(self, ref: int, client: Client, now_ms: int, size: int, throttle_ms: int, handler_ns: int) -> None:
         row = self.usage.setdefault((ref, client.kind, now_ms // 1_000 * 1_000), dict.fromkeys(COUNTS, 0))
@@ -92,10 +93,12 @@ def write_scene(
     seed: int = 7,
     start_ms: int = START_MS,
     mutate: Callable[[dict[str, list[dict[str, Any]]]], None] = lambda _tables: None,
+    trace: bool = False,
 ) -> Path:
     """Write one run of `seconds`; every `stem_s`, and at each full hour, a new file set; return the directory.
 
     Args:
+        trace: write level `trace`: every decision with its connection.
         mutate: may change the rows of each stem before they are written; the manifest says what was really there.
     """
     dice = random.Random(seed)
@@ -128,9 +131,19 @@ def write_scene(
         sensor = sensors[names.index(client.group or f"{client.kind}:{client.client_id}")]
         throttle_ms = sensor.take(Event(sensor.ref, now_ms, size), seq)
         seq, last_ms = seq + 1, now_ms
+        if trace:
+            meter.events.append(_event(sensor, seq - 1, now_ms, size, throttle_ms, 100 * ref + connection))
         meter.note(ref, client, now_ms, size, throttle_ms, int(80_000 + size * 6 * dice.uniform(0.8, 1.3)))
         heapq.heappush(due, (now_ms + throttle_ms + max(1, int(client.think_ms * dice.uniform(0.4, 1.6))), connection, ref))
     return directory
+
+
+def _event(sensor: Sensor, seq: int, ts_ms: int, value: int, throttle_ms: int, conn_id: int) -> dict[str, Any]:
+    assert sensor.row is not None
+    unused = {"window_sum": 0, "window_ms": 0, "observed": 0.0, "api_key": 0, "api_version": 9, "kind": 0}
+    told = {"throttle_ms": throttle_ms, "applied_ms": throttle_ms, "bound": sensor.group.bound, "value": value, "conn_id": conn_id}
+    place = {"run_id": RUN_ID, "proxy_id": PROXY_ID, "group_ref": sensor.ref, "seq": seq, "ts_ms": ts_ms}
+    return {**place, "sample_start_ms": sensor.row.sample_start_ms, **told, **unused}
 
 
 @dataclass
@@ -199,6 +212,7 @@ def _write(
     enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
     tables = {
         "samples": samples,
+        "events": meter.events,
         "usage": usage,
         "dim_group": facts.groups(),
         "dim_bound": facts.bounds(),
@@ -212,7 +226,10 @@ def _write(
     at = datetime.fromtimestamp(span[2] / 1_000, UTC)
     hour = (f"{at:%Y-%m-%d}", f"{at:%H}")
     settings = {"num_samples": 11, "window_ms": 1_000, "mode": "mute"}
-    return write_stem(directory, tables, *span, counts, hour=hour, usage=totals, settings=settings, final=final, previous=previous)
+    level = "trace" if meter.events else "packed"
+    return write_stem(
+        directory, tables, *span, counts, hour=hour, usage=totals, settings=settings, final=final, previous=previous, level=level
+    )
 
 
 if __name__ == "__main__":
