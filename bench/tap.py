@@ -68,8 +68,10 @@ class Tap:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(asyncio.start_server(self._serve, HOST, self.port, limit=BROKER_RECEIVE_BUFFER_BYTES))
         self._loop.run_forever()
-        for task in asyncio.all_tasks(self._loop):
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
             task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
     async def _serve(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
         producer: ClientTrace | None = None
