@@ -25,15 +25,17 @@ def meter() -> None:
 
 @meter.command()
 @click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; with Spark also hdfs://..., s3a://...")
-@click.option("--out", type=DIRECTORY, metavar="DIR", help="Write verdict.json here too.")
+@click.option("--out", type=DIRECTORY, metavar="DIR", help="Write verdict.json and report.html here too.")
 @click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
 @click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--format", "form", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
 @click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
 @clear_errors
 def validate(source: str, out: Path | None, engine: str, master: str | None, form: str, max_violations: int, *, explain: bool) -> None:
     """Work every decision out again, bit for bit, and name the first divergence of each group."""
+    from pipeline.files import write_whole
+    from pipeline.report.validate_page import draw_verdict
     from pipeline.validation.local import validate as validate_here
     from pipeline.validation.text import lines_of
 
@@ -47,10 +49,12 @@ def validate(source: str, out: Path | None, engine: str, master: str | None, for
         verdict = validate_here(Path(source))
     told = verdict.as_dict(max_violations)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "verdict.json").write_text(json.dumps(told, indent=1) + "\n")
+        write_whole(out / "verdict.json", json.dumps(told, indent=1) + "\n")
+        write_whole(out / "report.html", draw_verdict(verdict, max_violations))
     if form == "json":
         click.echo(json.dumps(told, indent=1))
+    elif form == "html":
+        click.echo(draw_verdict(verdict, max_violations), nl=False)
     else:
         for line in lines_of(verdict, max_violations, explain=explain):
             click.echo(line)

@@ -19,7 +19,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d))?")
 
 
 @click.command()
-@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The metering directory.")
+@click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; also hdfs://..., s3a://...")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the tables and report.html go.")
 @click.option("--level", "levels", default="hour,day", show_default=True, metavar="LEVELS", help="Of minute, hour and day, with commas.")
 @click.option(
@@ -33,7 +33,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d))?")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @clear_errors
 def rollup(
-    source: Path,
+    source: str,
     out: Path,
     levels: str,
     tenants: Path | None,
@@ -55,13 +55,12 @@ def rollup(
             raise BadInputError(f'--level: "{level}" is not one of {", ".join(LEVELS)}; write them with commas')
     lines = tuple(read_tenants(tenants)) if tenants is not None else ()
     costs = read_prices(prices) if prices is not None else None
-    from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_rollup
+    from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local
 
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))
     settings = RollupSettings(source, out, chosen, lines, *hours, _day(close_through), costs)
-    _, plan = plan_rollup(settings)
     result = RollupResult()
-    if plan.is_empty:
+    if "://" not in source and plan_local(settings)[1].is_empty:  # what is elsewhere can only be looked at with Spark
         close_books(settings)
     else:
         with session(master) as spark:

@@ -16,6 +16,7 @@ from pipeline.replay.rows import Flags, Floats, Ints
 WINDOWS_MIN: Final = 3
 SLOWER: Final = 1.5
 MORE_THROTTLED: Final = 20.0
+ANONYMOUS: Final = "ANONYMOUS"
 
 
 class Pair(msgspec.Struct):
@@ -26,6 +27,7 @@ class Pair(msgspec.Struct):
         windows, others: in which the victim did anything, loud ones and the rest.
         slower: time per request in loud windows against the rest; None when no time was metered.
         throttled_percent, throttled_percent_otherwise: of the victim's requests.
+        may_share: both have one user or one client-id, so that one quota may hold both; otherwise nobody makes another wait.
     """
 
     proxy_id: str
@@ -38,13 +40,14 @@ class Pair(msgspec.Struct):
     slower: float | None
     throttled_percent: float
     throttled_percent_otherwise: float
+    may_share: bool
     first_ms: int
 
     @property
     def says(self) -> str:
         """What the victim meets."""
         parts = [f"{self.slower:.1f} times slower" if self.slower is not None and self.slower >= SLOWER else ""]
-        more = self.throttled_percent - self.throttled_percent_otherwise >= MORE_THROTTLED
+        more = self.may_share and self.throttled_percent - self.throttled_percent_otherwise >= MORE_THROTTLED
         parts.append(f"throttled {self.throttled_percent:.0f} % instead of {self.throttled_percent_otherwise:.0f} %" if more else "")
         return ", ".join(part for part in parts if part)
 
@@ -92,12 +95,17 @@ def _pair(load: Load, place: int, here: Flags, names: tuple[int, int], is_victim
         _per(ns, requests, during) / apart if apart > 0 else None,
         100 * _per(throttled, requests, during),
         100 * _per(throttled, requests, otherwise),
+        _may_share(load.clients[names[0]], load.clients[names[1]]),
         int(load.window[here][during].min()) * load.window_ms,
     )
 
 
 def _per(amount: Ints, requests: Ints, chosen: Flags) -> float:
     return float(amount[chosen].sum() / max(int(requests[chosen].sum()), 1))
+
+
+def _may_share(one: Client, other: Client) -> bool:
+    return one[1] == other[1] or one[0] == other[0] != ANONYMOUS
 
 
 def client_name(client: Client) -> str:

@@ -23,9 +23,9 @@ class Input:
     sha256: str
     hour: Hour
 
-    def paths(self, directory: Path, table: str) -> list[str]:
-        """Return where the files of a table are."""
-        return [str(directory / entry.path) for entry in self.manifest.files if entry.table == table]
+    def paths(self, place: str, table: str) -> list[str]:
+        """Return where the files of a table are, `place` being the metering directory."""
+        return [f"{place.rstrip('/')}/{entry.path}" for entry in self.manifest.files if entry.table == table]
 
     def rows(self, table: str) -> int:
         """Return how many rows of a table the manifest promises."""
@@ -40,20 +40,30 @@ def find_inputs(directory: Path) -> list[Input]:
         IncompleteError: no manifest at all, or a file that one promises is not there.
     """
     find_manifests(directory)  # all that can be wrong with the directory as a whole
-    found: dict[tuple[str, str, int], Input] = {}
-    for path in sorted((directory / MANIFESTS).rglob("*.json")):
-        place = _HOUR.search(path.as_posix())
-        if place is None:
-            raise BadInputError(f"{path}: is in no date=.../hour=... directory; put it back where it was written")
-        manifest = read_manifest(path)
-        known = found.setdefault(
-            (manifest.proxy_id, manifest.run_id, manifest.first_seq), Input(manifest, file_sha256(path), (place[1], place[2]))
-        )
-        if known.manifest != manifest:
-            raise BadInputError(f"{path}: another file set of the same name was read before; keep one of the two")
-    inputs = sorted(found.values(), key=lambda item: (item.manifest.proxy_id, item.manifest.run_id, item.manifest.first_seq))
+    paths = sorted((directory / MANIFESTS).rglob("*.json"))
+    inputs = each_once((path.as_posix(), read_manifest(path), file_sha256(path)) for path in paths)
     _check_files(directory, inputs)
     return inputs
+
+
+def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
+    """Return file sets in order, each run apart; what was delivered twice is there once.
+
+    Args:
+        found: path, manifest and SHA-256 of each.
+
+    Raises:
+        BadInputError: a manifest is in no hour, or two different ones bear the same name.
+    """
+    inputs: dict[tuple[str, str, int], Input] = {}
+    for path, manifest, sha256 in found:
+        place = _HOUR.search(path)
+        if place is None:
+            raise BadInputError(f"{path}: is in no date=.../hour=... directory; put it back where it was written")
+        key = (manifest.proxy_id, manifest.run_id, manifest.first_seq)
+        if inputs.setdefault(key, Input(manifest, sha256, (place[1], place[2]))).manifest != manifest:
+            raise BadInputError(f"{path}: another file set of the same name was read before; keep one of the two")
+    return [inputs[key] for key in sorted(inputs)]
 
 
 def _check_files(directory: Path, inputs: Iterable[Input]) -> None:

@@ -1,6 +1,7 @@
 """What a roll-up is asked for, and what it did."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,12 +20,13 @@ class RollupSettings:
     """What a roll-up is asked for.
 
     Attributes:
+        source: a directory, or one on any file system that Hadoop knows.
         levels: which of minute, hour and day.
         begin, end: dates and hours ("2026-11-21 07"), None: no limit; `end` is included.
         close_through: the last day ("2026-11-20") whose rows never change again.
     """
 
-    source: Path
+    source: str
     out: Path
     levels: tuple[str, ...] = ("hour", "day")
     tenants: tuple[TenantLine, ...] = ()
@@ -52,18 +54,30 @@ class RollupResult:
     tables: dict[str, int] = field(default_factory=dict)
 
 
-def plan_rollup(settings: RollupSettings) -> tuple[Ledger, Plan]:
-    """Find what is to be done; needs no Spark.
+def plan_local(settings: RollupSettings) -> tuple[Ledger, Plan]:
+    """Find what is to be done with a local directory; needs no Spark.
 
     Raises:
         BadInputError, IncompleteError: the input or the output directory cannot be used.
     """
-    inputs = find_inputs(settings.source)
+    source = Path(settings.source.removeprefix("file://"))
+    return plan_rollup(settings, find_inputs(source), removed_runs(source))
+
+
+def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapping[tuple[str, str], int]) -> tuple[Ledger, Plan]:
+    """Find what is to be done with the file sets that were found.
+
+    Args:
+        removed: the last decision of each run that retention removed.
+
+    Raises:
+        BadInputError, IncompleteError: the output directory or the days cannot be used.
+    """
     ledger = read_ledger(settings.out)
     if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
         raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; what is closed stays closed")
     plan = plan_of((item for item in inputs if _is_chosen(item, settings)), ledger, settings.fingerprint)
-    return ledger, replace(plan, lost=lost_between(inputs, removed_runs(settings.source)))
+    return ledger, replace(plan, lost=lost_between(inputs, removed))
 
 
 def close_books(settings: RollupSettings) -> None:

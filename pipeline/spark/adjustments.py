@@ -31,7 +31,7 @@ def adjustments_of(usage: DataFrame, batch: str) -> DataFrame:
 
 
 def add_adjustments(
-    spark: SparkSession, settings: RollupSettings, late: Sequence[Input], result: RollupResult, tell: Callable[[str], None]
+    spark: SparkSession, settings: RollupSettings, source: str, late: Sequence[Input], result: RollupResult, tell: Callable[[str], None]
 ) -> None:
     """Publish what late file sets add to closed days.
 
@@ -39,7 +39,7 @@ def add_adjustments(
         BadInputError, IncompleteError: as for any other file set.
     """
     tell(f"reading {len(late)} late file sets of closed days")
-    silver = Silver(spark, settings.source, late, settings.tenants)
+    silver = Silver(spark, source, late, settings.tenants)
     silver.check()
     result.usage_quarantined += sum(silver.usage_problems.values())
     result.decisions_quarantined += silver.decision_problems

@@ -1,7 +1,6 @@
 """The silver rows of some file sets, kept while a run needs them, and checked against the manifests."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -24,8 +23,8 @@ class Silver:
         decision_problems: rows set aside.
     """
 
-    def __init__(self, spark: SparkSession, directory: Path, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> None:
-        self._spark, self._directory, self._inputs = spark, directory, inputs
+    def __init__(self, spark: SparkSession, place: str, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> None:
+        self._spark, self._place, self._inputs = spark, place, inputs
         lines: Any = [(line.position, line.user, line.client_id, line.tenant) for line in tenants]
         mapping = spark.createDataFrame(lines, "position int, user string, client_id string, tenant string")
         self.usage = usage_silver(self._raw("usage"), self._raw("dim_client"), mapping).persist()
@@ -36,7 +35,7 @@ class Silver:
         self.decision_problems = 0
 
     def _raw(self, table: str) -> DataFrame:
-        return read_raw(self._spark, self._directory, self._inputs, table)
+        return read_raw(self._spark, self._place, self._inputs, table)
 
     def check(self) -> None:
         """Compare all sums with the manifests.
@@ -49,7 +48,7 @@ class Silver:
             usage, decisions = usage_sums(self.usage).collect(), decision_sums(self.decisions).collect()
         except (PySparkException, Py4JJavaError) as error:
             raise BadInputError(
-                f"{self._directory}: a file cannot be read ({_reason(error)}); run `sluice meter verify-manifests {self._directory}`"
+                f"{self._place}: a file cannot be read ({_reason(error)}); run `sluice meter verify-manifests {self._place}`"
             ) from error
         self.usage_problems = check_usage(self._inputs, usage)
         self.decision_problems = check_decisions(self._inputs, decisions)

@@ -1,7 +1,6 @@
 """Reading metering tables on Spark: by the paths that manifests name, with the declared schema, each row with where it is from."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,9 +12,9 @@ from pipeline.rollup.inputs import Input
 from pipeline.schemas import TABLES
 
 
-def read_raw(spark: SparkSession, directory: Path, inputs: Iterable[Input], table: str) -> DataFrame:
+def read_raw(spark: SparkSession, place: str, inputs: Iterable[Input], table: str) -> DataFrame:
     """Return all rows of a table of these file sets, with the columns `date`, `hour` and `stem` besides its own."""
-    paths = [path for item in inputs for path in item.paths(directory.resolve(), table)]
+    paths = [path for item in inputs for path in item.paths(place, table)]
     schema = declared(table)
     if not paths:
         empty: Any = []

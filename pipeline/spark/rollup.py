@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.rollup.coverage import coverage_by_day, coverage_by_hour
-from pipeline.rollup.inputs import hashes_by_hour
+from pipeline.rollup.inputs import each_once, hashes_by_hour
 from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
 from pipeline.rollup.plan import Plan
 from pipeline.rollup.prices import Prices
 from pipeline.rollup.publish import publish_days, publish_hours, staging
-from pipeline.rollup.settings import RollupResult, RollupSettings, plan_rollup
+from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, plan_rollup
 from pipeline.spark.adjustments import add_adjustments
 from pipeline.spark.charges import chargeback_of, charges_of, focus_of
 from pipeline.spark.days import coverage_frame, day_frame, price_frame
@@ -22,6 +22,7 @@ from pipeline.spark.decisions import decisions_by_second, decisions_per, histogr
 from pipeline.spark.escapes import escapes_of
 from pipeline.spark.frames import Silver
 from pipeline.spark.quarantine import quarantine_of
+from pipeline.spark.remote import is_remote, removed_at, runs_at
 from pipeline.spark.usage import start_of, usage_by_second, usage_per
 
 FILES_AT_ONCE_MAX = 64
@@ -36,7 +37,7 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
         BadInputError: a file is not what it should be.
         IncompleteError: what files hold does not add up to what their manifests say; then nothing is published.
     """
-    ledger, plan = plan_rollup(settings)
+    ledger, plan = plan_of_source(spark, settings)
     if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
         spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
     result = RollupResult(len(plan.hours), len(plan.days), len(plan.late))
@@ -44,19 +45,49 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
         _build_open(spark, settings, plan, result, tell)
         _enter(ledger, plan)
     if plan.late:
-        add_adjustments(spark, settings, plan.late, result, tell)
+        add_adjustments(spark, settings, place_of(settings), plan.late, result, tell)
         for item in plan.late:
             ledger.late.setdefault(hour_key(item.hour), []).append(item.sha256)
-    if not plan.is_empty:
+    if plan.is_empty:
+        close_books(settings)
+    else:
         ledger.settings = settings.fingerprint if plan.hours else ledger.settings
         ledger.closed_through = settings.close_through or ledger.closed_through
         write_ledger(settings.out, ledger)
     return result
 
 
+def plan_of_source(spark: SparkSession, settings: RollupSettings) -> tuple[Ledger, Plan]:
+    """Find what is to be done, wherever the files are.
+
+    Raises:
+        BadInputError, IncompleteError: the input or the output directory cannot be used.
+    """
+    place = settings.source
+    if not is_remote(place):
+        return plan_local(settings)
+    runs, hashes = runs_at(spark, place)
+    by_stem = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in hashes.items()}
+    manifests = [stem.manifest for stems in runs.values() for stem in stems]
+    named = (
+        (f"{place}/{path}", manifest, sha256) for manifest in manifests for path, sha256 in [by_stem[manifest.proxy_id, manifest.stem]]
+    )
+    return plan_rollup(settings, each_once(named), removed_at(spark, place))
+
+
+def _proxy_of(path: str) -> str:
+    return next((part.removeprefix("proxy=") for part in path.split("/") if part.startswith("proxy=")), "")
+
+
+def place_of(settings: RollupSettings) -> str:
+    """Return the metering directory as Spark takes it."""
+    source = settings.source
+    return source if is_remote(source) else str(Path(source.removeprefix("file://")).resolve())
+
+
 def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, result: RollupResult, tell: Tell) -> None:
     tell(f"reading {len(plan.inputs)} file sets")
-    silver = Silver(spark, settings.source, plan.inputs, settings.tenants)
+    silver = Silver(spark, place_of(settings), plan.inputs, settings.tenants)
     silver.check()
     result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems
     coverage = coverage_by_hour(plan.inputs, silver.usage_problems, plan.lost)

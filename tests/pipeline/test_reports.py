@@ -15,7 +15,9 @@ from pipeline.report.pressure_chart import draw_pressure
 from pipeline.report.rate_chart import RateSeries, draw_rates
 from pipeline.report.svg import TimeAxis, nice_steps
 from pipeline.rollup.pressure import Pressure
+from tests.pipeline.test_validation import batches, missed, sensors
 from tests.support.html_page import check_page
+from tests.support.metering_directory import write_directory
 from tests.support.metering_scene import START_MS, Client, write_scene
 
 HOSTILE = '</text><script>alert("1")</script>&\'"'
@@ -48,6 +50,24 @@ def test_a_neighbour_that_slows_others_is_named(scene: Path) -> None:
     assert (pair["windows"], pair["others"]) == (4, 8)
 
 
+def test_who_waits_while_another_is_loud_is_told_where_one_quota_holds_both(tmp_path: Path) -> None:
+    """Of two client-ids of one user, the small one waits while the large one is there: told. A stranger that waits just then is not."""
+
+    def waits(tables: dict[str, list[dict[str, Any]]]) -> None:
+        loud = {row["second_ms"] for row in tables["usage"] if row["client_ref"] == 0}
+        for row in tables["usage"]:
+            row["throttled_requests"] = row["requests"] if row["client_ref"] > 0 and row["second_ms"] in loud else 0
+
+    cast = [
+        Client("team", "backfill", "produce", 1e9, 80_000, 20, 2, begin_s=40, end_s=80),
+        Client("team", "web", "produce", 1e9, 1_000, 60),
+        Client("other", "stranger", "produce", 1e9, 1_000, 60),
+    ]
+    source = write_scene(tmp_path, 120, clients=cast, mutate=waits)
+    told = CliRunner().invoke(meter, ["neighbours", "--in", str(source), "--format", "json"])
+    assert [(pair["neighbour"], pair["victim"]) for pair in json.loads(told.stdout)["pairs"]] == [("team/backfill", "team/web")]
+
+
 def test_without_time_together_nothing_is_told(tmp_path: Path) -> None:
     """Clients that never meet are no neighbours; usage that is not there is one line and exit code 3."""
     alone = [Client("a", "a", "produce", 1e9, 1_000, 50, end_s=20), Client("b", "b", "produce", 1e9, 1_000, 50, begin_s=30)]
@@ -72,6 +92,17 @@ def test_every_page_is_whole_and_asks_nobody(scene: Path, tmp_path: Path, comman
     check_page(page)
     assert "&lt;script&gt;" in page
     assert json.loads((tmp_path / "out" / "summary.json").read_text())
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_the_verdict_has_a_page(tmp_path: Path, is_wrong: bool) -> None:
+    """`validate` draws its verdict: exact, or the first divergence of each group with the samples that prove it."""
+    source = write_directory(tmp_path / "in", batches(), sensors(), mutate=missed if is_wrong else lambda _rows: None)
+    told = CliRunner().invoke(meter, ["validate", "--in", str(source), "--out", str(tmp_path / "out"), "--format", "html"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert told.stdout == page
+    check_page(page, has_drawing=False)
+    assert ("MISSED" in page, "the samples that prove it" in page, ">exact<" in page) == (is_wrong, is_wrong, not is_wrong)
 
 
 @pytest.mark.parametrize("seconds", [1, 90, 4_000, 200_000])

@@ -1,0 +1,77 @@
+"""The report of a validation: the verdict, what was judged, and the divergences with the samples that prove them."""
+
+from html import escape
+from typing import Final
+
+from pipeline.replay.findings import WHOLE_FILE, Finding
+from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
+from pipeline.text import human_ms
+from pipeline.validation.verdict import RunKey, Verdict
+
+
+def draw_verdict(verdict: Verdict, max_violations: int) -> str:
+    """Return the report as HTML.
+
+    Args:
+        max_violations: groups whose first divergence is shown.
+    """
+    page = Page("Every wait, worked out again" if not verdict.violations else "Waits that the samples do not give", _about(verdict))
+    page.figures = [
+        Figure(f"{verdict.violations:,}", "divergences", "bad") if verdict.violations else Figure("exact", "verdict", "good"),
+        Figure(f"{verdict.decisions:,}", "decisions worked out again"),
+        Figure(f"{verdict.groups:,}", "quota groups"),
+        Figure(f"{verdict.coverage_percent:.4g} %", "coverage", "good" if verdict.coverage_percent >= 100 else "bad"),
+        Figure(f"{verdict.dropped:,}", "decisions that were not written", "bad" if verdict.dropped else "plain"),
+    ]
+    page.sections.append(Section("What was judged", _JUDGED, [_counts(verdict)]))
+    if verdict.violations:
+        shown = verdict.first()[:max_violations]
+        page.sections.append(
+            Section("The first divergence of each group", _kinds(verdict), [_finding(key, finding) for key, finding in shown])
+        )
+    if verdict.incomplete:
+        lines = "".join(f"<p>{escape(line)}</p>\n" for line in verdict.incomplete)
+        page.sections.append(Section("What is missing", "", [lines]))
+    page.sections.append(Section("Files", _FILES, [_manifests(verdict)]))
+    page.foot = "Made by sluice meter validate."
+    return draw_page(page)
+
+
+_JUDGED: Final = (
+    "From the events in the files each decision was worked out again: which samples were live, their sum, the window, the rate, the wait."
+    " There is no tolerance."
+)
+_FILES: Final = "Whoever holds the files with these manifests can work the verdict out again."
+
+
+def _about(verdict: Verdict) -> str:
+    if verdict.violations:
+        return "What follows a first divergence of a group is counted, not shown: one lost record moves all that comes after it."
+    return "Every wait is the one that the samples give, to the millisecond."
+
+
+def _counts(verdict: Verdict) -> str:
+    header = ("quota type", "decisions", "units", "throttled", "waits")
+    rows = (
+        (name, f"{count['decisions']:,}", f"{count['units']:,}", f"{count['throttled']:,}", human_ms(count["throttle_ms"]))
+        for name, count in sorted(verdict.counts.items())
+    )
+    return draw_table(header, rows)
+
+
+def _kinds(verdict: Verdict) -> str:
+    return "In all: " + ", ".join(f"{kind} {number:,}" for kind, number in sorted(verdict.kinds().items())) + "."
+
+
+def _finding(key: RunKey, finding: Finding) -> str:
+    group = "the file" if finding.group_ref == WHOLE_FILE else f"group {finding.group_ref}"
+    head = f"{finding.kind} {key[0]} {key[1]}, {group}, decision {finding.seq}"
+    evidence = "".join(f"<li>{escape(line)}</li>" for line in finding.evidence)
+    proof = f"<details><summary>the samples that prove it</summary><ul>{evidence}</ul></details>" if evidence else ""
+    said = f"{finding.what}: expected {finding.expected}, recorded {finding.recorded}"
+    return f"<p><b>{escape(head)}</b></p>\n<p>{escape(said)}</p>\n{proof}\n"
+
+
+def _manifests(verdict: Verdict) -> str:
+    table = draw_table(("manifest", "SHA-256"), sorted(verdict.manifests.items()))
+    return f"<details><summary>{len(verdict.manifests)} manifests</summary>{table}</details>\n"
