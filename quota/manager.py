@@ -6,8 +6,8 @@ Source: Kafka 3.8 `ClientQuotaManager`, `QuotaFactory`.
 from collections.abc import Collection, Mapping
 from typing import Final, Generic, TypeVar
 
-from quota.callback import CUSTOM_LEVEL, ClientQuotaCallback, DefaultQuotaCallback, level_of, tags_of
-from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.callback import CUSTOM_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, level_of, tags_of
+from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
 from quota.errors import QuotaError
 from quota.group import GroupKey, QuotaGroup, group_key, max_value_in_window
 from quota.mutation_group import MutationGroup
@@ -17,6 +17,9 @@ INACTIVE_MS: Final = 3_600_000
 
 GROUPS_MAX: Final = 100_000
 """Clients choose their ids, so the number of groups has a bound; see `_group_beyond_the_bound`."""
+
+GROUPS_PER_USER_MAX: Final = 1_000
+"""So many of them one user that logged in may make by changing its client-id."""
 
 OVERFLOW: Final = "__other__"
 
@@ -48,6 +51,7 @@ class QuotaGroups(Generic[Group]):
         static_default: float | None = None,
         lazy: bool = True,
         groups_max: int = GROUPS_MAX,
+        groups_per_user_max: int = GROUPS_PER_USER_MAX,
         cap_ms: int | None = None,
     ) -> None:
         self.quota_type = quota_type
@@ -55,13 +59,16 @@ class QuotaGroups(Generic[Group]):
         self.window_ms = window_ms
         self.generation = 0
         self.groups_max = groups_max
+        self.groups_per_user_max = groups_per_user_max
         self.groups_overflowed = 0
         self._swept_ms = -(2**63)
         self._lazy = lazy
         self._longest_ms = cap_ms
         self._limits: dict[ClientQuotaEntity, float] = {}
         self._groups: dict[GroupKey, Group] = {}
-        self._overflow: dict[float, Group] = {}  # as many as there are different limits
+        self._overflow: dict[tuple[str, float], Group] = {}  # by user with too many, "" for others, and limit
+        self._maker_of: dict[GroupKey, str] = {}  # of groups of clients that logged in
+        self._made_by: dict[str, int] = {}
         self._switched_on = True
         self._static_default = static_default
         self._levels = 0
@@ -147,7 +154,7 @@ class QuotaGroups(Generic[Group]):
         key = group_key(tags)
         group = self._groups.get(key)
         if group is None:
-            group = self._add_group(tags, key, now_ms)
+            group = self._add_group(tags, key, principal, now_ms)
         if self._callback.quota_reset_required(self.quota_type):
             self.refresh_bounds()
         return group
@@ -209,13 +216,21 @@ class QuotaGroups(Generic[Group]):
     def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> Group:
         raise NotImplementedError
 
-    def _add_group(self, tags: Mapping[str, str], key: GroupKey, now_ms: int) -> Group:
+    def _add_group(self, tags: Mapping[str, str], key: GroupKey, principal: KafkaPrincipal, now_ms: int) -> Group:
         bound = self._limit(tags)
+        user = "" if principal == ANONYMOUS else principal.name
+        if user and self._made_by.get(user, 0) >= self.groups_per_user_max:
+            self._make_room(now_ms)
+            if self._made_by.get(user, 0) >= self.groups_per_user_max:
+                return self._group_beyond_the_bound(bound, now_ms, user)
         if len(self._groups) >= self.groups_max:
             self._make_room(now_ms)
             if len(self._groups) >= self.groups_max:
                 return self._group_beyond_the_bound(bound, now_ms)
         group = self._groups[key] = self._new_group(tags, bound, now_ms)
+        if user:
+            self._maker_of[key] = user
+            self._made_by[user] = self._made_by.get(user, 0) + 1
         return group
 
     def _make_room(self, now_ms: int) -> None:
@@ -225,20 +240,29 @@ class QuotaGroups(Generic[Group]):
             self._swept_ms = now_ms
             self._forget_idle(now_ms, self.num_samples * self.window_ms)
 
-    def _group_beyond_the_bound(self, bound: float, now_ms: int) -> Group:
-        """Clients that there is no room for share a group with those of the same limit: too strict rather than unlimited."""
+    def _group_beyond_the_bound(self, bound: float, now_ms: int, user: str = "") -> Group:
+        """Clients that there is no room for share a group with those of the same limit: too strict rather than unlimited.
+
+        Those of a `user` that has too many share with nobody else.
+        """
         self.groups_overflowed += 1
-        group = self._overflow.get(bound)
+        group = self._overflow.get((user, bound))
         if group is None:
-            group = self._overflow[bound] = self._new_group({OVERFLOW: repr(bound)}, bound, now_ms)
+            tags = {OVERFLOW: repr(bound), USER_TAG: sanitize(user)} if user else {OVERFLOW: repr(bound)}
+            group = self._overflow[user, bound] = self._new_group(tags, bound, now_ms)
         return group
 
     def _forget_idle(self, now_ms: int, longer_than_ms: int) -> int:
         idle = [key for key, group in self._groups.items() if now_ms - group.last_record_ms > longer_than_ms]
         for key in idle:
             del self._groups[key]
-        for bound in [bound for bound, group in self._overflow.items() if now_ms - group.last_record_ms > longer_than_ms]:
-            del self._overflow[bound]
+            user = self._maker_of.pop(key, "")
+            if user:
+                self._made_by[user] -= 1
+                if not self._made_by[user]:
+                    del self._made_by[user]
+        for shared in [shared for shared, group in self._overflow.items() if now_ms - group.last_record_ms > longer_than_ms]:
+            del self._overflow[shared]
         if idle:
             self._changed()
         return len(idle)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from protocol.errors import ProtocolError
 from proxy.clock import NS_PER_MS, now_ns
 from proxy.net.flow import Channel
+from proxy.net.login_channel import LoginChannel
 
 if TYPE_CHECKING:
     from proxy.net.connection import Connection
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 class ClientChannel(Channel):
     """Reads requests, writes answers."""
 
-    __slots__ = ("_attention", "_requests")
+    __slots__ = ("_attention", "_login", "_requests")
 
     def __init__(self, connection: Connection, session: Session) -> None:
         super().__init__(connection)
         self._requests = session.requests
         self._attention = session.attention
+        self._login: LoginChannel | None = None  # reads instead of this one while the client logs in
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Both sides are there: the broker was connected first."""
@@ -47,6 +49,46 @@ class ClientChannel(Channel):
             connection.fail_client(error, data)
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
             connection.crash(error)
+
+    @property
+    def connection(self) -> Connection:
+        """What this is a side of."""
+        return self._connection
+
+    def follow_login(self, *, under_way: bool) -> None:
+        """Read tokens into a buffer of ours while a login is under way; the broker has answered what was sent."""
+        login = self._login
+        if login is not None:
+            login.answered()
+        if under_way is (login is not None) or self.transport is None or self.lost:
+            return
+        if login is None:
+            self._login = LoginChannel(self, self._requests)
+            self._read_by(self._login)
+            return
+        self._login = None
+        self._read_by(self)
+        rest = login.take_rest()
+        if rest:
+            self.data_received(rest)
+
+    def _read_by(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let another one take what the socket reads; uvloop looks at what kind it is when reading begins."""
+        assert self.transport is not None
+        if self.pauses:
+            self.transport.set_protocol(protocol)
+            return
+        self.transport.pause_reading()
+        self.transport.set_protocol(protocol)
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def let_go(self) -> None:
+        """As any side; a token that was not answered is overwritten."""
+        if self._login is not None:
+            self._login.let_go()
+            self._login = None
+        super().let_go()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it sent completely still counts."""

@@ -119,6 +119,8 @@ class Connection:
             return
         if self.session.responses.broken is not None:
             raise self.session.responses.broken
+        if self.session.login.news:
+            self._follow_login()
         times = self.session.responses.times
         if times is not None and times.rtt_due <= 0:
             times.set_rtt(min_rtt_ns(self.broker.fileno()))
@@ -150,6 +152,12 @@ class Connection:
             or self.draining
             or session.owes_own_reply
         )
+
+    def _follow_login(self) -> None:
+        """The broker has answered a message of the client's login."""
+        login = self.session.login
+        login.news = False
+        self.client.follow_login(under_way=login.under_way)
 
     def wake(self, now: int) -> None:
         """A deadline of this connection has come."""

@@ -41,7 +41,7 @@ class Channel(asyncio.Protocol):
         self.read_ms = 0
         self.write_full_since_ms = 0
         self.peer: Channel | None = None  # the other side of the connection
-        self.write_peer: Callable[[bytes], None] = _nowhere  # the other side's transport, once it is there
+        self.write_peer: Callable[[bytes | memoryview], None] = _nowhere  # the other side's transport, once it is there
 
     def attach(self, transport: asyncio.BaseTransport, high: int = WRITE_HIGH_BYTES, low: int = WRITE_LOW_BYTES) -> None:
         """Take over a transport that was just made; above `high` unsent bytes the other side waits, until they are below `low`."""
@@ -93,5 +93,5 @@ class Channel(asyncio.Protocol):
         return tuple(name for reason, name in REASON_NAMES.items() if self.pauses & reason)
 
 
-def _nowhere(_data: bytes) -> None:
+def _nowhere(_data: bytes | memoryview) -> None:
     raise AssertionError("bytes before both sides are connected")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from protocol.api_keys import API_VERSIONS, ApiKey, Treatment
 from protocol.errors import ProtocolError, RefusedApiError
 from protocol.limits import HEAD_BYTES
+from protocol.primitives import Buffer
 from protocol.request_head import RequestHead
 from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.metering.usage import Place, UsageCell, api_class
@@ -90,7 +91,7 @@ class Heads:
         """Count in another scope from now on."""
         self._scope = scope
 
-    def resolve(self, data: bytes | bytearray, at: int, size: int) -> KnownHead | None:
+    def resolve(self, data: Buffer, at: int, size: int) -> KnownHead | None:
         """Read a request head that is not like the last one; None when more bytes are needed."""
         settings = self._settings
         head = settings.heads_met.read(data, at, size, unknown_apis_pass=settings.unknown_apis_pass)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from protocol.api_keys import API_VERSIONS, ApiKey
+from protocol.primitives import Buffer
 from protocol.request_head import RequestHead, read_request_head
 
 FRAME_BYTES_MAX = 256  # larger ones carry what differs each time
@@ -20,13 +21,13 @@ class HeadsMet:
     def __init__(self) -> None:
         self._heads: dict[bytes, RequestHead] = {}
 
-    def read(self, data: bytes | bytearray, at: int, size: int, *, unknown_apis_pass: bool) -> RequestHead | None:
+    def read(self, data: Buffer, at: int, size: int, *, unknown_apis_pass: bool) -> RequestHead | None:
         """As `read_request_head`, apart from the correlation id."""
         index_end = at + LENGTH_BYTES + INDEX_BYTES
         end = at + LENGTH_BYTES + size
-        if size > FRAME_BYTES_MAX or end > len(data):
+        if size > FRAME_BYTES_MAX or end > len(data) or data[at + LENGTH_BYTES + 1] == ApiKey.SASL_AUTHENTICATE:  # a secret is not copied
             return read_request_head(data, at, size, unknown_apis_pass=unknown_apis_pass)
-        key = bytes(data[at + LENGTH_BYTES : index_end] + data[index_end + CORRELATION_ID_BYTES : end])
+        key = bytes(data[at + LENGTH_BYTES : index_end]) + bytes(data[index_end + CORRELATION_ID_BYTES : end])
         head = self._heads.get(key)
         if head is None:
             head = read_request_head(data, at, size, unknown_apis_pass=unknown_apis_pass)

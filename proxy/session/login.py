@@ -37,6 +37,7 @@ class Login:
         awaits: a message of the login is under way to the broker; what is behind it waits for the answer.
         under_way: a mechanism was accepted and the verdict is not here.
         bare: tokens travel without requests around them (handshake v0).
+        news: the broker has answered something; whoever acts on it takes this back.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Login:
         "_who",
         "awaits",
         "bare",
+        "news",
         "required",
         "under_way",
     )
@@ -69,6 +71,7 @@ class Login:
         self.awaits = False
         self.under_way = False
         self.bare = False
+        self.news = False
 
     def let_go(self) -> None:
         """The connection has ended: cut the circle of references, so that it is freed at once."""
@@ -106,6 +109,7 @@ class Login:
 
     def end_bare(self) -> None:
         """It is a request: the exchange was over with the token before it."""
+        self.news = True
         self._end(Progress.UNTOLD, 0, 0)
 
     def sent_bare(self, token: Buffer) -> None:
@@ -124,6 +128,7 @@ class Login:
             ProtocolError: it cannot be read, or the client may not go on.
         """
         self.awaits = False
+        self.news = True
         if api.key == ApiKey.SASL_HANDSHAKE:
             accepted = read_handshake_error(frame) == 0
             self.under_way = accepted
@@ -154,6 +159,7 @@ class Login:
             raise ProtocolError("a bare token although none was asked for", reason="response_unsolicited")
         self._bare_owed -= 1
         self.awaits = False
+        self.news = True
         assert self._observer is not None
         if self._observer.answered(token) is Progress.SUCCEEDED:
             self._end(Progress.SUCCEEDED, 0, 0)

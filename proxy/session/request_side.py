@@ -465,6 +465,39 @@ class RequestSide:
         self.stop = Stop.ALONE
         return data[:at], at, True
 
+    def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
+        """Note a token, whole and by itself, that goes to the broker from where it lies. False: it is something else, nothing was done.
+
+        Raises:
+            ProtocolError: it cannot be read.
+        """
+        if self.stop or self._body_left or self._kept is not None or self.draining:
+            return False
+        if self._login.bare:
+            if self._tail or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
+                return False
+            self._login.sent_bare(frame[LENGTH_BYTES:])
+        else:
+            if self._tail is not None or len(frame) < HEAD_BYTES or len(self._in_flight) >= IN_FLIGHT_MAX:
+                return False
+            size, index, correlation_id = HEAD.unpack_from(frame)
+            if index >> 16 != ApiKey.SASL_AUTHENTICATE:
+                return False
+            head = self._heads.resolve(frame, 0, size)
+            if head is None:
+                raise ProtocolError("request head is longer than its frame", reason="bad_header")
+            self._login.requested(head.api, frame, HEAD_BYTES + len(head.prefix))
+            self._debt.logging_in = True
+            self.forget_heads()
+            self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
+            head.client.usage.requests[head.key] += 1
+        self.frames += 1
+        if self._login.awaits:
+            self._tail = None
+            self._keep(b"", 0, now_ms)
+            self.stop = Stop.LOGIN
+        return True
+
     def _log_in(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, read_ms: int) -> bool:
         """Watch a message of a login go to the broker; what is behind it waits for the answer. False: what is before it goes first."""
         end = at + LENGTH_BYTES + size

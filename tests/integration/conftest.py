@@ -7,7 +7,9 @@ import pytest
 
 from proxy.demo.mock_cluster import MockCluster
 from tests.support.clients.topics import new_topic
+from tests.support.kafka import sasl_cluster
 from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.java_tools import JavaTools
 from tests.support.sluice_process import SluiceProcess
 
 
@@ -36,6 +38,14 @@ class Route:
 def _route(kafka: KafkaCluster) -> Iterator[Route]:
     with SluiceProcess(kafka.bootstrap, name=f"sluice-{kafka.version}") as sluice:
         yield Route(sluice, kafka)
+
+
+@pytest.fixture(scope="session")
+def sasl_kafka(tools: JavaTools) -> Iterator[KafkaCluster]:
+    """A Kafka 4.3.1 where clients log in by every mechanism; alice and a user with an odd name have SCRAM credentials."""
+    with sasl_cluster.new_cluster() as running:
+        sasl_cluster.add_scram_users(tools, running.bootstrap, sasl_cluster.SCRAM_USER, "alice")
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.abc import AbstractTokenProvider as AioTokens
 from confluent_kafka import KafkaError, Producer
 from kafka import KafkaProducer
-from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokens
 
 from quota.entity import sanitize
-from tests.support import sasl_tokens
+from tests.support.clients.bearer_tokens import AwaitedTokens, Tokens
 from tests.support.clients.topics import new_topic
 from tests.support.kafka import sasl_cluster as sasl
 from tests.support.kafka.broker import KafkaCluster
@@ -29,14 +27,6 @@ pytestmark = pytest.mark.kafka
 USERS = {"PLAIN": "alice", "SCRAM-SHA-256": sasl.SCRAM_USER, "SCRAM-SHA-512": sasl.SCRAM_USER, "OAUTHBEARER": "Ünï=code,<default>"}
 RECORDS = 30
 VALUE = b"v" * 1_000
-
-
-@pytest.fixture(scope="module")
-def cluster(tools: JavaTools) -> Iterator[KafkaCluster]:
-    """A broker with a login of every kind."""
-    with sasl.new_cluster() as running:
-        sasl.add_scram_users(tools, running.bootstrap, sasl.SCRAM_USER, "alice")
-        yield running
 
 
 def write_config(directory: Path, sluice_port: int, upstream: str, *, listener: str = "", top: str = "") -> Path:
@@ -61,32 +51,12 @@ class Sluice(SluiceProcess):
 
 
 @pytest.fixture(scope="module")
-def sluice(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
+def sluice(sasl_kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
     """Sluice in front of it, at DEBUG, with SASL declared."""
     directory = tmp_path_factory.mktemp("sasl")
     quotas = write_quotas(directory / "quotas.toml", [{"user": "<default>", "producer_byte_rate": 50_000_000}])
-    with Sluice(cluster.sasl_bootstrap, directory, listener='protocol = "SASL_PLAINTEXT"', name="sluice-sasl", quotas=quotas) as running:
+    with Sluice(sasl_kafka.sasl_bootstrap, directory, listener='protocol = "SASL_PLAINTEXT"', name="sluice-sasl", quotas=quotas) as running:
         yield running
-
-
-class Tokens(AioTokens, PythonTokens):
-    """Unsecured tokens of one user."""
-
-    def __init__(self, user: str) -> None:
-        self._user = user
-
-    def token(self) -> Any:
-        """Return one that lasts a minute; for aiokafka something that it can wait for."""
-        now = int(time.time())
-        return sasl_tokens.jwt({"sub": self._user, "iat": now, "exp": now + 60})
-
-
-class AwaitedTokens(Tokens):
-    """The same for aiokafka."""
-
-    async def token(self) -> str:
-        """Return one that lasts a minute."""
-        return str(super().token())
 
 
 def with_java(tools: JavaTools, bootstrap: str, topic: str, mechanism: str, user: str) -> None:
@@ -146,14 +116,16 @@ def produced_by_user(sluice: SluiceProcess) -> dict[str, float]:
 
 @pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_every_client_is_who_it_logged_in_as(client: str, mechanism: str, sluice: Sluice, cluster: KafkaCluster, tools: JavaTools) -> None:
+def test_every_client_is_who_it_logged_in_as(
+    client: str, mechanism: str, sluice: Sluice, sasl_kafka: KafkaCluster, tools: JavaTools
+) -> None:
     """Four client families by four mechanisms: every byte counts for the user, as Kafka writes its name, none for another."""
     user = USERS[mechanism]
     if mechanism == "OAUTHBEARER" and client in ("java", "confluent"):
         user = f"bearer-{client}"  # their settings have no way to write all that a name may have in it
     elif client == "kafka-python":
         user = user if mechanism == "OAUTHBEARER" else "alice"  # it sends the others' names as they are, unescaped
-    topic = new_topic(cluster.bootstrap, f"login-{client}-{mechanism}".lower())
+    topic = new_topic(sasl_kafka.bootstrap, f"login-{client}-{mechanism}".lower())
     before = produced_by_user(sluice)
     CLIENTS[client](tools, sluice.bootstrap, topic, mechanism, user)
     after = produced_by_user(sluice)
@@ -163,9 +135,9 @@ def test_every_client_is_who_it_logged_in_as(client: str, mechanism: str, sluice
     assert sluice.metric("kafka_sluice_internal_errors_total") == 0
 
 
-def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, cluster: KafkaCluster, tools: JavaTools, tmp_path: Path) -> None:
+def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, sasl_kafka: KafkaCluster, tools: JavaTools, tmp_path: Path) -> None:
     """The broker's own refusal reaches each client, by every mechanism; nobody is named, and failures are counted."""
-    topic = new_topic(cluster.bootstrap, "refused")
+    topic = new_topic(sasl_kafka.bootstrap, "refused")
     before = produced_by_user(sluice)
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         login = sasl.java_login(tmp_path, mechanism, USERS[mechanism], sasl.PASSWORD + "-wrong")
@@ -177,15 +149,15 @@ def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, cluster: Kafk
 
 @pytest.mark.parametrize(("client", "mechanism", "mode"), [("java", "PLAIN", "delay"), ("confluent", "SCRAM-SHA-256", "mute")])
 def test_e01_sessions_are_renewed_under_load_and_throttle(
-    client: str, mechanism: str, mode: str, cluster: KafkaCluster, tools: JavaTools, tmp_path: Path
+    client: str, mechanism: str, mode: str, sasl_kafka: KafkaCluster, tools: JavaTools, tmp_path: Path
 ) -> None:
     """With sessions of 2 s, a producer at ten times its quota logs in again and again: nobody is cut off, no byte counts for another."""
     seconds = 9
     user = USERS[mechanism]
     quotas = write_quotas(tmp_path / "quotas.toml", [{"user": user, "producer_byte_rate": 200_000}])
-    topic = new_topic(cluster.bootstrap, f"renewed-{client}-{mode}")
+    topic = new_topic(sasl_kafka.bootstrap, f"renewed-{client}-{mode}")
     listener = 'protocol = "SASL_PLAINTEXT"'
-    with Sluice(cluster.sasl_bootstrap, tmp_path, listener=listener, name="sluice-renewed", quotas=quotas, enforcement=mode) as one:
+    with Sluice(sasl_kafka.sasl_bootstrap, tmp_path, listener=listener, name="sluice-renewed", quotas=quotas, enforcement=mode) as one:
         login = sasl.java_login(tmp_path, mechanism, user)
         produce_for(client, mechanism, one.bootstrap, topic, seconds, tools, login)
         renewals = one.metric("kafka_sluice_sasl_exchanges_total", mechanism=mechanism, outcome="success")

@@ -12,7 +12,7 @@ from tests.support import sasl_tokens as tokens
 from tests.support.kafka.jars import KRAFT, ZOOKEEPER
 from tests.support.kafka.java_tools import JavaTools
 
-MUTATED = 4_000
+MUTATED = 2_000
 SEED = 20_261_121
 
 pytestmark = pytest.mark.kafka

@@ -10,6 +10,7 @@ from quota.request_time import ClientRequestQuotaManager
 from tests.vectors.managers import RecordingCallback
 
 ALICE = KafkaPrincipal("User", "alice")
+BOB = KafkaPrincipal("User", "bob")
 ETL = ClientQuotaEntity(client_id="etl")
 ANY_CLIENT = ClientQuotaEntity(client_id=DEFAULT)
 
@@ -192,6 +193,21 @@ def test_clients_cannot_make_groups_without_end() -> None:
     assert (shared.bound, OVERFLOW in shared.tags, manager.groups_overflowed) == (10.0, True, 2)
     assert manager.group(ALICE, "c5", 11_001).tags == {"user": "", "client-id": "c5"}
     assert len(manager.groups()) == 1
+
+
+def test_a_user_cannot_make_groups_without_end() -> None:
+    """A user that changes its client-id has so many groups; what comes then shares one, with nobody else. Idle ones make room."""
+    manager = new_manager(groups_per_user_max=2)
+    manager.update_quota(ANY_CLIENT, 10.0)
+    for principal in (ALICE, BOB, ANONYMOUS):
+        for number in range(3):
+            manager.group(principal, f"{principal.name}-{number}", 0).record(1, 0)
+    assert manager.groups_overflowed == 2
+    shared, other = manager.group(ALICE, "x", 5_000), manager.group(BOB, "y", 5_000)
+    assert (shared.tags, other.tags) == ({OVERFLOW: "10.0", "user": "alice"}, {OVERFLOW: "10.0", "user": "bob"})
+    assert manager.group(ALICE, "alice-1", 5_000).tags == {"user": "", "client-id": "alice-1"}
+    assert manager.group(ANONYMOUS, "z", 5_000).tags == {"user": "", "client-id": "z"}
+    assert manager.group(ALICE, "x", 16_001).tags == {"user": "", "client-id": "x"}
 
 
 def test_a_manager_may_cap_what_kafka_wraps() -> None:

@@ -16,7 +16,7 @@ import pytest
 import proxy.clock
 from proxy.counters import Counters, UsageTable
 from proxy.handler_time import BrokerHandlerTime
-from proxy.net import broker_channel, client_channel
+from proxy.net import broker_channel, client_channel, login_channel
 from proxy.net import connection as net_connection
 from proxy.net.connection import Connection
 from proxy.net.flow import Channel
@@ -113,12 +113,24 @@ class MemoryTransport:
 
     def _read(self) -> None:
         while self._unread and self.reading and not self.closed:
-            self._channel.data_received(self._unread.pop(0))
+            self._hand_over(self._unread.pop(0))
+
+    def _hand_over(self, data: bytes) -> None:
+        """Give bytes to whoever reads now, as an event loop does."""
+        if isinstance(self._channel, asyncio.BufferedProtocol):
+            room = self._channel.get_buffer(-1)
+            taken = min(len(room), len(data))
+            room[:taken] = data[:taken]
+            if data[taken:]:
+                self._unread.insert(0, data[taken:])
+            self._channel.buffer_updated(taken)
+            return
+        self._channel.data_received(data)
 
     # what the proxy calls
 
     def write(self, data: bytes) -> None:
-        assert isinstance(data, bytes), type(data)
+        assert isinstance(data, bytes | memoryview), type(data)
         self.written += data
 
     def write_eof(self) -> None:
@@ -143,6 +155,9 @@ class MemoryTransport:
             self._loop.call_soon(self._channel.connection_lost, None)
 
     abort = close
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._channel = protocol
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
         pass
@@ -269,7 +284,7 @@ class House:
 
     def __enter__(self) -> Self:
         """From here on the proxy's one clock shows the time of this house."""
-        for module in (proxy.clock, client_channel, broker_channel, net_connection):
+        for module in (proxy.clock, client_channel, broker_channel, login_channel, net_connection):
             self._clock.setattr(module, "now_ns", lambda: self.loop.now_ms * 1_000_000)
         return self
 

@@ -1,0 +1,123 @@
+"""The client's socket while its client logs in: tokens are read into a buffer of ours, which is overwritten when the broker has answered.
+
+Elsewhere bytes come as objects that nobody can overwrite. What a client sends ahead of an answer, and what is no token, goes that way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from protocol.errors import ProtocolError
+from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES
+from proxy.clock import NS_PER_MS, now_ns
+
+if TYPE_CHECKING:
+    from proxy.net.client_channel import ClientChannel
+    from proxy.session.request_side import RequestSide
+
+BUFFER_BYTES = 4 * 1024
+
+
+class LoginChannel(asyncio.BufferedProtocol):
+    """Takes the place of the client's channel from a handshake that the broker accepted to its verdict."""
+
+    __slots__ = ("_buffer", "_channel", "_have", "_on_its_way", "_requests")
+
+    def __init__(self, channel: ClientChannel, requests: RequestSide) -> None:
+        self._channel = channel
+        self._requests = requests
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._have = 0
+        self._on_its_way: list[bytearray] = []  # tokens that the broker has not answered
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: behind those that are here."""
+        if self._have == len(self._buffer):
+            longer = bytearray(2 * self._have)
+            longer[: self._have] = self._buffer
+            _overwrite(self._buffer)
+            self._buffer = longer
+        return memoryview(self._buffer)[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: a whole token goes on from where it lies."""
+        self._have += nbytes
+        channel = self._channel
+        at_ns = now_ns()
+        channel.read_ms = now = at_ns // NS_PER_MS
+        channel.bytes_in += nbytes
+        connection = channel.connection
+        if connection.closing:
+            return
+        try:
+            self._pass_on(now, at_ns)
+            connection.settle(now)
+        except ProtocolError as error:
+            connection.fail_client(error, b"")
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
+            connection.crash(error)
+
+    def _pass_on(self, now_ms: int, now_ns: int) -> None:
+        have, buffer = self._have, self._buffer
+        size = int.from_bytes(buffer[:LENGTH_BYTES], "big", signed=True) if have >= LENGTH_BYTES else 0
+        end = LENGTH_BYTES + size
+        if have < end and size <= MAX_LOGIN_FRAME_BYTES:
+            return
+        if 0 <= size <= MAX_LOGIN_FRAME_BYTES:
+            with memoryview(buffer) as whole, whole[:end] as frame:
+                is_token = self._requests.pass_token(frame, now_ms, now_ns)
+            if is_token:
+                rest = bytes(buffer[end:have])
+                self._on_its_way.append(buffer)
+                self._buffer, self._have = bytearray(BUFFER_BYTES), 0
+                self._channel.write_peer(memoryview(buffer)[:end])
+                if rest:
+                    self._scan(rest, now_ms, now_ns)
+                return
+        self._scan(self.take_rest(), now_ms, now_ns)
+
+    def _scan(self, data: bytes, now_ms: int, now_ns: int) -> None:
+        onward = self._requests.scan(data, now_ms, now_ns)
+        if onward is not None:
+            self._channel.write_peer(onward)
+
+    def take_rest(self) -> bytes:
+        """Return what is here of something that goes another way."""
+        rest = bytes(self._buffer[: self._have])
+        _overwrite(self._buffer)
+        self._have = 0
+        return rest
+
+    def answered(self) -> None:
+        """The broker has answered, so it has had the token: nobody needs it any more."""
+        for token in self._on_its_way:
+            _overwrite(token)
+        self._on_its_way.clear()
+
+    def let_go(self) -> None:
+        """The connection has ended."""
+        self.answered()
+        _overwrite(self._buffer)
+
+    # --- what else a socket tells
+
+    def eof_received(self) -> bool:
+        """As its channel."""
+        return self._channel.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As its channel."""
+        self._channel.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """As its channel."""
+        self._channel.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As its channel."""
+        self._channel.resume_writing()
+
+
+def _overwrite(buffer: bytearray) -> None:
+    buffer[:] = bytes(len(buffer))

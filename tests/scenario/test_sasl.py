@@ -1,0 +1,155 @@
+"""Rows E2 and G10, and logins through real sockets: tokens lie in a buffer of ours, and nothing of them is left."""
+
+import gc
+import types
+from collections.abc import Iterable
+
+import pytest
+
+from proxy.config import Listener
+from proxy.host_port import HostPort
+from proxy.net.login_channel import LoginChannel
+from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from tests.support import sasl_frames, sasl_tokens
+from tests.support.gateway_fixture import RunningGateway, open_gateway
+from tests.support.ports import free_bootstrap_port
+from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
+from tests.support.scripted_client import ScriptedClient
+from tests.support.scripted_frames import Request, correlation_id_of, produce_request
+from tests.support.scripted_sockets import HOST, until
+
+CANARY = "canary-8d1f-" + "0" * 20
+TOKEN = sasl_tokens.plain("alice", CANARY)
+TABLE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 1e9, ClientQuotaEntity("ANONYMOUS", None): 1e9}}
+
+
+async def says_yes(connection: BrokerConnection, asked: Request) -> None:
+    """Let everybody in."""
+    if asked.key == 17:
+        await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
+    elif asked.key == 36:
+        await connection.send(sasl_frames.authenticate_answer(asked.correlation_id))
+    else:
+        await connection.answer(asked)
+
+
+async def says_no(connection: BrokerConnection, asked: Request) -> None:
+    """Let nobody in, as a broker does: an error, and the end."""
+    if asked.key == 36:
+        await connection.send(sasl_frames.authenticate_answer(asked.correlation_id, error_code=58, message="no"))
+        await connection.close()
+    else:
+        await says_yes(connection, asked)
+
+
+def declared() -> tuple[Listener, ...]:
+    """Return a listener that wants a login."""
+    return (Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", protocol="SASL_PLAINTEXT"),)
+
+
+def reachable(roots: Iterable[object]) -> set[int]:
+    """Return the ids of everything that can be reached, apart from running code, modules and classes."""
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, types.FrameType | types.CoroutineType | types.ModuleType | type | types.FunctionType):
+            continue
+        if type(one).__module__.startswith(("asyncio", "uvloop", "_asyncio", "tests")):
+            continue
+        seen.add(id(one))
+        if isinstance(one, bytes | bytearray | str | memoryview):
+            text = one.encode("utf-8", "replace") if isinstance(one, str) else bytes(one)
+            assert CANARY.encode() not in text, f"a {type(one).__name__} of {len(text)} bytes holds a secret"
+        waiting.extend(gc.get_referents(one))
+    return seen
+
+
+async def logged_in(sluice: RunningGateway, token: bytes = TOKEN) -> ScriptedClient:
+    """Return a client that the broker let in."""
+    client = await sluice.client()
+    await client.ask(sasl_frames.handshake("PLAIN"))
+    await client.ask(sasl_frames.authenticate(token))
+    return client
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100_000])
+async def test_tokens_are_read_into_a_buffer_that_is_overwritten(piece: int) -> None:
+    """From the accepted handshake to the verdict tokens lie in a buffer of ours; after the verdict it holds nothing of them."""
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
+        client = await sluice.client()
+        await client.ask(sasl_frames.handshake("PLAIN"))
+        (connection,) = await sluice.until_connections(1)
+        login = connection.client._login
+        assert isinstance(login, LoginChannel)
+        token = sasl_frames.authenticate(TOKEN)
+        for at in range(0, len(token), piece):
+            await client.send(token[at : at + piece])
+        assert correlation_id_of(await client.read_frame()) == 2
+        assert broker.connections[0].requests[-1].frame == token
+        assert connection.client._login is None
+        assert not any(login._buffer)
+        assert login._on_its_way == []
+        assert connection.session.principal == KafkaPrincipal("User", "alice")
+        await client.ask(produce_request(3))
+        assert {group.tags["user"] for group in sluice.groups()} == {"alice"}
+
+
+async def test_long_tokens_pass() -> None:
+    """A token may be as long as a broker takes it."""
+    token = sasl_tokens.plain("alice", CANARY * 10_000)
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
+        client = await logged_in(sluice, token)
+        assert broker.connections[0].requests[-1].frame == sasl_frames.authenticate(token)
+        await client.ask(produce_request(3))
+
+
+async def test_g10_nothing_of_a_token_is_left() -> None:
+    """After a login, a refused one, one that was sent ahead and one that was cut short, nothing that Sluice reaches holds the password."""
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
+        await logged_in(sluice)
+        ahead = await sluice.client()
+        await ahead.send(sasl_frames.handshake("PLAIN") + sasl_frames.authenticate(TOKEN) + produce_request(3))
+        for number in (1, 2, 3):
+            assert correlation_id_of(await ahead.read_frame()) == number
+        broker.script = says_no
+        refused = await sluice.client()
+        await refused.ask(sasl_frames.handshake("PLAIN"))
+        await refused.ask(sasl_frames.authenticate(TOKEN))
+        cut = await sluice.client()
+        await cut.ask(sasl_frames.handshake("PLAIN"))
+        await cut.send(sasl_frames.authenticate(TOKEN)[:-3])
+        cut.close()
+        await until(lambda: len(sluice.connections) == 2)
+        app = sluice.app
+        seen = reachable([app.gateway, app.counters, app.usages, app.scopes, app._session_settings])
+        assert {id(connection.session) for connection in sluice.connections} <= seen
+
+
+async def test_e02_a_storm_of_failed_logins() -> None:
+    """Each of many failed logins gets the broker's own error before the end, and names nobody."""
+    async with ScriptedBroker(says_no) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
+        for _ in range(100):
+            client = await sluice.client()
+            await client.ask(sasl_frames.handshake("PLAIN"))
+            answer = await client.ask(sasl_frames.authenticate(TOKEN))
+            assert answer == sasl_frames.authenticate_answer(2, error_code=58, message="no")
+            client.close()
+        await until(lambda: not sluice.connections)
+        assert sluice.counters.logins == {("PLAIN", "failure"): 100}
+        assert not sluice.groups()
+        broker.script = None
+
+
+async def test_who_does_not_log_in_in_time_is_let_go() -> None:
+    """A login that is required has to succeed within `login_ms`, however busy the client is meanwhile."""
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
+        idle = await sluice.client()
+        await idle.ask(sasl_frames.handshake("PLAIN"))
+        done = await logged_in(sluice)
+        await sluice.until_connections(2)
+        sluice.sweep(29_000)
+        assert len(sluice.connections) == 2
+        sluice.sweep(31_000)
+        assert sluice.closes == {"login_deadline": 1}
+        await done.ask(produce_request(3))

@@ -1,0 +1,29 @@
+"""Unsecured bearer tokens for aiokafka and kafka-python."""
+
+import time
+from typing import Any
+
+from aiokafka.abc import AbstractTokenProvider as AioTokens
+from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokens
+
+from tests.support import sasl_tokens
+
+
+class Tokens(AioTokens, PythonTokens):
+    """Unsecured tokens of one user."""
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+
+    def token(self) -> Any:
+        """Return one that lasts a minute; for aiokafka something that it can wait for."""
+        now = int(time.time())
+        return sasl_tokens.jwt({"sub": self._user, "iat": now, "exp": now + 60})
+
+
+class AwaitedTokens(Tokens):
+    """The same for aiokafka."""
+
+    async def token(self) -> str:
+        """Return one that lasts a minute."""
+        return str(super().token())
