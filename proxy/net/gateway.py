@@ -447,6 +447,7 @@ def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[
         "peer": f"{connection.peer[0]}:{connection.peer[1]}",
         "listener": connection.listener_name,
         "broker": connection.upstream,
+        "principal": str(connection.session.principal),
         "client_ids": list(connection.session.client_ids),
         "requests": requests.frames,
         "answers": responses.answers,

@@ -35,6 +35,7 @@ class TlsTransport(asyncio.Protocol):
         "_eof",
         "_eof_told",
         "_incoming",
+        "_into_buffers",
         "_loop",
         "_lost",
         "_make_tls",
@@ -61,6 +62,7 @@ class TlsTransport(asyncio.Protocol):
         self._incoming: ssl.MemoryBIO | None = None
         self._outgoing: ssl.MemoryBIO | None = None
         self._above: asyncio.Protocol | None = None
+        self._into_buffers = False  # who is above has some
         self._shaken: asyncio.Future[None] | None = loop.create_future()
         self._unfed: list[bytes] = []  # read and not taken in yet
         self._paused = False
@@ -229,7 +231,9 @@ class TlsTransport(asyncio.Protocol):
             except ssl.SSLError as error:
                 self._broken(error, bytes(_plain[:at]))
                 return
-            if at:
+            if at and self._into_buffers:
+                self._fill_buffers(at)
+            elif at:
                 self._above.data_received(bytes(_plain[:at]))
             if not more:
                 break
@@ -238,12 +242,31 @@ class TlsTransport(asyncio.Protocol):
         if self._eof:
             self._tell_eof()
 
+    def _fill_buffers(self, count: int) -> None:
+        """Hand over what was decrypted to who reads secrets into buffers of its own; nothing of it stays here."""
+        at = 0
+        while at < count and isinstance(self._above, asyncio.BufferedProtocol):
+            room = cast("memoryview", self._above.get_buffer(count - at))
+            taken = min(len(room), count - at)
+            room[:taken] = _plain[at : at + taken]
+            at += taken
+            self._above.buffer_updated(taken)
+        rest = bytes(_plain[at:count])
+        _plain[:count] = bytes(count)
+        if rest and isinstance(self._above, asyncio.Protocol):
+            self._above.data_received(rest)
+
+    def set_protocol(self, above: asyncio.BaseProtocol) -> None:
+        """Let another one take what comes from now on."""
+        self._above = cast("asyncio.Protocol", above)
+        self._into_buffers = isinstance(above, asyncio.BufferedProtocol)
+
     def _broken(self, error: ssl.SSLError, before: bytes) -> None:
         """What came is not TLS any more: the end, as if the peer had reset the connection."""
         above = self._above
         if above is None:
             return
-        if before:
+        if before and not self._into_buffers:
             above.data_received(before)
         self._flush()
         self._above = None

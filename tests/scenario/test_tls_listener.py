@@ -14,15 +14,17 @@ import pytest
 from proxy.config import Listener, Upstream
 from proxy.config_tls import ListenerTls, UpstreamTls
 from proxy.host_port import HostPort
+from proxy.tls import transport as tls_transport
 from proxy.tls.credentials import TlsFiles, client_context, server_context
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from sluice.principal import AuthenticationContext, PrincipalBuilder
+from tests.support import sasl_frames, sasl_tokens
 from tests.support.certificates import Authority, Files
 from tests.support.gateway_fixture import open_gateway
 from tests.support.ports import free_bootstrap_port
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient
-from tests.support.scripted_frames import PRODUCE, metadata_request, produce_answer, produce_request, throttle_ms_of
+from tests.support.scripted_frames import PRODUCE, Request, metadata_request, produce_answer, produce_request, throttle_ms_of
 from tests.support.scripted_sockets import HOST, guarded, until
 
 ALICE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 10_000.0}}
@@ -125,6 +127,39 @@ class Told(PrincipalBuilder):
     def build(self, context: AuthenticationContext) -> KafkaPrincipal:
         self.contexts.append(context)
         return KafkaPrincipal("User", "told")
+
+
+@pytest.mark.parametrize("piece", [3, 100_000])
+async def test_a_login_inside_tls(house: House, piece: int) -> None:
+    """A token that comes by TLS is read into a buffer of ours as any other, and nothing of it stays in TLS's own."""
+    listener = msgspec.structs.replace(house.listener(), protocol="SASL_SSL")
+    async with ScriptedBroker(lets_in) as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
+        client = await house.connect(sluice.port)
+        await client.ask(sasl_frames.handshake("PLAIN"))
+        (connection,) = await sluice.until_connections(1)
+        login = connection.client._login
+        assert login is not None
+        token = sasl_frames.authenticate(sasl_tokens.plain("alice", "canary-in-tls" * 400))
+        for at in range(0, len(token) - 1, piece):
+            client.writer.write(token[at : min(at + piece, len(token) - 1)])
+            await client.writer.drain()
+        assert await client.ask(token[-1:]) == sasl_frames.authenticate_answer(2)
+        assert broker.connections[0].requests[-1].frame == token
+        assert connection.session.principal == KafkaPrincipal("User", "alice")
+        assert not any(login._buffer)
+        assert b"canary" not in bytes(tls_transport._plain)
+        assert await client.ask(produce_request(4)) == produce_answer(9, 4)
+        await client.close()
+
+
+async def lets_in(connection: BrokerConnection, asked: Request) -> None:
+    """Say yes to every login."""
+    if asked.key == 17:
+        await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
+    elif asked.key == 36:
+        await connection.send(sasl_frames.authenticate_answer(asked.correlation_id))
+    else:
+        await connection.answer(asked)
 
 
 async def test_a_principal_builder_is_told_what_tls_knows(house: House) -> None:
