@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, Work, work_of
 
-REQUESTS, RUNS = 100_000, 7
+REQUESTS, RUNS = 100_000, 15
 Question = tuple[Work, int, int, int]
 
 

@@ -76,13 +76,14 @@ class BrokerHandlerTime:
             self._measure_load(now_ns)
         spent = passed_ns * self._share
         unit = self.unit_ns
-        by_size = size * work.ns_per_byte
         key = work.key + size.bit_length()
-        known = self._classes.get(key, unit + by_size)
+        known = self._classes.get(key)
+        if known is None:
+            known = unit + size * work.ns_per_byte
         if spent >= NO_SAMPLE_NS:
             known *= UP if spent > known else DOWN
             if cap := work.cap:
-                limit = unit * cap + by_size
+                limit = unit * cap + size * work.ns_per_byte
                 if now_ns > self._forget_ns:  # nothing to go by: what a busy time taught holds no longer
                     self.unit_ns = unit + (UNIT_NS * self._share - unit) * FORGET_SHARE
                 if spent > limit:
