@@ -317,6 +317,9 @@ class Connection:
         """The client half-closed: complete frames go on, the broker is told, what it still answers is delivered."""
         if self.closing or self.client_eof_ms:
             return
+        if self.session.is_quiet:
+            self.close(CloseReason.CLIENT_CLOSED)
+            return
         now = now_ms()
         self.client_eof_ms = now
         self.session.attention.wanted = True

@@ -92,6 +92,14 @@ class Session:
         """Whether the next answer is a reply of our own."""
         return bool(self.in_flight) and self.in_flight[0][0] is None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way: no request, no answer, nothing kept, held or begun."""
+        requests, responses = self.requests, self.responses
+        if self.in_flight or requests.stop or requests.in_frame:
+            return False
+        return not responses.in_frame and not responses.hold_until_ms and responses.broken is None
+
     def meet_broker(self, times: BrokerHandlerTime) -> None:
         """The broker is known, and with it what its requests cost."""
         self._heads.broker_times = times

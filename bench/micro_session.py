@@ -1,0 +1,91 @@
+"""What a request and its answer cost inside a session and its channels, without sockets: `python -m bench.micro_session [LOAD]...`.
+
+CPU time of one pair, best of several rounds: one connection that has the caches for itself, a thousand in turn, and with a quota on request
+time besides. What a socket costs is not in it, so these are no ratios to a pump; they say what a change to the data path brings, in seconds
+and on a busy machine too.
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from bench.frames import CLIENT_ID, Template, fetch_answer, fetch_request, produce_answer, produce_request
+from proxy.net.connection import Connection
+from proxy.net.flow import Channel
+from tests.support.memory_connection import House, MemoryTransport
+
+ROUNDS = 15
+PAIRS = 4_000
+CONNECTIONS = 1_000
+FREE = 1e12
+"""Bytes per second, or percent: enforced on every request, never exceeded."""
+
+LOADS: dict[str, tuple[Template, Template]] = {
+    "Produce v7, 200 B": (produce_request(7, filler=200), produce_answer(7)),
+    "Produce v13, 200 B": (produce_request(13, filler=200), produce_answer(13)),
+    "Fetch v11, 4 KiB": (fetch_request(11), fetch_answer(11, 4_096)),
+    "Fetch v18, 4 KiB": (fetch_request(18), fetch_answer(18, 4_096)),
+}
+
+
+class Sink(MemoryTransport):
+    """A transport that forgets what is written to it, at no cost of ours."""
+
+    def __init__(self, house: House, channel: Channel) -> None:
+        super().__init__(house.loop, channel)
+        self.write: Callable[[bytes], None] = deque[bytes](maxlen=1).append  # type: ignore[method-assign]
+
+
+def measure(load: tuple[Template, Template], connections: int, *, request_time: bool = False) -> float:
+    """Return the CPU microseconds of one request and its answer."""
+    house = House()
+    house.set_quota(produce=FREE, fetch=FREE, request=FREE if request_time else None, client_id=CLIENT_ID)
+    request, answer = load[0].whole(), bytearray(load[1].whole())
+    answer[4:8] = request[8:12]  # the correlation id
+    frame = bytes(answer)
+    pairs = [_attached(house) for _ in range(connections)]
+    turns = max(1, PAIRS // connections)
+    best = float("inf")
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(ROUNDS):
+            started_ns = time.process_time_ns()
+            for _ in range(turns):
+                for connection in pairs:
+                    connection.client.data_received(request)
+                    connection.broker.data_received(frame)
+            best = min(best, (time.process_time_ns() - started_ns) / turns / connections / 1_000)
+    finally:
+        gc.enable()
+    return best
+
+
+def _attached(house: House) -> Connection:
+    connection = house.connect(_one_broker).connection
+    connection.broker.attach(cast("asyncio.Transport", Sink(house, connection.broker)))
+    connection.client.attach(cast("asyncio.Transport", Sink(house, connection.client)))
+    connection.client_made()
+    return connection
+
+
+def _one_broker(_node_id: int, _host: str, _port: int) -> tuple[str, int]:
+    return "localhost", 9_092
+
+
+def main() -> None:
+    """Print one line per load."""
+    wanted = sys.argv[1:] or list(LOADS)
+    print(f"us for a request and its answer: {'one connection':>24}, {CONNECTIONS:,} in turn, one with a quota on request time")
+    for name in wanted:
+        load = LOADS[name]
+        alone, crowd, timed = measure(load, 1), measure(load, CONNECTIONS), measure(load, 1, request_time=True)
+        print(f"{name:<32}{alone:>25.2f}{crowd:>16.2f}{timed:>35.2f}")
+
+
+if __name__ == "__main__":
+    main()
