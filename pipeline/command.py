@@ -26,27 +26,35 @@ def meter() -> None:
 @meter.command()
 @click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; with Spark also hdfs://..., s3a://...")
 @click.option("--out", type=DIRECTORY, metavar="DIR", help="Write verdict.json and report.html here too.")
+@click.option("--quotas", type=DIRECTORY, metavar="FILE", help="The quotas.toml that was in force: are groups and bounds its?")
 @click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
 @click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
 @click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
 @clear_errors
-def validate(source: str, out: Path | None, engine: str, master: str | None, form: str, max_violations: int, *, explain: bool) -> None:
+def validate(
+    source: str, out: Path | None, quotas: Path | None, engine: str, master: str | None, form: str, max_violations: int, *, explain: bool
+) -> None:
     """Work every decision out again, bit for bit, and name the first divergence of each group."""
     from pipeline.files import write_whole
     from pipeline.report.validate_page import draw_verdict
     from pipeline.validation.local import validate as validate_here
     from pipeline.validation.text import lines_of
 
+    if "://" in source and (engine != "spark" or quotas is not None):
+        raise BadInputError(f"--in {source}: only Spark reads other file systems, and --quotas needs local files; add --engine spark")
     if engine == "spark":
         from pipeline.spark.validate import validate as validate_on_spark
 
         verdict = validate_on_spark(source, master)
-    elif "://" in source:
-        raise BadInputError(f"--in {source}: only Spark reads other file systems; add --engine spark")
     else:
         verdict = validate_here(Path(source))
+    if quotas is not None:
+        from pipeline.validation.by_file import check_by_file
+        from pipeline.validation.local import checked_runs
+
+        verdict.add(check_by_file(checked_runs(Path(source)), quotas))
     told = verdict.as_dict(max_violations)
     if out is not None:
         write_whole(out / "verdict.json", json.dumps(told, indent=1) + "\n")

@@ -18,6 +18,7 @@ from pipeline.stem import Stem
 from pipeline.validation.application import check_applied
 from pipeline.validation.bounds import check_bounds
 from pipeline.validation.gaps import Resumptions, resumptions
+from pipeline.validation.long_run import Stretch, stretches
 from pipeline.validation.sequence import check_order, check_sequence
 
 REQUEST: Final = "Request"
@@ -34,6 +35,7 @@ class StemVerdict:
         replayed_exactly: those that went through the fold of doubles.
         counts: what the rows add up to, by quota type, to be compared with the manifest.
         by_group: decisions of each group.
+        stretches: of each group that was throttled: what its long-run rate is made of.
     """
 
     stem: str
@@ -43,6 +45,7 @@ class StemVerdict:
     findings: Findings = field(default_factory=Findings)
     counts: dict[str, TypeCount] = field(default_factory=dict)
     by_group: dict[int, int] = field(default_factory=dict)
+    stretches: dict[int, Stretch] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, stem: Stem, res
     check_order(rows, judged, findings)
     check_bounds(rows, judged, stem, findings)
     check_applied(rows, judged, stem, findings)
+    verdict.stretches.update(stretches(rows, kind.sensor, judged, stem))
     verdict.decisions += int(rows.count[judged].sum())
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly

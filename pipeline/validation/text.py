@@ -21,6 +21,9 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     for quota_type, count in sorted(verdict.counts.items()):
         throttled = f"{count['throttled']:,} throttled, {count['throttle_ms']:,} ms"
         yield f"{quota_type:<11} {count['decisions']:,} decisions, {count['units']:,} units, {throttled}"
+    if verdict.long_runs:
+        highest = max(verdict.long_runs, key=lambda one: one.ratio)
+        yield f"long run    {len(verdict.long_runs):,} groups, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be"
     for line in verdict.incomplete:
         yield f"incomplete  {line}"
     if not verdict.violations:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
+from pipeline.validation.long_run import LongRun, judge_run
 from pipeline.validation.stem_verdict import StemVerdict
 
 RunKey = tuple[str, str]
@@ -21,6 +22,7 @@ class Verdict:
         removed: what retention removed, which is nobody's loss.
         incomplete: what is known to be missing: gaps that the proxy reported, truncated stems, runs without an end.
         manifests: SHA-256 of every manifest that was judged, by its path.
+        long_runs: of each group whose rate could be looked at over a minute or more.
     """
 
     decisions: int = 0
@@ -33,6 +35,7 @@ class Verdict:
     incomplete: list[str] = field(default_factory=list)
     manifests: dict[str, str] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    long_runs: list[LongRun] = field(default_factory=list)
 
     @property
     def violations(self) -> int:
@@ -45,6 +48,11 @@ class Verdict:
         there = self.decisions + self.unjudged
         taken = there + self.dropped
         return 100.0 * there / taken if taken else 100.0
+
+    def add(self, found: Mapping[RunKey, Findings]) -> None:
+        """Take in what was found besides, by run."""
+        for key, findings in found.items():
+            self.findings.setdefault(key, Findings()).merge([findings])
 
     def kinds(self) -> dict[str, int]:
         """Divergences by kind."""
@@ -73,6 +81,11 @@ class Verdict:
             "violations": self.violations,
             "kinds": self.kinds(),
             "counts": self.counts,
+            "long_run": {
+                "groups": len(self.long_runs),
+                "highest_ratio": max((one.ratio for one in self.long_runs), default=None),
+                "nearest_to_ceiling": max((one.ratio / one.allowed for one in self.long_runs), default=None),
+            },
             "removed": self.removed,
             "incomplete": self.incomplete,
             "first_divergences": [{"proxy_id": key[0], "run_id": key[1], **_finding(finding)} for key, finding in shown],
@@ -105,6 +118,10 @@ def merge(
     for key, judged in stems.items():
         findings = verdict.findings[key] = Findings()
         findings.merge(stem.findings for _, stem in judged)
+        long_runs, too_fast = judge_run(stem.stretches for _, stem in judged)
+        verdict.long_runs += long_runs.values()
+        for finding in too_fast:
+            findings.add(finding)
         groups: set[int] = set()
         for manifest, stem in judged:
             verdict.decisions += stem.decisions

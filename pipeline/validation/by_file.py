@@ -1,0 +1,69 @@
+"""Are groups and bounds the ones that a quota file gives? Asked of every bound that the proxy took from that very file."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.errors import BadInputError
+from pipeline.quotas.file import QuotaFile, read_quota_file
+from pipeline.replay.findings import Finding, Findings, Kind
+from pipeline.stem import Stem
+from pipeline.whatif.groups import CONNECTION, clients_of, display_name, place, sensors_of
+from quota.entity import UNLIMITED
+
+STATIC_DEFAULT: Final = "static default"
+REGROUP: Final = "regroup"
+
+
+def check_by_file(runs: Mapping[tuple[str, str], Sequence[Stem]], path: Path) -> dict[tuple[str, str], Findings]:
+    """Return by run where a group or a bound is not what the file says.
+
+    Raises:
+        BadInputError: the file is none, names are hidden, or no bound was taken from this very file.
+    """
+    quotas = read_quota_file(path)
+    source = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    checked = 0
+    found: dict[tuple[str, str], Findings] = {}
+    for key, stems in runs.items():
+        bounds = {(row["group_ref"], row["from_seq"]): row for stem in stems for row in _bounds(stem) if row["source"] == source}
+        checked += len(bounds)
+        found[key] = _check_run(stems, list(bounds.values()), quotas) if bounds else Findings()
+    if not checked:
+        raise BadInputError(
+            f"--quotas {path}: no bound in these files was taken from this very file; name the quotas.toml that was in force"
+        )
+    return found
+
+
+def _bounds(stem: Stem) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound", "rule", "source"]).to_pylist()
+    return rows
+
+
+def _check_run(stems: Sequence[Stem], bounds: Sequence[Mapping[str, Any]], quotas: QuotaFile) -> Findings:
+    findings = Findings()
+    sensors = sensors_of(stems)
+    placed = {one.ref: one for one in place(sensors.values(), clients_of(stems), quotas, REGROUP)}
+    for row in bounds:
+        one = placed.get(row["group_ref"])
+        if one is None or one.bound is None or not one.is_certain:
+            continue
+        group = sensors[row["group_ref"]].group
+        if one.group != group:
+            findings.add(_finding(Kind.GROUP, row, display_name(one.group), display_name(group), "group of its clients by the quota file"))
+        elif row["bound"] != one.bound and not (one.bound >= UNLIMITED and _is_set_elsewhere(row, group.quota_type)):
+            findings.add(
+                _finding(Kind.BOUND, row, repr(one.bound), repr(row["bound"]), f"bound of {display_name(group)} by the quota file")
+            )
+    return findings
+
+
+def _is_set_elsewhere(row: Mapping[str, Any], quota_type: str) -> bool:
+    """A static default, or a limit of sluice.toml, of which the quota file knows nothing."""
+    return row["rule"] == STATIC_DEFAULT or quota_type == CONNECTION
+
+
+def _finding(kind: Kind, row: Mapping[str, Any], expected: str, recorded: str, what: str) -> Finding:
+    return Finding(kind, row["group_ref"], row["from_seq"], None, expected, recorded, what)

@@ -1,0 +1,186 @@
+"""Is a group's rate over minutes what its bound allows? A second look at enforcement, from outside of the arithmetic.
+
+Kafka's own algorithm overshoots: every connection sends once more before it waits. With k seconds of quota in flight (connections x
+requests in flight x mean size / bound) the steady state is `(1 + sqrt(1 + 4 k / 10.5)) / 2` times the bound, and k / C at least where
+no wait is longer than C seconds. One percent is added, as simulations need, and one window of credit, which may be open when a look
+begins. Nothing is said of single seconds: a full window's credit comes back when a large sample expires.
+
+How many connections a group had comes from the usage rows. Where there are none, or their names do not fit, the group is not judged:
+what comes in during a wait would make any rate look right.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow.compute as pc
+
+from pipeline.replay.decisions import NO_CAP, Sensor
+from pipeline.replay.findings import Finding, Kind
+from pipeline.replay.rows import EXCUSED, Flags, Rows
+from pipeline.stem import Stem
+from pipeline.whatif.groups import plain_user
+from quota.entity import UNLIMITED
+from quota.request_time import PERCENT_PER_NANOSECOND
+
+SETTLED_MS: Final = 30_000
+"""From the first activity of a group until its rate is looked at."""
+SPAN_MS_MIN: Final = 60_000
+STEADY_S: Final = 10.5
+MARGIN: Final = 1.01
+IN_FLIGHT_MAX: Final = 5
+"""Requests of one connection before its first wait: what Kafka's producers allow unless told otherwise."""
+MUTE_S_MAX: Final = 25.0
+"""Nothing waits longer at a time: then one request goes on."""
+OBSERVE: Final = "observe"
+EVERY: Final = "*"
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """What one file set says of one group that was throttled in it.
+
+    Attributes:
+        from_ms, to_ms: the first and the last event that is looked at.
+        units: of all events between; percent-seconds for request time.
+        checked: records among them.
+        connections: the most that were open at once; 0: not known.
+        credit: units that one window may hold.
+    """
+
+    from_ms: int
+    to_ms: int
+    first_seq: int
+    units: float
+    checked: int
+    bound: float
+    cap_s: float
+    connections: int
+    credit: float
+
+
+def ceiling(k: float, cap_s: float) -> float:
+    """Return the highest long-run rate over the bound with `k` seconds of quota in flight and waits of at most `cap_s`."""
+    return max((1.0 + math.sqrt(1.0 + 4.0 * k / STEADY_S)) / 2.0, k / cap_s) * MARGIN
+
+
+def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem) -> dict[int, Stretch]:
+    """Return what a file set says of each group that was throttled in it, by group number."""
+    connections = _connections(stem)
+    throttled = np.unique(rows.group_ref[judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED)])
+    if not connections or not len(throttled) or OBSERVE in stem.read("states", columns=["mode"]).column("mode").to_pylist():
+        return {}
+    places = stem.read(
+        "dim_group", columns=["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
+    ).to_pylist()
+    wanted = set(throttled.tolist())
+    groups = {row["group_ref"]: row for row in places if row["group_ref"] in wanted}
+    excused = np.unique(rows.group_ref[rows.row_of[rows.applied_ms == EXCUSED]])
+    made = {}
+    for ref in np.setdiff1d(throttled, excused).tolist():
+        first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group
+        settled = rows.sample_start_ms[first:end] >= groups[ref]["first_seen_ms"] + SETTLED_MS
+        mine = first + np.flatnonzero(judged[first:end] & settled)
+        if len(mine):
+            made[ref] = _stretch(rows, sensor, mine, _of(connections, groups[ref]))
+    return made
+
+
+def _stretch(rows: Rows, sensor: Sensor, mine: Any, connections: int) -> Stretch:
+    unit = PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0
+    bound = float(rows.bound[mine].max())
+    return Stretch(
+        from_ms=int(rows.sample_start_ms[mine[0]]),
+        to_ms=int(rows.last_event_ms[mine[-1]]),
+        first_seq=int(rows.first_seq[mine[0]]),
+        units=int(rows.total[mine].sum()) * unit,
+        checked=int(rows.count[mine].sum()),
+        bound=bound,
+        cap_s=MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000,
+        connections=connections,
+        credit=bound * sensor.num_samples * sensor.window_ms / 1_000,
+    )
+
+
+def _connections(stem: Stem) -> dict[tuple[str, str, str], int]:
+    """The most connections that were open, by (node, user, client-id); each of them may be `EVERY`."""
+    usage = stem.read("usage", columns=["client_ref", "node", "listener", "api_class", "connections_open"])
+    if not len(usage):
+        return {}
+    cells = usage.group_by(["client_ref", "node", "listener", "api_class"]).aggregate([("connections_open", "max")])
+    clients = {row["client_ref"]: row for row in stem.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()}
+    found: dict[tuple[str, str, str], int] = {}
+    for cell in cells.filter(pc.greater(cells.column("connections_open_max"), 0)).to_pylist():
+        client = clients.get(cell["client_ref"])
+        if client is None:
+            continue
+        for node in (cell["node"], EVERY):
+            for user in (client["principal"], EVERY):
+                for client_id in (client["client_id"], EVERY):
+                    place = (node, user, client_id)
+                    found[place] = found.get(place, 0) + cell["connections_open_max"]
+    return found
+
+
+def _of(connections: Mapping[tuple[str, str, str], int], group: Mapping[str, Any]) -> int:
+    if group["tags"] or not (group["tag_user"] or group["tag_client_id"]):
+        return 0  # a callback's own groups, addresses, listeners: usage does not tell who is in them
+    node = str(group["node"]) if group["scope"] == "broker" and group["node"] is not None else EVERY
+    user = plain_user(group["tag_user"]) if group["tag_user"] else EVERY
+    return connections.get((node, user, group["tag_client_id"] or EVERY), 0)
+
+
+class LongRun(msgspec.Struct, frozen=True):
+    """What the file sets of a run say of one group together: rate over bound, and the highest that it may be."""
+
+    seconds: float
+    ratio: float
+    k: float
+    allowed: float
+
+
+def judge(parts: Sequence[tuple[int, Stretch]]) -> LongRun | None:
+    """Return the long-run rate of one group; None: too short, or nobody knows its connections.
+
+    Args:
+        parts: (position of the file set in its run, stretch), in order.
+    """
+    allowed = units = bound_seconds = seconds = 0.0
+    k_max = 0.0
+    before = -2
+    for position, part in parts:
+        span_s = (part.to_ms - part.from_ms) / 1_000
+        if not part.connections or span_s <= 0:
+            return None
+        k = part.connections * IN_FLIGHT_MAX * (part.units / part.checked) / part.bound
+        k_max = max(k_max, k)
+        bound_seconds += part.bound * span_s
+        allowed += part.bound * span_s * ceiling(k, part.cap_s) + (0.0 if position == before + 1 else part.credit)
+        units += part.units
+        seconds += span_s
+        before = position
+    if seconds * 1_000 < SPAN_MS_MIN:
+        return None
+    return LongRun(seconds, units / bound_seconds, k_max, allowed / bound_seconds)
+
+
+def judge_run(stems: Iterable[Mapping[int, Stretch]]) -> tuple[dict[int, LongRun], list[Finding]]:
+    """Return the long-run rates of a run's groups, and what is wrong with them."""
+    parts: dict[int, list[tuple[int, Stretch]]] = {}
+    for position, stem in enumerate(stems):
+        for ref, stretch in stem.items():
+            parts.setdefault(ref, []).append((position, stretch))
+    found = {ref: long_run for ref, mine in parts.items() if (long_run := judge(mine)) is not None}
+    wrong = [_finding(ref, parts[ref], found[ref]) for ref in sorted(found) if found[ref].ratio > found[ref].allowed]
+    return found, wrong
+
+
+def _finding(ref: int, parts: Sequence[tuple[int, Stretch]], told: LongRun) -> Finding:
+    first = parts[0][1]
+    evidence = tuple(
+        f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}, at most {part.connections} connections"
+        for _, part in parts
+    )
+    what = f"rate over bound in {told.seconds:.0f} s, with {told.k:.3g} s of quota in flight"
+    return Finding(Kind.RATE, ref, first.first_seq, first.from_ms, f"at most {told.allowed:.3f}", f"{told.ratio:.3f}", what, evidence)

@@ -1,0 +1,27 @@
+"""Clients that send their next request when their wait is over, and those that do not wait."""
+
+import heapq
+from collections.abc import Iterator
+
+from quota.group import QuotaGroup
+from tests.support.metering_rows import Event
+
+START_MS = 1_790_000_000_000
+
+
+def closed_loop(
+    connections: int, size: int, bound: float, seconds: int, *, cap_ms: int | None = None, heeds: bool = True, gap_ms: int = 1
+) -> Iterator[Event]:
+    """Yield the records of `connections` that always have more to send.
+
+    Args:
+        heeds: False: nobody waits; the next request comes after `gap_ms`.
+    """
+    group = QuotaGroup({}, bound, cap_ms=cap_ms)
+    due = [(START_MS + number, number) for number in range(connections)]
+    heapq.heapify(due)
+    while due[0][0] < START_MS + seconds * 1_000:
+        now_ms, number = heapq.heappop(due)
+        wait_ms = group.record(size, now_ms)
+        yield Event(0, now_ms, size)
+        heapq.heappush(due, (now_ms + gap_ms + (wait_ms if heeds else 0), number))
