@@ -130,7 +130,7 @@ def _speed(arms: Arms, events: int) -> Iterator[str]:
     fast = ("file-parallel", "zipf-1.1", 5)
     names = ("zipf-2.0", "groups-1000", "groups-95000")
     arms.run(1, fast, *(("file-parallel", name, 5) for name in names), ("no-spark", "zipf-1.1", 3))
-    arms.run(1, ("sensor-loop", "zipf-1.1", 1), ("group-loop", "zipf-1.1", 1))
+    arms.run(1, ("sensor-loop", "zipf-1.1", 1), ("group-loop", "zipf-1.1", 1), ("sql", "zipf-1.1", 1))
     arms.run(1, ("rollup-spark", "zipf-1.1", 5), ("rollup-duckdb", "zipf-1.1", 5))
     if len(os.sched_getaffinity(0)) > 1:
         arms.run(2, fast, ("rollup-spark", "zipf-1.1", 5), ("rollup-duckdb", "zipf-1.1", 5))
@@ -147,7 +147,7 @@ def _make(folder: Path, name: str, shape: Shape) -> None:
 def _agree(arms: Arms, events: int) -> None:
     """A figure of who found something else than the others would be worth nothing."""
     for (what, name, _), one in arms.found.items():
-        if what in ("file-parallel", "no-spark", "sensor-loop", "group-loop"):
+        if what in ("file-parallel", "no-spark", "sensor-loop", "group-loop", "sql"):
             expected = events * 2 // 5 if name.startswith("groups") else events
             assert one["outcome"] == [expected, 0], (what, name, one["outcome"])
     assert arms.found["rollup-spark", "zipf-1.1", 1]["outcome"] == arms.found["rollup-duckdb", "zipf-1.1", 1]["outcome"]

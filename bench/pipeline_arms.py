@@ -14,6 +14,7 @@ from typing import Any
 from bench import pipeline_loop, pipeline_rollup
 from bench.process_tree import cpu_seconds
 from pipeline.spark.session import session
+from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import validate_runs
 from pipeline.validation.local import checked_runs, validate
 
@@ -59,9 +60,15 @@ def _plain(_spark: Any, directory: Path) -> Any:
     return [verdict.decisions, verdict.violations]
 
 
+def _in_sql(spark: Any, directory: Path) -> Any:
+    told = cross_check(spark, directory, [stem for stems in checked_runs(directory).values() for stem in stems])
+    return [told.decisions, told.differences]
+
+
 ARMS: dict[str, Callable[[Any, Path], Any]] = {
     "file-parallel": _file_parallel,
     "no-spark": _plain,
+    "sql": _in_sql,
     "sensor-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.sensor_loop),
     "group-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.group_loop),
     "rollup-spark": pipeline_rollup.with_spark,

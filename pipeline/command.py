@@ -28,13 +28,23 @@ def meter() -> None:
 @click.option("--out", type=DIRECTORY, metavar="DIR", help="Write verdict.json and report.html here too.")
 @click.option("--quotas", type=DIRECTORY, metavar="FILE", help="The quotas.toml that was in force: are groups and bounds its?")
 @click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
+@click.option("--cross-check", is_flag=True, help="Work every wait out once more, in SQL (needs --engine spark, and nothing missing).")
 @click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
 @click.option("--format", "form", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
 @click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
 @clear_errors
 def validate(
-    source: str, out: Path | None, quotas: Path | None, engine: str, master: str | None, form: str, max_violations: int, *, explain: bool
+    source: str,
+    out: Path | None,
+    quotas: Path | None,
+    engine: str,
+    master: str | None,
+    form: str,
+    max_violations: int,
+    *,
+    cross_check: bool,
+    explain: bool,
 ) -> None:
     """Work every decision out again, bit for bit, and name the first divergence of each group."""
     from pipeline.files import write_whole
@@ -44,10 +54,12 @@ def validate(
 
     if "://" in source and (engine != "spark" or quotas is not None):
         raise BadInputError(f"--in {source}: only Spark reads other file systems, and --quotas needs local files; add --engine spark")
+    if cross_check and (engine != "spark" or "://" in source):
+        raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
     if engine == "spark":
         from pipeline.spark.validate import validate as validate_on_spark
 
-        verdict = validate_on_spark(source, master)
+        verdict = validate_on_spark(source, master, in_sql=cross_check)
     else:
         verdict = validate_here(Path(source))
     if quotas is not None:
@@ -66,7 +78,7 @@ def validate(
     else:
         for line in lines_of(verdict, max_violations, explain=explain):
             click.echo(line)
-    if verdict.violations:
+    if verdict.violations or (verdict.cross_check is not None and verdict.cross_check.differences):
         sys.exit(VIOLATIONS)
     if verdict.incomplete:
         sys.exit(INCOMPLETE)

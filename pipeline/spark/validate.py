@@ -14,6 +14,7 @@ from pipeline.errors import IncompleteError
 from pipeline.manifest import Manifest
 from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
+from pipeline.spark.sql_form import cross_check
 from pipeline.stem import Stem
 from pipeline.validation.local import checked_runs, manifest_hashes
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
@@ -25,8 +26,11 @@ Works = Mapping[int, Sequence[Manifest]]
 """What each task judges: a stem, the last one, and those before it in its run as far as they may still matter."""
 
 
-def validate(place: str, master: str | None) -> Verdict:
+def validate(place: str, master: str | None, *, in_sql: bool = False) -> Verdict:
     """Judge every stem of a metering directory on Spark.
+
+    Args:
+        in_sql: work the waits out once more, in SQL; only where nothing is missing.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged, or Spark does not start.
@@ -39,7 +43,10 @@ def validate(place: str, master: str | None) -> Verdict:
     directory = Path(place.removeprefix("file://"))
     runs = checked_runs(directory)
     with session(master) as spark:
-        return validate_runs(spark, directory, runs)
+        verdict = validate_runs(spark, directory, runs)
+        if in_sql and not verdict.incomplete and not verdict.removed:
+            verdict.cross_check = cross_check(spark, directory, [stem for stems in runs.values() for stem in stems])
+        return verdict
 
 
 def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]]) -> Verdict:

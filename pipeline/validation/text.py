@@ -24,6 +24,9 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     if verdict.long_runs:
         highest = max(verdict.long_runs, key=lambda one: one.ratio)
         yield f"long run    {len(verdict.long_runs):,} groups, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be"
+    if verdict.cross_check is not None:
+        told = verdict.cross_check
+        yield f"in SQL      {told.decisions:,} decisions, {told.differences:,} differences, {told.left_out:,} left to the order of doubles"
     for line in verdict.incomplete:
         yield f"incomplete  {line}"
     if not verdict.violations:

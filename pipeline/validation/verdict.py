@@ -1,7 +1,7 @@
 """The verdict over all files: what was judged, what was found, and by which files anybody can work it out again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline.manifest import Manifest
@@ -10,6 +10,19 @@ from pipeline.validation.long_run import LongRun, judge_run
 from pipeline.validation.stem_verdict import StemVerdict
 
 RunKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossCheck:
+    """What SQL says of all recorded waits.
+
+    Attributes:
+        left_out: so near to a bound or to half a millisecond that only the order of doubles tells, or beyond 24 days.
+    """
+
+    decisions: int
+    differences: int
+    left_out: int
 
 
 @dataclass(slots=True)
@@ -23,6 +36,7 @@ class Verdict:
         incomplete: what is known to be missing: gaps that the proxy reported, truncated stems, runs without an end.
         manifests: SHA-256 of every manifest that was judged, by its path.
         long_runs: of each group whose rate could be looked at over a minute or more.
+        cross_check: what SQL says, where it was asked.
     """
 
     decisions: int = 0
@@ -36,6 +50,7 @@ class Verdict:
     manifests: dict[str, str] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     long_runs: list[LongRun] = field(default_factory=list)
+    cross_check: CrossCheck | None = None
 
     @property
     def violations(self) -> int:
@@ -88,6 +103,7 @@ class Verdict:
             },
             "removed": self.removed,
             "incomplete": self.incomplete,
+            "cross_check": None if self.cross_check is None else asdict(self.cross_check),
             "first_divergences": [{"proxy_id": key[0], "run_id": key[1], **_finding(finding)} for key, finding in shown],
             "manifests": self.manifests,
         }

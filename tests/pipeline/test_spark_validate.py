@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import validate_remote, validate_runs
 from pipeline.validation.local import checked_runs, validate
-from tests.pipeline.test_validation import batches, missed, sensors
+from tests.pipeline.test_validation import batches, missed, one_byte, sensors
 from tests.support.metering_directory import write_directory
 
 
@@ -46,3 +47,14 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
     next((directory / "short" / "samples").rglob("*.parquet")).unlink()
     with pytest.raises(IncompleteError, match="promises"):
         validate_remote(spark, f"{place}/short")
+
+
+@pytest.mark.parametrize("mutation", [lambda _rows: None, missed, one_byte], ids=["right", "missed", "one byte"])
+def test_sql_says_the_same(spark: Any, tmp_path: Path, mutation: Any) -> None:
+    """Worked out in SQL, over whole runs at once, right waits are right, and a wrong wait or value is found as well."""
+    write_directory(tmp_path, batches(), sensors(), mutate=mutation)
+    stems = [stem for stems in checked_runs(tmp_path).values() for stem in stems]
+    told = cross_check(spark, tmp_path, stems)
+    assert told.decisions == 2_400
+    assert told.left_out < 5
+    assert (told.differences > 0) == (validate(tmp_path).violations > 0)
