@@ -105,7 +105,7 @@ def _live(rows: Rows, sensor: Sensor) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _window_ms(elapsed_ms: Ints, sensor: Sensor) -> Ints:
-    full = elapsed_ms // sensor.window_ms
+    full = np.clip(elapsed_ms, 0, INT32_MAX).astype(np.int32) // np.int32(sensor.window_ms)  # 64-bit division takes four times as long
     missing = np.maximum(sensor.num_samples - 1 - full, 0)
     window_ms: Ints = np.maximum(elapsed_ms + missing * sensor.window_ms, 1)
     return window_ms

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.replay.decisions import Sensor
 from pipeline.replay.rows import Flags, Ints, Rows
@@ -42,8 +43,9 @@ def resumptions(stem: Stem, before: Sequence[Stem], samples: pa.Table) -> Resump
     """
     ends = {int(gap["from_seq"]) + int(gap["n"]) for one in (*before, stem) if one.manifest.dropped_decisions for gap in _gaps(one)}
     expected = 0
+    earliest_ms = pc.min(samples.column("sample_start_ms")).as_py()
     for one in (*before, stem):
-        if one.manifest.first_seq > expected:
+        if one.manifest.first_seq > expected and one.manifest.first_ts_ms >= earliest_ms:  # else older than the warm-up, or never asked for
             ends.add(one.manifest.first_seq)
         expected = one.manifest.last_seq + 1
     if not ends:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
 from pipeline.validation.long_run import LongRun, judge_run
@@ -138,18 +140,17 @@ def merge(
         verdict.long_runs += long_runs.values()
         for finding in too_fast:
             findings.add(finding)
-        groups: set[int] = set()
+        groups = b"".join(stem.groups for _, stem in judged)
         for manifest, stem in judged:
             verdict.decisions += stem.decisions
             verdict.unjudged += stem.unjudged
             verdict.replayed_exactly += stem.replayed_exactly
             verdict.dropped += manifest.dropped_decisions
-            groups |= set(stem.by_group)
             for quota_type, count in stem.counts.items():
                 totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
                 for name in totals:
                     totals[name] += getattr(count, name)
-        verdict.groups += len(groups)
+        verdict.groups += int(np.count_nonzero(np.bincount(np.frombuffer(groups, "<i4")))) if groups else 0
         _check_run([manifest for manifest, _ in judged], verdict, (removed or {}).get(key, -1))
     return verdict
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bench.metering_trace import Shape, decide, write
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import validate_remote, validate_runs
@@ -58,3 +59,11 @@ def test_sql_says_the_same(spark: Any, tmp_path: Path, mutation: Any) -> None:
     assert told.decisions == 2_400
     assert told.left_out < 5
     assert (told.differences > 0) == (validate(tmp_path).violations > 0)
+
+
+def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_path: Path) -> None:
+    """Over file sets much longer than a window, of which each task gets its predecessor only, no decision is left unjudged."""
+    shape = Shape(20_000, groups=40, seconds=400, stem_seconds=100)
+    write(tmp_path, shape, decide(shape))
+    verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
+    assert (verdict.decisions, verdict.unjudged, verdict.violations, verdict.groups) == (20_000, 0, 0, 40)
