@@ -31,6 +31,7 @@ from proxy.config_values import (
     read_protocol,
     read_rate,
     read_reachable_host,
+    read_topic,
 )
 from proxy.host_port import HOST_PORT_REMEDY, HOST_REMEDY, HostPort
 from proxy.networks import NETWORKS_REMEDY, Networks
@@ -226,6 +227,8 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
     """How users, client-ids, addresses and tags are written: as they are, as keyed hashes, or not at all."""
     key_file: Annotated[Path | None, Reader(read_path, "the path of a file with 16 random bytes or more")] = None
     """Of the hashes."""
+    topic: Annotated[str | None, Reader(read_topic, "1 to 249 letters, digits, dots, dashes or underscores")] = None
+    """Of the cluster behind: finished file sets are sent to it too."""
     max_bytes: Annotated[int | None, Reader(read_size, SIZE_REMEDY)] = None
     """Of all finished files of this proxy; the oldest go first. None: no limit."""
     max_age: Annotated[int | None, Reader(read_age, AGE_REMEDY)] = None
@@ -262,7 +265,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 _LATER: Final = "is not part of this version"
 LATER_KEYS: Final = {
-    "metering.topic": f"metering into a topic {_LATER}",
     "quota_admin": f"altering quotas through the API {_LATER}",
     "limits.max_connections": "stands under [connections]; write connections.max_connections",
     "audit": f"the audit file {_LATER}",

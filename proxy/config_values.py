@@ -13,6 +13,7 @@ FRAME_BYTES_MAX: Final = 2**31 - 1
 """A frame's length is a signed 32-bit number."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _AGE: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 AGE_REMEDY: Final = 'a duration such as "90m", "36h" or "30d"'
@@ -138,6 +139,13 @@ def read_age(value: object) -> int:
     if found is None:
         raise ValueError(f"{shown(value)} is not a duration")
     return int(found[1]) * _SECONDS[found[2]]
+
+
+def read_topic(value: object) -> str:
+    """Return the name of a topic."""
+    if not isinstance(value, str) or _TOPIC.fullmatch(value) is None or value in (".", ".."):
+        raise ValueError(f"{shown(value)} is no name of a topic")
+    return value
 
 
 def read_class_name(value: object) -> str:

@@ -48,9 +48,11 @@ class MeteringCounts:
         "done_bytes",
         "dropped_decisions",
         "dropped_usage_rows",
+        "file_sets_published",
         "file_sets_removed",
         "handed_bytes",
         "last_error",
+        "publish_failures",
         "segments",
         "usage_rows",
         "write_errors",
@@ -70,6 +72,8 @@ class MeteringCounts:
         """Attempts to turn segments into files."""
         self.file_sets_removed = 0
         """By retention."""
+        self.file_sets_published = 0
+        self.publish_failures = 0
         self.handed_bytes = 0
         """By the loop to the writer."""
         self.done_bytes = 0

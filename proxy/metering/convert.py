@@ -27,6 +27,7 @@ from proxy.metering.layout import (
     SEGMENTS,
     STATE_SUFFIX,
     TEMPORARY,
+    UNPUBLISHED_SUFFIX,
     make_directory,
     place_of,
     put,
@@ -47,11 +48,12 @@ REQUEST: Final = "Request"
 NICENESS: Final = 10
 
 
-def convert(directory: Path, stem: str, end: Fact | None = None) -> Path | None:
+def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: bool = False) -> Path | None:
     """Turn the segment `stem` into files; return the manifest's path, or None where the segment holds nothing.
 
     Args:
         end: how it ended; None: its process died before it could say.
+        publish: mark the files as to be sent to the topic.
 
     Raises:
         OSError: the disk is full or gone; the segment stays.
@@ -73,6 +75,8 @@ def convert(directory: Path, stem: str, end: Fact | None = None) -> Path | None:
     manifest = _manifest(segment, header, rows, counts, written, end or {"final": False, "dropped_usage_rows": 0, "truncated": is_last})
     _put_state(directory, stem, after)
     path = _put_manifest(directory, header, manifest, stem)
+    if publish:
+        place.with_name(stem + UNPUBLISHED_SUFFIX).write_text(str(path.relative_to(directory)))
     _discard(place)
     if header["previous"] is not None:
         remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
@@ -276,7 +280,7 @@ def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:
     """
     try:
         for item in told["stems"]:
-            convert(directory, item["stem"], item["end"])
+            convert(directory, item["stem"], item["end"], publish=told["publish"])
         removed = apply_retention(directory, told["proxy_id"], Retention(told["bytes_max"], told["age_ms_max"], now_ms))
     except OSError as error:
         sys.stderr.write(f"{error}\n")

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 
 COMPRESSION_LEVEL: Final = 1
 DELTA: Final = (
-    "dt_ms.list.item",
-    "val.list.item",
-    "thr_pos.list.item",
-    "thr_ms.list.item",
-    "applied_ms.list.item",
+    "dt_ms.list.element",
+    "thr_pos.list.element",
+    "thr_ms.list.element",
+    "applied_ms.list.element",
     "first_seq",
     "last_seq",
     "sample_start_ms",
@@ -29,6 +28,10 @@ DELTA: Final = (
     "window_sum",
 )
 """Columns whose neighbours differ by little: deltas take half of what a dictionary does."""
+
+
+PLAIN: Final = ("max_observed", "throttle_ms_sum", "applied_ms_sum")
+"""Columns of which hardly a value comes twice: a dictionary makes them larger. BYTE_STREAM_SPLIT is not known to every reader."""
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
@@ -48,7 +51,7 @@ def write_parquet(table: pa.Table, path: Path) -> None:
 
 def _write(table: pa.Table, path: Path) -> None:
     delta = {column: "DELTA_BINARY_PACKED" for column in DELTA if column.split(".")[0] in table.column_names}
-    plain = {column.split(".")[0] for column in delta}
+    plain = {column.split(".")[0] for column in delta} | set(PLAIN)
     dictionary = [column for column in table.column_names if column not in plain and not pa.types.is_list(table.schema.field(column).type)]
     pq.write_table(
         table,

@@ -15,6 +15,8 @@ RAW_SUFFIX: Final = ".arrows.open"
 FACTS_SUFFIX: Final = ".facts.open"
 STATE_SUFFIX: Final = ".state"
 PENDING_SUFFIX: Final = ".pending"
+UNPUBLISHED_SUFFIX: Final = ".unpublished"
+"""Of a mark that holds the path of a manifest: its file set is to be sent to the topic."""
 LOCK_PREFIX: Final = ".lock-"
 TEMPORARY: Final = ".tmp-"
 FILE_MODE: Final = 0o640

@@ -25,6 +25,7 @@ from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import names_of
 from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
+from proxy.metering.topic import TopicSink, check_topic_client
 from proxy.metering.usage_facts import usage_facts
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
 from proxy.net.admission import Admission
@@ -71,8 +72,15 @@ class Metering:
             settings.rotate_bytes,
             settings.rotate_seconds * 1_000,
             Retention(settings.max_bytes, age_ms_max, proxy_id=self.proxy_id),
+            publish=settings.topic is not None,
         )
         self.writer = MeteringWriter(writer_settings, self.wall_ms, _tell_problem, counts=counts)
+        self._topic: TopicSink | None = None
+        if settings.topic is not None:
+            check_topic_client()
+            bootstrap = [str(address) for address in config.upstream.bootstrap]
+            self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, bootstrap, counts, _tell_topic_problem)
+            self.writer.converter.on_converted = self._topic.notify
         self._buffer = _buffer(settings.dir / SEGMENTS / f"{self.run_id}{PENDING_SUFFIX}")
         describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source)
         meter_of_level = TracingMeter if settings.level == "trace" else Meter
@@ -93,6 +101,8 @@ class Metering:
         """Begin to write; what an earlier run left is made whole first."""
         self.settings_changed(config)
         self.writer.start(left_over(self._directory, self.proxy_id))
+        if self._topic is not None:
+            self._topic.start()
         self._tick()
 
     def settings_changed(self, config: Config) -> None:
@@ -124,10 +134,13 @@ class Metering:
             self._timer.cancel()
         self._take_usage(self._second_ms)
         self.meter.flush()
-        done = await asyncio.get_running_loop().run_in_executor(None, self.writer.stop, STOP_S)
+        loop = asyncio.get_running_loop()
+        done = await loop.run_in_executor(None, self.writer.stop, STOP_S)
         if done:
             self._buffer.close()
-        else:
+        if self._topic is not None:
+            done = await loop.run_in_executor(None, self._topic.stop, STOP_S) and done
+        if not done:
             log.warning("metering_not_finished", directory=str(self._directory), remedy="the next start, or sluice meter repair, goes on")
         os.close(self._lock)
 
@@ -196,3 +209,10 @@ def _tell_problem(problem: str | None) -> None:
         log.info("metering_written_again")
     else:
         log.warning("metering_not_written", limit_key="metering_not_written", problem=problem)
+
+
+def _tell_topic_problem(problem: str | None) -> None:
+    if problem is None:
+        log.info("metering_published_again")
+    else:
+        log.warning("metering_not_published", limit_key="metering_not_published", problem=problem)

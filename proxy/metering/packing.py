@@ -249,7 +249,7 @@ def _rows(
     else:
         columns |= {name: pa.nulls(len(row_at), SAMPLES.field(name).type) for name in LISTS}
     arrays = [_as(columns[field.name], field.type) for field in SAMPLES]
-    return pa.Table.from_arrays(arrays, schema=SAMPLES).sort_by("first_seq")
+    return pa.Table.from_arrays(arrays, schema=SAMPLES)
 
 
 def _list_columns(

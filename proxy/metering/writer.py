@@ -43,6 +43,7 @@ class WriterSettings:
     rotate_ms: int = 300_000
     retention: Retention = KEEP_ALL
     waiting_bytes_max: int = WAITING_BYTES_MAX
+    publish: bool = False
 
 
 Convert = Callable[[Path, Fact], tuple[int, int]]
@@ -104,7 +105,7 @@ class MeteringWriter:
         self._synced_ms = 0
         self._retained_ms = 0
         self._thread = threading.Thread(target=self._run, name="metering-writer", daemon=True)
-        self.converter = Converter(settings.directory, settings.retention, convert or convert_in_child, self.counts)
+        self.converter = Converter(settings, convert or convert_in_child, self.counts)
 
     def start(self, left_over: Iterable[str] = ()) -> None:
         """Begin; segments that an earlier run left are converted first."""
@@ -277,11 +278,13 @@ class MeteringWriter:
 class Converter:
     """Lets the segments be converted that ended, in their order: each begins where the one before it ended."""
 
-    def __init__(self, directory: Path, retention: Retention, convert: Convert, counts: MeteringCounts) -> None:
+    def __init__(self, settings: WriterSettings, convert: Convert, counts: MeteringCounts) -> None:
         self._counts = counts
         self._convert_all = convert
-        self._directory = directory
-        self._retention = retention
+        self._directory = settings.directory
+        self._retention = settings.retention
+        self._publish = settings.publish
+        self.on_converted: Callable[[], None] = lambda: None
         self._queue: queue.SimpleQueue[tuple[str, Fact | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="metering-converter", daemon=True)
         self._waiting: list[tuple[str, Fact | None]] = []
@@ -317,10 +320,11 @@ class Converter:
 
     def _convert(self) -> None:
         """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
-        told = {"stems": [{"stem": stem, "end": end} for stem, end in self._waiting], **self._retention.as_fact()}
+        told = {"stems": [{"stem": stem, "end": end} for stem, end in self._waiting], "publish": self._publish, **self._retention.as_fact()}
         code, removed = self._convert_all(self._directory, told)
         self._counts.conversion_failures += code != 0
         self._counts.file_sets_removed += removed
+        self.on_converted()
         if code != DISK_TROUBLE:
             self._waiting.clear()  # after any other failure it is a segment that cannot be read: `sluice meter repair` says why
 

@@ -81,6 +81,8 @@ def _metering_families(metering: MeteringCounts) -> Iterator[Metric]:
         "kafka_sluice_metering_conversion_failures_total", "Attempts to turn segments into files that failed.", metering.conversion_failures
     )
     yield counter("kafka_sluice_metering_file_sets_removed_total", "File sets that retention removed.", metering.file_sets_removed)
+    yield counter("kafka_sluice_metering_file_sets_published_total", "File sets sent to the topic.", metering.file_sets_published)
+    yield counter("kafka_sluice_metering_publish_failures_total", "Attempts to send to the topic that failed.", metering.publish_failures)
     yield gauge("kafka_sluice_metering_waiting_bytes", "About how much waits to be written.", metering.waiting_bytes)
 
 

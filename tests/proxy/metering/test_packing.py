@@ -45,7 +45,8 @@ def test_packed_rows_are_those_of_the_loop(batches: list[list[Event]], window: t
         seq += len(batch)
         packed = pack(raw, sensors, state, (RUN_ID, PROXY_ID), lists=True)
         state = packed.state
-        expected = samples_table([row.as_dict() for sensor in loop.values() for row in sensor.rows]).sort_by("first_seq")
+        made = samples_table([row.as_dict() for sensor in loop.values() for row in sensor.rows])
+        expected = made.sort_by([("group_ref", "ascending"), ("first_seq", "ascending")])
         assert packed.samples.to_pylist() == expected.to_pylist()
 
 

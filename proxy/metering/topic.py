@@ -1,0 +1,169 @@
+"""A Kafka topic as a second sink: finished file sets are sent to it, file by file, the manifest last.
+
+It has a thread and a loop of its own and talks to the brokers directly, so no quota of ours holds it and nothing meters it. A file set is
+marked when it is made and the mark goes when every part was acknowledged by all replicas: at least once. Who reads drops what comes
+twice: a file set has the number of its first decision in its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from proxy.counters import MeteringCounts
+from proxy.errors import StartError
+from proxy.metering.layout import SEGMENTS, UNPUBLISHED_SUFFIX, remove
+
+PATH_HEADER: Final = "sluice-path"
+PART_HEADER: Final = "sluice-part"
+PART_BYTES: Final = 512 * 1024
+"""A broker takes messages of 1 MiB unless it was told otherwise."""
+RETRY_S: Final = 5.0
+REQUEST_TIMEOUT_MS: Final = 15_000
+CLIENT_ID: Final = "sluice-metering"
+
+
+def check_topic_client() -> None:
+    """Raises:
+    StartError: the client that publishes is not installed.
+    """
+    try:
+        import aiokafka  # noqa: F401 - only here: who does not publish does not need it
+    except ModuleNotFoundError as error:
+        raise StartError('metering.topic: aiokafka is not installed; run `pip install "kafka-sluice[topic]"`') from error
+
+
+class TopicSink:
+    """Publishes file sets in the order in which they were made.
+
+    Args:
+        on_problem: told once when publishing fails, and once (None) when it works again; called from the thread.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        proxy_id: str,
+        topic: str,
+        bootstrap: list[str],
+        counts: MeteringCounts,
+        on_problem: Callable[[str | None], None],
+    ) -> None:
+        self._directory = directory
+        self._proxy_id = proxy_id
+        self._topic = topic
+        self._bootstrap = bootstrap
+        self._counts = counts
+        self._on_problem = on_problem
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="metering-topic", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wanted = asyncio.Event()
+        self._stopping = False
+        self._failing = False
+        self._producer: Any = None
+
+    def start(self) -> None:
+        """Begin, with what an earlier run left."""
+        self._thread.start()
+
+    def notify(self) -> None:
+        """There may be something to publish. From any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wanted.set)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Publish what is left, then end; False when that takes longer: the next start goes on."""
+        self._stopping = True
+        self.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            while True:
+                done = await self._publish_all()
+                if self._stopping and (done or self._failing):
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wanted.wait(), RETRY_S)
+                self._wanted.clear()
+        finally:
+            await self._let_go()
+
+    async def _publish_all(self) -> bool:
+        """Publish every file set that is marked; False: it failed."""
+        from aiokafka.errors import KafkaError
+
+        try:
+            for mark in self._marks():
+                await self._publish(mark)
+        except (KafkaError, OSError) as error:
+            self._counts.publish_failures += 1
+            await self._let_go()
+            if not self._failing:
+                self._failing = True
+                self._on_problem(f"{type(error).__name__}: {error}")
+            return False
+        if self._failing:
+            self._failing = False
+            self._on_problem(None)
+        return True
+
+    def _marks(self) -> list[Path]:
+        marks = sorted((self._directory / SEGMENTS).glob(f"*{UNPUBLISHED_SUFFIX}"))
+        return [mark for mark in marks if f"/proxy={self._proxy_id}/" in mark.read_text()]
+
+    async def _publish(self, mark: Path) -> None:
+        contents = self._contents(mark)
+        producer = await self._connected()
+        for path, data in contents:
+            sent = []
+            for part, value in _parts_of(data):
+                headers = [(PATH_HEADER, path.encode()), (PART_HEADER, part.encode())]
+                sent.append(await producer.send(self._topic, value, key=self._proxy_id.encode(), headers=headers))
+            await asyncio.gather(*sent)
+        remove(mark)
+        self._counts.file_sets_published += bool(contents)
+
+    def _contents(self, mark: Path) -> list[tuple[str, bytes]]:
+        """The files of a set, the manifest last; none where retention was faster. This thread may wait for the disk."""
+        manifest_path = mark.read_text()
+        try:
+            manifest = (self._directory / manifest_path).read_bytes()
+            files = [entry["path"] for entry in msgspec.json.decode(manifest)["files"]]
+            return [*((path, (self._directory / path).read_bytes()) for path in files), (manifest_path, manifest)]
+        except FileNotFoundError:
+            return []
+
+    async def _connected(self) -> Any:
+        if self._producer is None:
+            from aiokafka import AIOKafkaProducer
+
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self._bootstrap, client_id=CLIENT_ID, acks="all", request_timeout_ms=REQUEST_TIMEOUT_MS
+            )
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.stop()
+                raise
+            self._producer = producer
+        return self._producer
+
+    async def _let_go(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop()
+
+
+def _parts_of(data: bytes) -> Iterator[tuple[str, bytes]]:
+    count = max(-(-len(data) // PART_BYTES), 1)
+    for number in range(count):
+        yield f"{number}/{count}", data[number * PART_BYTES : (number + 1) * PART_BYTES]
