@@ -100,7 +100,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def declares_sasl(self) -> bool:
         """Whether clients have to log in here, by what is declared."""
-        return self.protocol == "SASL_PLAINTEXT"
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
     def requires_login(self) -> bool:

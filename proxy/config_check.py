@@ -71,18 +71,25 @@ _SASL, _OPEN = ("SASL_SSL", "SASL_PLAINTEXT"), ("SSL", "PLAINTEXT")
 
 def advice_on(config: "Config") -> list[str]:
     """Return what is right and could be safer."""
-    return [
+    undeclared = [
         f'listener {listener.name}: protocol = "auto" lets the brokers judge who has to log in; '
         f'declare "{_SASL[listener.tls is None]}" where they want a login, "{_OPEN[listener.tls is None]}" where they do not'
         for listener in config.listeners
         if listener.protocol == "auto"
     ]
+    by_certificate = [
+        f"listener {listener.name}: certificates of clients end here: brokers see Sluice's identity and address, "
+        "and their ACLs cannot tell these clients apart"
+        for listener in config.listeners
+        if listener.tls is not None and listener.tls.client_auth != "none" and not listener.declares_sasl
+    ]
+    return undeclared + by_certificate
 
 
 def _check_sasl(key: str, listener: "Listener", place: Place) -> None:
     if listener.require_sasl is not None and not listener.declares_sasl:
         place.add(f"{key}.require_sasl", "has no effect where no SASL is declared", 'write protocol = "SASL_PLAINTEXT"')
-    exposed = listener.declares_sasl and listener.tls is None and not listener.address.is_loopback
+    exposed = listener.protocol == "SASL_PLAINTEXT" and not listener.address.is_loopback
     if exposed and not listener.insecure_plain and (listener.sasl_mechanisms is None or "PLAIN" in listener.sasl_mechanisms):
         place.add(
             f"{key}.protocol",

@@ -6,9 +6,14 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from proxy.__main__ import main
+from proxy.config import Config, Listener, Upstream
+from proxy.config_check import advice_on
+from proxy.config_tls import ListenerTls
+from proxy.host_port import HostPort
 
 GOOD = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
 ADVICE = 'listener default: protocol = "auto" lets the brokers judge who has to log in; declare "SASL_PLAINTEXT" where they want a login, "PLAINTEXT" where they do not'
@@ -80,6 +85,22 @@ def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[st
 def test_bad_usage_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
     """Whatever is wrong with what was typed is one line on stderr, nothing on stdout, exit code 2."""
     assert sluice(capsys, *arguments) == (2, [], [f"sluice: {line}"])
+
+
+def test_advice_where_certificates_name_users() -> None:
+    """Where clients are known by their certificates alone, brokers do not see them: that is said; a login inside TLS reaches the brokers."""
+    tls = ListenerTls(certificate=Path("c.pem"), key=Path("k.pem"), client_auth="required", client_ca=Path("ca.pem"))
+    upstream = Upstream(bootstrap=(HostPort("kafka", 9092),))
+
+    def advice(listener: Listener) -> list[str]:
+        return advice_on(Config(upstream=upstream, listeners=(listener,)))
+
+    mutual = Listener(address=HostPort("127.0.0.1", 9093), name="mtls", protocol="SSL", tls=tls)
+    assert advice(mutual) == [
+        "listener mtls: certificates of clients end here: brokers see Sluice's identity and address, and their ACLs cannot tell these clients apart"
+    ]
+    assert advice(msgspec.structs.replace(mutual, protocol="SASL_SSL")) == []
+    assert advice(msgspec.structs.replace(mutual, tls=msgspec.structs.replace(tls, client_auth="none"))) == []
 
 
 def test_check_config_has_no_advice_for_a_declared_listener(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

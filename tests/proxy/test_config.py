@@ -3,6 +3,7 @@
 # ruff: noqa: E501 -- the lines that operators read stand here whole
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -471,3 +472,20 @@ def test_any_values_are_a_configuration_or_problems(table: dict[str, object]) ->
     assert not [problem for problem in problems if "\n" in str(problem)]
     if not problems:
         Config(**values)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "require_sasl", "expected"),
+    [
+        ("auto", None, False),
+        ("PLAINTEXT", None, False),
+        ("SSL", None, False),
+        ("SASL_PLAINTEXT", None, True),
+        ("SASL_SSL", None, True),
+        ("SASL_SSL", False, False),
+    ],
+)
+def test_a_login_is_required_where_sasl_is_declared(protocol: Any, require_sasl: bool | None, expected: bool) -> None:
+    """With TLS or without; whoever declares it may leave it to the brokers all the same."""
+    listener = Listener(address=HostPort("127.0.0.1", 1), protocol=protocol, require_sasl=require_sasl)
+    assert listener.requires_login is expected
