@@ -8,9 +8,11 @@ from quota.group import QuotaGroup
 from quota.mutation_group import MutationGroup
 
 PRESSED_SHARE = 20
-"""The last twentieth of a SASL session, and of a short one ..."""
-PRESSED_MS_MIN = 400
-"""... the last so many milliseconds belong to its renewal: nothing waits then."""
+"""The last twentieth of a SASL session belongs to its renewal: nothing waits then ..."""
+PRESSED_MS_MIN, PRESSED_MS_MAX = 400, 2_000
+"""... but for no less and no more than so long ..."""
+PRESSED_BYTES_MAX = 4 * 1024 * 1024
+"""... and no more passes so than a client's socket holds: what was sent before the renewal."""
 
 Stepper = QuotaGroup | MutationGroup
 """Whose verdict it is: it hands out age steps."""
@@ -28,6 +30,7 @@ class Debt:
         "_enforcement",
         "_group",
         "_pressed",
+        "_pressed_left_bytes",
         "_presses_at_ms",
         "_step_taken",
         "active",
@@ -47,6 +50,7 @@ class Debt:
         self._enforcement = enforcement
         self._group: Stepper | None = None  # whose verdict this is: the one that hands out steps
         self._step_taken = False  # this connection is the one that goes on in the present age step
+        self._pressed_left_bytes = 0  # may still pass at the end of this session
         self._presses_at_ms = 0  # from here to the end of the session nothing waits
         self._pressed = False  # the present wait was cut short by the end of the session
         self.logging_in = False  # from a SaslHandshake to the verdict nothing waits
@@ -181,7 +185,8 @@ class Debt:
     def session_begins(self, now_ms: int, ends_ms: int) -> None:
         """The client has logged in, or logged in again; debt that is left is served in the new session. `ends_ms` 0: it does not end."""
         self.session_ends_ms = ends_ms
-        self._presses_at_ms = ends_ms - max((ends_ms - now_ms) // PRESSED_SHARE, PRESSED_MS_MIN)
+        self._presses_at_ms = ends_ms - min(max((ends_ms - now_ms) // PRESSED_SHARE, PRESSED_MS_MIN), PRESSED_MS_MAX)
+        self._pressed_left_bytes = PRESSED_BYTES_MAX
         self._pressed = self._step_taken = False
 
     def presses(self, now_ms: int) -> bool:
@@ -190,7 +195,12 @@ class Debt:
         Clients renew when 85 to 95 percent of a session are over, behind whatever they have sent by then. What passes so is recorded
         like all else, and paid for in the next session.
         """
-        return self.session_ends_ms > 0 and now_ms >= self._presses_at_ms
+        return self.session_ends_ms > 0 and now_ms >= self._presses_at_ms and self._pressed_left_bytes > 0
+
+    def passed(self, size_bytes: int, now_ms: int) -> None:
+        """So much went on while something was owed."""
+        if self.session_ends_ms and now_ms >= self._presses_at_ms:
+            self._pressed_left_bytes -= size_bytes
 
     def press_ms(self, since_ms: int) -> int:
         """Return until when something may wait that waits since then: for four fifths of what was left of the session."""
@@ -199,7 +209,7 @@ class Debt:
     def _stop_reading(self, now_ms: int) -> None:
         """Read nothing for a step; never until the session is over, for the broker closes a connection that speaks later."""
         self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
-        if self.session_ends_ms:
+        if self.session_ends_ms and self._pressed_left_bytes > 0:
             press_ms = max(now_ms, min(self.press_ms(now_ms), self._presses_at_ms))
             self._pressed = press_ms < self.read_off_until_ms
             if self._pressed:

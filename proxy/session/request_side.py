@@ -329,6 +329,8 @@ class RequestSide:
             self._body_left = at - end
             at = end
         self.frames = frames
+        if self._debt.limits:
+            self._debt.passed(at - start + self._body_left, now_ms)
         if start == 0 and at == len(data):
             return _frozen(data)
         return bytes(data[start:at]) if at > start else None

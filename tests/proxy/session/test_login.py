@@ -518,3 +518,27 @@ def test_e11_the_end_of_a_session_belongs_to_its_renewal() -> None:
         house.wait(15_000)
         assert peer.forwarded() == []
         assert house.closed == []
+
+
+def test_e11_no_more_passes_at_the_end_of_a_session_than_a_socket_holds() -> None:
+    """What passes for the sake of the renewal ends at 4 MiB, after which the quota holds again; and it takes at most the last 2 s."""
+    with House(mode=Mode.MUTE) as house:
+        house.scope.produce.update_quota(ClientQuotaEntity("alice", None), 1_000.0)
+        peer = house.connect()
+        exchange(peer, "PLAIN", EXCHANGES["PLAIN"], lifetime_ms=3_600_000)
+        house.wait(3_590_000)
+        assert peer.sends(produce_of(1_000_000, 20)) == [20]
+        peer.broker.arrive(produced(20, version=PRODUCE_VERSION))
+        for number in range(21, 31):
+            peer.client.arrive(produce_of(1_000_000, number))
+        house.wait(7_900)
+        assert peer.forwarded() == []
+        house.wait(200)
+        passed = peer.forwarded()
+        for number in list(passed):
+            peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
+            house.wait(1)
+            passed += peer.forwarded()
+        assert 4 <= len(passed) <= 6
+        house.wait(1_500)
+        assert peer.forwarded() == []
