@@ -174,10 +174,31 @@ def _note(rows: Rows, wrong: Flags, kind: Kind, describe: Describe, findings: Fi
     for index, number in zip(firsts, counts, strict=True):
         row = int(at[index])
         what, expected, recorded = describe(row)
-        findings.add(
-            Finding(kind, int(rows.group_ref[row]), int(rows.first_seq[row]), int(rows.sample_start_ms[row]), expected, recorded, what),
-            int(number),
+        place = (int(rows.group_ref[row]), int(rows.first_seq[row]), int(rows.sample_start_ms[row]))
+        findings.add(Finding(kind, *place, expected, recorded, what, _row_and_before(rows, row)), int(number))
+
+
+def _row_and_before(rows: Rows, row: int) -> tuple[str, ...]:
+    """A row of `samples`, and those before it that its figures come from."""
+    first = max(row - SAMPLES_SHOWN + 1, int(np.searchsorted(rows.group_ref, rows.group_ref[row])))
+    told = (
+        rows.sample_index,
+        rows.first_seq,
+        rows.sample_start_ms,
+        rows.last_event_ms,
+        rows.count,
+        rows.total,
+        rows.max_observed,
+        rows.bound,
+    )
+    lines = []
+    for at in range(first, row + 1):
+        index, seq, start_ms, last_ms, count, total, highest, bound = (column[at] for column in told)
+        lines.append(
+            f"sample {index}, row from seq {seq}, {start_ms} to {last_ms} ms: {count} events, sum {total}, highest rate {highest}, "
+            f"bound {bound}"
         )
+    return tuple(lines)
 
 
 def _note_events(rows: Rows, decided: Decisions, wrong: Flags, kind: Kind, findings: Findings) -> None:
