@@ -8,7 +8,7 @@ Why it is exact
     time is added up as doubles of percent in the proxy, so what lies within the rounding margin goes to `exact`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -84,6 +84,15 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
             violated[event] = exact > bound[event]
             throttle_ms[event] = _one(exact, float(bound[event]), int(window_ms[event]), sensor) if violated[event] else 0
     return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
+
+
+def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) -> Ints:
+    """Return the waits of the same events under other bounds, one for each row: what was measured does not depend on them."""
+    if sensor.is_request_time:  # what lies within the margin of a bound is folded, and the margin moves with it
+        return decide(replace(rows, bound=bounds), sensor).throttle_ms
+    bound = bounds[rows.row_of]
+    violated = (decided.observed > bound) & rows.checked
+    return _throttle_ms(decided.observed, bound, decided.window_ms, violated, sensor)
 
 
 def _live(rows: Rows, sensor: Sensor) -> tuple[Ints, Ints, Ints, Ints]:

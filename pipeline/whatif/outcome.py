@@ -1,5 +1,6 @@
 """What a quota file would have done, group by group; outcomes of file sets and runs add up."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -43,13 +44,16 @@ class Waits(msgspec.Struct):
         reached = np.cumsum(self.numbers)
         return self.lengths[int(np.searchsorted(reached, percent / 100 * reached[-1], side="left"))]
 
-    def plus(self, other: "Waits") -> "Waits":
-        """Add what another file set gave."""
-        together = dict(zip(self.lengths, self.numbers, strict=True))
-        for length, number in zip(other.lengths, other.numbers, strict=True):
-            together[length] = together.get(length, 0) + number
-        lengths = sorted(together)
-        return Waits(lengths, [together[length] for length in lengths])
+    @classmethod
+    def total(cls, parts: "Sequence[Waits]") -> "Waits":
+        """Add up what several file sets gave, in one go."""
+        parts = [part for part in parts if part.lengths]
+        if len(parts) < 2:
+            return parts[0] if parts else cls()
+        each = np.fromiter(itertools.chain.from_iterable(part.lengths for part in parts), np.int64)
+        weights = np.fromiter(itertools.chain.from_iterable(part.numbers for part in parts), np.int64)
+        lengths, at = np.unique(each, return_inverse=True)
+        return cls(lengths.tolist(), np.bincount(at, weights=weights).astype(np.int64).tolist())
 
 
 class Outcome(msgspec.Struct):
@@ -79,21 +83,23 @@ class Outcome(msgspec.Struct):
     is_certain: bool = True
     knows_connections: bool = True
 
-    def plus(self, other: "Outcome") -> "Outcome":
-        """Add what a later file set or another run gave."""
-        return Outcome(
-            self.group,
-            other.bound,
-            other.bound_today,
-            self.decisions + other.decisions,
-            self.units + other.units,
-            self.recorded.plus(other.recorded),
-            self.waits.plus(other.waits),
-            self.units_sent + other.units_sent,
-            self.units_offered + other.units_offered,
-            max(self.groups, other.groups),
-            self.is_certain and other.is_certain,
-            self.knows_connections and other.knows_connections,
+    @classmethod
+    def total(cls, parts: "Sequence[Outcome]") -> "Outcome":
+        """Add up what file sets and runs gave, in the order in which they come; the last bounds are the ones to tell."""
+        last = parts[-1]
+        return cls(
+            last.group,
+            last.bound,
+            last.bound_today,
+            sum(part.decisions for part in parts),
+            sum(part.units for part in parts),
+            Waits.total([part.recorded for part in parts]),
+            Waits.total([part.waits for part in parts]),
+            sum(part.units_sent for part in parts),
+            sum(part.units_offered for part in parts),
+            max(part.groups for part in parts),
+            all(part.is_certain for part in parts),
+            all(part.knows_connections for part in parts),
         )
 
 
@@ -102,9 +108,8 @@ Outcomes = dict[Group, Outcome]
 
 def add_up(parts: Iterable[Sequence[Outcome]]) -> Outcomes:
     """Add outcomes by group, in the order in which they come."""
-    total: Outcomes = {}
+    found: dict[Group, list[Outcome]] = {}
     for part in parts:
         for outcome in part:
-            known = total.get(outcome.group)
-            total[outcome.group] = outcome if known is None else known.plus(outcome)
-    return total
+            found.setdefault(outcome.group, []).append(outcome)
+    return {group: Outcome.total(own) for group, own in found.items()}
