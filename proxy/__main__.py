@@ -74,6 +74,15 @@ def meter(arguments: tuple[str, ...]) -> None:
     commands.meter.main(args=list(arguments), prog_name="sluice meter")
 
 
+@cli.command("quotas", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def quotas_command(arguments: tuple[str, ...]) -> None:
+    """Read and change the quotas of a cluster, at brokers or through Sluice."""
+    from proxy.quotas_command.command import quotas as group  # only here: the proxy itself needs none of it
+
+    group.main(args=list(arguments), prog_name="sluice quotas", standalone_mode=False)
+
+
 @cli.command("check-config")
 @click.argument("file", type=click.Path(path_type=Path), metavar="sluice.toml")
 def check_config(file: Path) -> None:

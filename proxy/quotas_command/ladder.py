@@ -1,0 +1,50 @@
+"""Which quota applies to a client: the rungs in the order in which Kafka looks at them.
+
+Source: Kafka 3.8 `DefaultQuotaCallback.quotaLimit`; for addresses `ConnectionQuotas`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from sluice.admin import CLIENT_ID, IP, USER, ClientQuotaEntity
+
+
+class Rung(NamedTuple):
+    """An entity that could apply, and the value that it has; None: it has none, the next one is looked at."""
+
+    entity: ClientQuotaEntity
+    value: float | None
+    wins: bool
+
+
+def rungs(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, user: str | None, client_id: str | None) -> list[Rung]:
+    """Return the ladder of a user and client-id for one key; without a user only what holds for every user is on it."""
+    return _judged(quotas, key, _client_entities(user, client_id))
+
+
+def ip_rungs(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, ip: str) -> list[Rung]:
+    """Return the ladder of an address."""
+    entities: list[dict[str, str | None]] = [{IP: ip}, {IP: None}]
+    return _judged(quotas, key, iter(entities))
+
+
+def _client_entities(user: str | None, client_id: str | None) -> Iterator[dict[str, str | None]]:
+    for name in dict.fromkeys((user, None)):
+        if client_id is not None:
+            yield {USER: name, CLIENT_ID: client_id}
+        yield {USER: name, CLIENT_ID: None}
+        yield {USER: name}
+    if client_id is not None:
+        yield {CLIENT_ID: client_id}
+    yield {CLIENT_ID: None}
+
+
+def _judged(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, entities: Iterator[dict[str, str | None]]) -> list[Rung]:
+    found: list[Rung] = []
+    for parts in entities:
+        entity = ClientQuotaEntity.of(parts)
+        value = quotas.get(entity, {}).get(key)
+        found.append(Rung(entity, value, value is not None and not any(rung.wins for rung in found)))
+    return found

@@ -1,0 +1,280 @@
+"""Quotas of a cluster, read and changed from Python: `from sluice.admin import AsyncQuotaAdmin, QuotaAdmin`.
+
+The calls are those of Kafka's Admin (KIP-546). They work against brokers, 2.6 and newer, and through Sluice.
+
+Source: Kafka 3.8 `Admin.describeClientQuotas`, `Admin.alterClientQuotas`, `ClientQuotaFilter`, `ClientQuotaAlteration`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ProtocolError
+from protocol.messages import api_versions, client_quotas
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+_CLIENT_NAME: Final = "sluice-admin"
+_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+_NAMES: Final = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    7: "REQUEST_TIMED_OUT",
+    29: "TOPIC_AUTHORIZATION_FAILED",
+    31: "CLUSTER_AUTHORIZATION_FAILED",
+    35: "UNSUPPORTED_VERSION",
+    41: "NOT_CONTROLLER",
+    42: "INVALID_REQUEST",
+}
+
+
+class QuotaAdminError(Exception):
+    """The cluster could not be asked, or said no.
+
+    Attributes:
+        code: Kafka's error code; None when no answer came.
+        message: what it says.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message if code is None else f"{_NAMES.get(code, f'error {code}')}: {message}")
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaEntity:
+    """Whom a quota is for: a name for each type, None for the default entity. Types: `user`, `client-id`, `ip`."""
+
+    parts: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def of(cls, entries: Mapping[str, str | None]) -> Self:
+        """Make one from a mapping of types to names."""
+        return cls(tuple(sorted(entries.items())))
+
+    @property
+    def entries(self) -> dict[str, str | None]:
+        """Types and names."""
+        return dict(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaFilterComponent:
+    """One condition of a filter: how `match` is looked at says `match_type` (0 exact, 1 default, 2 any)."""
+
+    entity_type: str
+    match_type: int
+    match: str | None = None
+
+    @classmethod
+    def of_entity(cls, entity_type: str, name: str) -> Self:
+        """Exactly this name."""
+        return cls(entity_type, 0, name)
+
+    @classmethod
+    def of_default_entity(cls, entity_type: str) -> Self:
+        """The default entity."""
+        return cls(entity_type, 1)
+
+    @classmethod
+    def of_entity_type(cls, entity_type: str) -> Self:
+        """Every name, and the default."""
+        return cls(entity_type, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaFilter:
+    """Which entities are wanted. `strict`: those that have no other types."""
+
+    components: Sequence[ClientQuotaFilterComponent] = ()
+    strict: bool = False
+
+    @classmethod
+    def all(cls) -> Self:
+        """All entities."""
+        return cls()
+
+    @classmethod
+    def contains(cls, components: Iterable[ClientQuotaFilterComponent]) -> Self:
+        """Entities that meet these conditions, whatever else they have."""
+        return cls(tuple(components))
+
+    @classmethod
+    def contains_only(cls, components: Iterable[ClientQuotaFilterComponent]) -> Self:
+        """Entities of just these types."""
+        return cls(tuple(components), strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaAlteration:
+    """Changes of one entity: a value for each key, None to remove it."""
+
+    entity: ClientQuotaEntity
+    ops: Mapping[str, float | None] = field(default_factory=dict)
+
+
+class AsyncQuotaAdmin:
+    """Asks one broker after another until one answers. An asynchronous context manager.
+
+    Args:
+        bootstrap_servers: `HOST:PORT`, several with commas.
+        ssl_context: for listeners with TLS.
+        timeout_ms: how long a call may take.
+    """
+
+    def __init__(self, bootstrap_servers: str, *, ssl_context: ssl.SSLContext | None = None, timeout_ms: int = 30_000) -> None:
+        self._addresses = [_address(text) for text in bootstrap_servers.split(",") if text.strip()]
+        if not self._addresses:
+            raise ValueError("bootstrap_servers names no broker; write HOST:PORT")
+        self._ssl = ssl_context
+        self._timeout_s = timeout_ms / 1_000
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._versions: dict[int, int] = {}
+        self._correlation_id = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connection; the next call opens another one."""
+        if self._streams is not None:
+            _, writer = self._streams
+            self._streams = None
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def describe_client_quotas(self, wanted: ClientQuotaFilter | None = None) -> dict[ClientQuotaEntity, dict[str, float]]:
+        """Return the entities that a filter finds, with their values; without a filter all.
+
+        Raises:
+            QuotaAdminError: no answer, or the broker refuses the filter.
+        """
+        wanted = wanted or ClientQuotaFilter.all()
+        components = [client_quotas.FilterComponent(one.entity_type, one.match_type, one.match) for one in wanted.components]
+
+        def request(version: int, number: int) -> bytes:
+            return client_quotas.describe_request(version, number, _CLIENT_NAME, components, strict=wanted.strict)
+
+        version, frame = await self._ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request)
+        answer = client_quotas.read_describe_answer(version, frame)
+        if answer.error_code:
+            raise QuotaAdminError(answer.error_message or "the broker gave no reason", answer.error_code)
+        return {ClientQuotaEntity.of(dict(entry.entity)): entry.values for entry in answer.entries or []}
+
+    async def alter_client_quotas(
+        self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False
+    ) -> dict[ClientQuotaEntity, QuotaAdminError | None]:
+        """Make changes; each entity has a result of its own, None where all went well.
+
+        Raises:
+            QuotaAdminError: no answer; what was asked may or may not have been done.
+        """
+        entries = [(one.entity.parts, [client_quotas.QuotaOp(*op) for op in one.ops.items()]) for one in alterations]
+
+        def request(version: int, number: int) -> bytes:
+            return client_quotas.alter_request(version, number, _CLIENT_NAME, entries, validate_only=validate_only)
+
+        version, frame = await self._ask(ApiKey.ALTER_CLIENT_QUOTAS, request)
+        return {
+            ClientQuotaEntity.of(dict(entity)): QuotaAdminError(message or "the broker gave no reason", code) if code else None
+            for entity, code, message in client_quotas.read_alter_answer(version, frame)
+        }
+
+    async def _ask(self, key: int, request: Callable[[int, int], bytes]) -> tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._connect()
+                version = self._versions.get(key)
+                if version is None:
+                    raise QuotaAdminError("the broker is older than 2.6 and knows no quotas by API")
+                self._correlation_id += 1
+                return version, await self._exchange(request(version, self._correlation_id))
+        except (OSError, asyncio.IncompleteReadError, ProtocolError) as error:
+            await self.close()
+            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            raise QuotaAdminError(f"{self._where}: {reason}") from error
+
+    @property
+    def _where(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self._addresses)
+
+    async def _connect(self) -> None:
+        if self._streams is not None:
+            return
+        errors: list[str] = []
+        for host, port in self._addresses:
+            try:
+                self._streams = await asyncio.open_connection(host, port, ssl=self._ssl)
+            except OSError as error:
+                errors.append(error.strerror or str(error))
+                continue
+            answer = await self._exchange(api_versions.request_v0(0, _CLIENT_NAME))
+            ranges = {key: (low, high) for key, low, high in api_versions.read_api_keys(0, answer)}
+            for key in (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS):
+                low, high = ranges.get(key, (0, -1))
+                known = [version for version in client_quotas.VERSIONS if low <= version <= high]
+                if known:
+                    self._versions[key] = known[-1]
+            return
+        raise OSError("; ".join(errors))
+
+    async def _exchange(self, request: bytes) -> bytes:
+        assert self._streams is not None
+        reader, writer = self._streams
+        writer.write(request)
+        length = await reader.readexactly(4)
+        size = int.from_bytes(length, signed=True)
+        if not 4 <= size <= _ANSWER_BYTES_MAX:
+            raise ProtocolError(f"an answer of {size} bytes", reason="bad_response")
+        frame = length + await reader.readexactly(size)
+        if frame[4:8] != request[8:12]:
+            raise ProtocolError("an answer to another request", reason="response_mismatch")
+        return frame
+
+
+class QuotaAdmin:
+    """The same calls for programs without an event loop. A context manager."""
+
+    def __init__(self, bootstrap_servers: str, *, ssl_context: ssl.SSLContext | None = None, timeout_ms: int = 30_000) -> None:
+        self._runner = asyncio.Runner()
+        self._admin = AsyncQuotaAdmin(bootstrap_servers, ssl_context=ssl_context, timeout_ms=timeout_ms)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._runner.run(self._admin.close())
+        self._runner.close()
+
+    def describe_client_quotas(self, wanted: ClientQuotaFilter | None = None) -> dict[ClientQuotaEntity, dict[str, float]]:
+        """See `AsyncQuotaAdmin.describe_client_quotas`."""
+        return self._runner.run(self._admin.describe_client_quotas(wanted))
+
+    def alter_client_quotas(
+        self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False
+    ) -> dict[ClientQuotaEntity, QuotaAdminError | None]:
+        """See `AsyncQuotaAdmin.alter_client_quotas`."""
+        return self._runner.run(self._admin.alter_client_quotas(alterations, validate_only=validate_only))
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, separator, port = text.strip().rpartition(":")
+    if not separator or not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ValueError(f'"{text.strip()}" is no broker; write HOST:PORT')
+    return host.strip("[]"), int(port)
