@@ -23,7 +23,10 @@ from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
 
 CLIENT_IDS_MAX = 16
 SESSION_TIMEOUT_MS = 10_000
-"""Of a group member that did not say: the shortest default that any client had. Heartbeats come thrice as often, unless told otherwise."""
+"""Of a group member that did not say: the shortest default that any client had."""
+MEMBER_SILENT_MS_MAX = 1_000
+"""Kafka's default window. Heartbeats are 3 s apart in most clients; were they let through more slowly than they come, they and commits
+would stand in line until the client gives up the oldest, and with it the connection."""
 COORDINATOR_KEYS = frozenset(
     {
         ApiKey.OFFSET_COMMIT,
@@ -135,12 +138,11 @@ class Heads:
     def throttle_max_ms(self) -> int:
         """How long the time of requests may silence this connection: one that only keeps a membership, not until that is lost.
 
-        Nor one that has asked for nothing yet, since it may turn out to be one; and not for longer than heartbeats are apart by
-        default, however long the session: they, and commits, would stand in line.
+        Nor one that has asked for nothing yet, since it may turn out to be one.
         """
         if self._moves_data or (self._has_asked and not self._coordinates):
             return INT32_MAX
-        return max(0, min(self._session_timeout_ms, SESSION_TIMEOUT_MS)) // 3
+        return min(max(0, self._session_timeout_ms) // 3, MEMBER_SILENT_MS_MAX)
 
     def _notice(self, head: RequestHead) -> bool:
         """Look at what a request says of its connection; return whether its time counts: not while its client logs in."""

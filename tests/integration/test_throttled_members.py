@@ -28,7 +28,7 @@ SESSION_S = 6
 """The least that a broker takes by default."""
 WATCHED_S = 2.2 * SESSION_S
 PARTITIONS = 2
-SETTINGS: dict[str, str | int] = {"session.timeout.ms": SESSION_S * 1_000, "heartbeat.interval.ms": 500}
+SETTINGS: dict[str, str | int] = {"session.timeout.ms": SESSION_S * 1_000, "heartbeat.interval.ms": SESSION_S * 300}
 MODES = ["delay", "mute"]
 
 
