@@ -89,7 +89,7 @@ class Sweeper:
                 continue
             if not connection.guarded:
                 connection.guard_broker()
-            if connection.session.login.required and now_ms - connection.accepted_ms > self.deadlines.login_ms:
+            if connection.session.login.pending and now_ms - connection.accepted_ms > self.deadlines.login_ms:
                 connection.close(CloseReason.LOGIN_DEADLINE)
                 continue
             lively = now_ms - client.read_ms < LIVELY_MS and not client.pauses and not client.write_full_since_ms

@@ -73,6 +73,11 @@ class Login:
         self.bare = False
         self.news = False
 
+    @property
+    def pending(self) -> bool:
+        """Whether the first login has to succeed soon: it is required, or it has begun."""
+        return self.required or (self.under_way and self._who is None)
+
     def let_go(self) -> None:
         """The connection has ended: cut the circle of references, so that it is freed at once."""
         self._identified = _nobody

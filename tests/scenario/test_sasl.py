@@ -153,3 +153,19 @@ async def test_who_does_not_log_in_in_time_is_let_go() -> None:
         sluice.sweep(31_000)
         assert sluice.closes == {"login_deadline": 1}
         await done.ask(produce_request(3))
+
+
+async def test_a_login_that_has_begun_ends_in_time_on_an_open_listener_too() -> None:
+    """Nobody holds a connection by a token that never gets whole; who has begun no login, or has succeeded once, has no such deadline."""
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker) as sluice:
+        slow = await sluice.client()
+        await slow.ask(sasl_frames.handshake("PLAIN"))
+        await slow.send(sasl_frames.authenticate(TOKEN)[:-1])
+        again = await logged_in(sluice)
+        await again.ask(sasl_frames.handshake("PLAIN", correlation_id=9))
+        open_one = await sluice.client()
+        await open_one.ask(produce_request(3))
+        await sluice.until_connections(3)
+        sluice.sweep(31_000)
+        assert sluice.closes == {"login_deadline": 1}
+        assert broker.connections[0].requests[-1].key == 17
