@@ -124,7 +124,7 @@ class App:
             await self._admin.start()
         self._watchdog.start(asyncio.get_running_loop())
         self._garbage.start()
-        forever = (self.prober.run(), self._expire_forever(), self._garbage.watch(lambda: self.requests), self.tls.refresh_forever())
+        forever = (self.prober.run(), self._expire_forever(), self._garbage.watch(), self.tls.refresh_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
         for door in self.gateway.doors:
             log.info("listening", listener=door.listener.name, host=door.listener.address.host, port=door.bootstrap_port)

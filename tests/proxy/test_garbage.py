@@ -1,4 +1,4 @@
-"""The garbage collector is set up once, timed, and put to work when nothing else is to be done."""
+"""The garbage collector is set up once and timed; long looks are told."""
 
 import gc
 from collections.abc import Iterator
@@ -42,8 +42,8 @@ def test_long_looks_are_told_once_and_later(watched: Watched) -> None:
     watched.look(20 * MS, generation=1)
     assert (watched.counters.gc_ns, watched.counters.gc_long) == (39 * MS, 1)
     assert watched.told == []
-    watched.watch.turn(idle=False)
-    watched.watch.turn(idle=False)
+    watched.watch.tell()
+    watched.watch.tell()
     assert watched.told == [(1, 20.0)]
 
 
@@ -58,25 +58,3 @@ def test_the_collector_is_frozen_timed_and_left_alone_again(watched: Watched) ->
     finally:
         watched.watch.stop()
     assert watched.watch.note not in gc.callbacks
-
-
-@pytest.mark.parametrize("idle", [True, False])
-def test_a_full_look_waits_for_an_idle_moment(watched: Watched, idle: bool) -> None:
-    """Cycles that nobody holds are gone after an idle turn, and stay where they are while there is traffic."""
-    gc.collect(0)  # so that there may be something to look for
-    ring: list[object] = []
-    ring.append(ring)
-    gone: list[bool] = []
-
-    class Left:
-        def __del__(self) -> None:
-            gone.append(True)
-
-    ring.append(Left())
-    gc.disable()
-    try:
-        del ring
-        watched.watch.turn(idle=idle)
-        assert bool(gone) is idle
-    finally:
-        gc.enable()
