@@ -48,6 +48,17 @@ class Verdict(NamedTuple):
     throttle_ms: int
 
 
+Verdicts = deque[Verdict] | tuple[()]
+"""The last verdicts of a group. An empty deque has 760 bytes, and of very many groups most have none."""
+
+
+def with_verdict(verdicts: Verdicts, verdict: Verdict) -> Verdicts:
+    """Return the last verdicts, now that there is one more."""
+    kept = verdicts if isinstance(verdicts, deque) else deque[Verdict](maxlen=VERDICTS_MAX)
+    kept.append(verdict)
+    return kept
+
+
 class QuotaGroup(SampleRing):
     """Rate of one group, its bound, and the last verdicts.
 
@@ -102,7 +113,7 @@ class QuotaGroup(SampleRing):
         self.bound = bound
         self._limit = self._lazy_limit()
         self._free = NO_ROOM
-        self.verdicts: deque[Verdict] = deque(maxlen=VERDICTS_MAX)
+        self.verdicts: Verdicts = ()
         self.throttled_until_ms = 0
         self.throttle_count = 0
         self.throttle_ms_total = 0
@@ -219,7 +230,7 @@ class QuotaGroup(SampleRing):
         return narrow_to_int32(throttle_ms)
 
     def _note(self, verdict: Verdict) -> None:
-        self.verdicts.append(verdict)
+        self.verdicts = with_verdict(self.verdicts, verdict)
         self.throttled_until_ms = verdict.time_ms + verdict.throttle_ms
         self.throttle_count += 1
         self.throttle_ms_total += verdict.throttle_ms

@@ -1,10 +1,9 @@
 """A group under a controller-mutation quota: a token bucket. Source: Kafka 3.8 `StrictControllerMutationQuota` and its kin."""
 
-from collections import deque
 from collections.abc import Mapping
 
 from quota.entity import UNLIMITED
-from quota.group import VERDICTS_MAX, Verdict, group_key
+from quota.group import Verdict, Verdicts, group_key, with_verdict
 from quota.sensor import Avg, Rate, TokenBucket
 from quota.throttle import narrow_to_int32, round_half_up
 
@@ -55,7 +54,7 @@ class MutationGroup:
         self.throttle_time: Avg | None = None
         self._bucket = TokenBucket(num_samples, window_ms, bound, last_update_ms)
         self._burst_ms = num_samples * window_ms
-        self.verdicts: deque[Verdict] = deque(maxlen=VERDICTS_MAX)
+        self.verdicts: Verdicts = ()
         self.last_step_ms = -(2**62)
         self.throttled_until_ms = 0
         self.throttle_count = 0
@@ -127,7 +126,8 @@ class MutationGroup:
     def _note(self, permits: float, throttle_ms: int, now_ms: int) -> None:
         if throttle_ms <= 0:
             return
-        self.verdicts.append(Verdict(now_ms, permits, self._bucket.measure(now_ms), self.bound, self._burst_ms, throttle_ms))
+        verdict = Verdict(now_ms, permits, self._bucket.measure(now_ms), self.bound, self._burst_ms, throttle_ms)
+        self.verdicts = with_verdict(self.verdicts, verdict)
         self.throttled_until_ms = now_ms + throttle_ms
         self.throttle_count += 1
         self.throttle_ms_total += throttle_ms
