@@ -71,6 +71,7 @@ class QuotaScopes:
         self._table: QuotaTable = EMPTY_TABLE
         self._cluster: Cluster | None = None
         self._on = (True, True, True, True)
+        self.on_labelled: Callable[[], None] | None = None  # told when a broker's scope got its node id
         self.on_moved: Callable[[], None] | None = None  # told when connections have to ask `of` again
         callback = self._make_callback(None)
         self.mutation = ControllerMutationQuotaManager(
@@ -113,6 +114,8 @@ class QuotaScopes:
             self._move(moved, address, scope)
         elif scope is not None:
             scope.label = str(node_id)
+            if self.on_labelled is not None:
+                self.on_labelled()
             callback = self._callbacks.get(scope)
             if callback is not None:
                 callback.configure(self._configs(node_id))

@@ -60,6 +60,7 @@ class Meter:
         "_groups",
         "_hand_over",
         "_offset_ms",
+        "_renamed",
         "dropped",
         "usage",
     )
@@ -83,6 +84,7 @@ class Meter:
         self._first_seq = 0
         self._facts: list[Fact] = []
         self._groups = 0
+        self._renamed: set[int] = set()  # who is described anew before its next decision
         self.usage = UsageCells()
         self.dropped = 0
 
@@ -144,6 +146,11 @@ class Meter:
             if group.metered_bound is not None:
                 group.metered_bound += 0.0  # an equal number, and another object
 
+    def name_anew(self) -> None:
+        """Describe every group again, itself too: a broker's node id was learnt."""
+        self._renamed = {group.meter_ref for group in self._everybody() if group.metered_bound is not None}
+        self.tell_anew()
+
     def flush(self) -> None:
         """Hand over what there is."""
         count = self._at // RECORD_BYTES
@@ -174,7 +181,10 @@ class Meter:
             group.meter_ref = self._groups
             self._groups += 1
             self._facts.append({"group": {"group_ref": group.meter_ref, **about}})
-        elif self.dropped and isinstance(group, SampleRing):
+        elif group.meter_ref in self._renamed:
+            self._renamed.discard(group.meter_ref)
+            self._facts.append({"group": {"group_ref": group.meter_ref, **about}})
+        if previous is not None and self.dropped and isinstance(group, SampleRing):
             units = NS_PER_PERCENT_SECOND if about["quota_type"] == REQUEST else 1.0
             samples = self._ring(group, value, units)
             self._facts.append({"ring": {"group_ref": group.meter_ref, "from_seq": self.next_seq, "samples": samples}})

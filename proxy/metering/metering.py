@@ -91,6 +91,7 @@ class Metering:
             describe.everybody,
             buffer=self._buffer,
         )
+        scopes.on_labelled = self.meter.name_anew
         admission.quotas.observe(ConnectionDecisions(self.meter, lambda: admission.only_observes))
         self._level = settings.level
         self._timer: asyncio.TimerHandle | None = None

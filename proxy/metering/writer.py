@@ -185,6 +185,7 @@ class MeteringWriter:
         refs = np.flatnonzero(np.bincount(np.frombuffer(batch.raw, DTYPE)["group_ref"])).tolist() if batch.count else []
         self._groups.update({fact["group"]["group_ref"]: fact for fact in batch.facts if "group" in fact})
         facts = [fact for ref in refs if ref not in opened.described for fact in self._about(ref)]
+        facts += [fact for fact in batch.facts if "group" in fact and fact["group"]["group_ref"] in opened.described]  # another name
         self._clients.update({fact["client"]["client_ref"]: fact for fact in batch.facts if "client" in fact})
         client_refs = {row[0] for fact in batch.facts if "usage" in fact for row in fact["usage"]["rows"]}
         facts += [self._clients[ref] for ref in client_refs - opened.described_clients if ref in self._clients]

@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import Producer
 
 from pipeline.manifest import find_manifests
+from pipeline.validation.local import validate
+from proxy.demo.mock_cluster import MockCluster
 from tests.integration.conftest import TARGETS, Target
 from tests.support.clients import confluent
 from tests.support.places import ROOT
@@ -151,3 +153,30 @@ def test_the_files_prove_what_clients_count_themselves(target: Target, tmp_path:
     assert all(counts[quota_type]["throttled"] > 0 for quota_type in ("Produce", "Request"))
     assert [row["mode"] for row in rows_of(directory, "states")] == ["observe", "mute", "delay"]
     assert sum(manifest.usage.produce_bytes for manifest in find_manifests(directory)) == used["produce_bytes"]
+
+
+@pytest.mark.mock
+@pytest.mark.timeout(120)
+def test_the_next_start_makes_whole_what_a_kill_left(mock_cluster: MockCluster, tmp_path: Path) -> None:
+    """A proxy is killed and started again: what it had written is proved, what it lost is counted, and nothing is left over."""
+    mock_cluster.create_topic("killed", 1)
+    operator = Operator(tmp_path)
+    operator.writes("mute")
+    sluice = SluiceProcess(mock_cluster.bootstrap, arguments=["--config", str(operator.config)], name="sluice-metered-killed")
+    with sluice:
+        CountingProducer(sluice.bootstrap, "limited").send("killed", 600_000)
+        until(lambda: sluice.metric("kafka_sluice_metering_usage_rows_total") > 0, "nothing was written")
+        sluice.kill()
+        sluice.start()
+        until(lambda: len(manifest_files(operator.metering)) == 1, "nothing was made whole")
+        assert sluice.stop() == 0
+    verdict = validate(operator.metering)
+    assert verdict.kinds() == {}
+    assert verdict.decisions > 0
+    assert [line for line in verdict.incomplete if "put together after a crash" in line]
+    left = {path.name for path in (operator.metering / "segments").iterdir()}
+    assert left == {".lock-edge-1"}
+
+
+def manifest_files(directory: Path) -> list[Path]:
+    return list((directory / "manifests").rglob("*.json"))

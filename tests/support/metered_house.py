@@ -40,6 +40,7 @@ class MeteredHouse(House):
         describe = GroupDescription(self.scopes, self.quotas, names, self.wall_ms, lambda: "static")
         meter_of_level = TracingMeter if level == "trace" else Meter
         self.meter = self.settings.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, describe.everybody)
+        self.scopes.on_labelled = self.meter.name_anew
         self.quotas.observe(ConnectionDecisions(self.meter, lambda: self.enforcement.mode is Mode.OBSERVE))
         self.level = level
         self.told_state()

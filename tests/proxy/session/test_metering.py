@@ -9,7 +9,7 @@ from protocol.api_keys import ApiKey
 from proxy.session.enforcement import Mode
 from quota.ip_connections import IpKey
 from tests.support.kafka_frames import answered, fetch, plain, produced
-from tests.support.memory_connection import Peer
+from tests.support.memory_connection import BROKER, Peer
 from tests.support.metered_house import LISTENER, MeteredHouse
 from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
 
@@ -157,3 +157,17 @@ def test_connections_are_decisions_too(tmp_path: Path) -> None:
     refused = sum(outcome.name == "IP_THROTTLED" for outcome in outcomes)
     assert refused > 0
     assert verdict.counts["Connection"]["units"] == 3 * (60 - refused)
+
+
+def test_a_broker_gets_its_name_when_that_is_learnt(tmp_path: Path) -> None:
+    """A sensor that decided before the broker's node id was known is one sensor, and stands in the files under the id."""
+    with MeteredHouse(tmp_path, produce=BOUND) as house:
+        peer = house.connect()
+        peer.asks(produce_of(500, 1), produced(1, version=PRODUCE_VERSION))
+        house.meter.flush()
+        house.scopes.learn(7, BROKER)
+        peer.asks(produce_of(500, 2), produced(2, version=PRODUCE_VERSION))
+        verdict = house.written()
+    assert (verdict.kinds(), verdict.decisions) == ({}, 2)
+    assert [(row["node_id"], row["node"]) for row in house.rows("dim_group")] == [(7, "7")]
+    assert {row["node_id"] for row in house.rows("usage")} == {7}
