@@ -33,7 +33,7 @@ class DecisionBuffer:
         self.bytes: Any = bytearray(BUFFER_BYTES)
         if path is None:
             return
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         try:
             os.posix_fallocate(descriptor, 0, _FILE_BYTES)  # a full disk says so here, and not by a signal later
             self.bytes = self._map = mmap.mmap(descriptor, _FILE_BYTES)

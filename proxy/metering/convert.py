@@ -22,13 +22,13 @@ from proxy.metering.buffer import decisions_taken
 from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import (
     FACTS_SUFFIX,
-    PENDING_SUFFIX,
     RAW_SUFFIX,
     SEGMENTS,
     STATE_SUFFIX,
     TEMPORARY,
     UNPUBLISHED_SUFFIX,
     make_directory,
+    pending_path,
     place_of,
     put,
     remove,
@@ -81,16 +81,12 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     if header["previous"] is not None:
         remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
     if manifest["final"] or is_last:
-        remove(directory / SEGMENTS / (stem + STATE_SUFFIX), _pending_path(directory, header))
+        remove(directory / SEGMENTS / (stem + STATE_SUFFIX), pending_path(directory, header["run_id"]))
     return path
 
 
 def _discard(place: Path) -> None:
     remove(place.with_name(place.name + RAW_SUFFIX), place.with_name(place.name + FACTS_SUFFIX))
-
-
-def _pending_path(directory: Path, header: Fact) -> Path:
-    return directory / SEGMENTS / f"{header['run_id']}{PENDING_SUFFIX}"
 
 
 def _goes_on(directory: Path, header: Fact, stem: str) -> bool:
@@ -100,7 +96,7 @@ def _goes_on(directory: Path, header: Fact, stem: str) -> bool:
 
 def _with_losses(directory: Path, segment: Segment, header: Fact) -> Segment:
     """Count what a killed process had decided and not written, in its last segment: its mapped buffer says how far it came."""
-    taken = decisions_taken(_pending_path(directory, header))
+    taken = decisions_taken(pending_path(directory, header["run_id"]))
     if taken is None:
         return segment
     lasts = [first + len(batch) for first, batch in segment.batches]

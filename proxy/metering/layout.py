@@ -1,6 +1,7 @@
 """Names and places of metering files."""
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
@@ -21,7 +22,7 @@ LOCK_PREFIX: Final = ".lock-"
 TEMPORARY: Final = ".tmp-"
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
-RUN_ID_LENGTH: Final = 25
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - files there have names that nobody can guess, and are made for owner and group
 
 
 def new_run_id(wall_time_s: float) -> str:
@@ -32,6 +33,28 @@ def new_run_id(wall_time_s: float) -> str:
 def sanitized(proxy_id: str) -> str:
     """Return a proxy id that can stand in a path."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", proxy_id)[:64] or "sluice"
+
+
+def pending_path(directory: Path, run_id: str) -> Path:
+    """Return where a run keeps the decisions that it has not handed over yet: in memory that outlives the process, not the machine.
+
+    Not on the disk: a page of a file can hold up who writes to it, and that would be the event loop.
+    """
+    return SHARED_MEMORY / f"{pending_prefix(directory)}{run_id}{PENDING_SUFFIX}"
+
+
+def pending_prefix(directory: Path) -> str:
+    """Return how the names of those of a metering directory begin."""
+    return f"sluice-{hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:8]}-"
+
+
+def remove_pending(directory: Path) -> None:
+    """Remove those of runs that left no segment: there is nothing to count for."""
+    place = directory / SEGMENTS
+    for path in SHARED_MEMORY.glob(f"{pending_prefix(directory)}*{PENDING_SUFFIX}"):
+        run_id = path.name.removeprefix(pending_prefix(directory)).removesuffix(PENDING_SUFFIX)
+        if not any(place.glob(f"{run_id}-*{FACTS_SUFFIX}")):
+            remove(path)
 
 
 def stem_name(run_id: str, first_seq: int, part: int = 0) -> str:

@@ -20,7 +20,7 @@ from proxy.errors import StartError
 from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
-from proxy.metering.layout import LOCK_PREFIX, PENDING_SUFFIX, SEGMENTS, make_directory, new_run_id, sanitized
+from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, make_directory, new_run_id, pending_path, remove_pending, sanitized
 from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import names_of
 from proxy.metering.retention import Retention
@@ -81,7 +81,8 @@ class Metering:
             bootstrap = [str(address) for address in config.upstream.bootstrap]
             self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, bootstrap, counts, _tell_topic_problem)
             self.writer.converter.on_converted = self._topic.notify
-        self._buffer = _buffer(settings.dir / SEGMENTS / f"{self.run_id}{PENDING_SUFFIX}")
+        remove_pending(settings.dir)
+        self._buffer = _buffer(pending_path(settings.dir, self.run_id))
         describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source)
         meter_of_level = TracingMeter if settings.level == "trace" else Meter
         self.meter = meter_of_level(
@@ -181,10 +182,11 @@ def _sha256_of(path: Path | None) -> str | None:
 
 
 def _buffer(path: Path) -> DecisionBuffer:
+    """A mapped buffer; where there is no shared memory one of this process: then nobody can tell what a kill loses."""
     try:
         return DecisionBuffer(path)
-    except OSError as error:
-        raise StartError(f"metering.dir: {path} cannot be written: {error.strerror or error}; make room, or name another") from error
+    except OSError:
+        return DecisionBuffer()
 
 
 def _lock(directory: Path, proxy_id: str) -> int:

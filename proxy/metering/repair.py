@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.metering.convert import convert
-from proxy.metering.layout import LOCK_PREFIX, PENDING_SUFFIX, RUN_ID_LENGTH, SEGMENTS, remove, remove_temporaries
+from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, remove_pending, remove_temporaries
 from proxy.metering.segment import left_over, proxy_of
 
 
@@ -46,8 +46,7 @@ def repair(directory: Path) -> Repaired:
         for proxy_id in sorted(_all_proxies(directory) - running):
             done.temporaries += remove_temporaries(directory, proxy_id)
         if not running:
-            runs = {stem[:RUN_ID_LENGTH] for stem in left_over(directory)}
-            remove(*(path for path in (directory / SEGMENTS).glob(f"*{PENDING_SUFFIX}") if path.name[:RUN_ID_LENGTH] not in runs))
+            remove_pending(directory)
     return done
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.metering.buffer import DecisionBuffer
-from proxy.metering.layout import PENDING_SUFFIX, SEGMENTS, make_directory
+from proxy.metering.layout import SEGMENTS, make_directory, pending_path
 from tests.support.metering_writer_house import WriterHouse
 
 FLUSH_S = 0.05
@@ -19,7 +19,7 @@ def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", seed: in
     """Decide for ever; `truth` counts."""
     place = Path(directory)
     make_directory(place / SEGMENTS)
-    buffer = DecisionBuffer(place / SEGMENTS / f"{run_id}{PENDING_SUFFIX}")
+    buffer = DecisionBuffer(pending_path(place, run_id))
     house = WriterHouse(place, buffer=buffer, header={"run_id": run_id}, rotate_ms=150)
     house.writer.start()
     house.meter.flush()
