@@ -20,6 +20,7 @@ from proxy.net.upstream import Bootstrap
 from proxy.tls.brokers import TlsBrokers
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
+SOON_S, RETRY_SOON_MAX_S = 30.0, 0.8  # a broker that starts together with us is met within a second
 INTERVAL_S = 5.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 CLIENT_ID = "sluice"
@@ -54,8 +55,9 @@ class Prober:
         self.error: str | None = None
 
     async def run(self) -> None:
-        """Poll until cancelled; retries back off from 0.1 s to 5 s with jitter."""
+        """Poll until cancelled; retries back off from 0.1 s to 5 s with jitter, within a second for the first half minute."""
         retry_s = RETRY_MIN_S
+        answered_ms = now_ms()
         while True:
             address = self._bootstrap.current()
             try:
@@ -65,10 +67,10 @@ class Prober:
                 self._note(f"{address}: {str(error) or type(error).__name__}")
                 self._bootstrap.failed(address)
                 await asyncio.sleep(retry_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-                retry_s = min(RETRY_MAX_S, retry_s * 2)
+                retry_s = next_retry_s(retry_s, (now_ms() - answered_ms) / 1_000)
                 continue
             self._note(None)
-            retry_s = RETRY_MIN_S
+            retry_s, answered_ms = RETRY_MIN_S, now_ms()
             await asyncio.sleep(INTERVAL_S)
 
     def _note(self, error: str | None) -> None:
@@ -108,6 +110,11 @@ class Prober:
         except (asyncio.IncompleteReadError, ConnectionError):
             return  # a broker that asks for a login closes here; what it knows comes with the answers that pass through
         self._on_topology(read_topology(API_VERSIONS[ApiKey.METADATA << 16 | version], answer))
+
+
+def next_retry_s(retry_s: float, silent_s: float) -> float:
+    """Return how long to wait after one more failure: twice as long, up to what fits so long a silence."""
+    return min(RETRY_SOON_MAX_S if silent_s < SOON_S else RETRY_MAX_S, retry_s * 2)
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:
