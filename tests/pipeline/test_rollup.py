@@ -178,6 +178,19 @@ def test_sums_that_differ_from_the_manifest_end_the_run(spark: Any, tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
+def test_a_damaged_file_is_one_line(spark: Any, tmp_path: Path) -> None:
+    """A file of the right length that is no Parquet ends the run with one line that says how to find it; nothing is published."""
+    from pipeline.spark.rollup import roll_up
+
+    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    path = next((source / "usage").rglob("*.parquet"))
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(BadInputError, match="verify-manifests") as caught:
+        roll_up(spark, RollupSettings(str(source), tmp_path / "out"))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     """The same manifest in a second place is read once; a different one of the same name is refused."""
     source = write_scene(tmp_path, 5, clients=CAST)
