@@ -1,7 +1,8 @@
 """The silver rows of some file sets, kept while a run needs them, and checked against the manifests."""
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -13,6 +14,8 @@ from pipeline.rollup.tenants import TenantLine
 from pipeline.spark.raw import read_raw
 from pipeline.spark.silver import decisions_silver, usage_silver
 from pipeline.spark.sums import check_decisions, check_usage, decision_sums, usage_sums
+
+_FILE: Final = re.compile(r"reading file (?:file:(?://)?)?(\S+\.parquet)")
 
 
 class Silver:
@@ -47,9 +50,7 @@ class Silver:
         try:
             usage, decisions = usage_sums(self.usage).collect(), decision_sums(self.decisions).collect()
         except (PySparkException, Py4JJavaError) as error:
-            raise BadInputError(
-                f"{self._place}: a file cannot be read ({_reason(error)}); run `sluice meter verify-manifests {self._place}`"
-            ) from error
+            raise BadInputError(_unreadable(error, self._place)) from error
         self.usage_problems = check_usage(self._inputs, usage)
         self.decision_problems = check_decisions(self._inputs, decisions)
 
@@ -59,7 +60,9 @@ class Silver:
         self.decisions.unpersist()
 
 
-def _reason(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    cause = next((line for line in lines if "is not a Parquet file" in line or "FAILED_READ_FILE" in line), lines[0] if lines else "")
-    return cause.strip()[:300]
+def _unreadable(error: BaseException, place: str) -> str:
+    """Name the file, where Spark does."""
+    named = _FILE.search(str(error))
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    which = f"{named[1]}: not a readable Parquet file" if named else f"{place}: a file cannot be read ({first[:200]})"
+    return f"{which}; restore it (`sluice meter verify-manifests {place}` names all)"

@@ -58,7 +58,7 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
         spark = builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
         raise BadInputError(f"--master {master}: Spark does not start there ({str(error).splitlines()[0]})") from error
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("OFF")  # what fails comes back as an exception, and becomes one line
     try:
         yield spark
     finally:
