@@ -18,7 +18,7 @@ from pipeline.errors import BadInputError
 DIRECTORY: Final = click.Path(path_type=Path)
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def meter() -> None:
     """Read what `sluice run --metering DIR` wrote: usage, proof of enforcement, what-if, recommendations."""
 

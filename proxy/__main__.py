@@ -71,7 +71,7 @@ def meter(arguments: tuple[str, ...]) -> None:
 
     commands.meter.add_command(repair_command)
     commands.meter.add_command(forget_command)
-    commands.meter.main(args=list(arguments), prog_name="sluice meter")
+    commands.meter.main(args=list(arguments), prog_name="sluice meter", standalone_mode=False)  # main tells what is wrong, in one line
 
 
 @cli.command("quotas", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
