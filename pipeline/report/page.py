@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib import resources
-from typing import Final, Literal
+from typing import Literal
+
+from pipeline.report.style import STYLE
 
 Mood = Literal["good", "bad", "plain"]
-
-STYLE: Final = resources.files("pipeline.report").joinpath("style.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
