@@ -1,6 +1,6 @@
 """`python -m bench.pipeline`: is the validator right, and how fast. Printed and written to bench/results/.
 
-python -m bench.pipeline [--events N] [--only proof|speed] [--keep FOLDER] [--out FOLDER] [--no-write]
+python -m bench.pipeline [--events N] [--runs N] [--only proof|speed] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
 import argparse
@@ -65,7 +65,7 @@ def main() -> int:
             report.data["proof"] = rows
         if options.only in (None, "speed"):
             arms = Arms(folder)
-            lines = list(_speed(arms, options.events))
+            lines = list(_speed(arms, options.events, options.runs))
             report.add("", *lines)
             report.data["speed"] = list(arms.found.values())
     print("\n" + report.text())
@@ -121,19 +121,19 @@ def _proof_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _speed(arms: Arms, events: int) -> Iterator[str]:
+def _speed(arms: Arms, events: int, runs: int) -> Iterator[str]:
     _make(arms.folder, "zipf-1.1", Shape(events))
     _make(arms.folder, "zipf-2.0", Shape(events, zipf=2.0))
     few, many = Shape(events * 2 // 5, seconds=1_440), Shape(events * 2 // 5, groups=95_000, seconds=1_440)
     _make(arms.folder, "groups-1000", few)
     _make(arms.folder, "groups-95000", many)
-    fast = ("file-parallel", "zipf-1.1", 5)
+    fast = ("file-parallel", "zipf-1.1", runs)
     names = ("zipf-2.0", "groups-1000", "groups-95000")
-    arms.run(1, fast, *(("file-parallel", name, 5) for name in names), ("no-spark", "zipf-1.1", 3))
+    arms.run(1, fast, *(("file-parallel", name, runs) for name in names), ("no-spark", "zipf-1.1", runs))
     arms.run(1, ("sensor-loop", "zipf-1.1", 1), ("group-loop", "zipf-1.1", 1), ("sql", "zipf-1.1", 1))
-    arms.run(1, ("rollup-spark", "zipf-1.1", 5), ("rollup-duckdb", "zipf-1.1", 5))
+    arms.run(1, ("rollup-spark", "zipf-1.1", runs), ("rollup-duckdb", "zipf-1.1", runs))
     if len(os.sched_getaffinity(0)) > 1:
-        arms.run(2, fast, ("rollup-spark", "zipf-1.1", 5), ("rollup-duckdb", "zipf-1.1", 5))
+        arms.run(2, fast, ("rollup-spark", "zipf-1.1", runs), ("rollup-duckdb", "zipf-1.1", runs))
     _agree(arms, events)
     yield from _speed_lines(arms, events)
 
@@ -189,6 +189,7 @@ def _speed_lines(arms: Arms, events: int) -> Iterator[str]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS, help="decisions of each trace")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each arm that is quick, after one that is not counted")
     parser.add_argument("--only", choices=["proof", "speed"], help="only this part")
     parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the result files")
