@@ -130,7 +130,7 @@ def _speed(arms: Arms, events: int, runs: int) -> Iterator[str]:
     fast = ("file-parallel", "zipf-1.1", runs)
     names = ("zipf-2.0", "groups-1000", "groups-95000")
     arms.run(1, fast, *(("file-parallel", name, runs) for name in names), ("no-spark", "zipf-1.1", runs))
-    arms.run(1, ("sensor-loop", "zipf-1.1", 1), ("group-loop", "zipf-1.1", 1), ("sql", "zipf-1.1", 1))
+    arms.run(1, ("sensor-loop", "zipf-1.1", 1), ("group-loop", "zipf-1.1", 1), ("sql", "groups-1000", 1))
     arms.run(1, ("rollup-spark", "zipf-1.1", runs), ("rollup-duckdb", "zipf-1.1", runs))
     if len(os.sched_getaffinity(0)) > 1:
         arms.run(2, fast, ("rollup-spark", "zipf-1.1", runs), ("rollup-duckdb", "zipf-1.1", runs))
