@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 from proxy.latency import ApiLatencies
 
-API_KEYS_MAX: Final = 128
+API_KEYS_MAX: Final = 96
 UNKNOWN_KEY: Final = API_KEYS_MAX - 1
 """Where requests of all keys are counted that the table of APIs lacks; they pass only if the operator says so."""
-USAGES_MAX: Final = 20_000
-"""Each holds 128 numbers that a full garbage collection looks at: more of them would stall the loop for longer than 50 ms."""
+USAGES_MAX: Final = 10_000
+"""Each holds 96 numbers that a full garbage collection looks at: more of them would stall the loop for longer than 50 ms."""
 OTHER: Final = "__other__"
 """Who is counted together with others, because the table or the number of series is full."""
 

@@ -15,7 +15,7 @@ from quota.mutation_group import MutationGroup
 INACTIVE_MS: Final = 3_600_000
 """A group without a record for longer than this is forgotten."""
 
-GROUPS_MAX: Final = 100_000
+GROUPS_MAX: Final = 50_000
 """Clients choose their ids, so the number of groups has a bound; see `_group_beyond_the_bound`."""
 
 GROUPS_PER_USER_MAX: Final = 1_000
@@ -228,6 +228,7 @@ class QuotaGroups(Generic[Group]):
             if len(self._groups) >= self.groups_max:
                 return self._group_beyond_the_bound(bound, now_ms)
         group = self._groups[key] = self._new_group(tags, bound, now_ms)
+        group.key = key  # an equal one was made with it: keep one of them
         if user:
             self._maker_of[key] = user
             self._made_by[user] = self._made_by.get(user, 0) + 1

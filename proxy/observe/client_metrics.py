@@ -85,7 +85,7 @@ def _traffic(usage: Usage) -> tuple[int, int]:
 
 
 def _sums(usages: Sequence[Usage]) -> dict[Labels, int]:
-    """Return the series of all `usages` as one. Column by column: a loop over 128 numbers of 50,000 clients would be felt."""
+    """Return the series of all `usages` as one. Column by column: a loop over 96 numbers of 10,000 clients would be felt."""
     sums: dict[Labels, int] = defaultdict(int)
     for direction, total in (("produce", sum(one.produce_bytes for one in usages)), ("fetch", sum(one.fetch_bytes for one in usages))):
         sums[_BYTES, direction] = total
