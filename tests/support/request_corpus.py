@@ -58,7 +58,7 @@ _BY_NAME: dict[str, Any] = {
     "replication_factor": 1,
     "num_partitions": 1,
     "response_partition_limit": 100,
-    "mechanism": "NO-SUCH",
+    "mechanism": "PLAIN",  # with bare tokens (v0) Sluice lets no mechanism pass that it does not know
     "entity_type": "client-id",
     "cluster_id": None,
     "configuration_keys": None,
