@@ -16,6 +16,8 @@ from proxy.demo.series import Series
 from proxy.demo.watcher import ask
 
 START_SECONDS: Final = 20
+METERING: Final = "metering"
+"""The folder, beside everything else of a run, that Sluice meters into."""
 STOP_SECONDS: Final = 12
 _PR_SET_PDEATHSIG: Final = 1
 _LOG_LINES_SHOWN: Final = 5
@@ -79,6 +81,7 @@ class ProxyChild(Child):
         self.bootstrap = f"127.0.0.1:{first}"
         self.admin_port = first + 2 + brokers
         places = ["--listen", self.bootstrap, "--upstream", upstream, "--admin", f"127.0.0.1:{self.admin_port}"]
+        places += ["--metering", str(folder / METERING)]
         super().__init__("sluice", "proxy", ["run", *places, "--quotas", str(quotas)], folder)
         try:
             self._wait_until_ready()

@@ -13,11 +13,12 @@ from typing import Final, NoReturn
 from proxy.clock import now_ms
 from proxy.demo import screen as words
 from proxy.demo.cast import ROLES, Role, quota_file
-from proxy.demo.children import ClientChild, DemoError, ProxyChild
+from proxy.demo.children import METERING, ClientChild, DemoError, ProxyChild
 from proxy.demo.judgement import Judgement, judge, measured
 from proxy.demo.mock_cluster import MockCluster, MockClusterError
 from proxy.demo.picture import Panel, draw
 from proxy.demo.preload import preload
+from proxy.demo.proof import prove
 from proxy.demo.screen import Row, Screen
 from proxy.demo.visitors import VISITORS_ADDRESS
 from proxy.demo.watcher import GroupSeen, Watcher
@@ -52,9 +53,12 @@ def _play(seconds: int, svg: Path) -> int:
         clients, watcher = _perform(screen, seconds, Path(folder))
         judgements = [_judge(client, watcher, seconds) for client in clients]
         _report(screen, judgements)
+        proof = prove(Path(folder) / METERING)
+        screen.proof(proof)
+        screen.say(words.rule())
     svg.write_text(draw([_panel(*one, watcher, seconds) for one in zip(clients, judgements, strict=True)], seconds))
     screen.say(f"Picture: {svg}")
-    return 0 if all(judgement.is_good for judgement in judgements) else 1
+    return 0 if proof.is_good and all(judgement.is_good for judgement in judgements) else 1
 
 
 def _perform(screen: Screen, seconds: int, folder: Path) -> tuple[list[ClientChild], Watcher]:
@@ -127,7 +131,6 @@ def _report(screen: Screen, judgements: Sequence[Judgement]) -> None:
     screen.say()
     for judgement in judgements:
         screen.verdict(judgement)
-    screen.say(words.rule())
 
 
 def _panel(client: ClientChild, judgement: Judgement, watcher: Watcher, seconds: int) -> Panel:

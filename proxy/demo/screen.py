@@ -8,6 +8,7 @@ from typing import Final
 
 from proxy.demo.cast import BURST_SECONDS, Role
 from proxy.demo.judgement import LAST_REQUEST_SPAN_RATIO_MAX, LAST_SPAN_RATIO_MAX, Judgement
+from proxy.demo.proof import Proof
 
 QUIET_LINE_SECONDS: Final = 5
 BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -73,9 +74,16 @@ class Screen:
 
     def verdict(self, judgement: Judgement) -> None:
         """Write the line of one client."""
-        word, colour = ("ok", _GREEN) if judgement.is_good else ("FAILED", _RED)
-        word = f"{colour}{word}{_PLAIN}" if self.is_terminal else word
+        word = self._word(is_good=judgement.is_good)
         self.say(f"  {judgement.role.name:<8} {judged(judgement)}  {word}{'' if judgement.is_good else ': ' + '; '.join(judgement.faults)}")
+
+    def proof(self, proof: Proof) -> None:
+        """Write what the pipeline says of the whole run."""
+        self.say(f"  {proof.line}  {self._word(is_good=proof.is_good)}")
+
+    def _word(self, *, is_good: bool) -> str:
+        word, colour = ("ok", _GREEN) if is_good else ("FAILED", _RED)
+        return f"{colour}{word}{_PLAIN}" if self.is_terminal else word
 
 
 def judged(judgement: Judgement) -> str:
@@ -118,7 +126,8 @@ def rule() -> str:
     return (
         f"ok = amount <= bound x (elapsed + {BURST_SECONDS} s) + one request, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
         f" ({LAST_REQUEST_SPAN_RATIO_MAX} for request time),\n"
-        "     every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth."
+        "     every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth;\n"
+        "     and `sluice meter validate` finds the same in what Sluice metered."
     )
 
 

@@ -20,14 +20,14 @@ def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_demo_ends_with_verdicts_and_a_picture(tmp_path: Path) -> None:
-    """Four clients and a burst of connections get through, each has a line that says ok, the picture is there, and nothing else is left."""
+    """Clients and connections get through, each has a line that says ok, the pipeline agrees; but for the picture nothing is left."""
     picture = tmp_path / "out.svg"
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     ended = run_demo("--seconds", "5", "--svg", str(picture), folder=temporary)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = [line for line in ended.stdout.splitlines() if line.endswith("  ok")]
-    assert [line.split()[0] for line in lines] == ["orders", "reports", "audit", "clicks", "visitors"]
+    assert [line.split()[0] for line in lines] == ["orders", "reports", "audit", "clicks", "visitors", "metering"]
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")  # noqa: S314 - our own file
     assert list(temporary.iterdir()) == []
 

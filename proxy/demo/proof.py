@@ -1,0 +1,30 @@
+"""The pipeline's verdict on the demo's own run: `sluice meter validate` over what Sluice metered."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+VALIDATE_SECONDS: Final = 120
+
+
+class Proof(NamedTuple):
+    """What the validator said."""
+
+    line: str
+    is_good: bool
+
+
+def prove(metering: Path) -> Proof:
+    """Work every metered decision out again, in a process of its own, as an operator would."""
+    command = [sys.executable, "-m", "proxy", "meter", "validate", "--in", str(metering)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VALIDATE_SECONDS)  # noqa: S603 - our own
+    except subprocess.TimeoutExpired:
+        return Proof(f"metering no verdict within {VALIDATE_SECONDS} s", is_good=False)
+    said = {words[0]: " ".join(words[1:]) for line in done.stdout.splitlines() if len(words := line.split()) > 1}
+    if done.returncode or "verdict" not in said:
+        problem = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no word"]
+        return Proof(f"metering {said.get('verdict', problem[0])}", is_good=False)
+    count, _, groups = said["decisions"].partition(" ")
+    return Proof(f"metering {count} decisions {groups}; coverage {said['coverage']}; {said['verdict']}", is_good=True)
