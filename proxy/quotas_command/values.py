@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from proxy.units import SIZE_REMEDY, read_size, shown
+from quota.admin import keys
+from quota.admin.keys import ValueType
 from sluice.admin import CLIENT_ID, IP, USER, ClientQuotaEntity
-
-RATE_KEYS: Final = ("producer_byte_rate", "consumer_byte_rate")
-NUMBER_KEYS: Final = ("request_percentage", "controller_mutation_rate")
-IP_KEYS: Final = ("connection_creation_rate",)
-DEFAULT: Final = None
 
 
 class Named(NamedTuple):
@@ -74,7 +71,7 @@ def read_settings(settings: tuple[str, ...], entity: ClientQuotaEntity) -> dict[
         check_key(key, entity)
         if key in values:
             raise click.UsageError(f"{key} is given twice; write it once")
-        values[key] = _value(key, text)
+        values[key] = _value(key, text, keys.keys_of(entity.parts)[key])
     return values
 
 
@@ -90,19 +87,20 @@ def check_key(key: str, entity: ClientQuotaEntity) -> None:
 
 def keys_of(entity: ClientQuotaEntity) -> tuple[str, ...]:
     """The keys that an entity may have."""
-    return IP_KEYS if IP in entity.entries else RATE_KEYS + NUMBER_KEYS
+    return tuple(keys.keys_of(entity.parts))
 
 
-def _value(key: str, text: str) -> float:
+def _value(key: str, text: str, value_type: ValueType) -> float:
+    is_rate = value_type is ValueType.LONG
     try:
-        if key in RATE_KEYS:
+        if is_rate:
             return float(read_size(text))
         value = float(text)
     except ValueError:
-        remedy = SIZE_REMEDY if key in RATE_KEYS else "a number above 0"
+        remedy = SIZE_REMEDY if is_rate else "a number above 0"
         raise click.UsageError(f"{key}: {shown(text)} is not possible; write {remedy}") from None
     if not math.isfinite(value) or value <= 0:
         raise click.UsageError(f"{key}: {shown(text)} is not above 0; to take a quota away write: sluice quotas delete")
-    if key in IP_KEYS and value != int(value):
+    if value_type is ValueType.INT and value != int(value):
         raise click.UsageError(f"{key}: {shown(text)} is not a whole number; write connections per second, such as 20")
     return value

@@ -36,7 +36,6 @@ class PrincipalMapping:
         Raises:
             MappingRuleError: one of them is wrong.
         """
-        self._text = text
         self._rules = [_parse(rule) for rule in _split(text)]
 
     def __len__(self) -> int:
@@ -51,9 +50,6 @@ class PrincipalMapping:
                 result = pattern.sub(lambda match, to=replacement: _expand(match, to), distinguished_name)  # type: ignore[misc]
                 return result.lower() if case == "L" else result.upper() if case == "U" else result
         return None
-
-    def __repr__(self) -> str:
-        return f"PrincipalMapping({self._text!r})"
 
 
 def _split(text: str) -> list[str]:

@@ -277,16 +277,12 @@ class TlsTransport(asyncio.Protocol):
         """Tell who is above that nothing more comes, when it has had everything."""
         if self._eof_told or self._paused or self._unfed or self._above is None:
             return
-        if self._has_more():
+        assert self._tls is not None
+        if self._tls.pending():
             return
         self._eof_told = True
         if not self._above.eof_received():
             self.close()
-
-    def _has_more(self) -> bool:
-        """Whether something is decrypted, or might be."""
-        assert self._tls is not None
-        return bool(self._tls.pending())
 
     def _flush(self) -> None:
         outgoing, raw = self._outgoing, self._raw

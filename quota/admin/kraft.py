@@ -11,6 +11,7 @@ from quota.admin.messages import CLIENT_ID, INVALID_REQUEST, IP, USER, AdminErro
 
 FRACTION: Final = 1e-6
 _TYPES: Final = (USER, CLIENT_ID, IP)
+_MIXED: Final = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
 
 
 class Change(NamedTuple):
@@ -42,7 +43,7 @@ def alter_kraft(
             results[entity] = Result(entity, INVALID_REQUEST, f"Ignoring duplicate entity {shown(entity)}")
             continue
         try:
-            _check_entity(alteration, resolves)
+            check_entity(alteration, _MIXED, resolves)
             _check_ops(alteration.ops, keys_of(entity))
         except AdminError as error:
             results[entity] = Result(entity, error.code, error.message)
@@ -53,24 +54,30 @@ def alter_kraft(
     return list(results.values()), changes
 
 
-def _check_entity(alteration: Alteration, resolves: Callable[[str], bool]) -> None:
-    parts = dict(alteration.parts)
-    check_parts(parts)
-    if IP in parts:
-        if len(parts) > 1:
-            text = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
-            raise AdminError(INVALID_REQUEST, text)
-        ip = parts[IP]
-        if ip is not None and not resolves(ip):
-            raise AdminError(INVALID_REQUEST, f"{ip} is not a valid IP or resolvable host.")
+def check_entity(alteration: Alteration, mixed: str, resolves: Callable[[str], bool], written: Callable[[str], str] = str) -> None:
+    """Refuse an entity that Kafka does not have; both profiles look at the same things in the same order.
 
-
-def check_parts(parts: Mapping[str, str | None]) -> None:
-    """Refuse an entity without parts, of an unknown type, or with an empty name.
+    Args:
+        alteration: names the entity.
+        mixed: what is said of an address beside a user or client-id.
+        resolves: whether an address or host name, as `written`, means anything.
+        written: how the profile writes an address.
 
     Raises:
-        AdminError: it is one of these.
+        AdminError: it is none.
     """
+    parts = dict(alteration.parts)
+    _check_parts(parts)
+    if IP not in parts:
+        return
+    if len(parts) > 1:
+        raise AdminError(INVALID_REQUEST, mixed)
+    ip = parts[IP]
+    if ip is not None and not resolves(written(ip)):
+        raise AdminError(INVALID_REQUEST, f"{written(ip)} is not a valid IP or resolvable host.")
+
+
+def _check_parts(parts: Mapping[str, str | None]) -> None:
     if not parts:
         raise AdminError(INVALID_REQUEST, "Invalid empty client quota entity")
     for entity_type, name in parts.items():

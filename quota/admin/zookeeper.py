@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from quota.admin.keys import SCRAM_KEYS, ValueType, has_user, keys_of
-from quota.admin.kraft import check_parts
-from quota.admin.messages import INVALID_REQUEST, IP, UNKNOWN_SERVER_ERROR, AdminError, Alteration, EntityKey, Op, Result
+from quota.admin.kraft import FRACTION, check_entity
+from quota.admin.messages import INVALID_REQUEST, UNKNOWN_SERVER_ERROR, AdminError, Alteration, EntityKey, Op, Result
 from quota.admin.znodes import java_double, path_of
 from quota.entity import sanitize
 
-FRACTION: Final = 1e-6
+_MIXED: Final = "Invalid quota entity combination, IP entity should not be used with user/client ID entity."
 
 
 class ConfigStore(Protocol):
@@ -41,7 +41,7 @@ def alter_zookeeper(
     for alteration in alterations:
         entity = alteration.entity
         try:
-            _check_entity(alteration, resolves)
+            check_entity(alteration, _MIXED, resolves, sanitize)  # which no IPv6 address survives
             path = path_of(entity)
             config = _changed(store.read(path), alteration.ops, entity)
         except AdminError as error:
@@ -51,18 +51,6 @@ def alter_zookeeper(
             store.write(path, config)
         results[entity] = Result(entity)
     return list(results.values())
-
-
-def _check_entity(alteration: Alteration, resolves: Callable[[str], bool]) -> None:
-    parts = dict(alteration.parts)
-    check_parts(parts)
-    if IP in parts:
-        if len(parts) > 1:
-            text = "Invalid quota entity combination, IP entity should not be used with user/client ID entity."
-            raise AdminError(INVALID_REQUEST, text)
-        ip = parts[IP]
-        if ip is not None and not resolves(sanitize(ip)):  # which no IPv6 address survives
-            raise AdminError(INVALID_REQUEST, f"{sanitize(ip)} is not a valid IP or resolvable host.")
 
 
 def _changed(now: Mapping[str, str], ops: Sequence[Op], entity: EntityKey) -> dict[str, str]:
