@@ -171,7 +171,7 @@ class AsyncQuotaAdmin:
         answer = client_quotas.read_describe_answer(version, frame)
         if answer.error_code:
             raise QuotaAdminError(answer.error_message or "the broker gave no reason", answer.error_code)
-        return {ClientQuotaEntity.of(dict(entry.entity)): entry.values for entry in answer.entries or []}
+        return {ClientQuotaEntity.of(dict(entry.entity)): dict(entry.values) for entry in answer.entries or []}
 
     async def alter_client_quotas(
         self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False

@@ -1,19 +1,20 @@
-"""DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1: asked, and their answers read (KIP-546)."""
+"""DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1: both messages, read and written (KIP-546)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
-from protocol.errors import BadResponseError
+from protocol.errors import BadRequestError, BadResponseError, ProtocolError
 from protocol.headers import response_header_len
-from protocol.limits import LENGTH_BYTES
+from protocol.limits import LENGTH_BYTES, MAX_STRING_BYTES
 from protocol.primitives import INT16, INT32, Buffer, IncompleteError, Reader, string, uvarint, with_length
 
 VERSIONS: Final = (0, 1)
 _FLOAT64: Final = Struct(">d")
 _HEAD: Final = Struct(">hhi")  # key, version, correlation id
 _NO_TAGS: Final = b"\x00"
+INT8_MAX: Final = 127
 
 Entity = tuple[tuple[str, str | None], ...]
 """Parts, type and name, as they stand on the wire; None is the default entity."""
@@ -34,11 +35,33 @@ class QuotaOp(NamedTuple):
     value: float | None
 
 
+class WireOp(NamedTuple):
+    """A change as it stands in a request: beside a removal a value may stand, too."""
+
+    key: str
+    value: float
+    remove: bool
+
+
+class DescribeRequest(NamedTuple):
+    """Conditions, all of which have to hold; `strict`: of entities that have no other types."""
+
+    components: list[FilterComponent]
+    strict: bool
+
+
+class AlterRequest(NamedTuple):
+    """Changes of entities, in order; `validate_only`: to be judged and not made."""
+
+    entries: list[tuple[Entity, list[WireOp]]]
+    validate_only: bool
+
+
 class QuotaEntry(NamedTuple):
     """An entity and its values."""
 
     entity: Entity
-    values: dict[str, float]
+    values: Mapping[str, float]
 
 
 class AlterResult(NamedTuple):
@@ -113,6 +136,49 @@ def read_alter_answer(version: int, frame: Buffer) -> list[AlterResult]:
     return results
 
 
+def read_describe_request(version: int, frame: Buffer, body_at: int) -> DescribeRequest:
+    """Read a whole DescribeClientQuotas request whose body begins at `body_at`.
+
+    Raises:
+        BadRequestError: it does not read as its version says.
+    """
+    wire = _Reading(Reader(frame, body_at, len(frame), BadRequestError), version, BadRequestError)
+    components = [wire.component() for _ in range(wire.count())]
+    return DescribeRequest(components, wire.last_flag())
+
+
+def read_alter_request(version: int, frame: Buffer, body_at: int) -> AlterRequest:
+    """Read a whole AlterClientQuotas request whose body begins at `body_at`.
+
+    Raises:
+        BadRequestError: it does not read as its version says.
+    """
+    wire = _Reading(Reader(frame, body_at, len(frame), BadRequestError), version, BadRequestError)
+    entries = [wire.alteration() for _ in range(wire.count())]
+    return AlterRequest(entries, wire.last_flag())
+
+
+def describe_answer(version: int, correlation_id: int, answer: DescribeAnswer, *, throttle_ms: int = 0) -> bytes:
+    """Write a DescribeClientQuotas response. Texts that are too long for the wire are cut."""
+    wire = _Writer(version, cuts=True)
+    head = INT32.pack(throttle_ms) + INT16.pack(answer.error_code) + wire.nullable_string(answer.error_message)
+    if answer.entries is None:
+        entries = b"\x00" if version else INT32.pack(-1)
+    else:
+        entries = wire.array([wire.entity(entity) + wire.values(values) + wire.tags for entity, values in answer.entries])
+    return wire.answer(correlation_id, head + entries)
+
+
+def alter_answer(version: int, correlation_id: int, results: Sequence[AlterResult], *, throttle_ms: int = 0) -> bytes:
+    """Write an AlterClientQuotas response. Texts that are too long for the wire are cut."""
+    wire = _Writer(version, cuts=True)
+    written = [
+        INT16.pack(result.error_code) + wire.nullable_string(result.error_message) + wire.entity(result.entity) + wire.tags
+        for result in results
+    ]
+    return wire.answer(correlation_id, INT32.pack(throttle_ms) + wire.array(written))
+
+
 def _body(key: int, version: int, frame: Buffer) -> Reader:
     api: ApiVersion = API_VERSIONS[key << 16 | version]
     header_len = response_header_len(api, frame, 0)
@@ -122,11 +188,57 @@ def _body(key: int, version: int, frame: Buffer) -> Reader:
 
 
 class _Reading:
-    """Reads the parts that both answers have."""
+    """Reads the parts of these messages."""
 
-    def __init__(self, reader: Reader, version: int) -> None:
+    def __init__(self, reader: Reader, version: int, error: type[ProtocolError] = BadResponseError) -> None:
         self._reader = reader
+        self._error = error
         self.compact = version > 0
+
+    def count(self) -> int:
+        """The elements of an array that is not null; never more than bytes are left."""
+        count = self._reader.length(compact=self.compact)
+        if count < 0:
+            raise self._error("null where an array has to be")
+        return count
+
+    def last_flag(self) -> bool:
+        """The last field of a request."""
+        flag = self._reader.raw(1) != b"\x00"
+        self._tags()
+        return flag
+
+    def component(self) -> FilterComponent:
+        kind = self._text()
+        match_type = self._reader.raw(1)[0]
+        component = FilterComponent(
+            kind, match_type - 256 if match_type > INT8_MAX else match_type, self._reader.nullable_string(compact=self.compact)
+        )
+        self._tags()
+        return component
+
+    def alteration(self) -> tuple[Entity, list[WireOp]]:
+        parts = []
+        for _ in range(self.count()):
+            kind = self._text()
+            parts.append((kind, self._reader.nullable_string(compact=self.compact)))
+            self._tags()
+        ops = [self._op() for _ in range(self.count())]
+        self._tags()
+        return tuple(parts), ops
+
+    def _op(self) -> WireOp:
+        key = self._text()
+        (value,) = _FLOAT64.unpack(self._reader.raw(_FLOAT64.size))
+        op = WireOp(key, value, self._reader.raw(1) != b"\x00")
+        self._tags()
+        return op
+
+    def _text(self) -> str:
+        text = self._reader.nullable_string(compact=self.compact)
+        if text is None:
+            raise self._error("null where a text has to be")
+        return text
 
     def end(self) -> None:
         if self.compact:
@@ -166,8 +278,9 @@ class _Reading:
 class _Writer:
     """Writes in one version: from 1 on compact, with tag sections."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, *, cuts: bool = False) -> None:
         self._version = version
+        self._cuts = cuts
         self._compact = version > 0
         self.tags = _NO_TAGS if self._compact else b""
 
@@ -175,11 +288,19 @@ class _Writer:
         head = _HEAD.pack(key, self._version, correlation_id) + string(client_id, compact=False) + self.tags
         return with_length(head + body)
 
+    def answer(self, correlation_id: int, body: bytes) -> bytes:
+        return with_length(INT32.pack(correlation_id) + self.tags + body + self.tags)
+
     def array(self, parts: Sequence[bytes]) -> bytes:
         return (uvarint(len(parts) + 1) if self._compact else INT32.pack(len(parts))) + b"".join(parts)
 
     def string(self, value: str) -> bytes:
+        if self._cuts and len(value) > MAX_STRING_BYTES // 4:
+            value = value.encode("utf-8", "replace")[:MAX_STRING_BYTES].decode("utf-8", "ignore")
         return string(value, compact=self._compact)
+
+    def values(self, values: Mapping[str, float]) -> bytes:
+        return self.array([self.string(key) + _FLOAT64.pack(value) + self.tags for key, value in values.items()])
 
     def nullable_string(self, value: str | None) -> bytes:
         if value is None:
