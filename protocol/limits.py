@@ -47,3 +47,9 @@ MAX_PRINCIPAL_BYTES = 1_024
 
 MAX_OBSERVED_TOKEN_BYTES = 16 * 1024
 """Largest SASL token that a name is taken from."""
+
+MAX_QUOTA_REQUEST_BYTES = 4 * 1024 * 1024
+"""Largest request about quotas that is held whole to be answered here; a thousand entities with the longest names."""
+
+MAX_QUOTA_REQUEST_PARTS = 50_000
+"""Most entities, parts of them and changes together in one such request; each becomes an object."""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import BadRequestError, BadResponseError, ProtocolError
 from protocol.headers import response_header_len
-from protocol.limits import LENGTH_BYTES, MAX_STRING_BYTES
+from protocol.limits import LENGTH_BYTES, MAX_QUOTA_REQUEST_PARTS, MAX_STRING_BYTES
 from protocol.primitives import INT16, INT32, Buffer, IncompleteError, Reader, string, uvarint, with_length
 
 VERSIONS: Final = (0, 1)
@@ -193,13 +193,17 @@ class _Reading:
     def __init__(self, reader: Reader, version: int, error: type[ProtocolError] = BadResponseError) -> None:
         self._reader = reader
         self._error = error
+        self._parts = 0
         self.compact = version > 0
 
     def count(self) -> int:
-        """The elements of an array that is not null; never more than bytes are left."""
+        """The elements of a request's array, which is not null; never more than bytes are left, nor than a request may have."""
         count = self._reader.length(compact=self.compact)
         if count < 0:
             raise self._error("null where an array has to be")
+        self._parts += count
+        if self._parts > MAX_QUOTA_REQUEST_PARTS:
+            raise self._error(f"more than {MAX_QUOTA_REQUEST_PARTS} entities, parts and changes in one request")
         return count
 
     def last_flag(self) -> bool:

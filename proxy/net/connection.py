@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
+from protocol.api_keys import ApiVersion
 from protocol.errors import ProtocolError
 from proxy.clock import now_ms, now_ns
 from proxy.counters import Counters
@@ -15,6 +16,7 @@ from proxy.net.client_channel import ClientChannel
 from proxy.net.flow import DRAIN, IN_FLIGHT, THROTTLE, Channel
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
+from proxy.session.administered import BrokersAnswer
 from proxy.session.close_reason import CloseReason, reason_of
 from proxy.session.request_side import Stop
 from proxy.session.session import Session
@@ -36,6 +38,9 @@ class Owner(Protocol):
     def connection_gone(self, connection: Connection) -> None:
         """Both its sockets are gone."""
 
+    def administer(self, connection: Connection) -> None:
+        """It has a request that is answered here; `Connection.answer` takes the answer."""
+
     def broker_stalled(self, connection: Connection) -> None:
         """Its broker does not take what it is sent."""
 
@@ -49,8 +54,10 @@ class Connection:
     __slots__ = (
         "_loop",
         "_owner",
+        "_question",
         "_small_broker_buffer",
         "_small_client_buffer",
+        "_told",
         "accepted_ms",
         "broker",
         "broker_peer",
@@ -80,6 +87,8 @@ class Connection:
         self.client_tls: TlsTransport | None = None  # after its handshake; the channel's transport once the broker is there
         self._small_client_buffer = False
         self._small_broker_buffer = False
+        self._question: BrokersAnswer | None = None  # asked of the broker for the request that is answered here ...
+        self._told: asyncio.Future[None] | None = None  # ... and who waits for what it says
         self.session = session
         self.peer = peer
         self.listener_name = listener_name
@@ -132,6 +141,12 @@ class Connection:
             read_ms = self._settle_reading(now)
             if not self.session.owes_reply_now:
                 break
+        if self._question is not None:
+            self._tell()
+        administered = self.session.requests.administered
+        if administered is not None and not administered.begun:
+            administered.begun = True
+            self._owner.administer(self)
         end_ms = 0
         if self.client_eof_ms or self.draining:
             self._settle_end(now)
@@ -151,6 +166,7 @@ class Connection:
             or self.client_eof_ms
             or self.draining
             or session.owes_own_reply
+            or session.requests.administered is not None
         )
 
     def _follow_login(self) -> None:
@@ -198,8 +214,7 @@ class Connection:
         """Pause or resume the client's side; return when to look again, 0 for never."""
         requests, debt = self.session.requests, self.session.debt
         if self.draining:
-            if not requests.in_frame:
-                self.client.pause(DRAIN)
+            self._drain_reading(now)
             return 0
         while True:
             if debt.active or now < debt.read_off_until_ms:
@@ -220,7 +235,7 @@ class Connection:
                 self.client.pause(IN_FLIGHT)
                 return 0
             alone = stop is Stop.ALONE and self.session.in_flight and not requests.ungated
-            if alone or (stop is Stop.LOGIN and self.session.login.awaits):
+            if alone or requests.waits_for_us or (stop is Stop.LOGIN and self.session.login.awaits):
                 self.client.pause(IN_FLIGHT)
                 return 0
             if stop is Stop.TURN:
@@ -234,6 +249,17 @@ class Connection:
         if not debt.active:
             self._restore_buffers()
         return 0
+
+    def _drain_reading(self, now: int) -> None:
+        """Read no more than the rest of a frame; what waits for a request that is answered here still has its turn."""
+        requests = self.session.requests
+        if requests.stops_for_us and not requests.waits_for_us:
+            onward = requests.resume(now, now_ns())
+            if onward is not None:
+                self.write_broker(onward)
+        requests.draining = not requests.stops_for_us
+        if not (requests.draining and requests.in_frame):
+            self.client.pause(DRAIN)
 
     def _next_turn(self) -> None:
         """Go on with the frames that were too many for one callback."""
@@ -269,7 +295,7 @@ class Connection:
             self.abort()
             return
         owed = len(session.in_flight) - (session.requests.unfinished if self.client_eof_ms else 0)
-        if owed > 0 or session.responses.in_frame:
+        if owed > 0 or session.responses.in_frame or session.requests.administered is not None:
             return
         if self.draining:
             if self.client_eof_ms or not session.requests.in_frame:
@@ -326,12 +352,52 @@ class Connection:
         self.session.requests.ungated = True
         self.session.debt.forgive()
         self._resume_kept(now)
-        if not self.closing and self.session.in_flight and self.session.requests.stop is not Stop.LOGIN:
+        requests = self.session.requests
+        if not self.closing and self.session.in_flight and requests.stop is not Stop.LOGIN and not requests.stops_for_us:
             self._half_close_broker()
 
     def broker_stalled(self) -> None:
         """The broker does not take what it is sent; while it does not, nothing is read from the client."""
         self._owner.broker_stalled(self)
+
+    # --- requests that are answered here
+
+    async def ask(self, api: ApiVersion, frame: bytes) -> bytes:
+        """Put a question of ours to the broker on behalf of the request that is answered here; return the whole answer.
+
+        Raises:
+            ConnectionError: the connection has ended.
+        """
+        if self.closing:
+            raise ConnectionAbortedError("the connection has ended")
+        self._question = question = self.session.ask(api, frame, now_ms(), now_ns())
+        self._told = told = self._loop.create_future()
+        self.session.attention.wanted = True
+        self.write_broker(frame)
+        try:
+            await told
+        finally:
+            self._question = self._told = None
+        assert question.frame is not None
+        return question.frame
+
+    def answer(self, frame: bytes) -> None:
+        """The request that is answered here has its answer."""
+        if self.closing:
+            return
+        now = now_ms()
+        self.session.answer_administered(frame, now, now_ns())
+        self.wake(now)
+
+    def _tell(self) -> None:
+        """Whoever asked the broker learns what it said, or that it will say nothing any more."""
+        question, told = self._question, self._told
+        if question is None or told is None or told.done():
+            return
+        if question.frame is not None:
+            told.set_result(None)
+        elif self.closing:
+            told.set_exception(ConnectionAbortedError("the connection has ended"))
 
     def client_left_while_paused(self) -> None:
         """The kernel has the client's FIN although we do not read: take what is queued, send it on, let the slot go."""
@@ -380,7 +446,6 @@ class Connection:
         requests.ungated = True
         self.session.debt.forgive()
         self._resume_kept(now)
-        requests.draining = True
         self.wake(now)
 
     def fail_client(self, error: ProtocolError, data: bytes) -> None:
@@ -408,6 +473,7 @@ class Connection:
         if self.closing:
             return
         self.closing = True
+        self._tell()
         self._owner.timers.schedule(self, 0)
         self.session.close()
         self._close_client()

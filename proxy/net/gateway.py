@@ -8,7 +8,9 @@ import functools
 import socket
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from protocol.errors import ProtocolError
 from protocol.messages.metadata import Topology
 from proxy import log
 from proxy.clock import now_ms
@@ -30,10 +32,11 @@ from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.upstream import Bootstrap, Connector, UpstreamUnreachableError
 from proxy.session.addresses import AddressBook, ClientView
+from proxy.session.administered import OWN_VERSIONS, Administered
 from proxy.session.close_reason import CloseReason
 from proxy.session.identity import OPEN, IdentityRules
 from proxy.session.quota_scope import QuotaScope
-from proxy.session.rewrite import ApiVersionsCut, Rewriter
+from proxy.session.rewrite import NO_OWN_APIS, ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
 from proxy.tls.clients import TlsClients, TlsRefusedError
@@ -65,6 +68,18 @@ class GatewayEvents:
     on_topology: Callable[[Topology], None]
     on_node_met: Callable[[int, Peer], None]  # a broker's own port led to this peer
     wants_topology: Callable[[], bool]
+
+
+class QuotaDesk(Protocol):
+    """Where connections take their requests about quotas."""
+
+    async def answer(self, connection: Connection, request: Administered) -> bytes:
+        """Return the whole answer to a request.
+
+        Raises:
+            ConnectionError: the connection ended before anything was done.
+            ProtocolError: its broker cannot be understood.
+        """
 
 
 class Door:
@@ -119,7 +134,8 @@ class Gateway:
         for door in self.doors:
             door.gate = admission.gate(door.listener.name, door.acceptors, functools.partial(self._passed, door))
         self._session_settings = session_settings
-        self._api_versions = ApiVersionsCut(unknown_apis_pass=session_settings.unknown_apis_pass)
+        self.quota_desk: QuotaDesk | None = None  # None: brokers answer requests about quotas
+        self._api_versions = self._cut()
         self.usages = session_settings.usages
         self.handler_times = HandlerTimes()
         self._bootstrap = bootstrap
@@ -306,6 +322,10 @@ class Gateway:
         except OSError as error:
             connection.close(CloseReason.CLIENT_RESET, str(error))
 
+    def _cut(self) -> ApiVersionsCut:
+        settings = self._session_settings
+        return ApiVersionsCut(unknown_apis_pass=settings.unknown_apis_pass, own=OWN_VERSIONS if settings.answers_quotas else NO_OWN_APIS)
+
     def _upstream_of(self, node_id: int | None) -> HostPort:
         if node_id is None:
             return self._bootstrap.current()
@@ -339,7 +359,7 @@ class Gateway:
 
     def settings_changed(self) -> None:
         """Every connection obeys the settings as they are now."""
-        self._api_versions = ApiVersionsCut(unknown_apis_pass=self._session_settings.unknown_apis_pass)  # for those who come now
+        self._api_versions = self._cut()  # for those who come now
         for door in self.doors:
             door.rewriters.clear()
         self._session_settings.known_heads.clear()
@@ -363,6 +383,28 @@ class Gateway:
         self.counters.bytes_from_clients += connection.client.bytes_in
         self.counters.bytes_from_brokers += connection.broker.bytes_in
         log.info_of("connection_closed", limit_key=reason.value, fields=lambda: _story_of(connection, reason, detail))
+
+    def administer(self, connection: Connection) -> None:
+        """A request about quotas has its turn. What was begun for a client goes on when that leaves."""
+        task = self._loop.create_task(self._administer(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _administer(self, connection: Connection) -> None:
+        request = connection.session.requests.administered
+        assert request is not None
+        assert self.quota_desk is not None
+        try:
+            answer = await self.quota_desk.answer(connection, request)
+        except ConnectionError:
+            return  # its broker is gone, and the connection with it
+        except ProtocolError as error:
+            connection.fail_broker(error)
+            return
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
+            connection.crash(error)
+            return
+        connection.answer(answer)
 
     def broker_stalled(self, connection: Connection) -> None:
         """A client that waits for its broker may leave meanwhile: that must be seen at once."""

@@ -9,9 +9,10 @@ from protocol.primitives import Buffer
 from protocol.request_head import RequestHead
 from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.metering.usage import Place, UsageCell, api_class
+from proxy.session.administered import QUOTA_KEYS
 from proxy.session.enforcement import INT32_MAX
 from proxy.session.heads_met import FRAME_BYTES_MAX
-from proxy.session.known_head import ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
+from proxy.session.known_head import ADMIN, ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.charge import STRICT_SINCE
 from proxy.session.mutations.gate import MutationGate
@@ -169,7 +170,7 @@ class Heads:
         assert self.principal is not None
         if self.place is not None and self.meter is not None:
             cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key))
-        known = KnownHead(head.api, client, _kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
+        known = KnownHead(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
         if known.kind == FETCH and head.max_bytes_at is not None:
             known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at
             known.min_bytes, known.min_bytes_at = head.min_bytes or 0, head.min_bytes_at or 0
@@ -184,6 +185,9 @@ class Heads:
         assert self.principal is not None
         usage = self._settings.usages.get(self.principal.name, name)
         return ClientQuota(self._scope, self.principal, name, usage, self._settings.counters)
+
+    def _kind(self, head: RequestHead) -> int:
+        return ADMIN if head.api.key in QUOTA_KEYS and self._settings.answers_quotas else _kind(head)
 
 
 def _kind(head: RequestHead) -> int:

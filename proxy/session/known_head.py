@@ -18,6 +18,7 @@ NO_ACK = 3
 ANSWER = 4
 MUTATION = 5  # makes or deletes topics or partitions
 LOGIN = 6  # SaslHandshake, SaslAuthenticate
+ADMIN = 7  # about quotas that Sluice keeps: answered here
 
 # What has to happen to the answer before it leaves.
 AS_IT_IS = 0

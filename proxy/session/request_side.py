@@ -13,13 +13,14 @@ from struct import Struct
 
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
-from protocol.limits import MAX_CHANGE_REQUEST_BYTES, MAX_HEADER_BYTES, MAX_LOGIN_FRAME_BYTES
+from protocol.limits import MAX_CHANGE_REQUEST_BYTES, MAX_HEADER_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_QUOTA_REQUEST_BYTES
+from proxy.session.administered import Administered, read_administered
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.known_head import ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PRODUCE, KnownHead
+from proxy.session.known_head import ADMIN, ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PRODUCE, KnownHead
 from proxy.session.login import Login
 from proxy.session.mutations.gate import MutationGate, plain_head, question_head
 from proxy.session.mutations.questions import CORRELATION_ID
@@ -50,6 +51,8 @@ class Stop(IntEnum):
     THROTTLE = 3  # go on at `resume_at_ms`
     ALONE = 4  # go on when nothing is in flight
     LOGIN = 5  # go on when the broker has answered a message of the client's login
+    OURS = 6  # next is a request that is answered here: go on when nothing is in flight
+    ANSWERED = 7  # go on when that is answered
 
 
 class RequestSide:
@@ -75,6 +78,7 @@ class RequestSide:
         "_reply",
         "_tail",
         "_tail_need",
+        "administered",
         "draining",
         "frame_bytes_max",
         "frames",
@@ -124,12 +128,25 @@ class RequestSide:
         self.draining = False  # no new request goes on; one that has begun may be completed
         self.frames = 0
         self.frames_unanswered = 0
+        self.administered: Administered | None = None  # it is being answered here, and what is behind it waits
 
     @property
     def kept_bytes(self) -> int:
         """Bytes read from the client that have not gone on."""
         kept = 0 if self._kept is None else len(self._kept) - self._kept_at
+        if self.administered is not None:
+            kept += len(self.administered.frame)
         return kept + (0 if self._tail is None else len(self._tail))
+
+    @property
+    def stops_for_us(self) -> bool:
+        """Whether a request that is answered here holds up what is behind it."""
+        return self.stop is Stop.OURS or self.stop is Stop.ANSWERED
+
+    @property
+    def waits_for_us(self) -> bool:
+        """Whether it does still."""
+        return bool(self._in_flight) if self.stop is Stop.OURS else self.stop is Stop.ANSWERED and self.administered is not None
 
     @property
     def in_frame(self) -> bool:
@@ -214,7 +231,7 @@ class RequestSide:
 
     def resume(self, now_ms: int, now_ns: int) -> bytes | None:
         """Go on with what was kept back; return what goes to the broker now."""
-        if self.stop is Stop.LOGIN and self._login.awaits:
+        if (self.stop is Stop.LOGIN and self._login.awaits) or self.waits_for_us:
             return None
         self.stop = Stop.NONE
         data, at = self._kept, self._kept_at
@@ -311,6 +328,13 @@ class RequestSide:
                     head.client.usage.requests[head.key] += 1
                     frames += 1
                     at += size + LENGTH_BYTES
+                    break
+                elif head.kind == ADMIN:
+                    if at + LENGTH_BYTES + size > end:
+                        self._keep_whole(data, start, at, size, MAX_QUOTA_REQUEST_BYTES)
+                        break
+                    self._take_in(head, data, start, at, size, read_ms)
+                    frames += self.stop is Stop.ANSWERED
                     break
                 else:
                     if at + LENGTH_BYTES + size > end:
@@ -515,6 +539,24 @@ class RequestSide:
         self._keep(data[end:], 0, read_ms)
         self.stop = Stop.LOGIN
         return True
+
+    def _take_in(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, read_ms: int) -> None:
+        """Take the request at `at` to be answered here, when nothing is in flight; until then it is kept with what is behind it."""
+        if self._in_flight:
+            self._keep(data, at, read_ms)
+            self.stop = Stop.OURS
+            return
+        end = at + LENGTH_BYTES + size
+        try:
+            self.administered = read_administered(head, bytes(data[at:end]))
+        except ProtocolError:
+            if at == start:
+                raise
+            self._defer(data, at)
+            return
+        head.client.usage.requests[head.key] += 1
+        self._keep(data, end, read_ms)
+        self.stop = Stop.ANSWERED
 
     def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
         """Follow tokens that travel bare, each when the one before it was answered."""

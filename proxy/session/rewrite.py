@@ -99,11 +99,17 @@ class Rewriter:
 
 
 class ApiVersionsCut:
-    """ApiVersions answers, cut to what Sluice can handle. A broker gives the same answer to everybody, so the result is kept."""
+    """ApiVersions answers, cut to what Sluice can handle. A broker gives the same answer to everybody, so the result is kept.
 
-    __slots__ = ("_broker_max", "_drop", "_known")
+    Args:
+        unknown_apis_pass: keys that Sluice does not know stay.
+        own: ranges of what is answered here, whatever the broker has.
+    """
 
-    def __init__(self, *, unknown_apis_pass: bool) -> None:
+    __slots__ = ("_broker_max", "_drop", "_known", "_own")
+
+    def __init__(self, *, unknown_apis_pass: bool, own: Mapping[int, tuple[int, int]] = NO_OWN_APIS) -> None:
+        self._own = own
         self._drop: Container[int] = keys_to_drop(unknown_apis_pass=unknown_apis_pass)
         self._known: dict[tuple[int, bytes], bytes] = {}
         self._broker_max: dict[int, int] = {}
@@ -120,7 +126,7 @@ class ApiVersionsCut:
             whole = api_versions.repair(version, frame, MAX_VERSIONS[ApiKey.API_VERSIONS])
             for key, _, highest in api_versions.read_api_keys(version, whole):
                 self._broker_max[key] = min(highest, self._broker_max.get(key, highest))
-            whole = api_versions.intersect(version, whole, MAX_VERSIONS, self._drop, NO_OWN_APIS)
+            whole = api_versions.intersect(version, whole, MAX_VERSIONS, self._drop, self._own)
             if len(self._known) >= API_VERSIONS_KNOWN_MAX:
                 self._known.clear()
             cut = self._known[version, answer] = whole[RESPONSE_HEAD_BYTES:]

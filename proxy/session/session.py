@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 
-from protocol.api_keys import MAX_VERSIONS, ApiKey
+from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
-from protocol.limits import MAX_LOGIN_FRAME_BYTES
+from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES
 from protocol.messages.api_versions import fallback_response
 from proxy.handler_time import BrokerHandlerTime
 from proxy.metering.usage import Place
+from proxy.session.administered import CORRELATION_ID, BrokersAnswer
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
-from proxy.session.known_head import KnownHead
+from proxy.session.known_head import PASS, WHOLE, KnownHead
 from proxy.session.login import Login
 from proxy.session.quota_scope import QuotaScope
 from proxy.session.request_side import InFlight, RequestSide
@@ -99,6 +100,23 @@ class Session:
         if self.in_flight or requests.stop or requests.in_frame:
             return False
         return not responses.in_frame and not responses.hold_until_ms and responses.broken is None
+
+    def ask(self, api: ApiVersion, frame: bytes, now_ms: int, now_ns: int) -> BrokersAnswer:
+        """Note a question of ours, whose `frame` goes to the broker now, for the request that is answered here."""
+        assert self.requests.administered is not None
+        answer = BrokersAnswer()
+        head = KnownHead(api, self.requests.administered.head.client, PASS, WHOLE, b"")
+        head.ticket = answer
+        self.in_flight.append((CORRELATION_ID, head, len(frame) - LENGTH_BYTES, now_ms, now_ns))
+        return answer
+
+    def answer_administered(self, frame: bytes, now_ms: int, now_ns: int) -> None:
+        """The request that is answered here has its answer: it leaves next, before answers to questions that nobody waits for."""
+        assert self.requests.administered is not None
+        self.requests.administered = None
+        self.in_flight.appendleft((None, frame, 0, now_ms, now_ns))
+        self.responses.answers += 1
+        self.attention.wanted = True
 
     def meet_broker(self, times: BrokerHandlerTime) -> None:
         """The broker is known, and with it what its requests cost."""

@@ -16,6 +16,7 @@ class SessionSettings:
     """Settings, books, and the tables of what was read before."""
 
     __slots__ = (
+        "answers_quotas",
         "counters",
         "empty_client_id_is_default",
         "enforcement",
@@ -36,6 +37,8 @@ class SessionSettings:
         self.counters = counters
         self.empty_client_id_is_default = True
         self.unknown_apis_pass = False
+        self.answers_quotas = False
+        """Whether requests about quotas are answered here; else the broker answers them."""
         self.heads_met = HeadsMet()
         self.known_heads = KnownHeads()
         self.known_sizes = KnownSizes()

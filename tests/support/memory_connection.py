@@ -231,6 +231,8 @@ class House:
         self.scopes = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={}, windows=settings.get("windows"))
         self.scope = self.scopes.of(BROKER)
         self.closed: list[tuple[CloseReason, str]] = []
+        self.administered: list[Connection] = []
+        """Whose requests about quotas have had their turn and wait for `Connection.answer`."""
         self._clock = pytest.MonkeyPatch()
         self.broker_times = BrokerHandlerTime()
         self.set_quota(produce=produce, fetch=fetch, request=settings.get("request"))
@@ -298,6 +300,9 @@ class House:
 
     def connection_gone(self, connection: Connection) -> None:
         pass
+
+    def administer(self, connection: Connection) -> None:
+        self.administered.append(connection)
 
     def broker_stalled(self, connection: Connection) -> None:
         pass

@@ -1,0 +1,69 @@
+"""Requests about quotas that are answered here, not by the broker: DescribeClientQuotas and AlterClientQuotas."""
+
+from __future__ import annotations
+
+from protocol.api_keys import ApiKey
+from protocol.errors import BadRequestError
+from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
+from protocol.messages.client_quotas import AlterRequest, DescribeRequest, read_alter_request, read_describe_request
+from protocol.primitives import INT32
+from protocol.request_head import read_request_head
+from proxy.session.known_head import KnownHead
+
+QUOTA_KEYS = frozenset({ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS})
+OWN_VERSIONS = {int(key): (0, 1) for key in QUOTA_KEYS}
+"""Where Sluice keeps the quotas these are offered whatever the broker has."""
+CORRELATION_ID = 0x51_54_41_00
+"""Of all questions that are asked for such requests; easily found in a capture."""
+
+
+class Administered:
+    """One request whose turn has come: nothing else is in flight until it is answered.
+
+    Attributes:
+        body: what it asks.
+        frame: the whole of it, as it came.
+        begun: somebody is at work on it.
+    """
+
+    __slots__ = ("api", "begun", "body", "client_id", "correlation_id", "frame", "head")
+
+    def __init__(
+        self, head: KnownHead, correlation_id: int, client_id: bytes | None, frame: bytes, body: DescribeRequest | AlterRequest
+    ) -> None:
+        self.head = head
+        self.api = head.api
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.frame = frame
+        self.body = body
+        self.begun = False
+
+
+def read_administered(known: KnownHead, frame: bytes) -> Administered:
+    """Read a whole request.
+
+    Raises:
+        BadRequestError: it does not read as its version says.
+    """
+    api = known.api
+    head = read_request_head(frame, 0, len(frame) - LENGTH_BYTES)
+    if head is None:
+        raise BadRequestError("the request ends inside its header")
+    (correlation_id,) = INT32.unpack_from(frame, RESPONSE_HEAD_BYTES)
+    read = read_describe_request if api.key == ApiKey.DESCRIBE_CLIENT_QUOTAS else read_alter_request
+    return Administered(known, correlation_id, head.client_id_bytes, frame, read(api.version, frame, head.body_at))
+
+
+class BrokersAnswer:
+    """What the broker says to a question of ours on its client's connection; nothing of it leaves by itself."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self) -> None:
+        self.frame: bytes | None = None
+
+    def rewrite(self, frame: bytes) -> bytes:
+        """Take in the answer."""
+        self.frame = frame
+        return b""
