@@ -1,0 +1,49 @@
+"""Quotas that are kept nowhere: set while the process runs, gone when it ends."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from proxy.quota_store.store import EMPTY, Decide, OnContent, StoreContent, changed
+from proxy.status import SourceStatus
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """The store of who sets quotas through the API and named no other. One process, one thread: nobody else can write."""
+
+    def __init__(self, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
+        self.content: StoreContent = EMPTY
+        self._on_content = on_content
+        self._now_ms = now_ms
+        self._wall_time_s = wall_time_s
+
+    @property
+    def status(self) -> SourceStatus:
+        """Always fresh."""
+        return SourceStatus("memory", len(self.content.quotas), self._wall_time_s(), self._now_ms(), None)
+
+    async def start(self) -> None:
+        """Begin with nothing."""
+        self._on_content(self.content, "start")
+
+    async def reload(self) -> bool:
+        """Nothing can have come."""
+        return True
+
+    async def follow_forever(self) -> None:
+        """Nothing will come."""
+        await asyncio.Event().wait()
+
+    async def alter(self, decide: Decide[T]) -> T:
+        """Make the changes that `decide` wants."""
+        answer, changes = decide(self.content)
+        content = changed(self.content, changes)
+        if content is not self.content:
+            self.content = content
+            self._on_content(content, "own")
+        return answer
+
+    async def close(self) -> None:
+        """Nothing to let go of."""

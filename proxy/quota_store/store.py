@@ -1,0 +1,136 @@
+"""What every store of quotas is: its content, a change, and how a change is made."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
+
+from proxy.status import SourceStatus
+from quota.admin.kraft import Change
+from quota.admin.messages import EntityKey
+
+T = TypeVar("T")
+
+MODES: Final = ("enforce", "observe", "off")
+"""What a switch can say."""
+
+
+class StoreContent(NamedTuple):
+    """All that a store keeps. Nobody changes one; a new one takes its place, and shares what stayed the same."""
+
+    quotas: Mapping[EntityKey, Mapping[str, float]]
+    """Values as they are kept, by entity and key; no entity without a value. What is in force may differ: `in_force`."""
+    switches: Mapping[str, str]
+    """Target -> "enforce", "observe" or "off"; targets: "all", "listener:NAME", "entity:user=alice,client-id=<default>", ..."""
+
+
+EMPTY: Final = StoreContent(MappingProxyType({}), MappingProxyType({}))
+
+
+class SwitchChange(NamedTuple):
+    """One switch that is to be set, or, with None, to go."""
+
+    target: str
+    mode: str | None
+
+
+StoreChange = Change | SwitchChange
+Origin = Literal["start", "own", "outside"]
+"""Who made the content: it was there at the start, this process altered it, or somebody else did."""
+OnContent = Callable[[StoreContent, Origin], None]
+Decide = Callable[[StoreContent], tuple[T, Sequence[StoreChange]]]
+"""Looks at the content and says what to answer and what to change.
+
+Pure: asked again when somebody else wrote first, and not always on the loop's thread."""
+
+
+class StoreUnavailable(Exception):
+    """A change could not be made; `str` is one line with place and remedy.
+
+    Attributes:
+        is_certain: nothing was changed. False: the store was lost while it changed, and what became of it shows when it is back.
+    """
+
+    def __init__(self, line: str, *, is_certain: bool = True) -> None:
+        super().__init__(line)
+        self.is_certain = is_certain
+
+
+class QuotaStore(Protocol):
+    """Keeps quotas and switches, for one process or for several.
+
+    Each is made with a function that is told of every new content, on the loop's thread.
+    """
+
+    @property
+    def content(self) -> StoreContent:
+        """The last good content."""
+
+    @property
+    def status(self) -> SourceStatus:
+        """How it stands, for metrics and readiness."""
+
+    async def start(self) -> None:
+        """Read everything for the first time.
+
+        Raises:
+            ConfigProblems: then there is nothing to start with.
+        """
+
+    async def reload(self) -> bool:
+        """Look now; True when what is kept there is in force."""
+
+    async def follow_forever(self) -> None:
+        """Have everybody's changes in force within 2 s, until cancelled."""
+
+    async def alter(self, decide: Decide[T]) -> T:
+        """Make the changes that `decide` wants, all or none, and return what it answers.
+
+        Compare-and-set: changes are made to the very content that `decide` saw; when somebody else wrote meanwhile it is asked again.
+        Returns when they are kept durably and in force here.
+
+        Raises:
+            StoreUnavailable: they are not.
+        """
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+
+def changed(content: StoreContent, changes: Sequence[StoreChange]) -> StoreContent:
+    """Return `content` with `changes` made in their order; the same object where nothing is different."""
+    quotas: dict[EntityKey, Mapping[str, float]] = {}
+    switches: dict[str, str] | None = None
+    for change in changes:
+        if isinstance(change, SwitchChange):
+            switches = dict(content.switches) if switches is None else switches
+            _put(switches, change.target, change.mode)
+        else:
+            values = dict(quotas.get(change.entity, content.quotas.get(change.entity, {})))
+            _put(values, change.key, change.value)
+            quotas[change.entity] = values
+    merged = content.quotas if not quotas else _merged(content.quotas, quotas)
+    if switches is None or switches == content.switches:
+        return content if merged is content.quotas else content._replace(quotas=merged)
+    return StoreContent(merged, MappingProxyType(switches))
+
+
+def _put(values: dict[str, Any], key: str, value: object) -> None:
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
+
+
+def _merged(
+    kept: Mapping[EntityKey, Mapping[str, float]], new: Mapping[EntityKey, Mapping[str, float]]
+) -> Mapping[EntityKey, Mapping[str, float]]:
+    different = {entity: values for entity, values in new.items() if values != kept.get(entity, {})}
+    if not different:
+        return kept
+    merged = dict(kept)
+    for entity, values in different.items():
+        if values:
+            merged[entity] = MappingProxyType(values)
+        else:
+            del merged[entity]
+    return MappingProxyType(merged)
