@@ -1,0 +1,22 @@
+"""Who asks for a change or a description, and by which way."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Way = Literal["kafka", "http", "command"]
+Right = Literal["read", "write"]
+
+
+class Asker(NamedTuple):
+    """Where a request comes from, as far as anybody knows."""
+
+    principal: str | None
+    """Such as "User:alice" or "User:ANONYMOUS"; of a token of the admin port "Token:NAME"; None: nobody knows."""
+    way: Way
+    peer: str
+    """Address and port; "" where there is none."""
+    listener: str
+    """Its name; "admin" for the admin port."""
+    right: Right | None = None
+    """What the operator gave to whoever holds the token of the admin port that came with the request; never of a Kafka client."""

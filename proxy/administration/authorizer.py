@@ -1,0 +1,101 @@
+"""Who may read and change quotas: pure, asked before anything else is looked at.
+
+A broker wants ALTER_CONFIGS and DESCRIBE_CONFIGS on the cluster for it. Who answers in its place has to ask, too: by default nobody may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from proxy.administration.asker import Asker
+from quota.admin.messages import CLIENT_ID, USER, EntityKey
+
+Authority = Literal["nobody", "list", "broker"]
+ANONYMOUS: Final = "User:ANONYMOUS"
+_UNKNOWN: Final = "__unknown__"
+
+
+class Rules(NamedTuple):
+    """What the operator says about who may."""
+
+    authority: Authority = "nobody"
+    principals: frozenset[str] = frozenset()
+    super_principals: frozenset[str] = frozenset()
+    """These may change everything, what holds for themselves too."""
+    describe_principals: frozenset[str] = frozenset()
+    """These may read all, and change nothing."""
+    describe_self: bool = False
+    deny_self: bool = True
+
+
+class Authorizer:
+    """Judges by the rules in force; a reload puts others in their place.
+
+    Attributes:
+        rules: those in force.
+    """
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+
+    def may_alter(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+        """Whether one may change quotas at all.
+
+        Args:
+            asker: who, and how they came.
+            broker_allows: what the broker said on the asker's own connection; None: it was not asked, or gave no clear answer.
+        """
+        if asker.way == "http":
+            return asker.right == "write"
+        principal = _known(asker.principal)
+        if self.rules.authority == "broker":
+            return broker_allows is True and principal != ANONYMOUS
+        return self.rules.authority == "list" and principal is not None and principal in self.rules.principals | self.rules.super_principals
+
+    def may_describe(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+        """Whether one may see all quotas; arguments as of `may_alter`."""
+        if asker.way == "http":
+            return asker.right is not None
+        return self.may_alter(asker, broker_allows) or (
+            self.rules.authority == "list" and _known(asker.principal) in self.rules.describe_principals
+        )
+
+    def may_describe_own(self, asker: Asker) -> bool:
+        """Whether one may see what holds for themselves: who logged in, where the operator allows it."""
+        principal = _known(asker.principal)
+        return self.rules.describe_self and asker.way == "kafka" and principal is not None and principal != ANONYMOUS
+
+    def is_denied_self(self, asker: Asker, entity: EntityKey) -> bool:
+        """Whether an entity names the very user who asks, alone or with a client-id, and that is not theirs to change.
+
+        Of somebody whom nobody knows, each user may be the one.
+        """
+        if not self.rules.deny_self or asker.way == "http":
+            return False
+        user = dict(entity).get(USER)
+        if user is None:
+            return False
+        principal = _known(asker.principal)
+        if principal is None:
+            return True
+        return principal not in self.rules.super_principals and principal.partition(":")[2] == user
+
+
+def own_part(quotas: Mapping[EntityKey, Mapping[str, float]], principal: str) -> dict[EntityKey, Mapping[str, float]]:
+    """Return of all quotas those that can hold for a user: their own, and defaults that name no other client."""
+    user = principal.partition(":")[2]
+    return {entity: values for entity, values in quotas.items() if _can_hold(dict(entity), user)}
+
+
+def _can_hold(parts: Mapping[str, str | None], user: str) -> bool:
+    if not parts.keys() <= {USER, CLIENT_ID}:
+        return False
+    return parts.get(USER) == user if parts.get(USER) is not None else parts.get(CLIENT_ID) is None
+
+
+def _known(principal: str | None) -> str | None:
+    """Return a principal; None also for the names that stand for those whom nobody knows."""
+    if principal is None or principal.partition(":")[2].startswith(_UNKNOWN):
+        return None
+    return principal

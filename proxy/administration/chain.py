@@ -1,0 +1,85 @@
+"""Lines of which each carries the digest of the one before: who changes, adds or takes away one has to change all that follow. Pure.
+
+Whoever can write the file can write the whole of it anew; the number and digest of the last line, kept elsewhere, tell.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+BEGINNING: Final = "0" * 64
+"""What the first line of all has for a digest."""
+PROBLEMS_MAX: Final = 20
+
+
+class Link(NamedTuple):
+    """Where a chain ends: the number of its last line and the SHA-256 of its bytes."""
+
+    seq: int
+    sha256: str
+
+
+START: Final = Link(0, BEGINNING)
+
+
+def forged(link: Link, event: Mapping[str, Any], wall_time_s: float) -> tuple[bytes, Link]:
+    """Return the line of an event, without its end, and where the chain ends with it."""
+    time = datetime.datetime.fromtimestamp(wall_time_s, datetime.UTC).isoformat(timespec="milliseconds")
+    fields = {"seq": link.seq + 1, "time": time, "prev": link.sha256, **event}
+    line = json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
+    return line, link_of(fields["seq"], line)
+
+
+def link_of(seq: int, line: bytes) -> Link:
+    """Return where a chain ends that ends with this line."""
+    return Link(seq, hashlib.sha256(line).hexdigest())
+
+
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """Return what a line says, None where it is none of a chain."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    except RecursionError:
+        return None
+    sound = isinstance(fields, dict) and type(fields.get("seq")) is int and fields["seq"] > 0 and isinstance(fields.get("prev"), str)
+    return fields if sound else None
+
+
+class Verdict(NamedTuple):
+    """What a check of a chain found."""
+
+    lines: int
+    first_seq: int
+    last: Link
+    problems: list[str]
+    """The first of them, one line each; empty: the chain is whole."""
+
+
+def verify(lines: Iterable[bytes]) -> Verdict:
+    """Check lines in their order; a file that goes on where another ended may begin with any number."""
+    problems: list[str] = []
+    last, first_seq, count = START, 0, 0
+    for count, line in enumerate(lines, 1):
+        if len(problems) >= PROBLEMS_MAX:
+            break
+        fields = read_line(line)
+        if fields is None:
+            problems.append(f"line {count} is no line of an audit log")
+            continue
+        if count == 1:
+            first_seq = fields["seq"]
+            last = Link(first_seq - 1, BEGINNING if first_seq == 1 else fields["prev"])
+        if fields["seq"] != last.seq + 1:
+            problems.append(f"line {count} has number {fields['seq']} and should have {last.seq + 1}")
+        if fields["prev"] != last.sha256:
+            problems.append(
+                f"line {count} (number {fields['seq']}) does not follow the line before it: that one was changed, or one is missing"
+            )
+        last = link_of(fields["seq"], line)
+    return Verdict(count, first_seq, last, problems)

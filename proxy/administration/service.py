@@ -1,0 +1,260 @@
+"""The one door to quotas: every way in, by Kafka's APIs or by HTTP, asks here.
+
+In this order: may they, is it small enough, what does it mean, write down what is wanted, do it, write down what was done; then the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+from proxy import log
+from proxy.administration.asker import Asker
+from proxy.administration.audit import AuditTrail, AuditUnavailable, Event, entity_table, who
+from proxy.administration.authorizer import Authority, Authorizer, own_part
+from proxy.administration.limits import too_large
+from proxy.administration.observed import Made, Observed
+from proxy.administration.profiles import Profile, describe, judge
+from proxy.quota_store.store import Decide, Origin, QuotaStore, StoreChange, StoreContent, StoreUnavailable, SwitchChange
+from proxy.switches import SwitchError, read_mode, read_target
+from quota.admin.messages import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    INVALID_REQUEST,
+    UNKNOWN_SERVER_ERROR,
+    AdminError,
+    Alteration,
+    Component,
+    Description,
+    Result,
+)
+
+T = TypeVar("T")
+
+NOT_CONTROLLER: Final = 41
+"""Of Kafka's errors the one that says: not here and not now, ask again."""
+OUTSIDE: Final = "outside"
+"""The way of changes that another process, or a person with an editor, made in the store."""
+DENIED: Final = "Cluster authorization failed."
+DENIED_SELF: Final = "Nobody may change quotas of their own; a super principal may."
+
+
+class Administration:
+    """Describes and changes what a store keeps.
+
+    Attributes:
+        authorizer: says who may.
+        denials: how often somebody was told no, by way.
+        changes: how many values and switches were changed, by way; by nobody known here: "outside".
+    """
+
+    def __init__(self, store: QuotaStore, authorizer: Authorizer, audit: AuditTrail, profile: Profile = "kraft") -> None:
+        self._store = store
+        self._audit = audit
+        self._profile: Profile = profile
+        self.authorizer = authorizer
+        self.denials: dict[str, int] = {}
+        self.changes: dict[str, int] = {}
+        self._observed = Observed()
+        self._one_at_a_time = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    @property
+    def authority(self) -> Authority:
+        """Who says who may."""
+        return self.authorizer.rules.authority
+
+    def may_alter(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+        """Whether one may change quotas."""
+        return self.authorizer.may_alter(asker, broker_allows)
+
+    def may_describe(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+        """Whether one may see all quotas."""
+        return self.authorizer.may_describe(asker, broker_allows)
+
+    def describe(self, asker: Asker, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None) -> Description:
+        """Answer a filter: error 31 for who may not, and of what is there for who may only see what holds for themselves.
+
+        Args:
+            asker: who, and how they came.
+            components: the filter.
+            strict: whether entities may have no other types than those of the filter.
+            broker_allows: what the broker said, where it is the authority.
+        """
+        quotas = self._store.content.quotas
+        if not self.may_describe(asker, broker_allows):
+            if not self.authorizer.may_describe_own(asker):
+                self._deny(asker, "describe")
+                return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
+            assert asker.principal is not None
+            quotas = own_part(quotas, asker.principal)
+        return describe(self._profile, components, quotas, strict=strict)
+
+    async def alter(
+        self, asker: Asker, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
+    ) -> list[Result]:
+        """Judge alterations, make those that may be, and return a result for each entity.
+
+        What was begun is finished and written down although who waits for it may give up.
+        """
+        if not self.may_alter(asker, broker_allows):
+            if alterations:
+                self._deny(asker, "alter")
+            return [Result(one.entity, CLUSTER_AUTHORIZATION_FAILED, DENIED) for one in alterations]
+        refused, right = self._sifted(asker, alterations)
+        if not right:
+            return refused
+        if validate_only:
+            return refused + judge(self._profile, right, self._store.content.quotas)[0]
+        return refused + await self._finished(self._alter(asker, right))
+
+    async def switch(self, asker: Asker, target: str, mode: str | None) -> None:
+        """Set one of the switches, or take it away.
+
+        Args:
+            asker: who, and how they came.
+            target: "all", "listener:NAME" or "entity:user=NAME,client-id=NAME", as `proxy.switches` reads it.
+            mode: "enforce", "observe" or "off"; None: as if it had never been set.
+
+        Raises:
+            AdminError: it was not set; the code is one of Kafka's.
+        """
+        if not self.may_alter(asker):
+            self._deny(asker, "switch")
+            raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED)
+        try:
+            read = read_target(target)
+            kept = None if mode is None else read_mode(mode).value
+        except SwitchError as error:
+            raise AdminError(INVALID_REQUEST, str(error)) from None
+        if read.entity is not None and self.authorizer.is_denied_self(asker, read.entity):
+            self._deny(asker, "switch")
+            raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED_SELF)
+        await self._finished(self._switch(asker, str(read), kept))
+
+    def content_arrived(self, content: StoreContent, origin: Origin) -> None:
+        """Take note of what a store has now, and write down what somebody else changed; on the loop's thread."""
+        changes = self._observed.arrived(content, origin)
+        if changes:
+            self._keep(asyncio.ensure_future(self._note_outside(changes)))
+
+    async def close(self) -> None:
+        """Wait for what was begun."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    # --- changing
+
+    def _sifted(self, asker: Asker, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
+        refused: list[Result] = []
+        right: list[Alteration] = []
+        for one in alterations:
+            entity = one.entity
+            if self.authorizer.is_denied_self(asker, entity):
+                self._deny(asker, "alter")
+                refused.append(Result(entity, CLUSTER_AUTHORIZATION_FAILED, DENIED_SELF))
+            elif (complaint := too_large(one, len(alterations))) is not None:
+                refused.append(Result(entity, INVALID_REQUEST, complaint))
+            else:
+                right.append(one)
+        return refused, right
+
+    async def _alter(self, asker: Asker, alterations: Sequence[Alteration]) -> list[Result]:
+        async with self._one_at_a_time:
+            judged, _ = judge(self._profile, alterations, self._store.content.quotas)
+            if all(result.error_code for result in judged):
+                return judged
+            asked = [{"entity": entity_table(one.entity), "ops": _ops(one)} for one in alterations]
+
+            results = judged
+
+            def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
+                nonlocal results
+                results, changes = judge(self._profile, alterations, content.quotas)
+                return self._observed.expect(content, changes), changes
+
+            try:
+                await self._carried_out(asker, {"what": "alter", "entries": asked}, decide)
+            except AdminError as error:
+                return [result if result.error_code else Result(result.entity, error.code, error.message) for result in judged]
+            return results
+
+    async def _switch(self, asker: Asker, target: str, mode: str | None) -> None:
+        async with self._one_at_a_time:
+
+            def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
+                changes = [SwitchChange(target, mode)] if content.switches.get(target) != mode else []
+                return self._observed.expect(content, changes), changes
+
+            await self._carried_out(asker, {"what": "switch", "target": target, "mode": mode}, decide)
+
+    async def _carried_out(self, asker: Asker, asked: Event, decide: Decide[list[Made]]) -> None:
+        """Write down what is wanted, do it, write down what was done.
+
+        Raises:
+            AdminError: it was not done, or what was done could not be written down.
+        """
+        named = who(asker)
+        try:
+            request = await self._audit.append([{"event": "asked", **named, **asked}])
+        except AuditUnavailable as error:
+            raise AdminError(UNKNOWN_SERVER_ERROR, f"Nothing was changed, since it could not be written down: {error}") from error
+        try:
+            made = await self._store.alter(decide)
+        except StoreUnavailable as error:
+            await self._told({"event": "failed", **named, "request": request, "certain": error.is_certain, "problem": str(error)})
+            raise AdminError(NOT_CONTROLLER, str(error)) from error
+        finally:
+            self._observed.expected_no_more()
+        self._count(asker.way, len(made))
+        try:
+            await self._audit.append([{**_line_of(one), **named, "request": request} for one in made])
+        except AuditUnavailable as error:
+            log.error("audit_unavailable", problem=str(error), request=request, changes=len(made))
+            raise AdminError(UNKNOWN_SERVER_ERROR, f"It was changed, and could not be written down: {error}") from error
+
+    async def _note_outside(self, made: Sequence[Made]) -> None:
+        self._count(OUTSIDE, len(made))
+        log.info("quotas_changed_outside", changes=len(made))
+        await self._told(*({**_line_of(one), "way": OUTSIDE, "principal": None, "peer": "", "listener": ""} for one in made))
+
+    async def _told(self, *events: Event) -> None:
+        """Write down what nobody waits for; that it cannot be is said once more, in the log."""
+        try:
+            await self._audit.append(events)
+        except AuditUnavailable as error:
+            log.error("audit_unavailable", problem=str(error), event_lost=str(events[0].get("event")), lines=len(events))
+
+    def _deny(self, asker: Asker, what: str) -> None:
+        self.denials[asker.way] = self.denials.get(asker.way, 0) + 1
+        log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(asker))
+
+    def _count(self, way: str, changes: int) -> None:
+        if changes:
+            self.changes[way] = self.changes.get(way, 0) + changes
+
+    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what `work` brings. It goes on when the one who waits for it is gone."""
+        task = asyncio.ensure_future(work)
+        self._keep(task)
+        return await asyncio.shield(task)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+
+def _ops(alteration: Alteration) -> list[dict[str, Any]]:
+    return [{"key": key, "value": None if remove else _number(value)} for key, value, remove in alteration.ops]
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _line_of(made: Made) -> dict[str, Any]:
+    change, old = made
+    if isinstance(change, SwitchChange):
+        return {"event": "switched", "target": change.target, "old": old, "new": change.mode}
+    return {"event": "changed", "entity": entity_table(change.entity), "key": change.key, "old": old, "new": change.value}

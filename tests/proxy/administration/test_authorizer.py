@@ -1,0 +1,128 @@
+"""Who may read and change quotas."""
+
+import pytest
+
+from proxy.administration.asker import Asker, Right, Way
+from proxy.administration.authorizer import Authorizer, Rules, own_part
+
+ALICE, ADMIN, OWNER, READER, ANONYMOUS = "User:alice", "User:admin", "User:owner", "User:reader", "User:ANONYMOUS"
+UNKNOWN = "User:__unknown__/default/GSSAPI"
+LISTED = Rules("list", frozenset({ADMIN}), frozenset({OWNER}), frozenset({READER}))
+
+
+def asker(principal: str | None, way: Way = "kafka", right: Right | None = None) -> Asker:
+    return Asker(principal, way, "127.0.0.1:5", "default", right)
+
+
+@pytest.mark.parametrize("principal", [ALICE, ADMIN, ANONYMOUS, UNKNOWN, None])
+@pytest.mark.parametrize("broker_allows", [None, False, True])
+def test_by_default_nobody_may(principal: str | None, broker_allows: bool | None) -> None:
+    """Whoever they are, and whatever a broker says."""
+    authorizer = Authorizer()
+    assert not authorizer.may_alter(asker(principal), broker_allows)
+    assert not authorizer.may_describe(asker(principal), broker_allows)
+    assert not authorizer.may_describe_own(asker(principal))
+
+
+@pytest.mark.parametrize(
+    ("principal", "alters", "describes"),
+    [
+        (ADMIN, True, True),
+        (OWNER, True, True),
+        (READER, False, True),
+        (ALICE, False, False),
+        (ANONYMOUS, False, False),
+        ("user:admin", False, False),
+        ("User:admin ", False, False),
+        ("User:Admin", False, False),
+        ("admin", False, False),
+        ("", False, False),
+        (UNKNOWN, False, False),
+        (None, False, False),
+    ],
+)
+def test_with_a_list_those_on_it_may(principal: str | None, alters: bool, describes: bool) -> None:
+    """Their names letter by letter; a broker's yes adds nobody."""
+    authorizer = Authorizer(LISTED)
+    for broker_allows in (None, True):
+        assert authorizer.may_alter(asker(principal), broker_allows) == alters
+        assert authorizer.may_describe(asker(principal), broker_allows) == describes
+
+
+def test_who_is_unknown_is_on_no_list() -> None:
+    """Also where somebody wrote down the name that stands for them."""
+    authorizer = Authorizer(Rules("list", frozenset({UNKNOWN}), describe_principals=frozenset({UNKNOWN})))
+    assert not authorizer.may_alter(asker(UNKNOWN))
+    assert not authorizer.may_describe(asker(UNKNOWN))
+
+
+@pytest.mark.parametrize("principal", [ALICE, UNKNOWN, None])
+def test_where_the_broker_says_only_its_yes_counts(principal: str | None) -> None:
+    """No answer is a no; a name that only the broker knows may do."""
+    authorizer = Authorizer(Rules("broker"))
+    assert authorizer.may_alter(asker(principal), True)
+    assert not authorizer.may_alter(asker(principal), False)
+    assert not authorizer.may_alter(asker(principal), None)
+    assert not authorizer.may_describe(asker(principal), None)
+
+
+def test_a_broker_cannot_speak_for_who_never_logged_in() -> None:
+    """A broker without an authorizer says yes to everybody."""
+    assert not Authorizer(Rules("broker")).may_alter(asker(ANONYMOUS), True)
+
+
+@pytest.mark.parametrize(("right", "alters", "describes"), [(None, False, False), ("read", False, True), ("write", True, True)])
+def test_a_token_of_the_admin_port_gives_its_right(right: Right | None, alters: bool, describes: bool) -> None:
+    """Whoever may by Kafka; a name on the list gives nothing there."""
+    for rules in (Rules(), LISTED):
+        authorizer = Authorizer(rules)
+        assert authorizer.may_alter(asker(ADMIN, "http", right), True) == alters
+        assert authorizer.may_describe(asker(ADMIN, "http", right)) == describes
+
+
+def test_a_right_of_the_admin_port_is_worth_nothing_elsewhere() -> None:
+    """Only that port looks at tokens."""
+    assert not Authorizer(Rules()).may_alter(asker(ALICE, "kafka", "write"))
+    assert not Authorizer(Rules()).may_alter(asker(ALICE, "command", "write"))
+
+
+@pytest.mark.parametrize(
+    ("principal", "parts", "denied"),
+    [
+        (ADMIN, {"user": "admin"}, True),
+        (ADMIN, {"user": "admin", "client-id": "etl"}, True),
+        (ADMIN, {"user": "admin", "client-id": None}, True),
+        (ADMIN, {"user": None}, False),
+        (ADMIN, {"user": "alice"}, False),
+        (ADMIN, {"client-id": "admin"}, False),
+        (ADMIN, {"ip": "10.0.0.1"}, False),
+        (OWNER, {"user": "owner"}, False),
+        (ANONYMOUS, {"user": "ANONYMOUS"}, True),
+        (None, {"user": "alice"}, True),
+        (UNKNOWN, {"user": "alice"}, True),
+        (None, {"user": None}, False),
+    ],
+)
+def test_nobody_changes_what_names_them(principal: str | None, parts: dict[str, str | None], denied: bool) -> None:
+    """Alone or with a client-id, unless they are super; who is unknown could be any user."""
+    entity = tuple(sorted(parts.items()))
+    assert Authorizer(LISTED).is_denied_self(asker(principal), entity) == denied
+    assert not Authorizer(LISTED._replace(deny_self=False)).is_denied_self(asker(principal), entity)
+
+
+@pytest.mark.parametrize(("principal", "may"), [(ALICE, True), (ANONYMOUS, False), (UNKNOWN, False), (None, False)])
+def test_who_logged_in_may_see_their_own_where_that_is_set(principal: str | None, may: bool) -> None:
+    """Whoever may see the rest."""
+    assert Authorizer(Rules(describe_self=True)).may_describe_own(asker(principal)) == may
+
+
+def test_ones_own_names_no_other_client() -> None:
+    """Own quotas and the defaults that can hold; not those of other users, and not by other clients' ids."""
+    entities: list[dict[str, str | None]] = [
+        {"user": "alice"}, {"user": "alice", "client-id": "a"}, {"user": "alice", "client-id": None}, {"user": None},
+        {"user": None, "client-id": None}, {"client-id": None},
+        {"user": "bob"}, {"user": "bob", "client-id": None}, {"user": None, "client-id": "b"}, {"client-id": "b"}, {"ip": None},
+        {"ip": "10.0.0.1"},
+    ]  # fmt: skip
+    quotas = {tuple(sorted(parts.items())): {"producer_byte_rate": 1.0} for parts in entities}
+    assert list(own_part(quotas, ALICE)) == [tuple(sorted(parts.items())) for parts in entities[:6]]
