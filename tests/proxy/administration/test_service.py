@@ -306,7 +306,7 @@ async def test_switches_pass_the_same_door(house: House) -> None:
         await house.administration.switch(ALICE, "all", "off")
     with pytest.raises(AdminError, match=DENIED_SELF):
         await house.administration.switch(ADMIN, "entity:client-id=x,user=admin", "off")
-    with pytest.raises(AdminError, match='is no mode of a switch'):
+    with pytest.raises(AdminError, match="is no mode of a switch"):
         await house.administration.switch(WRITER, "all", "loud")
 
 
