@@ -24,6 +24,7 @@ from proxy.live_state import LiveState
 from proxy.net.admission import Admission
 from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
 from proxy.net.memory import BufferBudget
+from proxy.net.own_login import OwnLogin
 from proxy.net.prober import Prober
 from proxy.net.sweeper import Deadlines
 from proxy.net.upstream import Bootstrap
@@ -92,6 +93,7 @@ class App:
             self._on_upstream,
             config.limits.upstream_connect_ms,
             self.tls.brokers,
+            OwnLogin(config.upstream.credentials, self._on_own_login),
         )
         self.quota_source: FileQuotaSource | None = None
         self.state = LiveState(config, self.gateway, self.scopes, self.prober, None)
@@ -267,6 +269,12 @@ class App:
             log.info("upstream_answers")
         else:
             log.warning("upstream_silent", limit_key="upstream", problem=error)
+
+    def _on_own_login(self, problem: str | None) -> None:
+        if problem is None:
+            log.info("own_login_works")
+        else:
+            log.error("own_login_failed", problem=problem)
 
     async def _expire_forever(self) -> None:
         while True:

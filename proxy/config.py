@@ -10,6 +10,7 @@ import msgspec
 
 from proxy.config_check import check_together, default_name
 from proxy.config_flags import Flags, apply_flags, name_flags
+from proxy.config_login import Credentials, check_secrets, secrets_beside
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
 from proxy.config_tls import ListenerTls, UpstreamTls, beside, check_files
@@ -60,6 +61,8 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Literal["plaintext"] = "plaintext"
     tls: UpstreamTls | None = None
     """None: plain connections to brokers."""
+    credentials: Credentials | None = None
+    """Sluice's own login, for its own questions; clients log in themselves. None: it does without."""
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,6 +262,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     metering: Metering = Metering()
     log: Log = Log()
+    canary: Credentials | None = None
+    """An account without rights, to see that brokers refuse those."""
     profile: Annotated[bool, FLAG_ONLY] = False
     """Print where the time goes when the run ends. Only a flag sets it."""
 
@@ -268,7 +273,6 @@ LATER_KEYS: Final = {
     "quota_admin": f"altering quotas through the API {_LATER}",
     "limits.max_connections": "stands under [connections]; write connections.max_connections",
     "audit": f"the audit file {_LATER}",
-    "upstream.credentials": f"logging in to brokers {_LATER}",
     "quotas.connect": f"the ZooKeeper store {_LATER}",
     "quotas.topic": f"the topic store {_LATER}",
     "quotas.profile": f"altering quotas through the API {_LATER}",
@@ -301,6 +305,7 @@ class ConfigSource:
             raise ConfigProblems(problems if self.path else name_flags(problems))
         config = self._resolved(Config(**values))
         check_files(config, place)
+        check_secrets(config, place)
         if problems:
             raise ConfigProblems(problems)
         return config
@@ -319,7 +324,7 @@ class ConfigSource:
         if self.path is not None and metering.key_file is not None:
             metering = msgspec.structs.replace(metering, key_file=self.path.parent / metering.key_file)
         config = msgspec.structs.replace(config, listeners=listeners, quotas=quotas, metering=metering, profile=self.flags.profile)
-        return config if self.path is None else beside(config, self.path.parent)
+        return config if self.path is None else secrets_beside(beside(config, self.path.parent), self.path.parent)
 
 
 def load_config(path: Path | None, flags: Flags | None = None) -> Config:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from proxy.config_login import check_credentials
 from proxy.config_read import Place
 from proxy.config_tls import check_tls
 from proxy.host_port import HostPort, is_wildcard
@@ -23,6 +24,7 @@ def check_together(values: dict[str, Any], place: Place) -> None:
         _check_connections(connections, listeners, place)
     upstream = values.get("upstream")
     check_tls(listeners, upstream, place)
+    check_credentials(values, place)
     if upstream is not None:
         _check_loop(listeners, upstream, place)
     if values.get("sidecar"):

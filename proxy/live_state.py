@@ -15,13 +15,33 @@ from proxy.net.prober import Prober
 from proxy.observe.state import BrokerQuotas
 from proxy.quota_scopes import CLUSTER, QuotaScopes
 from proxy.quota_source.file import FileQuotaSource
-from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate, ListenerAdmission, ReadinessCheck, SourceStatus, Traffic
+from proxy.status import (
+    AdmissionStatus,
+    CallbackStatus,
+    ConnectionInfo,
+    IpRate,
+    ListenerAdmission,
+    LoginState,
+    LoginStatus,
+    ReadinessCheck,
+    SourceStatus,
+    Traffic,
+)
 from quota.entity import ClientQuotaType
 
 ANSWERED_LATELY_MS = 30_000
 SOURCE_FRESH_MS = 60_000
 NO_SOURCE = SourceStatus("none", 0, 0.0, 0, None)
 
+LOGIN_ENABLES = ("early topology", "topic store", "forward mode", "metering topic")
+LOGIN_WORDS = {
+    "missing": "Sluice has no account of its own: topology is learned from answers that pass through",
+    "unneeded": "the brokers ask for no login",
+    "untried": "not tried yet",
+    "works": "logged in",
+}
+CANARY_ENABLES = ("quotas altered on the brokers' authority",)
+CANARY_WORDS = {"missing": "there is no account without rights to test the brokers' authority with", "untried": "set"}
 
 IPS_LOOKED_AT_MAX = 1_000
 """To work out a rate takes some microseconds, on the event loop; who opens connections fast is among those that came last."""
@@ -90,6 +110,13 @@ class LiveState:
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Whether traffic may come: doors open, a broker answered lately, quotas fresh."""
         return [self._listeners(), self._upstream(), self._source()]
+
+    def logins(self) -> Sequence[LoginStatus]:
+        """Sluice's own accounts at the brokers; none of them is needed for traffic."""
+        login = self._prober.login
+        upstream = LoginStatus("upstream.credentials", login.state, login.problem or LOGIN_WORDS[login.state], LOGIN_ENABLES)
+        canary: LoginState = "missing" if self.config.canary is None else "untried"
+        return [upstream, LoginStatus("canary", canary, CANARY_WORDS[canary], CANARY_ENABLES)]
 
     def traffic(self) -> Traffic:
         """What passed so far: of connections that ended, and of those that live."""

@@ -1,7 +1,10 @@
 """How it stands with parts of the proxy: values that those parts give and observers show."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+LoginState = Literal["missing", "unneeded", "untried", "works", "refused", "unreadable"]
+"""Of an account of Sluice's own: "missing" is no fault, "unneeded" says that brokers ask for none."""
 
 
 class SourceStatus(NamedTuple):
@@ -40,6 +43,17 @@ class ReadinessCheck(NamedTuple):
     name: str
     ok: bool
     detail: str
+
+
+class LoginStatus(NamedTuple):
+    """How it stands with one account of Sluice's own."""
+
+    name: str
+    """The table of the configuration that it stands in."""
+    state: LoginState
+    detail: str
+    enables: Sequence[str]
+    """What works with it, or would."""
 
 
 class Traffic(NamedTuple):

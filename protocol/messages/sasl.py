@@ -3,15 +3,18 @@
 Tokens are secrets: nothing here copies one. Who wants to look at it gets the place where it lies.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from protocol.api_keys import ApiVersion
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import BadRequestError, BadResponseError
 from protocol.headers import response_header_len
 from protocol.limits import LENGTH_BYTES, MAX_MECHANISM_BYTES, RESPONSE_HEAD_BYTES
-from protocol.primitives import INT16, INT64, Buffer, IncompleteError, Reader
+from protocol.primitives import INT16, INT32, INT64, Buffer, IncompleteError, Reader, string, with_length
 
 _SINCE_LIFETIME = 1
+_HANDSHAKE_VERSION = 1
+AUTHENTICATE: Final = API_VERSIONS[ApiKey.SASL_AUTHENTICATE << 16 | _SINCE_LIFETIME]
+"""What our own requests are: the first version that tells how long a session lasts (Kafka 2.2)."""
 
 
 class TokenPlace(NamedTuple):
@@ -98,3 +101,32 @@ def _token(reader: Reader, *, compact: bool) -> TokenPlace:
     count = max(0, reader.length(compact=compact))
     at = reader.skip(count)
     return TokenPlace(at, at + count)
+
+
+def read_mechanisms(frame: Buffer) -> list[str]:
+    """Return the mechanisms that a SaslHandshake answer says are possible.
+
+    Raises:
+        BadResponseError: it cannot be read.
+    """
+    try:
+        reader = Reader(frame, RESPONSE_HEAD_BYTES + INT16.size, len(frame), BadResponseError)
+        return [reader.string(compact=False) for _ in range(reader.length(compact=False))]
+    except IncompleteError:
+        raise BadResponseError("a SASL handshake answer that ends too early") from None
+
+
+def handshake_request(correlation_id: int, client_id: str, mechanism: str) -> bytes:
+    """Write a SaslHandshake of our own."""
+    head = _head(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, correlation_id, client_id)
+    return with_length(head + string(mechanism, compact=False))
+
+
+def authenticate_request(correlation_id: int, client_id: str, token: bytes) -> bytes:
+    """Write a SaslAuthenticate of our own; its answer is one of `AUTHENTICATE`."""
+    head = _head(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE.version, correlation_id, client_id)
+    return with_length(head + with_length(token))
+
+
+def _head(key: ApiKey, version: int, correlation_id: int, client_id: str) -> bytes:
+    return INT16.pack(key) + INT16.pack(version) + INT32.pack(correlation_id) + string(client_id, compact=False)

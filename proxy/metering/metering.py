@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -17,6 +18,7 @@ from proxy.clock import now_ms, wall_time_s
 from proxy.config import Config
 from proxy.counters import MeteringCounts
 from proxy.errors import StartError
+from proxy.kafka_client import kafka_client_settings
 from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
@@ -78,8 +80,8 @@ class Metering:
         self._topic: TopicSink | None = None
         if settings.topic is not None:
             check_topic_client()
-            bootstrap = [str(address) for address in config.upstream.bootstrap]
-            self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, bootstrap, counts, _tell_topic_problem)
+            reach = functools.partial(kafka_client_settings, config.upstream)
+            self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, reach, counts, _tell_topic_problem)
             self.writer.converter.on_converted = self._topic.notify
         remove_pending(settings.dir)
         self._buffer = _buffer(pending_path(settings.dir, self.run_id))

@@ -19,6 +19,7 @@ import msgspec
 from proxy.counters import MeteringCounts
 from proxy.errors import StartError
 from proxy.metering.layout import SEGMENTS, UNPUBLISHED_SUFFIX, remove
+from proxy.tls.credentials import CredentialsError
 
 PATH_HEADER: Final = "sluice-path"
 PART_HEADER: Final = "sluice-part"
@@ -43,6 +44,7 @@ class TopicSink:
     """Publishes file sets in the order in which they were made.
 
     Args:
+        client_settings: asked for each connection: how an aiokafka client reaches the brokers.
         on_problem: told once when publishing fails, and once (None) when it works again; called from the thread.
     """
 
@@ -51,14 +53,14 @@ class TopicSink:
         directory: Path,
         proxy_id: str,
         topic: str,
-        bootstrap: list[str],
+        client_settings: Callable[[], dict[str, Any]],
         counts: MeteringCounts,
         on_problem: Callable[[str | None], None],
     ) -> None:
         self._directory = directory
         self._proxy_id = proxy_id
         self._topic = topic
-        self._bootstrap = bootstrap
+        self._client_settings = client_settings
         self._counts = counts
         self._on_problem = on_problem
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="metering-topic", daemon=True)
@@ -104,7 +106,7 @@ class TopicSink:
         try:
             for mark in self._marks():
                 await self._publish(mark)
-        except (KafkaError, OSError) as error:
+        except (KafkaError, OSError, CredentialsError) as error:
             self._counts.publish_failures += 1
             await self._let_go()
             if not self._failing:
@@ -146,9 +148,7 @@ class TopicSink:
         if self._producer is None:
             from aiokafka import AIOKafkaProducer
 
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self._bootstrap, client_id=CLIENT_ID, acks="all", request_timeout_ms=REQUEST_TIMEOUT_MS
-            )
+            producer = AIOKafkaProducer(**self._client_settings(), client_id=CLIENT_ID, acks="all", request_timeout_ms=REQUEST_TIMEOUT_MS)
             try:
                 await producer.start()
             except BaseException:

@@ -1,29 +1,28 @@
 """Asks the brokers who they are: readiness, broker ports bound early, and the cluster for a callback.
 
-Needs no login: where brokers ask for one, ApiVersions is still answered, and topology comes from the answers that pass through.
+Needs no login: where brokers ask for one and there is none, ApiVersions is still answered, and topology comes from the answers that
+pass through.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable
 
 from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.errors import ProtocolError
-from protocol.messages import api_versions
 from protocol.messages.metadata import Topology, metadata_request, read_topology
 from proxy.clock import now_ms
 from proxy.host_port import HostPort
+from proxy.net.own_connection import CLIENT_ID, OwnConnection, own_connection, version_of
+from proxy.net.own_login import OwnLogin
 from proxy.net.upstream import Bootstrap
 from proxy.tls.brokers import TlsBrokers
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
 SOON_S, RETRY_SOON_MAX_S = 30.0, 0.8  # a broker that starts together with us is met within a second
 INTERVAL_S = 5.0
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
-CLIENT_ID = "sluice"
 METADATA_VERSIONS = (9, 4, 1)  # the first that the broker has; 4 and up create no topic
 
 
@@ -31,6 +30,7 @@ class Prober:
     """Polls the first bootstrap broker that answers.
 
     Attributes:
+        login: how it stands with our own login there.
         answered_ms: when an upstream last answered; None: never.
         error: why the last attempt failed, None after one that did not.
     """
@@ -42,9 +42,11 @@ class Prober:
         wants_topics: Callable[[], bool],
         on_change: Callable[[str | None], None],
         timeout_ms: int,
-        tls: TlsBrokers | None = None,
+        tls: TlsBrokers | None,
+        login: OwnLogin,
     ) -> None:
         self._tls = tls
+        self.login = login
         self._bootstrap = bootstrap
         self._on_topology = on_topology
         self._wants_topics = wants_topics
@@ -82,44 +84,23 @@ class Prober:
             self._on_change(error)
 
     async def _probe(self, address: HostPort) -> None:
-        reader, writer = await self._connect(address)
-        try:
-            writer.write(api_versions.request_v0(1, CLIENT_ID))
-            answer = await _read_frame(reader)
-            ranges = {key: (low, high) for key, low, high in api_versions.read_api_keys(0, answer)}
+        async with own_connection(address, self._tls) as connection:
+            ranges = await connection.versions()
             self.answered_ms = now_ms()
-            low, high = ranges.get(ApiKey.METADATA, (0, -1))
-            version = next((version for version in METADATA_VERSIONS if low <= version <= high), None)
-            if version is not None:
-                await self._ask_metadata(reader, writer, version)
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            version = version_of(ranges, ApiKey.METADATA, METADATA_VERSIONS)
+            if version is not None and await self.login.may_ask(connection, now_ms()):
+                await self._ask_metadata(connection, version)
 
-    async def _connect(self, address: HostPort) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._tls is None:
-            return await asyncio.open_connection(address.host, address.port)
-        name = self._tls.server_name(address)
-        return await asyncio.open_connection(address.host, address.port, ssl=self._tls.keeper.context, server_hostname=name)
-
-    async def _ask_metadata(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
-        writer.write(metadata_request(version, 2, CLIENT_ID, all_topics=self._wants_topics()))
+    async def _ask_metadata(self, connection: OwnConnection, version: int) -> None:
         try:
-            answer = await _read_frame(reader)
+            answer = await connection.ask(metadata_request(version, 2, CLIENT_ID, all_topics=self._wants_topics()))
         except (asyncio.IncompleteReadError, ConnectionError):
-            return  # a broker that asks for a login closes here; what it knows comes with the answers that pass through
+            self.login.hung_up()  # a broker that asks for a login closes here; what it knows comes with the answers that pass through
+            return
+        self.login.answered()
         self._on_topology(read_topology(API_VERSIONS[ApiKey.METADATA << 16 | version], answer))
 
 
 def next_retry_s(retry_s: float, silent_s: float) -> float:
     """Return how long to wait after one more failure: twice as long, up to what fits so long a silence."""
     return min(RETRY_SOON_MAX_S if silent_s < SOON_S else RETRY_MAX_S, retry_s * 2)
-
-
-async def _read_frame(reader: asyncio.StreamReader) -> bytes:
-    length = await reader.readexactly(4)
-    size = int.from_bytes(length, "big", signed=True)
-    if not 4 <= size <= ANSWER_BYTES_MAX:
-        raise ProtocolError(f"answer of {size} bytes", reason="bad_response")
-    return length + await reader.readexactly(size)

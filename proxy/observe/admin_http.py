@@ -105,7 +105,8 @@ class AdminHttp:
     async def _get_readyz(self, _: web.Request) -> web.Response:
         checks = list(self._state.readiness())
         ready = all(check.ok for check in checks)
-        return _json({"ready": ready, "checks": [check._asdict() for check in checks]}, status=200 if ready else 503)
+        logins = [login._asdict() for login in self._state.logins()]
+        return _json({"ready": ready, "checks": [check._asdict() for check in checks], "logins": logins}, status=200 if ready else 503)
 
     async def _get_quotas(self, request: web.Request) -> web.Response:
         self._refuse_strangers(request)

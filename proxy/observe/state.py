@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from proxy.counters import Counters, Usage, UsageTable
-from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate, ReadinessCheck, SourceStatus, Traffic
+from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate, LoginStatus, ReadinessCheck, SourceStatus, Traffic
 
 if TYPE_CHECKING:
     from quota.controller_mutation import ControllerMutationQuotaManager
@@ -20,6 +20,7 @@ __all__ = [
     "ConnectionInfo",
     "Counters",
     "IpRate",
+    "LoginStatus",
     "ProxyState",
     "ReadinessCheck",
     "SourceStatus",
@@ -69,6 +70,9 @@ class ProxyState(Protocol):
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Return the conditions: listeners bound, an upstream answered lately, quota source fresh."""
+
+    def logins(self) -> Sequence[LoginStatus]:
+        """Return how it stands with Sluice's own accounts at the brokers; none of them is a condition."""
 
     def traffic(self) -> Traffic:
         """Return what passed so far."""

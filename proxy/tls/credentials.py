@@ -76,13 +76,13 @@ def server_context(files: TlsFiles, client_auth: ClientAuth, now_s: float) -> ss
     return context
 
 
-def client_context(files: TlsFiles, *, verify: bool, now_s: float) -> ssl.SSLContext:
-    """Make the context towards brokers: without `ca`, the system's authorities are trusted.
+def client_context(files: TlsFiles, *, verify: bool, now_s: float, kind: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
+    """Make the context towards brokers, one of `kind`: without `ca`, the system's authorities are trusted.
 
     Raises:
         CredentialsError: as for a listener.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = kind(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)
     if not verify:
         context.check_hostname = False
@@ -132,7 +132,7 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles, now_s: float) -> None:
         raise CredentialsError("certificate", f"{files.certificate} is valid from {begin} on only", "use one that is valid today")
     if files.key is not None:
         _check_secret("key", files.key)
-    password = None if files.key_password_file is None else _read_secret("key_password_file", files.key_password_file)
+    password = None if files.key_password_file is None else read_secret("key_password_file", files.key_password_file)
     try:
         # a function, so that nobody is asked at the terminal for the password of a key
         context.load_cert_chain(files.certificate, files.key, lambda: password or b"")
@@ -183,7 +183,12 @@ def _check_secret(key: str, path: Path) -> None:
         raise CredentialsError(key, f"{path} cannot be read: permission denied", _READABLE)
 
 
-def _read_secret(key: str, path: Path) -> bytes:
+def read_secret(key: str, path: Path) -> bytes:
+    """Return what a file holds that nobody else may read, without the end of its line; `key` is the setting that names it.
+
+    Raises:
+        CredentialsError: it is missing, unreadable or open to others.
+    """
     _check_secret(key, path)
     try:
         return path.read_bytes().rstrip(b"\r\n")

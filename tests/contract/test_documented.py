@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.__main__ import cli, run
 from proxy.config import Admin, Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
+from proxy.config_login import Credentials
 from proxy.config_tls import ListenerTls, UpstreamTls
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import MetricsPage
@@ -29,6 +30,7 @@ SECTIONS = {
     "`[[listener]]`": Listener,
     "`[listener.tls]`": ListenerTls,
     "`[upstream.tls]`": UpstreamTls,
+    "`[upstream.credentials]`": Credentials,
     "`[enforcement]`": Enforcement,
     "`[quotas]`": Quotas,
     "`[callback]`": Callback,
@@ -38,7 +40,20 @@ SECTIONS = {
     "`[metering]`": Metering,
     "`[log]`": Log,
 }
-NOT_ROWS = {"upstream", "listener", "enforcement", "quotas", "callback", "admin", "connections", "limits", "metering", "log", "profile"}
+NOT_ROWS = {
+    "canary",
+    "upstream",
+    "listener",
+    "enforcement",
+    "quotas",
+    "callback",
+    "admin",
+    "connections",
+    "limits",
+    "metering",
+    "log",
+    "profile",
+}
 """Keys of the top level that have sections of their own, and the one that is only a flag."""
 
 EMPTY_TABLES = {"settings", "overrides", "principal_overrides", "principal_builder_settings"}

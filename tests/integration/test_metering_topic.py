@@ -1,6 +1,8 @@
 """The second sink: finished file sets come through a topic, whole, at least once, and are the very files."""
 
+import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,11 @@ import pytest
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.stream.chunks import PART_HEADER, PATH_HEADER, assemble, checked_place, put_part
 from pipeline.validation.local import validate
+from proxy.config import Upstream
 from proxy.counters import MeteringCounts
 from proxy.demo.mock_cluster import MockCluster
+from proxy.host_port import read_host_port
+from proxy.kafka_client import kafka_client_settings
 from proxy.metering.layout import SEGMENTS
 from proxy.metering.topic import TopicSink
 from tests.support.clients import confluent
@@ -29,6 +34,11 @@ def file_sets(directory: Path, count: int) -> None:
         house.meter.flush()
         house.writer.rotate()
     assert house.writer.stop(60)
+
+
+def reach(bootstrap: str) -> Callable[[], dict[str, Any]]:
+    """Tell a sink where its brokers are."""
+    return functools.partial(kafka_client_settings, Upstream(bootstrap=(read_host_port(bootstrap),)))
 
 
 def marks(directory: Path) -> list[Path]:
@@ -59,7 +69,7 @@ def test_file_sets_come_through_a_topic(mock_cluster: MockCluster, tmp_path: Pat
     kept = {mark: mark.read_text() for mark in marks(written)}
     assert len(kept) == 3
     counts, problems = MeteringCounts(), list[str | None]()
-    nowhere = TopicSink(written, "sluice-1", topic, [f"127.0.0.1:{free_port_range(1)}"], counts, problems.append)
+    nowhere = TopicSink(written, "sluice-1", topic, reach(f"127.0.0.1:{free_port_range(1)}"), counts, problems.append)
     nowhere.start()
     deadline = time.monotonic() + SETTLED_S
     while not problems:
@@ -70,7 +80,7 @@ def test_file_sets_come_through_a_topic(mock_cluster: MockCluster, tmp_path: Pat
     for _ in range(2):
         for mark, text in kept.items():
             mark.write_text(text)
-        sink = TopicSink(written, "sluice-1", topic, [mock_cluster.bootstrap.split(",")[0]], counts, problems.append)
+        sink = TopicSink(written, "sluice-1", topic, reach(mock_cluster.bootstrap.split(",")[0]), counts, problems.append)
         sink.start()
         assert sink.stop(SETTLED_S)
         assert marks(written) == []

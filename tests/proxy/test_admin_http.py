@@ -66,7 +66,7 @@ async def test_healthz(client: Client) -> None:
 
 
 async def test_readyz(client: Client) -> None:
-    """Ready when every condition holds; a condition that does not is named."""
+    """Ready when every condition holds; a condition that does not is named, and so are accounts that are no condition."""
     assert (await client.json("/readyz"))["ready"] is True
     client.state.checks.append(ReadinessCheck("quota_source", False, "no success for 61 s"))
     status, text = await client.get("/readyz")
@@ -78,6 +78,7 @@ async def test_readyz(client: Client) -> None:
             {"name": "upstream", "ok": True, "detail": "answered 12 ms ago"},
             {"name": "quota_source", "ok": False, "detail": "no success for 61 s"},
         ],
+        "logins": [{"name": "upstream.credentials", "state": "missing", "detail": "none", "enables": ["early topology"]}],
     }
 
 

@@ -13,6 +13,7 @@ from protocol.messages.api_versions import read_api_keys
 from proxy.host_port import HostPort
 from proxy.net import prober
 from proxy.net.listener import Acceptor
+from proxy.net.own_login import OwnLogin
 from proxy.net.prober import Prober
 from proxy.net.sockets import listen
 from proxy.net.upstream import Bootstrap
@@ -20,6 +21,8 @@ from tests.support.gateway_fixture import open_gateway
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_frames import API_VERSIONS, api_versions_request
 from tests.support.scripted_sockets import HOST, guarded, until
+
+NO_LOGIN = OwnLogin(None, lambda _: None)
 
 
 class CountedBootstrap(Bootstrap):
@@ -40,7 +43,7 @@ async def test_an_upstream_that_stays_silent_is_told_once(monkeypatch: pytest.Mo
     async with ScriptedBroker() as broker:
         bootstrap = CountedBootstrap([HostPort(HOST, broker.port)])
         await broker.stop_listening()
-        task = asyncio.create_task(Prober(bootstrap, lambda _: None, lambda: False, changes.append, 5_000).run())
+        task = asyncio.create_task(Prober(bootstrap, lambda _: None, lambda: False, changes.append, 5_000, None, NO_LOGIN).run())
         await until(lambda: bootstrap.failures >= 5)
         assert len(changes) == 1
         broker.listen()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from proxy.counters import Counters, UsageTable
-from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, ReadinessCheck, SourceStatus, Traffic
+from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, LoginStatus, ReadinessCheck, SourceStatus, Traffic
 from proxy.status import AdmissionStatus, IpRate, ListenerAdmission
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
@@ -79,6 +79,9 @@ class FakeState:
 
     def callback(self) -> CallbackStatus:
         return self.callback_status
+
+    def logins(self) -> Sequence[LoginStatus]:
+        return [LoginStatus("upstream.credentials", "missing", "none", ("early topology",))]
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         return self.checks

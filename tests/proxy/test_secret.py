@@ -1,0 +1,33 @@
+"""What cannot be told by accident."""
+
+import json
+import pickle
+
+import msgspec
+import pytest
+
+from proxy.secret import Secret
+
+CANARY = "canary-77b1"
+
+
+def test_a_secret_shows_nothing_of_itself() -> None:
+    """Whatever makes a text of it gets fixed text, and what would write it down fails; who asks for it by name gets it."""
+    secret = Secret(CANARY)
+    for shown in (str(secret), repr(secret), f"{secret}", f"{[secret]}", f"{secret!s:>40}", json.dumps({"x": secret}, default=str)):
+        assert CANARY not in shown
+        assert "***" in shown
+    with pytest.raises(TypeError):
+        json.dumps(secret)
+    with pytest.raises(TypeError):
+        msgspec.json.encode(secret)
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+    assert secret.reveal() == CANARY
+
+
+def test_secrets_are_compared_by_what_they_hold() -> None:
+    """A password that changed is another one."""
+    assert Secret(CANARY) == Secret(CANARY)
+    assert Secret(CANARY) != Secret(CANARY + "2")
+    assert Secret(CANARY) != CANARY
