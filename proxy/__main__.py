@@ -20,7 +20,7 @@ from proxy.config_read import read_toml
 from proxy.errors import StartError
 from proxy.identities import make_builder
 from proxy.printable import printable
-from proxy.quota_source.file import QUOTA_FILE_BYTES_MAX, read_quota_file
+from proxy.quota_store.file import QUOTA_FILE_BYTES_MAX, read_quota_file
 
 BAD_INPUT: Final = 2
 
@@ -88,7 +88,7 @@ def quotas_command(arguments: tuple[str, ...]) -> None:
 def check_config(file: Path) -> None:
     """Name every problem of a configuration, its quota file and its callback at once; a quota file may be named too."""
     if _is_quota_file(file):
-        count = read_quota_file(file).entities
+        count = len(read_quota_file(file).quotas)
         click.echo(f"{file}: right ({count} {'entity' if count == 1 else 'entities'})")
         return
     config = _check(ConfigSource(file), [])
@@ -112,7 +112,7 @@ def demo(seconds: int, svg: Path) -> None:
 def _is_quota_file(file: Path) -> bool:
     """Say whether quotas, and nothing else, stand in the file; a file that cannot be read is judged as a configuration."""
     try:
-        return set(read_toml(file, bytes_max=QUOTA_FILE_BYTES_MAX)) == {"quota"}
+        return {"quota"} <= set(read_toml(file, bytes_max=QUOTA_FILE_BYTES_MAX)) <= {"quota", "switch"}
     except ConfigProblems:
         return False
 

@@ -12,7 +12,7 @@ import uvloop
 
 from protocol.messages.metadata import Topology
 from proxy import log
-from proxy.clock import now_ms, now_ns, wall_time_s
+from proxy.clock import now_ms, now_ns
 from proxy.config import Config, ConfigSource
 from proxy.config_callback import load_callback_class
 from proxy.config_problem import ConfigProblems
@@ -34,7 +34,8 @@ from proxy.observe.profile import Profiler, render
 from proxy.observe.watchdog import Watchdog
 from proxy.open_files import fit_open_files
 from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable, QuotaWindows
-from proxy.quota_source.file import FileQuotaSource
+from proxy.quota_store.choice import make_store, other_store
+from proxy.quota_store.followed import FollowedQuotas
 from proxy.reload import needs_restart
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.settings import SessionSettings
@@ -95,24 +96,23 @@ class App:
             self.tls.brokers,
             OwnLogin(config.upstream.credentials, self._on_own_login),
         )
-        self.quota_source: FileQuotaSource | None = None
-        self.state = LiveState(config, self.gateway, self.scopes, self.prober, None)
+        self.quotas = FollowedQuotas(self._apply_table, self.connection_limits.apply_rates)
+        self.state = LiveState(config, self.gateway, self.scopes, self.prober, self.quotas)
         self._admin: AdminHttp | None = None
         self._lag = LoopLag()
         self.metering: Metering | None = None
         self._garbage = GarbageWatch(self.counters, _log_garbage)
         self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
         self._tasks: list[asyncio.Task[Any]] = []
-        self._quota_task: asyncio.Task[Any] | None = None
 
     async def start(self) -> None:
         """Read the quotas, bind every port, then begin.
 
         Raises:
-            ConfigProblems: the quota file is not right.
+            ConfigProblems: the quotas are not right.
             StartError: an address cannot be bound.
         """
-        await self._use_quota_file()
+        await self._use_store(self.config)
         await self.connection_limits.settled()
         if self.config.metering.dir is not None:
             from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
@@ -136,15 +136,15 @@ class App:
         try:
             config = fit_open_files(self._source.load())
             choice = _choice(config)
-            if (config.quotas.path is not None and config.quotas.path != self.config.quotas.path) or config.quotas.path is None:
-                await self._use_quota_file(config)
+            if other_store(self.config.quotas, config.quotas):
+                await self._use_store(config)
         except ConfigProblems as problems:
             self.counters.config_reloads_rejected += 1
             for line in problems.lines():
                 log.error("config_rejected", problem=line)
             return False
         await self.tls.refresh()
-        quotas_are_right = self.quota_source is None or await self.quota_source.reload()
+        quotas_are_right = await self.quotas.reload()
         for key in needs_restart(self.config, config):
             log.warning("restart_needed", key=key)
         if self.metering is not None:
@@ -169,11 +169,12 @@ class App:
 
     async def stop(self) -> None:
         """End everything now."""
-        for task in [*self._tasks, *filter(None, [self._quota_task])]:
+        for task in self._tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self.gateway.close()
+        await self.quotas.close()
         await self.connection_limits.close()
         if self.metering is not None:
             await self.metering.stop()
@@ -227,24 +228,9 @@ class App:
         quotas = config.quotas
         self.scopes.switch(produce=quotas.produce, fetch=quotas.fetch, request=quotas.request, mutation=quotas.controller_mutation)
 
-    async def _use_quota_file(self, config: Config | None = None) -> None:
-        """Follow the quota file of the configuration from now on."""
-        path = (config or self.config).quotas.path
-        source = None
-        if path is not None:
-            source = FileQuotaSource(
-                path, self._apply_table, now_ms=now_ms, wall_time_s=wall_time_s, on_connection_rates=self.connection_limits.apply_rates
-            )
-            await source.start()
-        if self._quota_task is not None:
-            self._quota_task.cancel()
-            self._quota_task = None
-        if source is not None:
-            self._quota_task = asyncio.create_task(source.poll_forever())
-        elif self.quota_source is not None:
-            self._apply_table({})
-            self.connection_limits.apply_rates({})
-        self.quota_source = self.state.source = source
+    async def _use_store(self, config: Config) -> None:
+        """Follow the store of quotas of the configuration from now on."""
+        await self.quotas.use(lambda on_content: make_store(config.quotas, on_content, altering=False))
 
     def _apply_table(self, table: QuotaTable) -> None:
         self.scopes.apply_table(table)

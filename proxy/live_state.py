@@ -14,7 +14,7 @@ from proxy.net.gateway import Gateway
 from proxy.net.prober import Prober
 from proxy.observe.state import BrokerQuotas
 from proxy.quota_scopes import CLUSTER, QuotaScopes
-from proxy.quota_source.file import FileQuotaSource
+from proxy.quota_store.followed import FollowedQuotas
 from proxy.status import (
     AdmissionStatus,
     CallbackStatus,
@@ -31,7 +31,6 @@ from quota.entity import ClientQuotaType
 
 ANSWERED_LATELY_MS = 30_000
 SOURCE_FRESH_MS = 60_000
-NO_SOURCE = SourceStatus("none", 0, 0.0, 0, None)
 
 LOGIN_ENABLES = ("early topology", "topic store", "forward mode", "metering topic")
 LOGIN_WORDS = {
@@ -50,12 +49,12 @@ IPS_LOOKED_AT_MAX = 1_000
 class LiveState:
     """The `ProxyState` of a running `App`."""
 
-    def __init__(self, config: Config, gateway: Gateway, scopes: QuotaScopes, prober: Prober, source: FileQuotaSource | None) -> None:
+    def __init__(self, config: Config, gateway: Gateway, scopes: QuotaScopes, prober: Prober, quotas: FollowedQuotas) -> None:
         self.config = config
         self._gateway = gateway
         self._scopes = scopes
         self._prober = prober
-        self.source = source
+        self._quotas = quotas
         self.draining = False
         self.counters = gateway.counters
         self.usages = gateway.usages
@@ -88,8 +87,8 @@ class LiveState:
         yield BrokerQuotas(CLUSTER, {ClientQuotaType.CONTROLLER_MUTATION: self._scopes.mutation})
 
     def quota_source(self) -> SourceStatus:
-        """How it stands with the quota file."""
-        return NO_SOURCE if self.source is None else self.source.status
+        """How it stands with the store of quotas."""
+        return self._quotas.status
 
     def callback(self) -> CallbackStatus:
         """How it stands with the operator's callback."""
@@ -185,8 +184,6 @@ class LiveState:
 
     def _source(self) -> ReadinessCheck:
         status = self.quota_source()
-        if self.source is None:
-            return ReadinessCheck("quota_source", True, "no quotas configured")
         age_ms = clock.now_ms() - status.last_success_ms
         ok = status.error is None and age_ms <= SOURCE_FRESH_MS
         return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago")

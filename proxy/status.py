@@ -19,6 +19,10 @@ class SourceStatus(NamedTuple):
     """The same on the monotonic clock."""
     error: str | None
     """Why the last attempt kept the last good values, or None."""
+    rejected: int = 0
+    """Values that cannot be read, whose last good ones are kept."""
+    replaced: int = 0
+    """Values of 0 and below, which are not enforced as they are kept."""
 
 
 class CallbackStatus(NamedTuple):

@@ -17,6 +17,8 @@ BYTE_RATES: Final = {"producer_byte_rate": ClientQuotaType.PRODUCE, "consumer_by
 NUMBERS: Final = {"request_percentage": ClientQuotaType.REQUEST, "controller_mutation_rate": ClientQuotaType.CONTROLLER_MUTATION}
 CONNECTION_RATE: Final = "connection_creation_rate"
 _ENTITY: Final = ("user", "client-id", "ip")
+_LITERAL: Final = ("literal-user", "literal-client-id")
+"""Said of those who are really called `<default>`."""
 _SIZE: Final = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))? ?([A-Za-z]{0,3})")
 _FACTORS: Final = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _FACTORS_OF_TWO: Final = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -78,7 +80,7 @@ def quota_file_of(text: str, path: str) -> QuotaFile:
     except tomllib.TOMLDecodeError as error:
         raise BadInputError(f"{path}: not TOML ({error}); `sluice check-config {path}` says more") from error
     rows = told.get("quota", [])
-    if set(told) - {"quota"} or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if set(told) - {"quota", "switch"} or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadInputError(f"{path}: is no quota file; write every quota under [[quota]]")
     callbacks = {quota_type.value: DefaultQuotaCallback() for quota_type in ClientQuotaType}
     rates: dict[str, float] = {}
@@ -92,7 +94,7 @@ def quota_file_of(text: str, path: str) -> QuotaFile:
 
 def _enter(row: dict[str, Any], callbacks: Mapping[str, DefaultQuotaCallback], rates: dict[str, float]) -> None:
     entity = [key for key in _ENTITY if key in row]
-    known = {*_ENTITY, CONNECTION_RATE} if "ip" in entity else {*_ENTITY, *BYTE_RATES, *NUMBERS}
+    known = {*_ENTITY, CONNECTION_RATE} if "ip" in entity else {*_ENTITY, *_LITERAL, *BYTE_RATES, *NUMBERS}
     strange = [key for key in row if key not in known]
     if strange:
         raise ValueError(f'"{strange[0]}" is not known here')
@@ -103,7 +105,7 @@ def _enter(row: dict[str, Any], callbacks: Mapping[str, DefaultQuotaCallback], r
     if "ip" in entity:
         rates[row["ip"]] = float(row[CONNECTION_RATE])
         return
-    client = ClientQuotaEntity(row.get("user"), row.get("client-id"))
+    client = ClientQuotaEntity(row.get("user"), row.get("client-id"), *(row.get(key) is True for key in _LITERAL))
     for key, quota_type in {**BYTE_RATES, **NUMBERS}.items():
         if key in row:
             callbacks[quota_type.value].update_quota(quota_type, client, _rate(key, row[key]))
@@ -111,9 +113,9 @@ def _enter(row: dict[str, Any], callbacks: Mapping[str, DefaultQuotaCallback], r
 
 def _rate(key: str, value: object) -> float:
     number = float(_bytes(value)) if key in BYTE_RATES and isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number) or number <= 0:
+    if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0 or (key in BYTE_RATES and math.isinf(number)):
         raise ValueError(f"{key} is not a number above 0")
-    return float(number)
+    return min(float(number), UNLIMITED)
 
 
 def _bytes(text: str) -> int:

@@ -162,5 +162,9 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
         ("source",),
         [(name, int(source.error is not None))],
     )
+    age_s = max(0, snapshot.now_ms - source.last_success_ms) / 1_000
+    yield gauges("kafka_quota_config_age_seconds", "How long ago quotas were last read and found right.", ("source",), [(name, age_s)])
+    states = {(*name, "rejected"): source.rejected, (*name, "replaced"): source.replaced}
+    yield gauges("kafka_quota_config_values", "Values that are not enforced as they are kept.", ("source", "state"), states.items())
     reloads = {("success",): counted.config_reloads_succeeded, ("rejected",): counted.config_reloads_rejected}
     yield counters("kafka_sluice_config_reloads_total", "Reloads of the configuration.", ("outcome",), reloads.items())

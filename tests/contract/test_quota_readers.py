@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.quotas.file import quota_file_of
-from proxy.quota_source.table import read_quotas
+from proxy.quota_store.in_force import in_force
+from proxy.quota_store.quota_file import read_quota_text
 from quota.entity import UNLIMITED
 
 ROOT = Path(__file__).parents[2]
-RATES = st.sampled_from(["1", "1048576", '"1MiB"', '"2.5 MB"', '"10kB"', "7.0", "9223372036854775807"])
+RATES = st.sampled_from(["1", "1048576", '"1MiB"', '"2.5 MB"', '"10kB"', "7.0", "9223372036854775807", "1235.0000001"])
+NUMBERS = st.sampled_from(["12.5", "1", "inf"])
 NAMES = st.sampled_from(["<default>", "alice", "etl", "a b"])
 
 
@@ -26,12 +28,13 @@ def files(draw: st.DrawFn) -> str:
         lines.append("[[quota]]")
         lines += [f'user = "{user}"'] if user else []
         lines += [f'client-id = "{client_id}"'] if client_id else []
-        lines += [f"producer_byte_rate = {draw(RATES)}", "request_percentage = 12.5"]
+        lines += [f"producer_byte_rate = {draw(RATES)}", f"request_percentage = {draw(NUMBERS)}"]
+    lines += ["[[switch]]", 'target = "all"', 'mode = "off"'] if draw(st.booleans()) else []
     return "\n".join(lines) + "\n"
 
 
 def both_agree(text: str) -> None:
-    ours, theirs = quota_file_of(text, "quotas.toml"), read_quotas(text.encode(), "quotas.toml")
+    ours, theirs = quota_file_of(text, "quotas.toml"), in_force(read_quota_text(text.encode(), "quotas.toml"))
     for quota_type, table in theirs.table.items():
         callback = ours.callbacks[quota_type.value]
         for entity, bound in table.items():

@@ -305,17 +305,16 @@ async def test_a_changed_quota_file_holds_for_the_next_connection(tmp_path: Path
     quotas.write_text("")
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=Quotas(path=quotas, window_num=2), clean=False) as sluice:
         await come(sluice, 1)
-        source = sluice.app.quota_source
-        assert source is not None
+        quotas_of = sluice.app.quotas
         quotas.write_text(f'[[quota]]\nip = "{HOST}"\nconnection_creation_rate = 0\n')
-        assert await source.poll()
+        assert await quotas_of.reload()
         assert not await served(await sluice.client())
         await come(sluice, 1, source=OTHER_HOST)
         quotas.write_text('[[quota]]\nip = "127.0.0.1"\nconnection_creation_rate = -1\n')
-        assert not await source.poll()
+        assert not await quotas_of.reload()
         assert not await served(await sluice.client())
         quotas.write_text('[[quota]]\nip = "<default>"\nconnection_creation_rate = 1000\n')
-        assert await source.poll()
+        assert await quotas_of.reload()
         await come(sluice, 2)
         assert len(sluice.connections) == 4
         assert sluice.closes == {"ip_connection_rate": 2}

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from proxy.config_problem import ConfigProblems
-from proxy.quota_source.file import SMALL_FILE_BYTES, FileQuotaSource, read_quota_file
-from proxy.quota_source.table import QuotaTable
-from quota.entity import ClientQuotaEntity, ClientQuotaType
+from proxy.quota_store.file import SMALL_FILE_BYTES, FileStore, read_quota_file
+from proxy.quota_store.store import StoreContent
 
 
 def quota(user: str, rate: int) -> str:
@@ -26,7 +25,7 @@ class Watched:
         self.meanwhile: list[str] = []
         """What the file is made to hold while the source waits whether it stays as it is."""
         self._path = path
-        self.source = FileQuotaSource(
+        self.source = FileStore(
             path, self._take, now_ms=lambda: self.now_ms, wall_time_s=lambda: self.now_ms / 1_000, pause=self._edit_meanwhile
         )
 
@@ -34,8 +33,8 @@ class Watched:
         if self.meanwhile:
             self._path.write_text(self.meanwhile.pop(0))
 
-    def _take(self, table: QuotaTable) -> None:
-        self.tables.append({entity.user: rate for entity, rate in table[ClientQuotaType.PRODUCE].items()})
+    def _take(self, content: StoreContent, _: str) -> None:
+        self.tables.append({entity[0][1]: values["producer_byte_rate"] for entity, values in content.quotas.items()})
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ async def watched(path: Path) -> Watched:
 async def test_start_hands_on_what_the_file_holds(watched: Watched, path: Path) -> None:
     """The first table is there before the first connection."""
     assert watched.tables == [{"alice": 10.0}]
-    assert watched.source.status == (f"file:{path}", 1, 1.0, 1_000, None)
+    assert watched.source.status == (f"file:{path}", 1, 1.0, 1_000, None, 0, 0)
 
 
 async def test_start_with_a_wrong_file_fails(tmp_path: Path) -> None:
@@ -163,7 +162,7 @@ async def test_b9_a_file_that_cannot_be_used_changes_nothing(watched: Watched, p
     for look in (watched.source.poll, watched.source.poll, watched.source.reload):
         assert not await look()
     assert watched.tables == [{"alice": 10.0}]
-    assert watched.source.table[ClientQuotaType.PRODUCE] == {ClientQuotaEntity("alice"): 10.0}
+    assert watched.source.content.quotas == {(("user", "alice"),): {"producer_byte_rate": 10.0}}
     status = watched.source.status
     assert (status.entries, status.last_success_ms) == (1, 1_000)
     assert status.error is not None

@@ -1,13 +1,16 @@
-"""The text of quotas.toml as a table."""
+"""The text of quotas.toml as content of a store."""
 
 # ruff: noqa: E501 -- the lines that operators read stand here whole
+
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.config_problem import ConfigProblems
-from proxy.quota_source.table import empty_table, read_quotas
+from proxy.quota_store.in_force import InForce, empty_table, in_force
+from proxy.quota_store.quota_file import read_quota_text
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
@@ -16,6 +19,11 @@ RATE = 'write bytes per second: a whole number of bytes, such as 1048576, "1MiB"
 CONNECTIONS = "write connections per second, such as 20"
 NUMBER = "write a number above 0, such as 50.0"
 NAME = 'write a name, or "<default>" for whoever has no quota of their own'
+
+
+def read_quotas(data: bytes, file: str) -> InForce:
+    """Return what is in force of a file."""
+    return in_force(read_quota_text(data, file))
 
 
 def complaints(text: str) -> list[str]:
@@ -122,12 +130,15 @@ def test_a_table_cannot_be_changed() -> None:
         ('client_id = "a"\nproducer_byte_rate = 1', "quota[1].client_id: is not a setting; did you mean client-id?"),
         ('user = "a"\nrequest_percentage = 0', f"quota[1].request_percentage: 0 is not above 0; {NUMBER}"),
         ('user = "a"\nrequest_percentage = -0.5', f"quota[1].request_percentage: -0.5 is not above 0; {NUMBER}"),
-        ('user = "a"\nrequest_percentage = nan', f"quota[1].request_percentage: nan is not a finite number; {NUMBER}"),
-        ('user = "a"\ncontroller_mutation_rate = inf', f"quota[1].controller_mutation_rate: inf is not a finite number; {NUMBER}"),
-        ('user = "a"\ncontroller_mutation_rate = "5"', f'quota[1].controller_mutation_rate: "5" is not a finite number; {NUMBER}'),
+        ('user = "a"\nrequest_percentage = nan', f"quota[1].request_percentage: nan is not a number; {NUMBER}"),
+        ('user = "a"\ncontroller_mutation_rate = "5"', f'quota[1].controller_mutation_rate: "5" is not a number; {NUMBER}'),
         ('ip = "<default>"\nconnection_creation_rate = true', f"quota[1].connection_creation_rate: true is not a whole number; {CONNECTIONS}"),
         ('ip = "<default>"\nconnection_creation_rate = 0.5', f"quota[1].connection_creation_rate: 0.5 is not a whole number; {CONNECTIONS}"),
         ('ip = "<default>"\nconnection_creation_rate = -1', f"quota[1].connection_creation_rate: -1 is not from 0 to 2147483647; {CONNECTIONS}"),
+        ('user = "a"\nliteral-user = true\nproducer_byte_rate = 1', 'quota[1].literal-user: is only for who is really called "<default>"; leave it out'),
+        ('user = "a"\nproducer_byte_rate = 1\n[[switch]]\ntarget = "everybody"\nmode = "off"', 'switch[1].target: "everybody" is not a target; write "all", "listener:NAME" or "entity:user=NAME"'),
+        ('user = "a"\nproducer_byte_rate = 1\n[[switch]]\ntarget = "all"\nmode = "on"', 'switch[1].mode: "on" is not possible; write "enforce", "observe" or "off"'),
+        ('user = "a"\nproducer_byte_rate = 1\n[[switch]]\ntarget = "all"\nmode = "off"\n[[switch]]\ntarget = "all"\nmode = "off"', 'switch[2].target: "all" stands above already; write it once'),
         ('ip = "::ffff:10.0.0.1"\nconnection_creation_rate = 1\n[[quota]]\nip = "10.0.0.1"\nconnection_creation_rate = 1', "quota[2].ip: is the entity of quota[1] again; write one [[quota]] for both"),
         ('user = "a"\nconnection_creation_rate = 20', "quota[1].connection_creation_rate: does not apply to a user; write ip instead"),
         ('ip = "10.0.0.1"\nrequest_percentage = 20', "quota[1].request_percentage: does not apply to an ip; write user or client-id instead of ip"),
@@ -149,6 +160,38 @@ def test_one_clear_line(text: str, line: str) -> None:
 def test_quotas_are_a_list_of_tables(text: str) -> None:
     """Another shape is named with what to write."""
     assert complaints(text) == ["quota: is not a list of tables; write [[quota]]"]
+
+
+def test_what_only_the_api_sets_is_read_too() -> None:
+    """Users really called `<default>`, whole numbers a millionth off, infinite percentages; in the ZooKeeper profile also 0 and below."""
+    text = b"""
+        [[quota]]
+        user = "<default>"
+        literal-user = true
+        client-id = "<default>"
+        producer_byte_rate = 1235.0000001
+        request_percentage = inf
+        [[quota]]
+        user = "<default>"
+        producer_byte_rate = 7
+        [[switch]]
+        target = "entity:user=alice"
+        mode = "observe"
+        """
+    content = read_quota_text(text, "q")
+    literal = (("client-id", None), ("user", "<default>"))
+    assert content.quotas == {
+        literal: {"producer_byte_rate": 1235.0000001, "request_percentage": math.inf},
+        (("user", None),): {"producer_byte_rate": 7.0},
+    }
+    assert content.switches == {"entity:user=alice": "observe"}
+    table = in_force(content).table
+    assert table[PRODUCE] == {ClientQuotaEntity(DEFAULT, DEFAULT, literal_user=True): 1235.0000001, ClientQuotaEntity(DEFAULT): 7.0}
+    assert table[REQUEST] == {ClientQuotaEntity(DEFAULT, DEFAULT, literal_user=True): UNLIMITED}
+    low = b'[[quota]]\nuser = "a"\nproducer_byte_rate = 0\nrequest_percentage = -0.5\n'
+    with pytest.raises(ConfigProblems):
+        read_quota_text(low, "q")
+    assert read_quota_text(low, "q", any_sign=True).quotas == {(("user", "a"),): {"producer_byte_rate": 0.0, "request_percentage": -0.5}}
 
 
 def test_all_problems_at_once() -> None:

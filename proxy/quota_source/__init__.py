@@ -1,1 +1,0 @@
-"""Where quotas come from. A source keeps the last good table, whatever happens to its origin."""

@@ -1,0 +1,114 @@
+"""The store that is configured, followed while it lives, and what of it is in force."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from proxy import log
+from proxy.quota_store.in_force import NOTHING, InForce, QuotaTable, in_force
+from proxy.quota_store.store import EMPTY, Decide, OnContent, Origin, QuotaStore, StoreContent
+from proxy.status import SourceStatus
+from quota.admin.messages import EntityKey
+
+T = TypeVar("T")
+
+REPLACED_LOGGED_MAX: Final = 8
+NOT_READ: Final = SourceStatus("none", 0, 0.0, 0, "quotas are not read yet")
+
+
+class FollowedQuotas:
+    """Stays while stores come and go with the configuration.
+
+    Args:
+        apply_table: puts quotas in place.
+        apply_rates: puts connection rates in place, by IP address or host name.
+
+    Attributes:
+        listeners: told of each new content, after it is in force.
+    """
+
+    def __init__(self, apply_table: Callable[[QuotaTable], None], apply_rates: Callable[[Mapping[str, int]], None]) -> None:
+        self.in_force: InForce = NOTHING
+        self.listeners: list[OnContent] = []
+        self._apply_table = apply_table
+        self._apply_rates = apply_rates
+        self._store: QuotaStore | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def content(self) -> StoreContent:
+        """The last good content."""
+        return EMPTY if self._store is None else self._store.content
+
+    @property
+    def status(self) -> SourceStatus:
+        """How it stands with the store, and with values that are not enforced as they are kept."""
+        if self._store is None:
+            return NOT_READ
+        return self._store.status._replace(replaced=len(self.in_force.replaced))
+
+    async def use(self, make: Callable[[OnContent], QuotaStore]) -> None:
+        """Read another store, and follow it instead of the one before.
+
+        Raises:
+            ConfigProblems: it cannot be used; everything is as it was.
+        """
+        contents: list[StoreContent] = []
+        current = False
+
+        def take(content: StoreContent, origin: Origin) -> None:
+            if current:
+                self._take(content, origin)
+            else:
+                contents.append(content)
+
+        store = make(take)
+        await store.start()
+        await self._let_go()
+        self._store, current = store, True
+        self._take(contents[-1] if contents else store.content, "start")
+        self._following = asyncio.create_task(store.follow_forever())
+
+    async def reload(self) -> bool:
+        """Look now; True when what is kept there is in force."""
+        assert self._store is not None
+        return await self._store.reload()
+
+    async def alter(self, decide: Decide[T]) -> T:
+        """Make the changes that `decide` wants, all or none, and return what it answers.
+
+        Raises:
+            StoreUnavailable: they are not made.
+        """
+        assert self._store is not None
+        return await self._store.alter(decide)
+
+    async def close(self) -> None:
+        """Follow nothing any more."""
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+        if self._store is not None:
+            await self._store.close()
+        self._following = None
+
+    def _take(self, content: StoreContent, origin: Origin) -> None:
+        before, self.in_force = self.in_force, in_force(content, self.in_force)
+        self._log_replaced(before.replaced)
+        if self.in_force.table != before.table or origin == "start":
+            self._apply_table(self.in_force.table)
+        if self.in_force.connection_rates != before.connection_rates or origin == "start":
+            self._apply_rates(self.in_force.connection_rates)
+        for listener in self.listeners:
+            listener(content, origin)
+
+    def _log_replaced(self, known: Mapping[tuple[EntityKey, str], float]) -> None:
+        new = [(where, bound) for where, bound in self.in_force.replaced.items() if where not in known]
+        for (entity, key), bound in new[:REPLACED_LOGGED_MAX]:
+            name = ", ".join(f"{kind} {name or '<default>'}" for kind, name in entity)
+            log.warning("quota_not_enforced_as_kept", entity=name, key=key, kept=self.content.quotas[entity][key], enforced=bound)

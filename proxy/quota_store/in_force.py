@@ -1,0 +1,125 @@
+"""From what a store keeps to what is enforced: pure, and as cheap as what changed."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from proxy.quota_store.store import EMPTY, StoreContent
+from quota.admin.keys import CLIENT_KEYS, IP_KEYS
+from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey
+from quota.client_address import plain_address
+from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
+
+QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
+"""Every quota: by type, by entity, in units per second. Nobody changes one; a new one takes its place."""
+
+SMALLEST: Final = 1.0
+"""What holds, in units per second, for a bound of 0 or below that never was a better one."""
+CONNECTIONS_MAX: Final = 2**31 - 1
+
+_TYPES: Final = {
+    "producer_byte_rate": ClientQuotaType.PRODUCE,
+    "consumer_byte_rate": ClientQuotaType.FETCH,
+    "request_percentage": ClientQuotaType.REQUEST,
+    "controller_mutation_rate": ClientQuotaType.CONTROLLER_MUTATION,
+}
+assert _TYPES.keys() == CLIENT_KEYS.keys()
+(_CONNECTION_RATE,) = IP_KEYS
+
+
+def empty_table() -> QuotaTable:
+    """Return the table of nobody's quotas."""
+    return MappingProxyType({quota_type: MappingProxyType({}) for quota_type in _TYPES.values()})
+
+
+class InForce(NamedTuple):
+    """What is enforced of some content."""
+
+    content: StoreContent
+    table: QuotaTable
+    connection_rates: Mapping[str, int]
+    """Connections per second of an IP address or host name, or of `<default>`."""
+    replaced: Mapping[tuple[EntityKey, str], float]
+    """Values that are not enforced as they are kept, with what holds instead."""
+
+
+NOTHING: Final = InForce(EMPTY, empty_table(), MappingProxyType({}), MappingProxyType({}))
+
+
+def in_force(content: StoreContent, before: InForce = NOTHING) -> InForce:
+    """Return what is enforced of `content` after `before`.
+
+    A value of 0 or below, which Kafka with ZooKeeper keeps, is never enforced as it is written: the bound that its entity had holds on,
+    and where there was none, one unit per second. An address may have 0 connections per second: nobody comes from there.
+    """
+    if content.quotas is before.content.quotas:
+        return before._replace(content=content)
+    old, new = before.content.quotas, content.quotas
+    gone = [entity for entity in old if entity not in new]
+    different = [entity for entity, values in new.items() if old.get(entity) != values]
+    edit = _Edit(before)
+    for entity in (*gone, *different):
+        edit.take_away(entity)
+    for entity in different:
+        edit.put(entity, new[entity])
+    return edit.done(content)
+
+
+def entity_of(entity: EntityKey) -> ClientQuotaEntity:
+    """Return the user, client-id or both that a store's entity names."""
+    parts = dict(entity)
+    user, client_id = (_name(parts, kind) for kind in (USER, CLIENT_ID))
+    return ClientQuotaEntity(user, client_id, parts.get(USER) is not None, parts.get(CLIENT_ID) is not None)
+
+
+def _name(parts: Mapping[str, str | None], kind: str) -> str | None:
+    return (parts[kind] or DEFAULT) if kind in parts else None
+
+
+def _host(entity: EntityKey) -> str:
+    ((_, name),) = entity
+    return DEFAULT if name is None else plain_address(name)
+
+
+class _Edit:
+    """The table of `before`, copied where it changes."""
+
+    def __init__(self, before: InForce) -> None:
+        self._before = before
+        self._tables = {quota_type: dict(before.table[quota_type]) for quota_type in _TYPES.values()}
+        self._connection_rates = dict(before.connection_rates)
+        self._replaced = dict(before.replaced)
+
+    def take_away(self, entity: EntityKey) -> None:
+        keys: Iterable[str] = self._before.content.quotas.get(entity, ())
+        for key in keys:
+            self._replaced.pop((entity, key), None)
+            if key == _CONNECTION_RATE:
+                self._connection_rates.pop(_host(entity), None)
+            elif key in _TYPES:
+                self._tables[_TYPES[key]].pop(entity_of(entity), None)
+
+    def put(self, entity: EntityKey, values: Mapping[str, float]) -> None:
+        if entity[0][0] == IP:
+            self._put_rate(entity, values)
+            return
+        client = entity_of(entity)
+        for key, quota_type in _TYPES.items():
+            value = values.get(key)
+            if value is not None:
+                bound = value if value > 0 else self._instead(entity, key, self._before.table[quota_type].get(client))
+                self._tables[quota_type][client] = min(bound, UNLIMITED)
+
+    def _put_rate(self, entity: EntityKey, values: Mapping[str, float]) -> None:
+        rate, host = values.get(_CONNECTION_RATE), _host(entity)
+        if rate is not None:
+            bound = rate if rate >= 0 else self._instead(entity, _CONNECTION_RATE, self._before.connection_rates.get(host))
+            self._connection_rates[host] = int(min(bound, CONNECTIONS_MAX))
+
+    def _instead(self, entity: EntityKey, key: str, held: float | None) -> float:
+        self._replaced[entity, key] = bound = held or SMALLEST
+        return bound
+
+    def done(self, content: StoreContent) -> InForce:
+        table = MappingProxyType({quota_type: MappingProxyType(entries) for quota_type, entries in self._tables.items()})
+        return InForce(content, table, MappingProxyType(self._connection_rates), MappingProxyType(self._replaced))

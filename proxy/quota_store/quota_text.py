@@ -1,0 +1,245 @@
+"""The text of `quotas.toml` while it is altered: what does not change stays as it was typed, comments and order included.
+
+tomlkit keeps all of that too, at about half a millisecond an entry and more the longer the file is. So a file is cut at the headers of
+its entries, and only those that change are touched: line by line where each line is plain, by tomlkit where not. A file that cannot be
+cut so (`quota = [{...}]`) goes through tomlkit as a whole.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from proxy.quota_store.store import StoreContent
+from quota.admin.keys import CLIENT_KEYS, IP_KEYS
+from quota.admin.messages import EntityKey
+from quota.entity import DEFAULT
+
+Key = EntityKey | str
+"""Of an entry: the entity of a quota, or the target of a switch."""
+
+_HEADER: Final = re.compile(r"[ \t]*\[\[[ \t]*(quota|switch)[ \t]*\]\][ \t]*(?:#.*)?\r?")
+_IDLE: Final = re.compile(r"[ \t]*(?:#.*)?\r?")
+_PLAIN: Final = re.compile(
+    r"""(?P<indent>[ \t]*)(?P<key>[A-Za-z0-9_-]+)(?P<equals>[ \t]*=[ \t]*)"""
+    r"""(?P<value>"[^"\\]*"|'[^']*'|[0-9A-Za-z_+.-]+)(?P<rest>[ \t]*(?:\#.*)?\r?)"""
+)
+_LONG_MAX: Final = 2**63 - 1
+_WHOLE: Final = {key for key, kind in (CLIENT_KEYS | IP_KEYS).items() if kind.is_whole}
+_ORDER: Final = (*CLIENT_KEYS, *IP_KEYS)
+
+
+class QuotaText(NamedTuple):
+    """A file, cut into its entries. Nobody changes one."""
+
+    prologue: str
+    entries: Mapping[Key, str]
+    """The text of each, from the comment above its header to the comment above the next."""
+
+    def __str__(self) -> str:
+        return self.prologue + "".join(self.entries.values())
+
+
+def cut(text: str, content: StoreContent) -> QuotaText | None:
+    """Return `text`, which says `content` and in this order, cut into its entries; None where that cannot be done line by line."""
+    keys: dict[str, Iterator[Key]] = {"quota": iter(content.quotas), "switch": iter(content.switches)}
+    lines = text.split("\n")
+    starts = [(at, found[1]) for at, line in enumerate(lines) if (found := _HEADER.fullmatch(line))]
+    first = starts[0][0] if starts else len(lines)
+    if len(starts) != len(content.quotas) + len(content.switches) or not all(map(_IDLE.fullmatch, lines[:first])):
+        return None
+    if not starts:
+        return QuotaText(text, {})
+    begins = [_with_comment(lines, at, first=number == 0) for number, (at, _) in enumerate(starts)]
+    entries: dict[Key, str] = {}
+    for (_, kind), begin, end in zip(starts, begins, [*begins[1:], len(lines)], strict=True):
+        key = next(keys[kind], None)
+        if key is None:
+            return None
+        entries[key] = "\n".join(lines[begin:end]) + ("\n" if end < len(lines) else "")
+    return QuotaText("".join(f"{line}\n" for line in lines[: begins[0]]), entries)
+
+
+def _with_comment(lines: list[str], at: int, *, first: bool) -> int:
+    """Return where the comment right above a header begins; that above the first one may be about the whole file and stays."""
+    while not first and at and lines[at - 1].lstrip(" \t").startswith("#"):
+        at -= 1
+    return at
+
+
+def altered(text: QuotaText, before: StoreContent, after: StoreContent) -> QuotaText:
+    """Return `text`, which says `before`, so that it says `after`."""
+    entries = dict(text.entries)
+    for entity, values in _different(before.quotas, after.quotas):
+        _put(entries, text, entity, _altered_quota(entries.get(entity), entity, before.quotas.get(entity, {}), values))
+    for target, mode in _different(before.switches, after.switches):
+        _put(entries, text, target, None if mode is None else _altered_switch(entries.get(target), target, mode))
+    return QuotaText(text.prologue, entries)
+
+
+def _different(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    for key, value in before.items():
+        if key not in after:
+            yield key, None
+        elif after[key] != value:
+            yield key, after[key]
+    yield from ((key, value) for key, value in after.items() if key not in before)
+
+
+def _put(entries: dict[Key, str], text: QuotaText, key: Key, entry: str | None) -> None:
+    if entry is None:
+        del entries[key]
+        return
+    if key not in entries:
+        last = next(reversed(entries), None)
+        above = text.prologue if last is None else entries[last]
+        if above and not above.endswith("\n"):  # the end of the file
+            above += "\n"
+        if above.strip() and not above.endswith("\n\n"):
+            above += "\n"
+        if last is not None:
+            entries[last] = above
+        elif above != text.prologue:
+            entry = above.removeprefix(text.prologue) + entry
+    entries[key] = entry
+
+
+def _altered_quota(entry: str | None, entity: EntityKey, before: Mapping[str, float], after: Mapping[str, float] | None) -> str | None:
+    if after is None:
+        return None
+    if entry is None:
+        return "[[quota]]\n" + "".join(
+            f"{line}\n" for line in (*_named(entity), *(f"{key} = {_number(key, after[key])}" for key in _sorted(after)))
+        )
+    values = {
+        key: None if key not in after else _number(key, after[key])
+        for key in before.keys() | after.keys()
+        if before.get(key) != after.get(key)
+    }
+    return _line_by_line(entry, values) or _by_tomlkit(entry, values)
+
+
+def _altered_switch(entry: str | None, target: str, mode: str) -> str:
+    if entry is None:
+        return f"[[switch]]\ntarget = {_text(target)}\nmode = {_text(mode)}\n"
+    values: dict[str, str | None] = {"mode": _text(mode)}
+    return _line_by_line(entry, values) or _by_tomlkit(entry, values)
+
+
+def _sorted(values: Mapping[str, float]) -> list[str]:
+    return [key for key in _ORDER if key in values]
+
+
+def _named(entity: EntityKey) -> Iterator[str]:
+    """Yield the lines that name an entity, the user first."""
+    for kind, name in reversed(entity):
+        yield f"{kind} = {_text(DEFAULT if name is None else name)}"
+        if name == DEFAULT:
+            yield f"literal-{kind} = true"
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def _number(key: str, value: float) -> str:
+    if key in _WHOLE and value.is_integer():
+        return str(min(int(value), _LONG_MAX))
+    return repr(value)
+
+
+def _line_by_line(entry: str, values: Mapping[str, str | None]) -> str | None:
+    """Return an entry with other values (None: without the key); None where a line of it is not plain."""
+    lines, todo, last = entry.split("\n"), dict(values), 0
+    written: list[str] = []
+    for line in lines:
+        found = _PLAIN.fullmatch(line)
+        if found is None:
+            if _HEADER.fullmatch(line):
+                last = len(written) + 1
+            elif not _IDLE.fullmatch(line):
+                return None
+            written.append(line)
+            continue
+        key = found["key"]
+        value = todo.pop(key, found["value"])
+        if value is not None:
+            written.append(f"{found['indent']}{key}{found['equals']}{value}{found['rest']}")
+            last = len(written)
+    above = _PLAIN.fullmatch(written[last - 1])
+    indent = above["indent"] if above else ""
+    end = "\r" if written[last - 1].endswith("\r") else ""
+    new = [f"{indent}{key} = {todo[key]}{end}" for key in sorted(todo, key=_place) if todo[key] is not None]
+    return "\n".join([*written[:last], *new, *([""] if new and last == len(written) else []), *written[last:]])
+
+
+def _place(key: str) -> int:
+    return _ORDER.index(key) if key in _ORDER else len(_ORDER)
+
+
+def _by_tomlkit(entry: str, values: Mapping[str, str | None]) -> str:
+    document = tomlkit.parse(entry)
+    ((_, rows),) = document.items()
+    _set(rows[0], values)
+    return tomlkit.dumps(document)
+
+
+def _set(row: Any, values: Mapping[str, str | None]) -> None:
+    for key in sorted(values, key=_place):
+        text = values[key]
+        if text is not None:
+            row[key] = tomlkit.value(text)
+        elif key in row:
+            del row[key]
+
+
+def altered_whole(text: str, before: StoreContent, after: StoreContent) -> str:
+    """Return `text`, which says `before` in whatever way TOML allows, so that it says `after`.
+
+    Raises:
+        TOMLKitError: tomlkit cannot.
+    """
+    document = tomlkit.parse(text)
+    _alter_rows(document, "quota", list(before.quotas), before.quotas, after.quotas)
+    _alter_rows(document, "switch", list(before.switches), before.switches, after.switches)
+    return tomlkit.dumps(document)
+
+
+def _alter_rows(document: Any, kind: str, keys: list[Any], before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
+    gone: list[int] = []
+    for key, new in _different(before, after):
+        if key in before and new is None:
+            gone.append(keys.index(key))
+        elif key in before:
+            _set(document[kind][keys.index(key)], _texts(before[key], new))
+        else:
+            entry = _altered_quota(None, key, {}, new) if kind == "quota" else _altered_switch(None, key, new)
+            _append(document, kind, tomlkit.parse(entry or "")[kind][0])
+    for at in sorted(gone, reverse=True):
+        del document[kind][at]
+
+
+def _append(document: Any, kind: str, row: Any) -> None:
+    if kind not in document:
+        document[kind] = tomlkit.aot()
+    if isinstance(document[kind], tomlkit.items.Array):
+        inline = tomlkit.inline_table()
+        inline.update(row.unwrap())
+        row = inline
+    document[kind].append(row)
+
+
+def _texts(before: Any, after: Any) -> dict[str, str | None]:
+    if isinstance(after, str):
+        return {"mode": _text(after)}
+    return {
+        key: None if key not in after else _number(key, after[key])
+        for key in before.keys() | after.keys()
+        if before.get(key) != after.get(key)
+    }
+
+
+__all__ = ["QuotaText", "TOMLKitError", "altered", "altered_whole", "cut"]
