@@ -11,7 +11,7 @@ from proxy.config_problem import ConfigProblems
 from proxy.config_read import Place, Reader, parse_toml, read_struct
 from proxy.config_values import read_client_host, read_rate
 from proxy.quota_store.store import MODES, StoreContent
-from proxy.quota_store.switches import read_target
+from proxy.switches import SwitchError, read_target
 from proxy.units import SIZE_REMEDY, shown
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.kraft import FRACTION
@@ -65,6 +65,16 @@ def _read_mode(value: object) -> str:
     return str(value)
 
 
+def _read_target(value: object) -> str:
+    """Return a target in the one form that stores keep."""
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} is not a text")
+    try:
+        return str(read_target(value))
+    except SwitchError as error:
+        raise ValueError(str(error).partition("; ")[0]) from None
+
+
 _Name = Annotated[str | None, Reader(_read_name, _NAME_REMEDY)]
 _Rate = Annotated[float | None, Reader(_read_byte_rate, f"bytes per second: {SIZE_REMEDY}")]
 _Number = Annotated[float | None, Reader(_read_number, "a number above 0, such as 50.0")]
@@ -84,7 +94,7 @@ class _Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Switch(msgspec.Struct, frozen=True, kw_only=True):
-    target: Annotated[str, Reader(read_target, '"all", "listener:NAME" or "entity:user=NAME"')]
+    target: Annotated[str, Reader(_read_target, '"all", "listener:NAME" or "entity:user=NAME"')]
     mode: Annotated[str, Reader(_read_mode, '"enforce", "observe" or "off"')]
 
 

@@ -152,7 +152,7 @@ def change_lists(draw: st.DrawFn) -> list[StoreChange]:
             values = {PRODUCE: whole, FETCH: whole, PERCENT: st.floats(0, exclude_min=True, allow_nan=False)}
         key = draw(st.sampled_from(sorted(values)))
         changes.append(Change(entity, key, draw(st.one_of(st.none(), values[key]))))
-    targets, modes = st.sampled_from(["all", "listener:a", 'entity:user=a"b']), st.sampled_from([None, "off", "observe", "enforce"])
+    targets, modes = st.sampled_from(["all", "listener:a", "entity:user=a%22b"]), st.sampled_from([None, "off", "observe", "enforce"])
     return changes + draw(st.lists(st.builds(SwitchChange, targets, modes), max_size=3))
 
 
