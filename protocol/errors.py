@@ -62,3 +62,9 @@ class ProxyHeaderError(ProtocolError):
     """What a load balancer sent first is no header that can be understood."""
 
     reason = "proxy_header"
+
+
+class ClientHelloError(ProtocolError):
+    """What a client of TLS sent first cannot be read."""
+
+    reason = "tls_handshake"

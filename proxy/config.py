@@ -13,7 +13,7 @@ from proxy.config_flags import Flags, apply_flags, name_flags
 from proxy.config_login import Credentials, check_secrets, secrets_beside
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
-from proxy.config_tls import ListenerTls, UpstreamTls, beside, check_files
+from proxy.config_tls import ListenerSni, ListenerTls, UpstreamTls, beside, check_files
 from proxy.config_values import (
     AGE_REMEDY,
     read_age,
@@ -87,6 +87,8 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     principal_builder_settings: Annotated[dict[str, Any], msgspec.Meta(description="a table")] = msgspec.field(default_factory=dict)
     tls: ListenerTls | None = None
     """None: plain connections from clients."""
+    sni: ListenerSni | None = None
+    """None: each broker has a port of its own."""
     advertised_host: Annotated[str | None, Reader(read_reachable_host, HOST_REMEDY)] = None
     """None: the host of `address`, or with a wildcard the local address of the accepted socket."""
     first_broker_port: _Port | None = None

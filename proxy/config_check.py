@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.config_login import check_credentials
 from proxy.config_read import Place
-from proxy.config_tls import check_tls
+from proxy.config_tls import advice_on_names, check_tls
 from proxy.host_port import HostPort, is_wildcard
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ def _check_doors(listeners: Sequence[tuple[str, "Listener"]], values: dict[str, 
         doors.append((f"{key}.address", listener.address))
         if listener.broker_ports is not None and listener.first_broker_port is not None:
             place.add(f"{key}.first_broker_port", "has no effect beside broker_ports", "write one of the two")
-        if listener.broker_ports is None and not values.get("sidecar") and listener.first_broker_port == listener.address.port:
+        counts_ports = listener.broker_ports is None and listener.sni is None and not values.get("sidecar")
+        if counts_ports and listener.first_broker_port == listener.address.port:
             place.add(f"{key}.first_broker_port", "is the listener's own port", f"write {listener.address.port + 1}")
-        if listener.broker_ports is None and not values.get("sidecar") and listener.broker_port(0) is None:
+        if counts_ports and listener.broker_port(0) is None:
             place.add(f"{key}.address", "leaves no port for brokers, which follow it", "write a lower port or first_broker_port")
         for node_id, port in (listener.broker_ports or {}).items():
             doors.append((f"{key}.broker_ports.{node_id}", HostPort(listener.address.host, port)))
@@ -85,7 +86,7 @@ def advice_on(config: "Config") -> list[str]:
         for listener in config.listeners
         if listener.tls is not None and listener.tls.client_auth != "none" and not listener.declares_sasl
     ]
-    return undeclared + by_certificate
+    return undeclared + by_certificate + advice_on_names(config)
 
 
 def _check_sasl(key: str, listener: "Listener", place: Place) -> None:
@@ -135,6 +136,6 @@ def _check_sidecar(listeners: Sequence[tuple[str, "Listener"]], upstream: "Upstr
     if upstream is not None and len(upstream.bootstrap) > 1:
         place.add("upstream.bootstrap", f"a sidecar stands in front of one broker, not {len(upstream.bootstrap)}", "write one address")
     for key, listener in listeners:
-        for name in ("advertised_host", "first_broker_port", "broker_ports"):
+        for name in ("advertised_host", "first_broker_port", "broker_ports", "sni"):
             if getattr(listener, name) is not None:
                 place.add(f"{key}.{name}", "has no effect in a sidecar, which rewrites no address", "leave it out")

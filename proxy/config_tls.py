@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -13,7 +14,8 @@ from proxy.clock import wall_time_s
 from proxy.config_read import Place, Reader
 from proxy.config_values import read_path, read_reachable_host
 from proxy.host_port import HOST_REMEDY
-from proxy.tls.credentials import ClientAuth, CredentialsError, TlsFiles, client_context, server_context
+from proxy.server_names import BROKER_REMEDY, NAME_REMEDY, ServerNames, UnknownServerNameError, read_bootstrap_name, read_broker_name
+from proxy.tls.credentials import ClientAuth, CredentialsError, TlsFiles, client_context, host_names_of, server_context
 from proxy.tls.principal_mapping import SYNTAX, MappingRuleError, PrincipalMapping
 
 if TYPE_CHECKING:
@@ -57,6 +59,23 @@ class ListenerTls(msgspec.Struct, frozen=True, kw_only=True):
         return server_context(files, self.client_auth, wall_time_s())
 
 
+class ListenerSni(msgspec.Struct, frozen=True, kw_only=True):
+    """One port for all brokers: clients say by the host name in their first message of TLS which one they want."""
+
+    bootstrap: Annotated[str, Reader(read_bootstrap_name, NAME_REMEDY)]
+    """The name at which clients begin."""
+    broker: Annotated[str, Reader(read_broker_name, BROKER_REMEDY)]
+    """The name of each broker, with its number in place of {node_id}."""
+    others: Literal["close", "bootstrap"] = "close"
+    """What becomes of clients that ask for another name, or for none."""
+    advertised_port: Annotated[int, msgspec.Meta(ge=1, le=65_535, description="a port from 1 to 65535")] | None = None
+    """The port that clients are told, where a balancer stands before. None: that of the listener."""
+
+    def names(self) -> ServerNames:
+        """Which broker a name stands for."""
+        return ServerNames(self.bootstrap, self.broker, others_bootstrap=self.others == "bootstrap")
+
+
 class UpstreamTls(msgspec.Struct, frozen=True, kw_only=True):
     """TLS towards brokers."""
 
@@ -87,6 +106,8 @@ def check_tls(listeners: Sequence[tuple[str, Any]], upstream: Any, place: Place)
     """Report what does not fit together in the settings for TLS."""
     for key, listener in listeners:
         tls, protocol = listener.tls, listener.protocol
+        if listener.sni is not None:
+            _check_sni(key, listener, place)
         if tls is None:
             if protocol.endswith("SSL"):
                 place.add(f"{key}.protocol", f"{protocol} needs a certificate", f"write the table {key}.tls")
@@ -106,6 +127,50 @@ def check_tls(listeners: Sequence[tuple[str, Any]], upstream: Any, place: Place)
         place.add(f"upstream.tls.{missing}", "is missing beside the other of the two", "name both, or none")
     if os.environ.get(KEY_LOG) and (tls is not None or any(listener.tls is not None for _, listener in listeners)):
         place.add(KEY_LOG, "is set in the environment: it would write down the keys of every connection", "unset it")
+
+
+def _check_sni(key: str, listener: Any, place: Place) -> None:
+    sni = listener.sni
+    if listener.tls is None:
+        place.add(f"{key}.sni", "names are sent by TLS only", f"write the table {key}.tls")
+    for name in ("advertised_host", "first_broker_port", "broker_ports"):
+        if getattr(listener, name) is not None:
+            place.add(f"{key}.{name}", "has no effect where clients name their broker (sni)", "leave it out")
+    with contextlib.suppress(UnknownServerNameError):
+        if ServerNames("", sni.broker, others_bootstrap=False).node_of(sni.bootstrap) is not None:
+            place.add(f"{key}.sni.bootstrap", f'"{sni.bootstrap}" is a broker\'s name by the template', "write another name")
+
+
+def advice_on_names(config: Config) -> list[str]:
+    """Return which names of a listener's template are not in its certificate, so that clients would not believe them."""
+    advice = []
+    for listener in config.listeners:
+        if listener.sni is None or listener.tls is None:
+            continue
+        held = host_names_of(listener.tls.certificate)
+        about = f"listener {listener.name}: the certificate in {listener.tls.certificate}"
+        if not is_covered(listener.sni.bootstrap, held):
+            advice.append(f"{about} is not for {listener.sni.bootstrap}, where clients begin")
+        if not is_covered(listener.sni.broker, held):
+            names = ServerNames("", listener.sni.broker, others_bootstrap=False)
+            known = [name for name in held if _is_broker(names, name)]
+            which = f"only for {', '.join(known)}" if known else "for no broker"
+            advice.append(f"{about} is {which} of {listener.sni.broker}; one with a wildcard is for all")
+    return advice
+
+
+def _is_broker(names: ServerNames, name: str) -> bool:
+    try:
+        return names.node_of(name) is not None
+    except UnknownServerNameError:
+        return False
+
+
+def is_covered(name: str, held: Sequence[str]) -> bool:
+    """Say whether one of the names that a certificate holds is `name`; a wildcard stands for one first part. Source: RFC 9525, 6.3."""
+    plain = name.lower().removesuffix(".")
+    _, _, parent = plain.partition(".")
+    return any(one in (plain, f"*.{parent}") for one in held)
 
 
 def check_files(config: Config, place: Place) -> None:

@@ -21,16 +21,20 @@ from proxy.handler_time import HandlerTimes
 from proxy.host_port import HostPort, ip_of
 from proxy.metering.usage import Place
 from proxy.net.admission import Admission
+from proxy.net.client_hellos import ClientHellos
 from proxy.net.connection import Connection
 from proxy.net.departures import Departures
-from proxy.net.gate import Gate, Peer
+from proxy.net.door import Door
+from proxy.net.first_bytes import Arrival
+from proxy.net.gate import Peer
 from proxy.net.listener import Acceptor
 from proxy.net.memory import BufferBudget
-from proxy.net.proxy_headers import Arrival, ProxyHeaders
+from proxy.net.proxy_headers import ProxyHeaders
 from proxy.net.sockets import listen
 from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.upstream import Bootstrap, Connector, UpstreamUnreachableError
+from proxy.server_names import ServerNames, UnknownServerNameError
 from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.administered import OWN_VERSIONS, Administered
 from proxy.session.close_reason import CloseReason
@@ -39,7 +43,7 @@ from proxy.session.quota_scope import QuotaScope
 from proxy.session.rewrite import NO_OWN_APIS, ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
-from proxy.tls.clients import TlsClients, TlsRefusedError
+from proxy.tls.clients import TlsRefusedError
 from proxy.tls.contexts import TlsContexts
 from quota.ip_connections import IpKey
 
@@ -82,28 +86,6 @@ class QuotaDesk(Protocol):
         """
 
 
-class Door:
-    """One configured listener: its bootstrap port and its ports of brokers."""
-
-    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "gate", "listener", "rewriters", "tls")
-
-    gate: Gate
-
-    def __init__(self, listener: Listener, tls: TlsClients | None) -> None:
-        self.listener = listener
-        self.tls = tls
-        self.acceptors: dict[int | None, Acceptor] = {}
-        self.rewriters: dict[tuple[str, bool], Rewriter] = {}  # by advertised host, and whether topology is listened for
-        self.bootstrap_port = listener.address.port
-        own_host = None if listener.address.is_wildcard else listener.address.host
-        self.advertised_host = listener.advertised_host or own_host  # None: what the accepted socket says
-
-    def client_port(self, node_id: int) -> int | None:
-        """The port at which clients of this listener meet a broker; None when it has none."""
-        acceptor = self.acceptors.get(node_id)
-        return None if acceptor is None else acceptor.port
-
-
 class Gateway:
     """Accepts clients, connects each to its broker, keeps the connections."""
 
@@ -143,6 +125,7 @@ class Gateway:
         self._deadlines = deadlines
         self._events = events
         self._headers = ProxyHeaders(self, lambda: deadlines.first_frame_ms)
+        self._hellos = ClientHellos(self, lambda: deadlines.tls_handshake_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[Connection] = set()  # closed, but a socket still has something to send
         self._accepting = True
@@ -177,7 +160,7 @@ class Gateway:
         return all(bound)
 
     def _bind_at(self, door: Door, node_id: int) -> bool:
-        if node_id in door.acceptors:
+        if node_id in door.acceptors or door.names is not None:
             return True
         if not self._accepting:
             return False
@@ -219,36 +202,57 @@ class Gateway:
     def _passed(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
         """A connection has a slot; `peer` is where its socket comes from."""
         balancers = door.listener.proxy_protocol_from
+        arrival = Arrival(sock, peer, door.listener.name, now_ms())
         if balancers is None or peer[0] not in balancers:
-            self._arrived(door, node_id, sock, peer)
-            return
-        self._headers.read(Arrival(sock, peer, door.listener.name, lambda client: self._arrived(door, node_id, sock, client), now_ms()))
+            self._arrived(door, node_id, arrival)
+        else:
+            self._headers.read(arrival, functools.partial(self._arrived, door, node_id))
 
-    def _arrived(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+    def _arrived(self, door: Door, node_id: int | None, arrival: Arrival) -> None:
         """Whose connection this is is known now."""
-        key = door.gate.admit(node_id, sock, peer)
+        if door.names is None:
+            self._let_in(door, node_id, arrival)
+        else:
+            self._hellos.read(arrival, functools.partial(self._greeted, door, door.names))
+
+    def _greeted(self, door: Door, names: ServerNames, arrival: Arrival, name: str | None) -> None:
+        """Which host the client wants is known now, and so which broker; none has heard of it yet."""
+        try:
+            node_id = names.node_of(name)
+        except UnknownServerNameError as error:
+            self._hellos.refuse(arrival, str(error))
+            return
+        if node_id is None or node_id in self.book.upstream:
+            self._let_in(door, node_id, arrival)
+        else:
+            self._hellos.refuse(arrival, f"broker {node_id} is not known")
+
+    def _let_in(self, door: Door, node_id: int | None, arrival: Arrival) -> None:
+        """Judge it by its address, then serve it."""
+        key = door.gate.admit(node_id, arrival.sock, arrival.peer)
         if key is None:
             return
-        task = self._loop.create_task(self._serve(door, node_id, sock, peer, key))
+        task = self._loop.create_task(self._serve(door, node_id, arrival, key))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer, key: IpKey) -> None:
-        accepted_ms = now_ms()
+    async def _serve(self, door: Door, node_id: int | None, arrival: Arrival, key: IpKey) -> None:
+        sock, peer = arrival.sock, arrival.peer
         try:
             address = self._upstream_of(node_id)
             rules = self.settings.identities.get(door.listener.name, OPEN)
             transport = tls = None
             if door.tls is not None:
-                transport, tls = await door.tls.meet(sock, self._deadlines.tls_handshake_ms)
+                left_ms = arrival.since_ms + self._deadlines.tls_handshake_ms - now_ms()
+                transport, tls = await door.tls.meet(sock, left_ms, arrival.first)
             session = Session(self._session_settings, self._rewriter(door, sock), rules, peer, tls)
             connection = Connection(self, session, sock, peer, door.listener.name, str(address))
             connection.ip_key = key
             connection.client_tls = transport
-            connection.accepted_ms = accepted_ms
+            connection.accepted_ms = arrival.since_ms
         except TlsRefusedError as error:
             door.gate.left(key)
-            self._note_end(peer, door.listener.name, error.reason, str(error), accepted_ms)
+            self._note_end(peer, door.listener.name, error.reason, str(error), arrival.since_ms)
             return
         except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else
             self._refuse(sock, error)
@@ -263,7 +267,7 @@ class Gateway:
         """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
         arrival.sock.close()
         self.admission.gates[arrival.listener_name].left_unknown()
-        self._note_end(arrival.peer, arrival.listener_name, reason, detail, arrival.accepted_ms)
+        self._note_end(arrival.peer, arrival.listener_name, reason, detail, arrival.since_ms)
 
     def _note_end(self, peer: Peer, listener_name: str, reason: CloseReason, detail: str, accepted_ms: int) -> None:
         bump(self.counters.closes, reason.value)
@@ -346,7 +350,7 @@ class Gateway:
         on_topology = self._events.on_topology if wants_topology else None
         if self.settings.sidecar:
             return Rewriter(None, on_topology, self._api_versions, redact_configs=False)
-        view = ClientView(self.book, host, door.client_port)
+        view = ClientView(self.book, functools.partial(door.client_address, host))
         return Rewriter(view.client_address, on_topology, self._api_versions, redact_configs=self.settings.redact_configs)
 
     def _advertised_host(self, door: Door, sock: socket.socket) -> str:
@@ -478,6 +482,7 @@ class Gateway:
                 acceptor.close()
             door.acceptors.clear()
         self._headers.close(reason)
+        self._hellos.close(reason)
 
 
 def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[str, object]:

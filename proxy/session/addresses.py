@@ -8,7 +8,7 @@ Address = tuple[str, int]
 
 
 class AddressBook:
-    """node id -> where the broker is, and node id -> the port that leads clients there.
+    """node id -> where the broker is, and node id -> what leads clients there.
 
     A port is bound before the answer that names it leaves, so `bind` is asked for every node id that is new.
 
@@ -41,18 +41,18 @@ class AddressBook:
 
 
 class ClientView:
-    """The address book as the clients of one listener see it."""
+    """The address book as the clients of one listener see it.
 
-    __slots__ = ("_book", "_ports", "host")
+    Args:
+        address_of: the host and port that lead clients to a node id; None: nothing does.
+    """
 
-    def __init__(self, book: AddressBook, host: str, ports: Callable[[int], int | None]) -> None:
+    __slots__ = ("_address_of", "_book")
+
+    def __init__(self, book: AddressBook, address_of: Callable[[int], Address | None]) -> None:
         self._book = book
-        self._ports = ports
-        self.host = host
+        self._address_of = address_of
 
     def client_address(self, node_id: int, host: str, port: int) -> Address | None:
         """Learn where the broker is and answer where clients find it; None when it has no listener."""
-        if not self._book.learn(node_id, host, port):
-            return None
-        client_port = self._ports(node_id)
-        return None if client_port is None else (self.host, client_port)
+        return self._address_of(node_id) if self._book.learn(node_id, host, port) else None

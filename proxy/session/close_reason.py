@@ -30,6 +30,7 @@ class CloseReason(StrEnum):
     NOT_TLS = "not_tls"  # something else came to a port for TLS
     TLS_HANDSHAKE = "tls_handshake"  # no version, cipher or certificate that both accept
     TLS_HANDSHAKE_DEADLINE = "tls_handshake_deadline"
+    SERVER_NAME_UNKNOWN = "server_name_unknown"  # the client asked for a host (SNI) that stands for no broker here, or for none
     NO_PRINCIPAL = "no_principal"  # no mapping rule applies to the subject of its certificate
     HEALTH_CHECK = "health_check"  # a load balancer only looked whether somebody is there
     BAD_HEADER = "bad_header"

@@ -45,13 +45,13 @@ class TlsClients:
         self.keeper = keeper
         self._mapping = mapping
 
-    async def meet(self, sock: socket.socket, timeout_ms: int) -> tuple[TlsTransport, TlsPeer]:
-        """Take over an accepted socket; return its transport after the handshake, and who the client is.
+    async def meet(self, sock: socket.socket, timeout_ms: int, first: bytes = b"") -> tuple[TlsTransport, TlsPeer]:
+        """Take over an accepted socket, of which `first` was read already; return its transport after the handshake, and who the client is.
 
         Raises:
             TlsRefusedError: it came to nothing; the socket is closed.
         """
-        tls = TlsTransport(self._loop, self._make, self._queue.ask)
+        tls = TlsTransport(self._loop, self._make, self._queue.ask, first)
         try:
             await self._loop.connect_accepted_socket(lambda: tls, sock)
         except OSError as error:

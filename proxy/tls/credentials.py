@@ -115,6 +115,19 @@ def expires_at_s(certificate: Path) -> float:
     return _read_certificate(certificate).not_valid_after_utc.timestamp()
 
 
+def host_names_of(certificate: Path) -> list[str]:
+    """Return the host names that the first certificate of a file is for, in lower case.
+
+    Raises:
+        CredentialsError: there is none to be read.
+    """
+    try:
+        names = _read_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [name.lower() for name in names.get_values_for_type(x509.DNSName)]
+
+
 def _harden(context: ssl.SSLContext) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)

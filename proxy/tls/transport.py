@@ -27,6 +27,7 @@ class TlsTransport(asyncio.Protocol):
         make_tls: makes the TLS state from an incoming and an outgoing BIO; called with the first bytes on the server's side, so that a
             peer that sends none costs little.
         shake_later: asked before a handshake goes on with bytes of the peer, with what goes on; a place to wait for one's turn.
+        first: what the peer sent, read before the transport was there.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class TlsTransport(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         make_tls: Callable[[ssl.MemoryBIO, ssl.MemoryBIO], ssl.SSLObject],
         shake_later: Callable[[Callable[[], None]], None] | None = None,
+        first: bytes = b"",
     ) -> None:
         self._loop = loop
         self._make_tls = make_tls
@@ -64,7 +66,7 @@ class TlsTransport(asyncio.Protocol):
         self._above: asyncio.Protocol | None = None
         self._into_buffers = False  # who is above has some
         self._shaken: asyncio.Future[None] | None = loop.create_future()
-        self._unfed: list[bytes] = []  # read and not taken in yet
+        self._unfed = [first] if first else []  # read and not taken in yet
         self._paused = False
         self._closing = False
         self._eof = False
@@ -105,6 +107,15 @@ class TlsTransport(asyncio.Protocol):
 
     def _late(self) -> None:
         self._fail(TimeoutError("no end of the handshake in time"))
+
+    def _shake(self) -> None:
+        """Go on with the handshake, if there is one, now or when it is its turn."""
+        if self._shaken is None or self._shaken.done():
+            return
+        if self._shake_later is None:
+            self._go_on_shaking()
+        else:
+            self._shake_later(self._go_on_shaking)
 
     def _go_on_shaking(self) -> None:
         """Take one step of the handshake with what the peer has sent."""
@@ -150,16 +161,14 @@ class TlsTransport(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The plain connection is there."""
         self._raw = cast("asyncio.Transport", transport)
+        if self._unfed:
+            self._shake()
 
     def data_received(self, data: bytes) -> None:
         """Take in what the peer sent: decrypt it for who is above, or go on with the handshake."""
         if self._above is None or self._paused or self._unfed:
             self._unfed.append(data)
-            if self._shaken is not None and not self._shaken.done():
-                if self._shake_later is None:
-                    self._go_on_shaking()
-                else:
-                    self._shake_later(self._go_on_shaking)
+            self._shake()
             return
         if len(data) > FEED_BYTES:
             self._unfed.append(data)

@@ -4,14 +4,14 @@ import pytest
 
 from proxy.session.addresses import AddressBook, ClientView
 
-PORTS = {1: 19_093, 2: 19_094}
+PLACES = {1: ("sluice", 19_093), 2: ("sluice", 19_094)}
 
 
 def test_a_port_is_bound_before_it_is_named() -> None:
     """Each node id is bound once, when it is first met."""
     bound: list[int] = []
     book = AddressBook(lambda node_id: bound.append(node_id) or True)  # type: ignore[func-returns-value]
-    view = ClientView(book, "sluice", PORTS.get)
+    view = ClientView(book, PLACES.get)
     assert view.client_address(1, "b1", 9092) == ("sluice", 19_093)
     assert view.client_address(1, "b1", 9092) == ("sluice", 19_093)
     assert bound == [1]
@@ -21,7 +21,7 @@ def test_a_port_is_bound_before_it_is_named() -> None:
 def test_a_port_that_cannot_be_bound_is_tried_again() -> None:
     """Until then the broker counts as unmapped."""
     answers = iter([False, True])
-    view = ClientView(AddressBook(lambda _: next(answers)), "sluice", PORTS.get)
+    view = ClientView(AddressBook(lambda _: next(answers)), PLACES.get)
     assert view.client_address(2, "b2", 9092) is None
     assert view.client_address(2, "b2", 9092) == ("sluice", 19_094)
 
@@ -32,7 +32,7 @@ def test_a_port_that_cannot_be_bound_is_tried_again() -> None:
 def test_what_is_no_address_is_not_learnt(node_id: int, host: str, port: int) -> None:
     """ "No node" and nonsense bind nothing and lead nowhere."""
     book = AddressBook(lambda _: pytest.fail("bound"))
-    assert ClientView(book, "sluice", PORTS.get).client_address(node_id, host, port) is None
+    assert ClientView(book, PLACES.get).client_address(node_id, host, port) is None
     assert book.upstream == {}
 
 
@@ -41,7 +41,7 @@ def test_a_broker_that_moves() -> None:
     moves: list[tuple[int, tuple[str, int]]] = []
     book = AddressBook(lambda _: True)
     book.on_move = lambda node_id, address: moves.append((node_id, address))
-    view = ClientView(book, "sluice", PORTS.get)
+    view = ClientView(book, PLACES.get)
     for host in ("b1", "b1", "b1-new"):
         assert view.client_address(1, host, 9092) == ("sluice", 19_093)
     assert book.upstream[1] == ("b1-new", 9092)
@@ -50,4 +50,4 @@ def test_a_broker_that_moves() -> None:
 
 def test_a_listener_without_a_port_for_a_broker() -> None:
     """Its clients cannot be sent there."""
-    assert ClientView(AddressBook(lambda _: True), "sluice", lambda _: None).client_address(3, "b3", 9092) is None
+    assert ClientView(AddressBook(lambda _: True), lambda _: None).client_address(3, "b3", 9092) is None

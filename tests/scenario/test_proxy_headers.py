@@ -7,7 +7,7 @@ import pytest
 
 from proxy.config import Connections, Listener
 from proxy.host_port import HostPort
-from proxy.net import proxy_headers
+from proxy.net import first_bytes, proxy_headers
 from proxy.networks import networks_of
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.ports import free_bootstrap_port
@@ -139,7 +139,7 @@ async def test_a_slow_header_costs_a_socket_and_time(sent: bytes) -> None:
 
 async def test_who_waited_longest_leaves_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of those without a header is bounded, and who comes with one is served all the same."""
-    monkeypatch.setattr(proxy_headers, "WAITING_MAX", 3)
+    monkeypatch.setattr(first_bytes, "WAITING_MAX", 3)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         silent = [await sluice.client(source=BALANCER) for _ in range(3)]
         await until(lambda: sluice.counters.proxy_headers_waiting == 3)

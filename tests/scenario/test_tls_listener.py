@@ -6,71 +6,28 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import pytest
 
-from proxy.config import Listener, Upstream
-from proxy.config_tls import ListenerTls, UpstreamTls
+from proxy.config import Upstream
+from proxy.config_tls import UpstreamTls
 from proxy.host_port import HostPort
 from proxy.tls import transport as tls_transport
-from proxy.tls.credentials import TlsFiles, client_context, server_context
+from proxy.tls.credentials import TlsFiles, server_context
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from sluice.principal import AuthenticationContext, PrincipalBuilder
 from tests.support import sasl_frames, sasl_tokens
 from tests.support.certificates import Authority, Files
 from tests.support.gateway_fixture import open_gateway
-from tests.support.ports import free_bootstrap_port
 from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_frames import PRODUCE, Request, metadata_request, produce_answer, produce_request, throttle_ms_of
 from tests.support.scripted_sockets import HOST, guarded, until
+from tests.support.tls_house import House, TlsClient
 
 ALICE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 10_000.0}}
-
-
-class TlsClient:
-    """A client that speaks TLS by the standard library."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def ask(self, request: bytes) -> bytes:
-        """Send a request, return its answer."""
-        self.writer.write(request)
-        length = await guarded(self.reader.readexactly(4))
-        return length + await guarded(self.reader.readexactly(int.from_bytes(length)))
-
-    async def close(self) -> None:
-        """Leave in order."""
-        self.writer.close()
-        with contextlib.suppress(OSError, ssl.SSLError):
-            await guarded(self.writer.wait_closed())
-
-
-class House:
-    """An authority, a server's certificate, clients' certificates."""
-
-    def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder)
-        self.server = self.authority.issue("server", hosts=(HOST,))
-        self.alice = self.authority.issue("alice")
-
-    def listener(self, **settings: Any) -> Listener:
-        """A listener with TLS on a free port."""
-        tls = ListenerTls(certificate=self.server.certificate, key=self.server.key, **settings)
-        return Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", tls=tls)
-
-    def context(self, own: Files | None = None) -> ssl.SSLContext:
-        """What a client trusts and shows."""
-        files = TlsFiles(own and own.certificate, own and own.key, ca=self.authority.file)
-        return client_context(files, verify=True, now_s=time.time())
-
-    async def connect(self, port: int, own: Files | None = None) -> TlsClient:
-        """A client after its handshake."""
-        return TlsClient(*await guarded(asyncio.open_connection(HOST, port, ssl=self.context(own), server_hostname=HOST)))
 
 
 async def refused(house: House, port: int, own: Files | None) -> None:

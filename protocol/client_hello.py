@@ -1,0 +1,133 @@
+"""The first message of a TLS client, as far as it says which host name the client wants (SNI).
+
+Only the name is looked for; whether the rest is right is for TLS itself to judge. Sources: RFC 8446, 4.1.2 and 5.1; RFC 6066, 3.
+"""
+
+from __future__ import annotations
+
+from protocol.errors import ClientHelloError
+
+HELLO_BYTES_MAX = 64 * 1024
+"""Longest hello that is waited for. Usual ones have a few hundred bytes, those with keys against quantum computers less than 2 KiB."""
+
+_HANDSHAKE, _CLIENT_HELLO = 22, 1
+_MAJOR_VERSION = 3
+_RECORD_HEAD_BYTES, _MESSAGE_HEAD_BYTES = 5, 4
+_RECORD_BYTES_MAX = 16 * 1024
+_RANDOM_AND_VERSION_BYTES = 34
+_SERVER_NAME, _HOST_NAME = 0, 0
+_NAME_BYTES_MAX = 255
+
+
+class ClientHelloReader:
+    """Takes a hello in whatever pieces it comes, and keeps them: TLS wants them too.
+
+    Attributes:
+        is_whole: the hello has come, and `server_name` is known.
+        server_name: the host name in it, in lower case; None: it names none.
+        data: everything that was fed.
+    """
+
+    __slots__ = ("_at", "_message", "data", "is_whole", "server_name")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.is_whole = False
+        self.server_name: str | None = None
+        self._at = 0  # where the next record begins
+        self._message = bytearray()
+
+    def feed(self, data: bytes) -> bool:
+        """Take what has come; return whether the hello is whole now.
+
+        Raises:
+            ClientHelloError: this is not TLS, or no hello that can be read.
+        """
+        self.data += data
+        if len(self.data) > 2 * HELLO_BYTES_MAX:
+            raise ClientHelloError("a hello in too many records")
+        while not self.is_whole and self._take_record():
+            if len(self._message) >= _MESSAGE_HEAD_BYTES:
+                self._look_at_message()
+        return self.is_whole
+
+    def _take_record(self) -> bool:
+        """Move one record into the message; False when it is not here in full."""
+        head = self.data[self._at : self._at + _RECORD_HEAD_BYTES]
+        if head and (head[0] != _HANDSHAKE or (len(head) > 1 and head[1] != _MAJOR_VERSION)):
+            raise ClientHelloError("what came first is no TLS", "not_tls")
+        if len(head) < _RECORD_HEAD_BYTES:
+            return False
+        size = int.from_bytes(head[3:])
+        if not 0 < size <= _RECORD_BYTES_MAX:
+            raise ClientHelloError(f"a record of {size} bytes")
+        begin = self._at + _RECORD_HEAD_BYTES
+        if len(self.data) < begin + size:
+            return False
+        self._message += self.data[begin : begin + size]
+        self._at = begin + size
+        return True
+
+    def _look_at_message(self) -> None:
+        if self._message[0] != _CLIENT_HELLO:
+            raise ClientHelloError(f"a message of type {self._message[0]} where a hello is due")
+        size = int.from_bytes(self._message[1:_MESSAGE_HEAD_BYTES])
+        if size > HELLO_BYTES_MAX:
+            raise ClientHelloError(f"a hello of {size} bytes")
+        if len(self._message) >= _MESSAGE_HEAD_BYTES + size:
+            self.server_name = _server_name(_Fields(self._message[_MESSAGE_HEAD_BYTES : _MESSAGE_HEAD_BYTES + size]))
+            self.is_whole = True
+            self._message.clear()
+
+
+class _Fields:
+    """Reads one field after another, none beyond the end."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self._data = data
+        self._at = 0
+
+    def __bool__(self) -> bool:
+        return self._at < len(self._data)
+
+    def take(self, count: int) -> bytes:
+        end = self._at + count
+        if end > len(self._data):
+            raise ClientHelloError("a hello that ends within a field")
+        taken = bytes(self._data[self._at : end])
+        self._at = end
+        return taken
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size))
+
+    def vector(self, size_bytes: int) -> bytes:
+        """A field behind its length."""
+        return self.take(self.number(size_bytes))
+
+
+def _server_name(hello: _Fields) -> str | None:
+    hello.take(_RANDOM_AND_VERSION_BYTES)
+    hello.vector(1)  # session id
+    hello.vector(2)  # cipher suites
+    hello.vector(1)  # compression methods
+    if not hello:
+        return None
+    extensions = _Fields(hello.vector(2))
+    while extensions:
+        kind, content = extensions.number(2), extensions.vector(2)
+        if kind == _SERVER_NAME:
+            return _first_host(_Fields(_Fields(content).vector(2)))
+    return None
+
+
+def _first_host(names: _Fields) -> str | None:
+    """There may be one name of each kind, and there is one kind."""
+    if not names or names.number(1) != _HOST_NAME:
+        raise ClientHelloError("a server name that is no host name")
+    name = names.vector(2)
+    if not name or len(name) > _NAME_BYTES_MAX or not name.isascii() or b"\0" in name:
+        raise ClientHelloError("a server name that is no host name")
+    return name.decode("ascii").lower()
