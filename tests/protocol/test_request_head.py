@@ -148,5 +148,5 @@ def test_a_produce_without_acks_is_a_bad_request() -> None:
 def test_every_error_has_a_reason() -> None:
     """Each class of ProtocolError names the reason that its connection ends with; an instance may name a finer one."""
     reasons = [kind.reason for kind in ProtocolError.__subclasses__()]
-    assert len(set(reasons)) == len(reasons) == 8
+    assert len(set(reasons)) == len(reasons) == 9
     assert ProtocolError("no listener", reason="unmapped").reason == "unmapped"
