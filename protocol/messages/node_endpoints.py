@@ -125,22 +125,24 @@ def _fitted(tail: _Tail, length: int) -> bytes | None:
     written = _write(tail, tail.others)
     if len(written) == length:
         return written
-    for tag in _padding_tags(tail.others):
+    for *empty, tag in _padding_tags(tail.others):
+        fields = [*tail.others, *((number, b"") for number in empty)]
         # Written with the field, because it may make the number of fields one byte longer.
-        bare = len(_write(tail, [*tail.others, (tag, b"")]))
+        bare = len(_write(tail, [*fields, (tag, b"")]))
         padding = _padding_bytes(length - bare)
         if padding is not None:
-            return _write(tail, [*tail.others, (tag, bytes(padding))])
+            return _write(tail, [*fields, (tag, bytes(padding))])
     return None
 
 
-def _padding_tags(others: list[tuple[int, bytes]]) -> list[int]:
-    """Return tags above all others, as Kafka orders them: the next one, then one whose number takes a byte more.
+def _padding_tags(others: list[tuple[int, bytes]]) -> list[tuple[int, ...]]:
+    """Return tags above all others, as Kafka orders them: the next one, then one whose number takes a byte more, then two of them.
 
-    One is not enough: with a size of one byte, or of two, no field lengthens a tail by just 128 bytes more than an empty field.
+    One way is not enough: with a size of one byte, or of two, no field lengthens a tail by just 128 bytes more than an empty field.
     """
     lowest = max([PADDING_TAG, *(tag + 1 for tag, _ in others)])
-    return [tag for tag in (lowest, 1 << 7 * uvarint_bytes(lowest)) if tag <= INT32_MAX]
+    ways = [(lowest,), (1 << 7 * uvarint_bytes(lowest),), (lowest, lowest + 1)]
+    return [tags for tags in ways if tags[-1] <= INT32_MAX]
 
 
 def _padding_bytes(more: int) -> int | None:

@@ -13,6 +13,7 @@ from protocol.layout import layout_of
 from protocol.limits import MAX_WALK_BYTES
 from protocol.messages.addresses import splice_report
 from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, tail_has_endpoints
+from protocol.primitives import uvarint
 from tests.support import layout_codec
 from tests.support.message_strategies import HOSTS, PORTS, bodies, frame_of
 
@@ -72,9 +73,11 @@ def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVe
         before = body.get("NodeEndpoints") or []
         ours = [entry | dict(zip(("Host", "Port"), found, strict=True)) for entry in before if (found := seen(entry, resolve)) is not None]
         assert (after.get("NodeEndpoints") or []) in (ours, [])
-        padding = 1 if tail != frame[tail_at:] else 0
-        unknown = after.get(layout_codec.UNKNOWN, [])
-        assert unknown[: len(unknown) - padding] == body[layout_codec.UNKNOWN] or unknown == body[layout_codec.UNKNOWN]
+        kept, unknown = body[layout_codec.UNKNOWN], after.get(layout_codec.UNKNOWN, [])
+        assert unknown[: len(kept)] == kept
+        padding = unknown[len(kept) :]
+        assert len(padding) <= (2 if tail != frame[tail_at:] else 0)
+        assert not any(byte for _, value in padding for byte in value)
 
     check()
 
@@ -158,3 +161,15 @@ def test_what_cannot_be_walked_is_refused(body: bytes, declared: int) -> None:
     frame = frame_of(FETCH, body)
     with pytest.raises(BadResponseError):
         FetchWalker(FETCH, max(declared, len(frame))).feed(frame, 0, len(frame))
+
+
+@pytest.mark.parametrize("tag", [5, 127, 2**14 - 1, 2**21 - 1, 2**28 - 1])
+def test_a_tail_of_any_length_keeps_it(tag: int) -> None:
+    """Whatever an address is long, and whatever tags a broker of the future adds, what takes its place fills the tail to the byte."""
+    api = API_VERSIONS[ApiKey.SHARE_FETCH << 16 | 1]
+    for size in range(1, 400):
+        host = uvarint(size + 1) + b"h" * size
+        tail = b"\x02" + bytes(4) + host + bytes(3) + b"\x01" + b"\x00" + b"\x00" + b"\x01" + uvarint(tag) + b"\x00"
+        blanked = blank_endpoints(api, tail, lambda *_: None)
+        assert len(blanked) == len(tail)
+        assert b"hh" not in blanked
