@@ -86,9 +86,13 @@ STATES: Final = pa.schema(
         _field("fetch_enabled", pa.bool_()),
         _field("request_enabled", pa.bool_()),
         _field("level", pa.string()),  # sample, packed, trace
+        _field("switches", pa.string(), nullable=True),  # JSON: mode by target, where there are any
     ]
 )
 """How the proxy was set from a sequence number on."""
+
+ADDED: Final = {"states": ("switches",)}
+"""Columns that files of an earlier minor version lack."""
 
 GAPS: Final = pa.schema([_RUN, _field("from_seq", pa.int64()), _field("n", pa.int64()), _field("reason", pa.string())])
 """Decisions that were taken and not written: their numbers, and why."""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import Manifest
-from pipeline.schemas import TABLES
+from pipeline.schemas import ADDED, TABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,12 @@ def _last_ms(row_group: Any) -> int:
 
 
 def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None) -> pa.Table:
-    """Order and cast to the declared schema; columns that a newer minor version added are left out."""
+    """Order and cast to the declared schema; columns that a newer minor version added are left out, or null in what an older one wrote."""
     declared = TABLES[table]
     wanted = [declared.field(name) for name in (columns or declared.names)]
+    for name in ADDED.get(table, ()):
+        if name not in read.column_names:
+            read = read.append_column(name, pa.nulls(len(read), declared.field(name).type))
     missing = [field.name for field in wanted if field.name not in read.column_names]
     if missing:
         raise BadInputError(f"{path}: lacks column {missing[0]} of schema 1 of {table}; it is a file of another program or version")

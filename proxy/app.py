@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -39,6 +40,7 @@ from proxy.quota_store.followed import FollowedQuotas
 from proxy.reload import needs_restart
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.settings import SessionSettings
+from proxy.switches import Switches
 from proxy.tls.contexts import TlsContexts
 from quota.cluster import Cluster, PartitionInfo
 from quota.connection_quotas import ConnectionQuotas
@@ -66,7 +68,7 @@ class App:
         quotas = ConnectionQuotas(
             (listener.name for listener in config.listeners), num_samples=windows.num_samples, window_ms=windows.window_ms
         )
-        self.admission = Admission(quotas, self.counters, self.enforcement, per_cluster=config.enforcement.scope == "cluster")
+        self.admission = Admission(quotas, self.counters, self._session_settings.policy, per_cluster=config.enforcement.scope == "cluster")
         self.connection_limits = ConnectionLimits(quotas, self.admission.slot_freed)
         self._apply_live(config)
         self.scopes = QuotaScopes(
@@ -96,7 +98,9 @@ class App:
             self.tls.brokers,
             OwnLogin(config.upstream.credentials, self._on_own_login),
         )
+        self.policy = self._session_settings.policy
         self.quotas = FollowedQuotas(self._apply_table, self.connection_limits.apply_rates)
+        self.quotas.listeners.append(lambda content, _origin: self.apply_switches(content.switches))
         self.state = LiveState(config, self.gateway, self.scopes, self.prober, self.quotas)
         self._admin: AdminHttp | None = None
         self._lag = LoopLag()
@@ -117,7 +121,7 @@ class App:
         if self.config.metering.dir is not None:
             from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
 
-            self.metering = Metering(self.config, self.scopes, self.admission, self.counters.metering)
+            self.metering = Metering(self.config, self.scopes, self.admission, self.counters.metering, self.policy)
             self._session_settings.meter = self.metering.meter
             self.metering.start(self.config)
         self.gateway.open()
@@ -152,6 +156,7 @@ class App:
         self._rebuild_scopes(config, choice)
         self._apply_live(config)
         self.gateway.settings_changed()
+        self.admission.enforcement_changed()
         self.config = self.state.config = config
         if quotas_are_right:
             self.counters.config_reloads_succeeded += 1
@@ -201,6 +206,7 @@ class App:
         """Settings that take effect on the next request."""
         self.enforcement.mode = Mode(config.enforcement.mode)
         self.enforcement.delay_max_ms = config.enforcement.delay_max_ms
+        self._session_settings.policy.configured(config.quotas.exempt)
         self._session_settings.empty_client_id_is_default = config.empty_client_id == "default-entity"
         self._session_settings.unknown_apis_pass = config.unknown_apis == "pass"
         self._session_settings.frame_bytes_max = config.limits.request_frame_bytes_max
@@ -236,6 +242,20 @@ class App:
         self.scopes.apply_table(table)
         if self.metering is not None:
             self.metering.quotas_changed()
+
+    def apply_switches(self, table: Mapping[str, str]) -> None:
+        """Put the switches of the quota store in force from the next request on; nobody is disconnected."""
+        switches = Switches(table)
+        for problem in switches.problems:
+            log.warning("switch_ignored", limit_key="switch_ignored", problem=problem)
+        if not self.policy.switch(switches):
+            return
+        self.scopes.renew()
+        if self.metering is not None:
+            self.metering.settings_changed(self.config)
+        self.gateway.enforcement_changed()
+        self.admission.enforcement_changed()
+        log.info("switches_changed", switches=len(switches.table), all=None if switches.of_all is None else switches.of_all.value)
 
     def _learn_topology(self, topology: Topology) -> None:
         """What the prober heard: where brokers are, so that their ports are bound early, and the cluster."""

@@ -16,6 +16,7 @@ from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
 from proxy.config_tls import ListenerSni, ListenerTls, UpstreamTls, beside, check_files
 from proxy.config_values import (
     AGE_REMEDY,
+    PRINCIPALS_REMEDY,
     read_age,
     read_bootstrap,
     read_broker_ports,
@@ -29,6 +30,7 @@ from proxy.config_values import (
     read_networks,
     read_path,
     read_principal_overrides,
+    read_principals,
     read_protocol,
     read_rate,
     read_reachable_host,
@@ -135,6 +137,8 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """Where quotas come from, and the static defaults below all of them."""
 
     store: Literal["file"] = "file"
+    exempt: Annotated[tuple[str, ...], Reader(read_principals, PRINCIPALS_REMEDY)] = ()
+    """Principals that no quota applies to, whatever the switches say."""
     path: Annotated[Path | None, Reader(read_path, "the path of a quota file")] = None
     """Relative to the configuration file; on the command line, to the current directory. None: no quota is set."""
     produce: bool = True

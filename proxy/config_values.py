@@ -17,6 +17,7 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _AGE: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 AGE_REMEDY: Final = 'a duration such as "90m", "36h" or "30d"'
+PRINCIPALS_REMEDY: Final = 'a list such as ["User:ops", "User:monitoring"]'
 _MECHANISM: Final = re.compile(r"[A-Z0-9_-]{1,64}")
 _CLASS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -124,6 +125,16 @@ def read_principal_overrides(value: object) -> dict[str, int]:
         if not all(principal.partition(":")[::2]):
             raise ValueError(f"{shown(principal)} is not a principal such as User:etl")
     return value
+
+
+def read_principals(value: object) -> tuple[str, ...]:
+    """Return principals in a list, each once, in their order."""
+    if not isinstance(value, list):
+        raise ValueError(f"{shown(value)} is not a list of principals")
+    for principal in value:
+        if not isinstance(principal, str) or not all(principal.partition(":")[::2]):
+            raise ValueError(f"{shown(principal)} is not a principal such as User:ops")
+    return tuple(dict.fromkeys(value))
 
 
 def read_name(value: object) -> str:

@@ -189,7 +189,18 @@ def bump(counts: dict[str, int], key: str, by: int = 1) -> None:
 class Usage:
     """What one user with one client-id did since the process began."""
 
-    __slots__ = ("client_id", "fetch_bytes", "produce_bytes", "request_ns", "requests", "throttle_ms", "throttled_requests", "user")
+    __slots__ = (
+        "_exempt_since",
+        "client_id",
+        "exempt_bytes",
+        "fetch_bytes",
+        "produce_bytes",
+        "request_ns",
+        "requests",
+        "throttle_ms",
+        "throttled_requests",
+        "user",
+    )
 
     def __init__(self, user: str, client_id: str) -> None:
         self.user = user
@@ -204,6 +215,24 @@ class Usage:
         """By quota type and the rule that matched."""
         self.throttle_ms: dict[tuple[str, str], int] = {}
         """By quota type and the rule that matched."""
+        self.exempt_bytes = 0
+        """Produced and fetched while the user was exempt, as far as that is over."""
+        self._exempt_since: int | None = None  # so many bytes had passed when it became so
+
+    def count_exempt(self, is_exempt: bool) -> None:
+        """From here on no quota applies to this user by name, or one may again."""
+        since, total = self._exempt_since, self.produce_bytes + self.fetch_bytes
+        if is_exempt and since is None and self.user != OTHER:
+            self._exempt_since = total
+        elif not is_exempt and since is not None:
+            self.exempt_bytes += total - since
+            self._exempt_since = None
+
+    @property
+    def exempt_bytes_total(self) -> int:
+        """Bytes that passed while no quota applied to this user by name."""
+        since = self._exempt_since
+        return self.exempt_bytes + (0 if since is None else self.produce_bytes + self.fetch_bytes - since)
 
     def throttled(self, quota_type: str, rule: str, throttle_ms: int) -> None:
         """Count one verdict above zero; `rule` names the entity whose quota it was."""

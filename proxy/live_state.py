@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from proxy import clock
@@ -27,6 +27,7 @@ from proxy.status import (
     SourceStatus,
     Traffic,
 )
+from proxy.switches import SwitchMode
 from quota.entity import ClientQuotaType
 
 ANSWERED_LATELY_MS = 30_000
@@ -89,6 +90,14 @@ class LiveState:
     def quota_source(self) -> SourceStatus:
         """How it stands with the store of quotas."""
         return self._quotas.status
+
+    def switches(self) -> Mapping[str, SwitchMode]:
+        """The switches in force."""
+        return self._gateway.policy.switches.table
+
+    def exempt(self) -> Iterable[str]:
+        """Principals that no quota applies to."""
+        return self._gateway.policy.exempt
 
     def callback(self) -> CallbackStatus:
         """How it stands with the operator's callback."""

@@ -140,9 +140,14 @@ class QuotaScopes:
     def switch(self, *, produce: bool = True, fetch: bool = True, request: bool = True, mutation: bool = True) -> None:
         """Let quotas of each type apply, or not."""
         self._on = (produce, fetch, request, mutation)
-        self.mutation.generation += 1
         for scope in self.all():
             scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
+        self.renew()
+
+    def renew(self) -> None:
+        """Let every client ask for its groups again, and for how it is enforced, with its next request."""
+        self.mutation.generation += 1
+        for scope in self.all():
             for manager in scope.own_managers:
                 manager.generation += 1
 

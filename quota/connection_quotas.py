@@ -137,8 +137,14 @@ class ConnectionQuotas:
 
     # One connection
 
-    def arrive(self, listener: ListenerQuota, now_ms: int) -> Decision:
-        """Count a connection in the rates; return ACCEPTED when it need not wait, or WAIT."""
+    def arrive(self, listener: ListenerQuota, now_ms: int, *, counts: bool = True) -> Decision:
+        """Count a connection in the rates; return ACCEPTED when it need not wait, or WAIT.
+
+        Args:
+            counts: False: rates are switched off for it, only a slot may be missing.
+        """
+        if not counts:
+            return ACCEPTED if self.has_slot(listener) else Decision(Outcome.WAIT, now_ms, for_slot=True)
         process_ms = 0 if listener.protected else self.broker_rate.record_one(now_ms)
         listener_ms = listener.rate.record_one(now_ms)
         throttle_ms = max(process_ms, listener_ms)
@@ -162,19 +168,19 @@ class ConnectionQuotas:
         self.total += 1
         listener.connections += 1
 
-    def admit(self, listener: ListenerQuota, key: IpKey, now_ms: int) -> Decision:
-        """Judge a connection that holds a slot by its address. Unless it is ACCEPTED the slot is free again, and it is not counted."""
+    def admit(self, listener: ListenerQuota, key: IpKey, now_ms: int, *, counts: bool = True, was_counted: bool = True) -> Decision:
+        """Judge a connection that holds a slot by its address. Unless it is ACCEPTED the slot is free again, and it is not counted.
+
+        Args:
+            counts: False: the rate of its address is switched off.
+            was_counted: when it arrived, in the rates of process and listener.
+        """
         ips = self.ips
-        throttle_ms = ips.record(key, now_ms)
+        throttle_ms = ips.record(key, now_ms) if counts else 0
         if throttle_ms > 0:
-            if not listener.protected:
-                self.broker_rate.take_back(now_ms)
             listener.ip_throttle_time.record(throttle_ms, now_ms)
-            listener.rate.take_back(now_ms)
-            if self._observer is not None:
-                if not listener.protected:
-                    self._observer.taken_back(self.broker_rate, now_ms)
-                self._observer.taken_back(listener.rate, now_ms)
+            if was_counted:
+                self._take_back(listener, now_ms)
             self.give_slot(listener)
             return Decision(Outcome.IP_THROTTLED, delay_ms=throttle_ms)
         limit = ips.max_of(key[1])
@@ -182,6 +188,13 @@ class ConnectionQuotas:
             self.leave(listener, key)
             return Decision(Outcome.TOO_MANY_FROM_IP, limit=limit)
         return ACCEPTED
+
+    def _take_back(self, listener: ListenerQuota, now_ms: int) -> None:
+        rates = (listener.rate,) if listener.protected else (self.broker_rate, listener.rate)
+        for rate in rates:
+            rate.take_back(now_ms)
+            if self._observer is not None:
+                self._observer.taken_back(rate, now_ms)
 
     def leave(self, listener: ListenerQuota, key: IpKey) -> int:
         """A connection that was accepted has ended; return how many its address still has.

@@ -1,36 +1,57 @@
-"""What was decided was done, by the rules of the mode that held at the time.
+"""What was decided was done, by the rules of the mode that held at the time, and of the switches over it.
 
 In `observe` nothing is done. In `mute` and `delay` the client is told, or held for, at least what this sensor decided: a longer wait of
-another quota may cover it. A connection that keeps a group membership alive is excused, and says so.
+another quota may cover it. A connection that keeps a group membership alive is excused, and says so. Where a switch is off nothing is
+decided. Of a group whose clients have different switches each decision has to fit one of them.
 """
 
 import numpy as np
 
 from pipeline.replay.findings import Finding, Findings, Kind
-from pipeline.replay.rows import EXCUSED, NOT_LISTED, Flags, Rows
+from pipeline.replay.rows import EXCUSED, NOT_LISTED, Flags, Ints, Rows
 from pipeline.stem import Stem, python_rows
-
-OBSERVE = "observe"
+from pipeline.validation.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, Switched
 
 
 def check_applied(rows: Rows, judged: Flags, stem: Stem, findings: Findings) -> None:
-    """Compare every wait that was decided with what was applied."""
+    """Compare every wait that was decided with what was applied, and every record with whether there may be one."""
     states = sorted(python_rows(stem.read("states")), key=lambda state: int(state["from_seq"]))
-    decided = judged[rows.row_of] & (rows.throttle_ms > 0)
     if not states:
         return
+    switched = [Switched(state["mode"], state["switches"]) for state in states]
     starts = np.array([state["from_seq"] for state in states], np.int64)
-    observing = np.array([state["mode"] == OBSERVE for state in states])
-    state = np.maximum(np.searchsorted(starts, rows.first_seq[rows.row_of], side="right") - 1, 0)
-    in_observe = observing[state]
+    state = np.maximum(np.searchsorted(starts, rows.first_seq, side="right") - 1, 0)
+    may_enforce, may_observe = _possible(rows, state, switched, stem)
+    _check_waits(rows, judged, may_enforce[rows.row_of], may_observe[rows.row_of], findings)
+    _check_records(rows, judged & ~may_enforce & ~may_observe, findings)
+
+
+def _possible(rows: Rows, state: Ints, switched: list[Switched], stem: Stem) -> tuple[Flags, Flags]:
+    """Of each row: may a member of its group have been enforced, may one have been observed?"""
+    may_enforce = np.array([ENFORCE in one.modes for one in switched])[state]
+    may_observe = np.array([OBSERVE in one.modes for one in switched])[state]
+    if all(one.is_plain for one in switched):
+        return may_enforce, may_observe
+    groups = {row["group_ref"]: row for row in python_rows(stem.read("dim_group", columns=GROUP_COLUMNS))}
+    for at, one in enumerate(switched):
+        for ref in () if one.is_plain else np.unique(rows.group_ref[state == at]).tolist():
+            possible = one.possible(groups[ref])
+            mine = (state == at) & (rows.group_ref == ref)
+            may_enforce[mine], may_observe[mine] = ENFORCE in possible, OBSERVE in possible
+    return may_enforce, may_observe
+
+
+def _check_waits(rows: Rows, judged: Flags, may_enforce: Flags, may_observe: Flags, findings: Findings) -> None:
+    decided = judged[rows.row_of] & (rows.throttle_ms > 0) & (may_enforce | may_observe)
     applied = np.where(rows.applied_ms == NOT_LISTED, 0, rows.applied_ms)
-    wrong = decided & np.where(in_observe, applied > 0, (applied != EXCUSED) & (applied < rows.throttle_ms))
-    where = np.flatnonzero(wrong)
+    is_enforced = may_enforce & ((applied == EXCUSED) | (applied >= rows.throttle_ms))
+    is_observed = may_observe & (applied <= 0)
+    where = np.flatnonzero(decided & ~is_enforced & ~is_observed)
     groups = rows.group_ref[rows.row_of[where]]
     _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
     for index, number in zip(firsts, counts, strict=True):
         event = int(where[index])
-        expected = "0 ms, since the mode is observe" if in_observe[event] else f"{rows.throttle_ms[event]} ms or more"
+        expected = f"{rows.throttle_ms[event]} ms or more" if may_enforce[event] else "0 ms, since the mode is observe"
         findings.add(
             Finding(
                 Kind.NOT_APPLIED,
@@ -40,6 +61,25 @@ def check_applied(rows: Rows, judged: Flags, stem: Stem, findings: Findings) -> 
                 expected,
                 f"{applied[event]} ms",
                 "wait that was applied",
+            ),
+            int(number),
+        )
+
+
+def _check_records(rows: Rows, off: Flags, findings: Findings) -> None:
+    where = np.flatnonzero(off)
+    _, firsts, counts = np.unique(rows.group_ref[where], return_index=True, return_counts=True)
+    for index, number in zip(firsts, counts, strict=True):
+        row = int(where[index])
+        findings.add(
+            Finding(
+                Kind.NOT_APPLIED,
+                int(rows.group_ref[row]),
+                int(rows.first_seq[row]),
+                int(rows.sample_start_ms[row]),
+                "nothing, since a switch is off",
+                f"{rows.count[row]} decisions",
+                "recorded in one sample",
             ),
             int(number),
         )

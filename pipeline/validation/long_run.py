@@ -21,6 +21,7 @@ from pipeline.replay.decisions import NO_CAP, Sensor
 from pipeline.replay.findings import Finding, Kind
 from pipeline.replay.rows import EXCUSED, Flags, Rows
 from pipeline.stem import Stem
+from pipeline.validation.switched import ENFORCE, Switched
 from pipeline.whatif.groups import plain_user
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -34,7 +35,6 @@ IN_FLIGHT_MAX: Final = 5
 """Requests of one connection before its first wait: what Kafka's producers allow unless told otherwise."""
 MUTE_S_MAX: Final = 25.0
 """Nothing waits longer at a time: then one request goes on."""
-OBSERVE: Final = "observe"
 EVERY: Final = "*"
 
 
@@ -69,7 +69,7 @@ def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem) -> dict[int
     """Return what a file set says of each group that was throttled in it, by group number."""
     connections = _connections(stem)
     throttled = np.unique(rows.group_ref[judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED)])
-    if not connections or not len(throttled) or OBSERVE in stem.read("states", columns=["mode"]).column("mode").to_pylist():
+    if not connections or not len(throttled) or not _is_enforced_throughout(stem):
         return {}
     places = stem.read(
         "dim_group", columns=["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
@@ -85,6 +85,11 @@ def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem) -> dict[int
         if len(mine):
             made[ref] = _stretch(rows, sensor, mine, _of(connections, groups[ref]))
     return made
+
+
+def _is_enforced_throughout(stem: Stem) -> bool:
+    states = stem.read("states", columns=["mode", "switches"]).to_pylist()
+    return all(Switched(state["mode"], state["switches"]).modes == {ENFORCE} for state in states)
 
 
 def _stretch(rows: Rows, sensor: Sensor, mine: Any, connections: int) -> Stretch:

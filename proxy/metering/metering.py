@@ -27,11 +27,13 @@ from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import names_of
 from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
+from proxy.metering.switches_fact import switches_fact
 from proxy.metering.topic import TopicSink, check_topic_client
 from proxy.metering.usage_facts import usage_facts
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
 from proxy.net.admission import Admission
 from proxy.quota_scopes import QuotaScopes
+from proxy.session.policy import Policy
 
 FLUSH_S: Final = 0.25
 STOP_S: Final = 30.0
@@ -45,11 +47,12 @@ class Metering:
         StartError: the directory cannot be written, or another process meters into it under the same name.
     """
 
-    def __init__(self, config: Config, scopes: QuotaScopes, admission: Admission, counts: MeteringCounts) -> None:
+    def __init__(self, config: Config, scopes: QuotaScopes, admission: Admission, counts: MeteringCounts, policy: Policy) -> None:
         settings = config.metering
         assert settings.dir is not None
         self._directory = settings.dir
         self._scopes = scopes
+        self._policy = policy
         self._offset_ms = int(wall_time_s() * 1_000) - now_ms()
         self.proxy_id = sanitized(settings.proxy_id or socket.gethostname())
         self._names = names_of(settings.names, settings.key_file)
@@ -122,6 +125,7 @@ class Metering:
             "fetch_enabled": config.quotas.fetch,
             "request_enabled": config.quotas.request,
             "level": self._level,
+            "switches": switches_fact(self._policy.switches, self._names),
         }
         if state != self._told:
             self._told = state

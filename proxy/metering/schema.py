@@ -86,6 +86,7 @@ STATES: Final = pa.schema(
         _field("fetch_enabled", pa.bool_()),
         _field("request_enabled", pa.bool_()),
         _field("level", pa.string()),  # sample, packed, trace
+        _field("switches", pa.string(), nullable=True),  # JSON: mode by target, where there are any
     ]
 )
 """How the proxy was set from a sequence number on."""

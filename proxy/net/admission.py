@@ -11,7 +11,8 @@ from proxy.counters import Counters, bump
 from proxy.net.gate import Gate, OnPassed, Peer
 from proxy.net.held_sockets import HELD_MAX, HeldSockets
 from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import Enforcement, Mode
+from proxy.session.enforcement import Enforcement
+from proxy.session.policy import Policy
 from quota.connection_quotas import ConnectionQuotas
 
 if TYPE_CHECKING:
@@ -30,22 +31,32 @@ class Admission:
     Attributes:
         quotas: the arithmetic.
         per_cluster: addresses are counted over all brokers together; otherwise for each by itself.
+        only_observes: of the connection that is decided on now: rates and limits of addresses are worked out and not acted upon;
+            `max_connections` always is.
         make_room: closes a connection that is not of the protected listener; set by who keeps the connections.
     """
 
-    def __init__(self, quotas: ConnectionQuotas, counters: Counters, enforcement: Enforcement, *, per_cluster: bool) -> None:
+    def __init__(self, quotas: ConnectionQuotas, counters: Counters, policy: Policy, *, per_cluster: bool) -> None:
         self.quotas = quotas
         self.counters = counters
         self.per_cluster = per_cluster
         self.make_room: Callable[[], None] = lambda: None
         self.gates: dict[str, Gate] = {}
-        self._enforcement = enforcement
+        self._policy = policy
+        self.only_observes = False
         self._held = HeldSockets(lambda: bump(counters.closes, CloseReason.IP_CONNECTION_RATE.value))
 
-    @property
-    def only_observes(self) -> bool:
-        """Whether rates and limits of addresses are worked out and not acted upon; `max_connections` always is."""
-        return self._enforcement.mode is Mode.OBSERVE
+    def judges_listener(self, listener: str) -> bool:
+        """Look up what holds for a connection of this listener that is decided on now; False: rates count nothing."""
+        return self._is_judged(self._policy.of_listener(listener))
+
+    def judges_address(self, listener: str, address: str) -> bool:
+        """The same for one whose address is known: False: its rate counts nothing."""
+        return self._is_judged(self._policy.of_address(listener, address))
+
+    def _is_judged(self, enforcement: Enforcement | None) -> bool:
+        self.only_observes = enforcement is None or enforcement.only_observes
+        return enforcement is not None
 
     def count_over_all(self, *, per_cluster: bool) -> None:
         """Count addresses over all brokers together, or for each by itself. Rates begin anew; who is connected counts where he came in."""
@@ -73,6 +84,11 @@ class Admission:
         """Somebody left, or limits changed: who waits may come."""
         for gate in self.gates.values():
             gate.wake()
+
+    def enforcement_changed(self) -> None:
+        """Switches changed, or the mode."""
+        for gate in self.gates.values():
+            gate.release_unenforced()
 
     def hold(self, listener: str, sock: socket.socket, peer: Peer, until_ms: int) -> None:
         """Keep the socket of a client that came too fast; where there are too many already, close it at once."""

@@ -195,6 +195,13 @@ class Connection:
             self.session.settings_changed(now)
             self.wake(now)
 
+    def enforcement_changed(self) -> None:
+        """Switches changed: what waits for the sake of quotas that are not enforced any more goes on."""
+        if not self.closing:
+            now = now_ms()
+            self.session.release_unenforced(now)
+            self.wake(now)
+
     def _settle_hold(self, now: int) -> int:
         """Hold or release answers; return when to look again, 0 for never."""
         responses = self.session.responses

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from proxy.clock import now_ms
 from proxy.counters import bump
 from proxy.session.close_reason import CloseReason
+from quota.client_address import plain_address
 from quota.connection_quotas import ACCEPTED, ListenerQuota, Outcome
 from quota.ip_connections import IpKey
 
@@ -59,7 +60,8 @@ class Gate:
         """A port of this listener accepted a connection: it passes now, or all ports stop until it may."""
         bump(self._admission.counters.connections_accepted, self.quota.name)
         now = now_ms()
-        decision = self._quotas.arrive(self.quota, now)
+        counts = self._admission.judges_listener(self.quota.name)
+        decision = self._quotas.arrive(self.quota, now, counts=counts)
         if decision is not ACCEPTED:
             until_ms = now if self._admission.only_observes else decision.until_ms
             if until_ms > now or not self._quotas.has_slot(self.quota):
@@ -86,6 +88,13 @@ class Gate:
             self._pass(waiting.node_id, waiting.sock, waiting.peer)
             for acceptor in list(self._acceptors.values()):
                 acceptor.go_on()
+
+    def release_unenforced(self) -> None:
+        """Switches changed: who waits for the sake of a rate that is not enforced any more comes in, if a slot is free."""
+        waiting = self._waiting
+        if waiting is not None and (not self._admission.judges_listener(self.quota.name) or self._admission.only_observes):
+            self._waiting = waiting._replace(until_ms=min(waiting.until_ms, now_ms()))
+            self.wake()
 
     def _wait(self, waiting: _Waiting) -> None:
         self._waiting = waiting
@@ -116,7 +125,9 @@ class Gate:
         admission = self._admission
         now = now_ms()
         key = self._quotas.ips.key_of(admission.table_of(node_id), peer[0])
-        decision = self._quotas.admit(self.quota, key, now)
+        was_counted = admission.judges_listener(self.quota.name)
+        counts = admission.judges_address(self.quota.name, plain_address(peer[0]))
+        decision = self._quotas.admit(self.quota, key, now, counts=counts, was_counted=was_counted)
         if decision is ACCEPTED:
             return key
         if admission.only_observes:

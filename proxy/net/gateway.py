@@ -119,6 +119,7 @@ class Gateway:
         self.quota_desk: QuotaDesk | None = None  # None: brokers answer requests about quotas
         self._api_versions = self._cut()
         self.usages = session_settings.usages
+        self.policy = session_settings.policy
         self.handler_times = HandlerTimes()
         self._bootstrap = bootstrap
         self._connector = Connector(self._loop, tls.brokers)
@@ -369,6 +370,11 @@ class Gateway:
         self._session_settings.known_heads.clear()
         for connection in list(self.connections):
             connection.attempt(connection.settings_changed)
+
+    def enforcement_changed(self) -> None:
+        """Switches changed: who waits, and need not any more, goes on; all others hear of it with their next request."""
+        for connection in [connection for connection in self.connections if connection.session.waits]:
+            connection.attempt(connection.enforcement_changed)
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """Count and log the end of a connection."""

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from prometheus_client.metrics_core import Metric
@@ -15,6 +16,7 @@ from quota.request_time import ClientRequestQuotaManager
 
 PERCENT: Final = 100
 """Request time is measured in percent of one thread."""
+SWITCH_SERIES_MAX: Final = 100
 _REQUEST: Final = ClientQuotaType.REQUEST.value
 
 
@@ -29,8 +31,22 @@ def quota_families(snapshot: Snapshot) -> Iterator[Metric]:
         ("quota_type",),
         [((quota_type,), count) for quota_type, count in sorted(overflowed.items())],
     )
+    yield from _switch_families(snapshot)
     yield from _request_time_families(snapshot)
     yield from _callback_families(snapshot.callback)
+
+
+def _switch_families(snapshot: Snapshot) -> Iterator[Metric]:
+    shown = islice(snapshot.switches.items(), SWITCH_SERIES_MAX)
+    yield gauges(
+        "kafka_quota_switch",
+        "1 for each switch of enforcement that is set; the broadest of them.",
+        ("target", "mode"),
+        [((label(target), mode.value), 1) for target, mode in shown],
+    )
+    yield gauge("kafka_quota_switches", "Switches of enforcement that are set.", len(snapshot.switches))
+    exempt = sum(usage.exempt_bytes_total for usage in snapshot.usages)
+    yield counter("kafka_quota_exempt_bytes_total", "Bytes of clients that no quota applies to, by name.", exempt)
 
 
 def _request_time_families(snapshot: Snapshot) -> Iterator[Metric]:

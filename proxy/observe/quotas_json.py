@@ -16,6 +16,8 @@ def quotas_json(snapshot: Snapshot) -> bytes:
             "mode": snapshot.mode,
             "scope": snapshot.scope,
             "now_ms": snapshot.now_ms,
+            "switches": {target: mode.value for target, mode in snapshot.switches.items()},
+            "exempt": snapshot.exempt,
             "source": snapshot.source._asdict(),
             "groups_left_out": snapshot.groups_left_out,
         }

@@ -9,7 +9,10 @@ from proxy.status import AdmissionStatus, CallbackStatus, ReadinessCheck, Source
 from quota.entity import UNLIMITED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from proxy.observe.state import QuotaManager
+    from proxy.switches import SwitchMode
     from quota.group import QuotaGroup
     from quota.mutation_group import MutationGroup
 
@@ -66,6 +69,8 @@ class Snapshot(NamedTuple):
     callback: CallbackStatus
     readiness: list[ReadinessCheck]
     admission: AdmissionStatus
+    switches: "Mapping[str, SwitchMode]"
+    exempt: tuple[str, ...]
 
 
 def take_snapshot(state: ProxyState) -> Snapshot:
@@ -91,4 +96,6 @@ def take_snapshot(state: ProxyState) -> Snapshot:
         state.callback(),
         list(state.readiness()),
         state.admission(),
+        state.switches(),
+        tuple(sorted(state.exempt())),
     )

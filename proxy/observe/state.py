@@ -7,6 +7,7 @@ from proxy.counters import Counters, Usage, UsageTable
 from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate, LoginStatus, ReadinessCheck, SourceStatus, Traffic
 
 if TYPE_CHECKING:
+    from proxy.switches import SwitchMode
     from quota.controller_mutation import ControllerMutationQuotaManager
     from quota.entity import ClientQuotaType
     from quota.manager import ClientQuotaManager
@@ -64,6 +65,12 @@ class ProxyState(Protocol):
 
     def quota_source(self) -> SourceStatus:
         """Return the state of the quota source."""
+
+    def switches(self) -> "Mapping[str, SwitchMode]":
+        """Return the switches of enforcement by target, the broadest first."""
+
+    def exempt(self) -> Iterable[str]:
+        """Return the principals that no quota applies to."""
 
     def callback(self) -> CallbackStatus:
         """Return the state of the operator's callback."""

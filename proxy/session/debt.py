@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proxy.session.attention import Attention
 from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
+from proxy.session.quota_scope import ClientQuota
 from quota.group import QuotaGroup
 from quota.mutation_group import MutationGroup
 
@@ -27,13 +28,13 @@ class Debt:
 
     __slots__ = (
         "_attention",
-        "_enforcement",
         "_group",
         "_pressed",
         "_pressed_left_bytes",
         "_presses_at_ms",
         "_step_taken",
         "active",
+        "client",
         "debt_until_ms",
         "hold_until_ms",
         "in_debt",
@@ -45,9 +46,9 @@ class Debt:
         "unanswered",
     )
 
-    def __init__(self, enforcement: Enforcement, attention: Attention) -> None:
+    def __init__(self, attention: Attention) -> None:
         self._attention = attention
-        self._enforcement = enforcement
+        self.client: ClientQuota | None = None  # whose verdict the last one above zero was
         self._group: Stepper | None = None  # whose verdict this is: the one that hands out steps
         self._step_taken = False  # this connection is the one that goes on in the present age step
         self._pressed_left_bytes = 0  # may still pass at the end of this session
@@ -64,15 +65,11 @@ class Debt:
         self.debt_until_ms = 0
         self.read_off_until_ms = 0
 
-    @property
-    def only_observes(self) -> bool:
-        """Whether verdicts are worked out and not acted upon."""
-        return self._enforcement.mode is Mode.OBSERVE
-
-    def judge(self, throttle_ms: int, group: Stepper, now_ms: int, received_ms: int, in_flight: int) -> int:
+    def judge(self, client: ClientQuota, throttle_ms: int, group: Stepper, now_ms: int, received_ms: int, in_flight: int) -> int:
         """Take in the verdict on an answer whose head is here.
 
         Args:
+            client: whose request it answers.
             throttle_ms: what the group says, 0 or less for "within quota".
             group: whose quota it is.
             now_ms: monotonic milliseconds.
@@ -84,33 +81,34 @@ class Debt:
             waits stands in `hold_until_ms` (in the past: not at all).
         """
         was_owed = self._answer_came()
-        if throttle_ms <= 0 or self._enforcement.mode is Mode.OBSERVE:
-            self._within_quota(now_ms)
+        enforcement = client.enforcement
+        if throttle_ms <= 0 or enforcement.mode is Mode.OBSERVE:
+            self._within_quota(enforcement, now_ms)
             return 0
         throttle_ms = min(throttle_ms, INT32_MAX)
         self.unanswered = False
         if not was_owed:
             self.owed = in_flight
-            if self._enforcement.mode is Mode.DELAY:
+            if enforcement.mode is Mode.DELAY:
                 age_ms = now_ms - received_ms
-                hold_ms = max(0, min(throttle_ms, self._enforcement.delay_max_ms, AGE_MAX_MS - age_ms))
+                hold_ms = max(0, min(throttle_ms, enforcement.delay_max_ms, AGE_MAX_MS - age_ms))
                 self.hold_until_ms = now_ms + hold_ms
-        self._extend(throttle_ms, group, now_ms)
+        self._extend(client, throttle_ms, group, now_ms)
         return throttle_ms - min(throttle_ms, max(0, self.hold_until_ms - now_ms))
 
-    def judge_unanswered(self, throttle_ms: int, group: QuotaGroup, now_ms: int, in_flight: int) -> None:
+    def judge_unanswered(self, client: ClientQuota, throttle_ms: int, group: QuotaGroup, now_ms: int, in_flight: int) -> None:
         """Take in the verdict on a request that has no answer (acks=0): the mute is all there is."""
-        if throttle_ms <= 0 or self._enforcement.mode is Mode.OBSERVE:
-            self._within_quota(now_ms)
+        if throttle_ms <= 0 or client.enforcement.mode is Mode.OBSERVE:
+            self._within_quota(client.enforcement, now_ms)
             return
         self.owed = in_flight
         self.unanswered = True
-        self._extend(min(throttle_ms, INT32_MAX), group, now_ms)
+        self._extend(client, min(throttle_ms, INT32_MAX), group, now_ms)
 
-    def judge_within(self, now_ms: int) -> None:
+    def judge_within(self, client: ClientQuota, now_ms: int) -> None:
         """Take in a verdict of zero on an answer whose head is here."""
         self._answer_came()
-        self._within_quota(now_ms)
+        self._within_quota(client.enforcement, now_ms)
 
     def judge_free(self) -> None:
         """Take in an answer to which no quota applies any more: it ends the debt."""
@@ -152,7 +150,7 @@ class Debt:
         return self._step_taken and self.in_debt and self._group is group
 
     def forgive(self) -> None:
-        """Drop what is left: enforcement was switched to observe, or the connection drains."""
+        """Drop what is left: the client is not enforced any more, or the connection drains."""
         self.owed = 0
         self.hold_until_ms = self.debt_until_ms = self.read_off_until_ms = 0
         self._leave_debt()
@@ -163,20 +161,21 @@ class Debt:
         self.owed -= 1
         return True
 
-    def _extend(self, throttle_ms: int, group: Stepper, now_ms: int) -> None:
+    def _extend(self, client: ClientQuota, throttle_ms: int, group: Stepper, now_ms: int) -> None:
+        self.client = client
         self.active = self.in_debt = self.limits = self._attention.wanted = True
         self._step_taken = False
         self._group = group
         self.debt_until_ms = max(self.debt_until_ms, now_ms + throttle_ms)
         self._stop_reading(now_ms)
 
-    def _within_quota(self, now_ms: int) -> None:
+    def _within_quota(self, enforcement: Enforcement, now_ms: int) -> None:
         """A verdict of zero ends the debt, unless it fell on the one request of an age step.
 
         After 25 s of silence the window is empty, so that request is always within quota; the debt that is left is served all the
         same, or every step would let through what a pipelining client has ready.
         """
-        if self._step_taken and now_ms < self.debt_until_ms and self._enforcement.mode is not Mode.OBSERVE:
+        if self._step_taken and now_ms < self.debt_until_ms and enforcement.mode is not Mode.OBSERVE:
             self._step_taken = False
             self._stop_reading(now_ms)
             return

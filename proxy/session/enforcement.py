@@ -24,3 +24,8 @@ class Enforcement:
 
     mode: Mode = Mode.DELAY
     delay_max_ms: int = 5_000
+
+    @property
+    def only_observes(self) -> bool:
+        """Whether verdicts are worked out and not acted upon."""
+        return self.mode is Mode.OBSERVE

@@ -21,6 +21,7 @@ from proxy.session.quota_scope import ClientQuota, QuotaScope
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
+from quota.origin import NOWHERE, Origin
 
 CLIENT_IDS_MAX = 16
 SESSION_TIMEOUT_MS = 10_000
@@ -67,12 +68,18 @@ class Heads:
         "login",
         "meter",
         "number",
+        "origin",
         "place",
         "principal",
     )
 
     def __init__(
-        self, settings: SessionSettings, rewriter: Rewriter, number: int = 0, principal: KafkaPrincipal | None = ANONYMOUS
+        self,
+        settings: SessionSettings,
+        rewriter: Rewriter,
+        number: int = 0,
+        principal: KafkaPrincipal | None = ANONYMOUS,
+        origin: Origin = NOWHERE,
     ) -> None:
         self._settings = settings
         self.meter = settings.meter
@@ -88,6 +95,7 @@ class Heads:
         self._met: UsageCell | None = None  # where this connection is counted as open
         self.broker_times = NOBODY
         self.login: Login | None = None
+        self.origin = origin
         self.principal = principal  # None: nobody knows, and such clients may not stay
         self.client_ids: tuple[str, ...] = ()  # met on this connection, the first few
 
@@ -110,7 +118,7 @@ class Heads:
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
         timed = self._notice(head)
-        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, timed, self.place)
+        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, self.origin, timed, self.place)
         known = settings.known_heads.get(key)
         if known is None:
             known = self._make(head, name, prefix, timed=timed)
@@ -132,8 +140,8 @@ class Heads:
     def mutation_gate(self) -> MutationGate:
         """Return a new gate for requests of one connection that make or delete topics."""
         settings = self._settings
-        notes = MutationNotes(self.meter, self.number, settings.enforcement)
-        return MutationGate(settings.enforcement, settings.known_sizes, self._rewriter.broker_max, notes)
+        notes = MutationNotes(self.meter, self.number)
+        return MutationGate(settings.known_sizes, self._rewriter.broker_max, notes)
 
     @property
     def throttle_max_ms(self) -> int:
@@ -183,8 +191,9 @@ class Heads:
     def _client(self, name: str) -> ClientQuota:
         assert self._scope is not None, "bytes before the broker is known"
         assert self.principal is not None
-        usage = self._settings.usages.get(self.principal.name, name)
-        return ClientQuota(self._scope, self.principal, name, usage, self._settings.counters)
+        settings = self._settings
+        usage = settings.usages.get(self.principal.name, name)
+        return ClientQuota(self._scope, self.principal, name, usage, settings.counters, settings.policy, self.origin)
 
     def _kind(self, head: RequestHead) -> int:
         return ADMIN if head.api.key in QUOTA_KEYS and self._settings.answers_quotas else _kind(head)

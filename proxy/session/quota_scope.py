@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from proxy.counters import Counters, Usage
 from proxy.rule import rule_of
+from proxy.session.policy import Policy
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import KafkaPrincipal
 from quota.group import QuotaGroup
-from quota.manager import ClientQuotaManager
+from quota.manager import ClientQuotaManager, Group, QuotaGroups
 from quota.mutation_group import MutationGroup
+from quota.origin import NOWHERE, Origin
 from quota.request_time import ClientRequestQuotaManager
 
 
@@ -18,7 +20,7 @@ class QuotaScope:
     Attributes:
         label: node id, address while the id is not known, or "cluster".
         mutation: the one of the whole cluster, shared by all scopes, since in Kafka one controller holds the buckets.
-        produce_on, fetch_on, request_on, mutation_on: False: usage is counted and no quota applies (KIP-13's switch).
+        produce_on, fetch_on, request_on, mutation_on: False: usage is counted and no quota of that type applies.
     """
 
     __slots__ = ("fetch", "fetch_on", "label", "mutation", "mutation_on", "produce", "produce_on", "request", "request_on")
@@ -45,30 +47,53 @@ class QuotaScope:
 
 
 class ClientQuota:
-    """One (principal, client-id) in one scope: its groups, resolved once per quota table.
+    """One (principal, client-id) from one origin in one scope: its groups, and how verdicts on it are carried out.
 
-    `produce`, `fetch`, `request` and `mutation` return None while no quota of that type was ever set (Kafka's "not enabled").
+    Both are resolved once per generation of the managers: a change of quotas, switches or settings makes a new one. `produce`, `fetch`,
+    `request` and `mutation` return None while no quota of that type was ever set (Kafka's "not enabled"), and where nothing of this client
+    is recorded: it is exempt, or a switch is off.
+
+    Attributes:
+        enforcement: how a verdict is carried out; right once the group it is about was asked for.
+        is_exempt: no quota applies to the principal, by name.
     """
 
     __slots__ = (
         "_counters",
         "_fetch",
         "_fetch_generation",
+        "_is_recorded",
         "_mutation",
         "_mutation_generation",
+        "_origin",
+        "_policy",
+        "_policy_generation",
         "_produce",
         "_produce_generation",
         "_request",
         "_request_generation",
         "_scope",
         "client_id",
+        "enforcement",
+        "is_exempt",
         "principal",
         "usage",
     )
 
-    def __init__(self, scope: QuotaScope, principal: KafkaPrincipal, client_id: str, usage: Usage, counters: Counters) -> None:
+    def __init__(
+        self,
+        scope: QuotaScope,
+        principal: KafkaPrincipal,
+        client_id: str,
+        usage: Usage,
+        counters: Counters,
+        policy: Policy,
+        origin: Origin = NOWHERE,
+    ) -> None:
         self._scope = scope
         self._counters = counters
+        self._policy = policy
+        self._origin = origin
         self.principal = principal
         self.client_id = client_id
         self.usage = usage
@@ -80,6 +105,29 @@ class ClientQuota:
         self._request_generation = -1
         self._mutation: MutationGroup | None = None
         self._mutation_generation = -1
+        self._policy_generation = -1
+        self._is_recorded = True
+        self.is_exempt = False
+        self.enforcement = policy.base
+        self.obey()
+
+    def obey(self) -> None:
+        """Ask anew how verdicts on this client are carried out, if anything changed about that."""
+        policy = self._policy
+        if self._policy_generation == policy.generation:
+            return
+        self._policy_generation = policy.generation
+        enforcement = policy.of_client(self._origin.listener, self.principal, self.client_id)
+        self._is_recorded = enforcement is not None
+        self.enforcement = enforcement or policy.base
+        self.is_exempt = policy.is_exempt(self.principal)
+        self.usage.count_exempt(self.is_exempt)
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether this client is made to wait for verdicts, as things stand now."""
+        self.obey()
+        return self._is_recorded and not self.enforcement.only_observes
 
     def latencies(self, api_key: int, *, known: bool) -> list[int]:
         """Where answers of an API are counted by how long they took; shared by all clients."""
@@ -89,8 +137,7 @@ class ClientQuota:
         """The group that this client's produced bytes count for."""
         manager = self._scope.produce
         if self._produce_generation != manager.generation or manager.custom_callback:
-            on = manager.enabled and self._scope.produce_on
-            self._produce = manager.group(self.principal, self.client_id, now_ms) if on else None
+            self._produce = self._group_in(manager, now_ms) if self._scope.produce_on else None
             self._produce_generation = manager.generation
         return self._produce
 
@@ -98,8 +145,7 @@ class ClientQuota:
         """The group that this client's fetched bytes count for."""
         manager = self._scope.fetch
         if self._fetch_generation != manager.generation or manager.custom_callback:
-            on = manager.enabled and self._scope.fetch_on
-            self._fetch = manager.group(self.principal, self.client_id, now_ms) if on else None
+            self._fetch = self._group_in(manager, now_ms) if self._scope.fetch_on else None
             self._fetch_generation = manager.generation
         return self._fetch
 
@@ -107,8 +153,7 @@ class ClientQuota:
         """The group that the time of this client's requests counts for, in percent of one thread."""
         manager = self._scope.request
         if self._request_generation != manager.generation or manager.custom_callback:
-            on = manager.enabled and self._scope.request_on
-            self._request = manager.group(self.principal, self.client_id, now_ms) if on else None
+            self._request = self._group_in(manager, now_ms) if self._scope.request_on else None
             self._request_generation = manager.generation
         return self._request
 
@@ -116,10 +161,15 @@ class ClientQuota:
         """The group that partitions which this client makes or deletes count for."""
         manager = self._scope.mutation
         if self._mutation_generation != manager.generation or manager.custom_callback:
-            on = manager.enabled and self._scope.mutation_on
-            self._mutation = manager.group(self.principal, self.client_id, now_ms) if on else None
+            self._mutation = self._group_in(manager, now_ms) if self._scope.mutation_on else None
             self._mutation_generation = manager.generation
         return self._mutation
+
+    def _group_in(self, manager: QuotaGroups[Group], now_ms: int) -> Group | None:
+        self.obey()
+        if not (manager.enabled and self._is_recorded):
+            return None
+        return manager.group(self.principal, self.client_id, now_ms)
 
     def exempt(self, elapsed_ns: int, now_ms: int) -> None:
         """Count time that no quota applies to."""

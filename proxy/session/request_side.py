@@ -17,7 +17,7 @@ from protocol.limits import MAX_CHANGE_REQUEST_BYTES, MAX_HEADER_BYTES, MAX_LOGI
 from proxy.session.administered import Administered, read_administered
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
+from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.known_head import ADMIN, ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PRODUCE, KnownHead
@@ -37,6 +37,7 @@ INT32 = Struct(">i")
 FRAMES_PER_TURN = 64
 KNOWN_HEADS_MAX = 64
 _NEVER_MS = 1 << 62
+_OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 
 InFlight = deque[tuple[int | None, "KnownHead | Refusal | bytes", int, int, int]]
 """Correlation id, head, size, time read (ms), time sent on (ns); with None as the correlation id a reply of our own in its turn."""
@@ -63,7 +64,6 @@ class RequestSide:
         "_attention",
         "_body_left",
         "_debt",
-        "_enforcement",
         "_gate",
         "_head",
         "_heads",
@@ -95,7 +95,6 @@ class RequestSide:
         attention: Attention,
         debt: Debt,
         gate: FetchGate,
-        enforcement: Enforcement,
         heads: Heads,
         reply: Callable[[int, KnownHead], bytes],
         frame_bytes_max: int,
@@ -106,7 +105,6 @@ class RequestSide:
         self._debt = debt
         self._gate = gate
         self._mutations: MutationGate | None = None  # made when it is needed: few connections make or delete topics
-        self._enforcement = enforcement
         self._heads = heads
         self._reply = reply
         self._login = login
@@ -212,10 +210,16 @@ class RequestSide:
             return False
         client = head.client
         if head.kind >= FETCH:
-            if head.kind != FETCH or self._enforcement.mode is Mode.OBSERVE or self.ungated:
+            if head.kind != FETCH or self.ungated:
                 return False
             group = client.fetch(now_ms)
-            if group is None or group.bound != head.cap_bound or head.is_lowered or not self._gate.passes(group, head.cap_bytes, now_ms):
+            if (
+                group is None
+                or client.enforcement.mode is _OBSERVE
+                or group.bound != head.cap_bound
+                or head.is_lowered
+                or not self._gate.passes(group, head.cap_bytes, now_ms)
+            ):
                 return False
         self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
         client.usage.requests[head.key] += 1
@@ -291,7 +295,7 @@ class RequestSide:
             elif head.kind >= FETCH:
                 if head.kind == FETCH:
                     group = head.client.fetch(now_ms)
-                    if group is None or group.bound >= UNLIMITED or self.ungated or self._enforcement.mode is Mode.OBSERVE:
+                    if group is None or group.bound >= UNLIMITED or self.ungated or head.client.enforcement.mode is _OBSERVE:
                         self._gate.forwarded(None)
                     else:
                         if not self._admit_fetch(group, head, data, at, now_ms, read_ms):
@@ -383,7 +387,7 @@ class RequestSide:
         Kafka reads a request when the one before it is answered, so none goes on behind one that brings the group over its bound.
         """
         group = head.client.produce(now_ms)
-        if group is None or group.bound >= UNLIMITED or self.ungated or self._enforcement.mode is Mode.OBSERVE:
+        if group is None or group.bound >= UNLIMITED or self.ungated or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX
         if self._debt.presses(now_ms):
             return INT32_MAX
@@ -401,7 +405,7 @@ class RequestSide:
     def _requests_ahead(self, head: KnownHead, size: int, now_ms: int) -> int:
         """How many more may go before the time of those in flight is known; 0: as far as can be told it is all that the window can hold."""
         group = head.client.request(now_ms)
-        if group is None or group.bound >= UNLIMITED or head.work is None or self.ungated or self._enforcement.mode is Mode.OBSERVE:
+        if group is None or group.bound >= UNLIMITED or head.work is None or self.ungated or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX
         each = self._heads.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
         expected = len(self._in_flight) * each
@@ -607,13 +611,13 @@ class RequestSide:
         heads = self._heads
         if heads.meter is not None:
             waits_ms = max(0, throttle_ms)
-            heads.meter.record(group, size, waits_ms, 0 if self._debt.only_observes else waits_ms, now_ms, heads.number, head.index)
+            heads.meter.record(group, size, waits_ms, 0 if client.enforcement.only_observes else waits_ms, now_ms, heads.number, head.index)
             if waits_ms and cell is not None:
                 cell.throttled(waits_ms)
         if throttle_ms > 0:
             client.produce_throttled(group, throttle_ms, now_ms)
         if throttle_ms > 0 or self._debt.in_debt:
-            self._debt.judge_unanswered(throttle_ms, group, now_ms, len(self._in_flight))
+            self._debt.judge_unanswered(client, throttle_ms, group, now_ms, len(self._in_flight))
         return now_ms < self._debt.read_off_until_ms
 
     def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> KnownHead | None:

@@ -217,7 +217,7 @@ class ResponseSide:
         if throttle_ms > 0:
             refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
         debt = self._debt
-        announce_ms = debt.judge(throttle_ms, refusal.group, now_ms, received_ms, len(self._in_flight))
+        announce_ms = debt.judge(refusal.client, throttle_ms, refusal.group, now_ms, received_ms, len(self._in_flight))
         reply, stamp_at = refusal.answer(announce_ms)
         if self._held is None and debt.hold_until_ms > now_ms:
             self._held = []
@@ -358,7 +358,7 @@ class ResponseSide:
             return 0
         if throttle_ms > time_ms and group is not None:
             (client.produce_throttled if head.kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
-            return debt.judge(throttle_ms, group, now_ms, received_ms, len(self._in_flight))
+            return debt.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
         return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=group is not None)
 
     def _note_verdict(self, head: KnownHead, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int) -> None:
@@ -366,19 +366,19 @@ class ResponseSide:
         waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._heads.throttle_max_ms)
         if head.cell is not None:
             head.cell.throttled(max(throttle_ms, time_ms))
-        if self._debt.only_observes:
+        only_observes = head.client.enforcement.only_observes
+        if only_observes:
             waits_ms = 0
         meter, timed_group = self._meter, self._timed_group
         assert meter is not None
         if timed_group is not None:
             self._timed_group = None
-            meter.record(timed_group, self._charged_ns, time_ms, self._applied_ms(waits_ms, time_ms), now_ms, self._number, head.index)
+            applied_ms = _applied_ms(waits_ms, time_ms, only_observes=only_observes)
+            meter.record(timed_group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
         if group is not None:
             throttle_ms = max(throttle_ms, 0)
-            meter.record(group, amount, throttle_ms, self._applied_ms(waits_ms, throttle_ms), now_ms, self._number, head.index)
-
-    def _applied_ms(self, waits_ms: int, throttle_ms: int) -> int:
-        return waits_ms if waits_ms >= throttle_ms or self._debt.only_observes else EXCUSED_MS
+            applied_ms = _applied_ms(waits_ms, throttle_ms, only_observes=only_observes)
+            meter.record(group, amount, throttle_ms, applied_ms, now_ms, self._number, head.index)
 
     def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int, *, is_limited: bool) -> int:
         """Take in the verdict on a request's time, where no other is longer; `is_limited`: another quota applies to it too."""
@@ -386,13 +386,13 @@ class ResponseSide:
         timed_by = None if head.work is None else client.request(now_ms)
         if time_ms > 0 and timed_by is not None:
             client.request_throttled(timed_by, time_ms, now_ms)
-            return debt.judge(min(time_ms, self._heads.throttle_max_ms), timed_by, now_ms, received_ms, len(self._in_flight))
+            return debt.judge(client, min(time_ms, self._heads.throttle_max_ms), timed_by, now_ms, received_ms, len(self._in_flight))
         if head.kind == PASS and not debt.is_of(timed_by):
             debt.pass_answer()
         elif timed_by is None and not is_limited:
             debt.judge_free()
         else:
-            debt.judge_within(now_ms)
+            debt.judge_within(client, now_ms)
         return 0
 
     def _take_time(
@@ -419,6 +419,8 @@ class ResponseSide:
             head.cell.handler_ns += charged_ns
         group = client.request(now_ms)
         if group is None:
+            if client.is_exempt:
+                client.exempt(charged_ns, now_ms)
             return 0
         throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
         if self._meter is not None:
@@ -505,7 +507,7 @@ class ResponseSide:
             return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=True)
         if throttle_ms > 0:
             head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
-        return self._debt.judge(throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight))
+        return self._debt.judge(head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight))
 
     def _note_stamp(self, api: ApiVersion, data: bytes, at: int, frame_bytes: int, announce_ms: int, held_at: int) -> None:
         """Remember where a held answer, which will stand at `held_at` of what is held, says how long its client is throttled."""
@@ -557,6 +559,10 @@ class ResponseSide:
                 raise FrameSizeError(f"answer of {size} bytes")
         self._tail = bytearray(data[at:])
         self._tail_need = need
+
+
+def _applied_ms(waits_ms: int, throttle_ms: int, *, only_observes: bool) -> int:
+    return waits_ms if waits_ms >= throttle_ms or only_observes else EXCUSED_MS
 
 
 def _bytes_to_stamp(api: ApiVersion, data: bytes, at: int, frame_bytes: int) -> int:

@@ -13,18 +13,19 @@ from proxy.metering.usage import Place
 from proxy.session.administered import CORRELATION_ID, BrokersAnswer
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import INT32_MAX, Mode
+from proxy.session.enforcement import INT32_MAX
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.known_head import PASS, WHOLE, KnownHead
 from proxy.session.login import Login
 from proxy.session.quota_scope import QuotaScope
-from proxy.session.request_side import InFlight, RequestSide
+from proxy.session.request_side import InFlight, RequestSide, Stop
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from quota.entity import KafkaPrincipal
+from quota.origin import Origin
 
 
 class Session:
@@ -33,6 +34,7 @@ class Session:
     __slots__ = (
         "_counted",
         "_heads",
+        "_listener",
         "_settings",
         "attention",
         "debt",
@@ -54,18 +56,18 @@ class Session:
         self._settings = settings
         self._counted: KafkaPrincipal | None = None  # as whose this connection counts
         settings.sessions = number = settings.sessions + 1 & INT32_MAX
-        self._heads = Heads(settings, rewriter, number, rules.before_login(peer, tls))
+        self._listener = rules.listener
+        self._heads = Heads(settings, rewriter, number, rules.before_login(peer, tls), Origin(rules.listener))
         self.login = self._heads.login = Login(rules, peer, settings.counters, self._identified, tls)
         self.in_flight: InFlight = deque()
         self.attention = Attention()
-        self.debt = Debt(settings.enforcement, self.attention)
+        self.debt = Debt(self.attention)
         self.gate = FetchGate()
         self.requests = RequestSide(
             self.in_flight,
             self.attention,
             self.debt,
             self.gate,
-            settings.enforcement,
             self._heads,
             _own_reply,
             min(settings.frame_bytes_max, MAX_LOGIN_FRAME_BYTES) if rules.requires_login else settings.frame_bytes_max,
@@ -133,11 +135,22 @@ class Session:
         self.requests.forget_heads()
 
     def settings_changed(self, now_ms: int) -> None:
-        """Obey new settings from the next request on; in `observe` nothing waits any longer."""
+        """Obey new settings from the next request on; where quotas are only observed nothing waits any longer."""
         self.requests.forget_heads()
-        if self._settings.enforcement.mode is Mode.OBSERVE:
+        self.release_unenforced(now_ms)
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything here waits because of a quota."""
+        return self.debt.active or self.debt.in_debt or self.responses.hold_until_ms > 0 or self.requests.stop is Stop.THROTTLE
+
+    def release_unenforced(self, now_ms: int) -> None:
+        """Let go on what waits for the sake of a client that need not wait any more; who still has to is judged again, and waits."""
+        client = self.debt.client
+        if client is not None and not client.is_enforced:
             self.debt.forgive()
             self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
+        if not self.debt.in_debt:
             self.requests.resume_at_ms = min(self.requests.resume_at_ms, now_ms)
 
     def _identified(self, principal: KafkaPrincipal, sent_ms: int, session_ends_ms: int) -> None:
@@ -147,7 +160,8 @@ class Session:
             ProtocolError: it has as many connections as it may.
         """
         if self._counted is None:
-            only_observes = self._settings.enforcement.mode is Mode.OBSERVE
+            enforcement = self._settings.policy.of_client(self._listener, principal, "")
+            only_observes = enforcement is None or enforcement.only_observes
             if not self._settings.principals.enter(principal, only_observes=only_observes):
                 raise ProtocolError(f"{principal} has as many connections as it may", reason="max_connections_per_principal")
             self._counted = principal

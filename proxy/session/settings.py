@@ -9,6 +9,7 @@ from proxy.session.enforcement import Enforcement
 from proxy.session.heads_met import HeadsMet
 from proxy.session.known_head import KnownHeads
 from proxy.session.mutations.known_sizes import KnownSizes
+from proxy.session.policy import Policy
 from proxy.session.principal_connections import PrincipalConnections
 
 
@@ -25,6 +26,7 @@ class SessionSettings:
         "known_heads",
         "known_sizes",
         "meter",
+        "policy",
         "principals",
         "sessions",
         "unknown_apis_pass",
@@ -33,6 +35,7 @@ class SessionSettings:
 
     def __init__(self, enforcement: Enforcement, usages: UsageTable, counters: Counters) -> None:
         self.enforcement = enforcement
+        self.policy = Policy(enforcement)
         self.usages = usages
         self.counters = counters
         self.empty_client_id_is_default = True

@@ -56,7 +56,7 @@ NOT_ROWS = {
 }
 """Keys of the top level that have sections of their own, and the one that is only a flag."""
 
-EMPTY_TABLES = {"settings", "overrides", "principal_overrides", "principal_builder_settings"}
+EMPTY_TABLES = {"exempt", "settings", "overrides", "principal_overrides", "principal_builder_settings"}
 """Their default is to have nothing in them."""
 
 

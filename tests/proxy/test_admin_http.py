@@ -13,6 +13,7 @@ from proxy.observe.admin_http import CONNECTIONS_SHOWN_MAX, AdminHttp, _is_loopb
 from proxy.observe.health import ERRORS_PER_MINUTE_MAX, Health
 from proxy.observe.loop_lag import LoopLag
 from proxy.status import ConnectionInfo, ReadinessCheck
+from proxy.switches import Switches
 from quota.entity import ANONYMOUS, ClientQuotaEntity
 from quota.throttle import throttle_time_ms
 from tests.support.proxy_state import FakeState, busy_state
@@ -103,6 +104,14 @@ async def test_quotas_show_every_group(client: Client) -> None:
         "recorded_total": 50_000,
     }
     assert (unlimited["quota_type"], unlimited["bound"], unlimited["utilization"], unlimited["rule"]) == ("Fetch", None, None, "none")
+
+
+async def test_quotas_show_the_switches(client: Client) -> None:
+    """Every switch by its target, and who is exempt."""
+    client.state.switch_table = dict(Switches({"entity:user=alice": "off", "all": "observe"}).table)
+    client.state.exempt_principals = ["User:ops"]
+    page = await client.json("/quotas")
+    assert (page["switches"], page["exempt"]) == ({"all": "observe", "entity:user=alice": "off"}, ["User:ops"])
 
 
 async def test_a_bucket_shows_its_tokens(client: Client) -> None:

@@ -489,3 +489,13 @@ def test_a_login_is_required_where_sasl_is_declared(protocol: Any, require_sasl:
     """With TLS or without; whoever declares it may leave it to the brokers all the same."""
     listener = Listener(address=HostPort("127.0.0.1", 1), protocol=protocol, require_sasl=require_sasl)
     assert listener.requires_login is expected
+
+
+def test_exempt_principals(tmp_path: Path) -> None:
+    """Each once; what is no principal is named."""
+    config = load(tmp_path, f'{SMALLEST}[quotas]\nexempt = ["User:ops", "User:backup", "User:ops"]')
+    assert config.quotas.exempt == ("User:ops", "User:backup")
+    for value in ('"User:ops"', '["ops"]', "[7]", '["User:"]'):
+        (line,) = complaints(tmp_path, f"{SMALLEST}[quotas]\nexempt = {value}")
+        assert line.startswith("quotas.exempt: ")
+        assert line.endswith('; write a list such as ["User:ops", "User:monitoring"]')

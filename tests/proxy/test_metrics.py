@@ -17,6 +17,7 @@ from proxy.observe.metrics import SERIES_MAX, MetricsPage
 from proxy.observe.series import LABEL_CHARS_MAX, Fold, Labels, label
 from proxy.observe.snapshot import take_snapshot
 from proxy.status import CallbackStatus
+from proxy.switches import Switches
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity
 from tests.support.proxy_state import FakeState, busy_state
@@ -294,3 +295,28 @@ def test_usage_counts_by_type_and_rule() -> None:
     usage.throttled("Fetch", "user=a", 7)
     assert usage.throttle_ms == {("Produce", "user=a"): 11, ("Fetch", "user=a"): 7}
     assert usage.throttled_requests == {("Produce", "user=a"): 2, ("Fetch", "user=a"): 1}
+
+
+def test_switches_are_shown_and_bounded() -> None:
+    """A series for each, the broadest first, a hundred at most; how many there are is a number of its own."""
+    state = busy_state()
+    table = {"all": "observe", "listener:edge": "off", **{f"entity:user=u{at:03}": "enforce" for at in range(200)}}
+    state.switch_table = dict(Switches(table).table)
+    found = samples(state)
+    assert value(found, "kafka_quota_switch", target="all", mode="observe") == 1
+    assert value(found, "kafka_quota_switch", target="listener:edge", mode="off") == 1
+    assert value(found, "kafka_quota_switches") == 202
+    assert sum(sample.name == "kafka_quota_switch" for sample in found) == 100
+
+
+def test_bytes_of_the_exempt_are_counted() -> None:
+    """What passed while they were exempt, and nothing else."""
+    state = busy_state()
+    usage = state.usages.get("ops", "tool")
+    usage.produce_bytes = 1_000
+    usage.count_exempt(True)
+    usage.fetch_bytes = 500
+    assert value(samples(state), "kafka_quota_exempt_bytes_total") == 500
+    usage.count_exempt(False)
+    usage.fetch_bytes = 9_000
+    assert value(samples(state), "kafka_quota_exempt_bytes_total") == 500

@@ -6,6 +6,8 @@ import pytest
 
 from proxy.counters import Counters, Usage
 from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaWindows
+from proxy.session.enforcement import Enforcement
+from proxy.session.policy import Policy
 from proxy.session.quota_scope import ClientQuota
 from quota.callback import DefaultQuotaCallback
 from quota.cluster import Cluster
@@ -174,7 +176,7 @@ def test_windows_are_those_of_the_configuration() -> None:
 def test_groups_are_found_anew_when_something_changed() -> None:
     """A client asks for its groups once; a quota or a switch makes it ask again, and in another scope they are others."""
     house = scopes()
-    client = ClientQuota(house.of(X), ANONYMOUS, "etl", Usage("", "etl"), Counters())
+    client = ClientQuota(house.of(X), ANONYMOUS, "etl", Usage("", "etl"), Counters(), Policy(Enforcement()))
     assert (client.request(0), client.mutation(0)) == (None, None)
     house.apply_table(FULL_TABLE)
     request, mutation = client.request(0), client.mutation(0)
@@ -184,7 +186,7 @@ def test_groups_are_found_anew_when_something_changed() -> None:
     house.switch(request=False, mutation=False)
     assert (client.request(0), client.mutation(0)) == (None, None)
     house.switch()
-    elsewhere = ClientQuota(house.of(Y), ANONYMOUS, "etl", Usage("", "etl"), Counters())
+    elsewhere = ClientQuota(house.of(Y), ANONYMOUS, "etl", Usage("", "etl"), Counters(), Policy(Enforcement()))
     assert elsewhere.request(0) is not client.request(0) is request
     assert elsewhere.mutation(0) is mutation
 
@@ -250,7 +252,10 @@ def test_a_callback_groups_every_type_by_its_settings(per_cluster: bool) -> None
     house = scopes(per_cluster=per_cluster, choice=CallbackChoice(ByFirstLetter, {"limits": limits}))
     house.learn(1, X)
     scope = house.of(X)
-    one, other, stranger = (ClientQuota(scope, ANONYMOUS, name, Usage("", name), Counters()) for name in ("acme-etl", "acme-web", "globex"))
+    one, other, stranger = (
+        ClientQuota(scope, ANONYMOUS, name, Usage("", name), Counters(), Policy(Enforcement()))
+        for name in ("acme-etl", "acme-web", "globex")
+    )
     for number, find in enumerate((ClientQuota.produce, ClientQuota.fetch, ClientQuota.request, ClientQuota.mutation), 1):
         group = find(one, 0)
         assert group is not None

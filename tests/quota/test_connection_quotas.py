@@ -259,3 +259,29 @@ def test_without_a_bound_the_rate_is_the_same(times: list[int]) -> None:
         measured.record(1.0, now_ms)
         measured.measure(now_ms)
     assert rate.rate(now_ms) == measured.rate(now_ms)
+
+
+def test_rates_that_are_switched_off_count_nothing() -> None:
+    """Nobody comes too fast, nothing is recorded; a slot is needed all the same."""
+    quotas = house()
+    quotas.update_process(3, 1)
+    quotas.ips.update_rate(None, 1)
+    listener = listener_of(quotas)
+    for _ in range(3):
+        assert quotas.arrive(listener, NOW_MS, counts=False) is ACCEPTED
+        quotas.take_slot(listener)
+        assert quotas.admit(listener, ALICE, NOW_MS, counts=False, was_counted=False) is ACCEPTED
+    assert quotas.arrive(listener, NOW_MS, counts=False) == Decision(Outcome.WAIT, NOW_MS, for_slot=True)
+    assert quotas.broker_rate.rate(NOW_MS) == listener.rate.rate(NOW_MS) == 0.0
+    assert list(quotas.ips.rates()) == []
+
+
+def test_only_what_was_counted_is_taken_back() -> None:
+    """An address that is too fast, where the rates of process and listener are off: those stay as they are."""
+    quotas = house()
+    quotas.ips.update_rate(None, 0)
+    listener = listener_of(quotas)
+    quotas.take_slot(listener)
+    assert quotas.admit(listener, ALICE, NOW_MS, was_counted=False).outcome is Outcome.IP_THROTTLED
+    assert quotas.broker_rate.rate(NOW_MS) == listener.rate.rate(NOW_MS) == 0.0
+    assert quotas.total == 0

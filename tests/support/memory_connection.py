@@ -6,7 +6,7 @@ unread bytes as a kernel does, and the event loop's timer.
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 from unittest import mock
@@ -28,6 +28,7 @@ from proxy.session.identity import OPEN, IdentityRules
 from proxy.session.rewrite import ApiVersionsCut, ClientAddress, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
+from proxy.switches import Switches
 from quota.entity import ClientQuotaEntity
 from tests.support.kafka_frames import answer_ids, request_ids
 
@@ -233,6 +234,7 @@ class House:
         self.closed: list[tuple[CloseReason, str]] = []
         self.administered: list[Connection] = []
         """Whose requests about quotas have had their turn and wait for `Connection.answer`."""
+        self.peers: list[Peer] = []
         self._clock = pytest.MonkeyPatch()
         self.broker_times = BrokerHandlerTime()
         self.set_quota(produce=produce, fetch=fetch, request=settings.get("request"))
@@ -273,7 +275,17 @@ class House:
         session.count_in(self.scope)
         with mock.patch("asyncio.get_running_loop", return_value=self.loop):
             connection = Connection(self, session, cast("socket.socket", NoSocket()), ("127.0.0.1", 9), "default", "b:1")
-        return Peer(self, connection)
+        peer = Peer(self, connection)
+        self.peers.append(peer)
+        return peer
+
+    def switch(self, table: Mapping[str, str]) -> None:
+        """Put switches in force, as a running proxy does."""
+        self.settings.policy.switch(Switches(table))
+        self.scopes.renew()
+        for peer in self.peers:
+            peer.connection.enforcement_changed()
+        self.loop.run_until(self.loop.now_ms)
 
     @property
     def now_ms(self) -> int:

@@ -1,5 +1,6 @@
 """A house that meters: the real meter and writer, and files that the validator can be asked about."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
 from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import Names
+from proxy.metering.switches_fact import switches_fact
 from proxy.metering.usage import Place
 from proxy.metering.usage_facts import usage_facts
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
@@ -49,6 +51,11 @@ class MeteredHouse(House):
         """What the files call the time."""
         return self.now_ms + WALL_MS
 
+    def switch(self, table: Mapping[str, str]) -> None:
+        """Put switches in force; the files say so."""
+        super().switch(table)
+        self.told_state()
+
     def told_state(self) -> None:
         """Note how the house is set."""
         state = {
@@ -61,6 +68,7 @@ class MeteredHouse(House):
             "fetch_enabled": True,
             "request_enabled": True,
             "level": self.level,
+            "switches": switches_fact(self.settings.policy.switches, self.names),
         }
         self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
 

@@ -9,6 +9,7 @@ from proxy.metering.metering import Metering as RunningMetering
 from proxy.net.admission import Admission
 from proxy.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.enforcement import Enforcement
+from proxy.session.policy import Policy
 from quota.connection_quotas import ConnectionQuotas
 from quota.entity import ANONYMOUS, ClientQuotaEntity
 from quota.group import QuotaGroup
@@ -26,7 +27,8 @@ def metering_alone(directory: Path, **settings: object) -> tuple[RunningMetering
     scope = scopes.of(BROKER)
     scope.produce.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
     counters = Counters()
-    admission = Admission(ConnectionQuotas([LISTENER]), counters, Enforcement(), per_cluster=False)
-    running = RunningMetering(config, scopes, admission, counters.metering)
+    policy = Policy(Enforcement())
+    admission = Admission(ConnectionQuotas([LISTENER]), counters, policy, per_cluster=False)
+    running = RunningMetering(config, scopes, admission, counters.metering, policy)
     running.start(config)
     return running, scope.produce.group(ANONYMOUS, "etl", 0)

@@ -1,11 +1,12 @@
 """A proxy that observers can look at, without a proxy: real groups and counters, settable in every detail."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from proxy.counters import Counters, UsageTable
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, LoginStatus, ReadinessCheck, SourceStatus, Traffic
 from proxy.status import AdmissionStatus, IpRate, ListenerAdmission
+from proxy.switches import SwitchMode
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
@@ -44,6 +45,8 @@ class FakeState:
         self.time_ms = 1_000_000
         self.source = SourceStatus("file:quotas.toml", 3, 1_700_000_000.5, 999_000, None)
         self.callback_status = CallbackStatus(None, 0, None)
+        self.switch_table: dict[str, SwitchMode] = {}
+        self.exempt_principals: list[str] = []
         self.checks = [ReadinessCheck("listeners", True, "2 bound"), ReadinessCheck("upstream", True, "answered 12 ms ago")]
         self.connection_infos: list[ConnectionInfo] = []
         self.ips = [IpRate("192.0.2.7", "1", 20.0, 20, 3)]
@@ -77,6 +80,12 @@ class FakeState:
     def quota_source(self) -> SourceStatus:
         return self.source
 
+    def switches(self) -> Mapping[str, SwitchMode]:
+        return self.switch_table
+
+    def exempt(self) -> Iterable[str]:
+        return self.exempt_principals
+
     def callback(self) -> CallbackStatus:
         return self.callback_status
 
@@ -102,6 +111,7 @@ class FakeState:
 def busy_state() -> FakeState:
     """Return a state in which every metric has something to show."""
     state = FakeState()
+    state.switch_table["entity:user=ops"] = SwitchMode.OFF
     counted = state.counters
     counted.certificate_expiries_s = {"listener.default": 1.9e9}
     counted.connections_accepted["default"] = 7

@@ -11,7 +11,7 @@ from protocol.limits import LENGTH_BYTES
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges, cut_request, read_topic_changes
 from protocol.messages.topic_results import result_entry, results_answer
 from protocol.request_head import RequestHead, read_request_head
-from proxy.session.enforcement import INT32_MAX, Enforcement, Mode
+from proxy.session.enforcement import INT32_MAX
 from proxy.session.known_head import MUTATION, PASS, WHOLE, KnownHead
 from proxy.session.mutations.charge import is_strict, permits_of, sound_places
 from proxy.session.mutations.known_sizes import KnownSizes
@@ -49,11 +49,10 @@ class MutationGate:
         broker_max: the newest version of an API that the broker has for certain, -1 when it did not say.
     """
 
-    __slots__ = ("_answers", "_broker_max", "_enforcement", "_known", "_notes")
+    __slots__ = ("_answers", "_broker_max", "_known", "_notes")
 
-    def __init__(self, enforcement: Enforcement, known: KnownSizes, broker_max: Callable[[int], int], notes: MutationNotes) -> None:
+    def __init__(self, known: KnownSizes, broker_max: Callable[[int], int], notes: MutationNotes) -> None:
         self._notes = notes
-        self._enforcement = enforcement
         self._known = known
         self._broker_max = broker_max
         self._answers: Answers | None = None  # of the request that waits
@@ -68,7 +67,7 @@ class MutationGate:
 
     def waits_for_its_turn(self, head: KnownHead) -> bool:
         """Whether the request may have to wait here: then nothing else is in flight while it does."""
-        return self._enforcement.mode is not Mode.OBSERVE and is_strict(head.api)
+        return not head.client.enforcement.only_observes and is_strict(head.api)
 
     def judge(self, head: KnownHead, frame: bytes, now_ms: int, *, may_wait: bool) -> Passage:
         """Judge the whole request `frame`, or ask what has to be known for that.
@@ -144,14 +143,14 @@ class MutationGate:
                 continue
             if not group.is_exhausted(now_ms):
                 group.record(permits, now_ms)
-                self._notes.note(group, permits, 0, api.index, now_ms)
+                self._notes.note(asked.head.client, group, permits, 0, api.index, now_ms)
                 charged[place] = permits
                 continue
             if not refused:
                 group.record(permits, now_ms)  # counts nothing and keeps the verdict
                 throttle_ms = token_throttle_time_ms(group.tokens(now_ms), group.bound)
                 wait = Wait(min(throttle_ms, INT32_MAX), now_ms)
-                self._notes.note(group, permits, wait.left_ms(now_ms), api.index, now_ms)
+                self._notes.note(asked.head.client, group, permits, wait.left_ms(now_ms), api.index, now_ms)
             size = asked.answers.size(topic, now_ms)
             refused[place] = _refused_entry(asked, topic, size.name if size else None, size.topic_id if size else NO_ID)
         if refused and len(refused) == len(changes.topics):
@@ -167,6 +166,7 @@ class MutationGate:
         head = KnownHead(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix, asked.head.work, asked.head.cell)
         head.ticket = Ticket(
             asked.head.api,
+            asked.head.client,
             asked.group,
             asked.changes,
             asked.sound,

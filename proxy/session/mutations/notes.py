@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from proxy.metering.meter import Meter
-from proxy.session.enforcement import Enforcement, Mode
+from proxy.session.quota_scope import ClientQuota
 from quota.mutation_group import MutationGroup
 
 
 class MutationNotes:
     """Notes what one connection's topics cost, and what that left in the bucket."""
 
-    __slots__ = ("_enforcement", "_meter", "_number")
+    __slots__ = ("_meter", "_number")
 
-    def __init__(self, meter: Meter | None, number: int, enforcement: Enforcement) -> None:
+    def __init__(self, meter: Meter | None, number: int) -> None:
         self._meter = meter
         self._number = number
-        self._enforcement = enforcement
 
-    def note(self, group: MutationGroup, permits: int, throttle_ms: int, api_index: int, now_ms: int) -> None:
+    def note(self, client: ClientQuota, group: MutationGroup, permits: int, throttle_ms: int, api_index: int, now_ms: int) -> None:
         """Note `permits` that were charged (negative: given back) or, with a wait, refused or charged and waited for."""
         if self._meter is None:
             return
-        applied_ms = 0 if self._enforcement.mode is Mode.OBSERVE else throttle_ms
+        applied_ms = 0 if client.enforcement.only_observes else throttle_ms
         self._meter.note(group, permits, throttle_ms, applied_ms, now_ms, self._number, api_index, group.tokens(now_ms))

@@ -47,6 +47,7 @@ class Ticket:
         "_api",
         "_changes",
         "_charged",
+        "_client",
         "_known",
         "_notes",
         "_refused",
@@ -60,6 +61,7 @@ class Ticket:
     def __init__(
         self,
         api: ApiVersion,
+        client: ClientQuota,
         group: MutationGroup,
         changes: TopicChanges,
         sound: list[int],
@@ -74,6 +76,7 @@ class Ticket:
     ) -> None:
         self._notes = notes
         self._api = api
+        self._client = client
         self.group = group
         self._changes = changes
         self._sound = sound
@@ -103,7 +106,7 @@ class Ticket:
                     due.append(cost)
             elif cost != permits:
                 self.group.record_unchecked(cost - permits, now_ms)
-                self._notes.note(self.group, cost - permits, 0, self._api.index, now_ms)
+                self._notes.note(self._client, self.group, cost - permits, 0, self._api.index, now_ms)
         return self._charge(due, now_ms) if self._wait is None else self._wait.left_ms(now_ms)
 
     def rewrite(self, frame: bytes) -> bytes:
@@ -146,12 +149,12 @@ class Ticket:
             return 0
         if not self._strict:
             throttle_ms = self.group.record_permissive(sum(due), now_ms)
-            self._notes.note(self.group, sum(due), throttle_ms, self._api.index, now_ms)
+            self._notes.note(self._client, self.group, sum(due), throttle_ms, self._api.index, now_ms)
             return throttle_ms
         for cost in due:
             is_exhausted = self.group.is_exhausted(now_ms)
             throttle_ms = self.group.record(cost, now_ms)
-            self._notes.note(self.group, cost, throttle_ms, self._api.index, now_ms)
+            self._notes.note(self._client, self.group, cost, throttle_ms, self._api.index, now_ms)
             if is_exhausted:
                 return throttle_ms
         return 0

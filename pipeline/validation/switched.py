@@ -1,0 +1,108 @@
+"""What the switches of enforcement let a group's decisions be: waited for, not waited for, or not taken at all.
+
+A switch is for all, a listener or an entity, and the most specific one holds for a client. A group may have clients of several kinds, and
+a row does not say which of them it was: so what is asked is whether *some* member may have been enforced, observed or switched off.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+ENFORCE: Final = "enforce"
+OBSERVE: Final = "observe"
+OFF: Final = "off"
+CONNECTION: Final = "Connection"
+GROUP_COLUMNS: Final = ["group_ref", "quota_type", "scope", "listener", "tag_user", "tag_client_id", "tag_ip", "tags"]
+"""Of `dim_group`, for `Switched.possible`."""
+
+_USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
+_LADDER: Final = ("NN", "ND", "N-", "DN", "DD", "D-", "-N", "-D")
+"""Kafka's order of entities: user and client-id each named, default, or not looked at."""
+
+_Names = tuple[str | None, str | None]
+
+
+class Switched:
+    """The modes in force from one row of `states` on.
+
+    Args:
+        mode: of the configuration: everything but `observe` enforces.
+        switches: the column of that name.
+    """
+
+    def __init__(self, mode: str, switches: str | None) -> None:
+        self._base = OBSERVE if mode == OBSERVE else ENFORCE
+        self._listeners: dict[str, str] = {}
+        self._ips: dict[str | None, str] = {}
+        self._default_ip: str | None = None
+        self._entities: dict[str, dict[_Names, str]] = {}
+        for row in [] if switches is None else msgspec.json.decode(switches):
+            self._add(row)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the configuration's mode holds for everybody."""
+        return not (self._listeners or self._ips or self._entities or self._default_ip)
+
+    @property
+    def modes(self) -> frozenset[str]:
+        """Every mode that holds for anybody."""
+        entities = [mode for named in self._entities.values() for mode in named.values()]
+        return frozenset({self._base, *self._listeners.values(), *self._ips.values(), *entities, *filter(None, [self._default_ip])})
+
+    def possible(self, group: Mapping[str, Any]) -> frozenset[str]:
+        """Return the modes that members of a group may have; `group` is a row of `dim_group`."""
+        if group["quota_type"] == CONNECTION:
+            return frozenset(self._of_connections(group))
+        user, client_id = (None, None) if group["tags"] else (group["tag_user"] or None, group["tag_client_id"] or None)
+        found: set[str] = set()
+        for rung in _LADDER:
+            if self._climb(rung, user, client_id, found):
+                return frozenset(found)
+        return frozenset({*found, *self._listeners.values(), self._base})
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        mode = row["mode"]
+        if "listener" in row:
+            self._listeners[row["listener"]] = mode
+        elif _IP in row:
+            if row[_IP]:
+                self._ips[row[_IP][0]] = mode
+            else:
+                self._default_ip = mode
+        elif _USER in row or _CLIENT_ID in row:
+            parts = (row.get(_USER), row.get(_CLIENT_ID))
+            rung = "".join("-" if part is None else "N" if part else "D" for part in parts)
+            names = (parts[0][0] if parts[0] else None, parts[1][0] if parts[1] else None)
+            self._entities.setdefault(rung, {})[names] = mode
+        else:
+            self._base = mode
+
+    def _climb(self, rung: str, user: str | None, client_id: str | None, found: set[str]) -> bool:
+        """Add what a rung says of a group; True when it says it of every member. A name that is None is free, or hidden."""
+        named = self._entities.get(rung)
+        if not named:
+            return False
+        wanted = (user if rung[0] == "N" else None, client_id if rung[1] == "N" else None)
+        is_fixed = all(name is not None for name, part in zip(wanted, rung, strict=True) if part == "N")
+        if is_fixed and wanted in named:
+            found.add(named[wanted])
+            return True
+        for names, mode in named.items():
+            pairs = [(name, want) for name, want, part in zip(names, wanted, rung, strict=True) if part == "N"]
+            if all(name is None or want is None or name == want for name, want in pairs):
+                found.add(mode)
+        return False
+
+    def _of_connections(self, group: Mapping[str, Any]) -> Sequence[str]:
+        if group["scope"] == "listener":
+            return [self._listeners.get(group["listener"], self._base)]
+        elsewhere = [*self._listeners.values(), self._base]
+        if group["scope"] != _IP:
+            return elsewhere
+        address = group["tag_ip"]
+        if address is not None and address in self._ips:
+            return [self._ips[address]]
+        hidden = [mode for name, mode in self._ips.items() if name is None or address is None]
+        return [*hidden, self._default_ip] if self._default_ip is not None else [*hidden, *elsewhere]

@@ -1,0 +1,235 @@
+"""Switches of enforcement in force on living connections: from the next request on, nobody is disconnected."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.session.enforcement import Mode
+from proxy.session.identity import IdentityRules
+from proxy.session.policy import Policy
+from quota.entity import ANONYMOUS
+from tests.support.kafka_frames import fetch, plain, produced
+from tests.support.memory_connection import House, Peer
+from tests.support.metered_house import MeteredHouse
+from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
+
+EDGE = IdentityRules("edge")
+INSIDE = IdentityRules("inside")
+OBSERVED = ["all", "listener:edge", "entity:user=ANONYMOUS", "entity:client-id=etl", "entity:user=<default>,client-id=<default>"]
+
+
+def is_held(peer: Peer, number: int, **options: Any) -> bool:
+    """Ask for far more than the quota allows: whether the answer is held, or nothing is read afterwards."""
+    peer.sends(produce_for(60_000, number, **options))
+    return peer.answers(produced(number, version=PRODUCE_VERSION)) == [] or not peer.client.reading
+
+
+@pytest.mark.parametrize("target", OBSERVED)
+def test_observed_by_any_target(house: House, target: str) -> None:
+    """A switch to `observe`, whatever it is for: the verdict is worked out, and nobody waits."""
+    house.switch({target: "observe"})
+    assert not is_held(house.connect(rules=EDGE), 1)
+    (group,) = house.scope.produce.groups()
+    assert [verdict.throttle_ms for verdict in group.verdicts] == [60_000]
+
+
+@pytest.mark.parametrize("target", OBSERVED)
+def test_off_by_any_target(house: House, target: str) -> None:
+    """A switch to `off`: nothing is recorded, no verdict falls; the client's usage is counted as ever."""
+    house.switch({target: "off"})
+    assert not is_held(house.connect(rules=EDGE), 1)
+    assert list(house.scope.produce.groups()) == []
+    assert house.usages.get("ANONYMOUS", "etl").produce_bytes == 70_000
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_others_are_enforced(house: House, mode: str) -> None:
+    """A switch is for nobody else: other listeners, client-ids and users wait for their verdicts."""
+    house.switch({"listener:edge": mode, "entity:client-id=web": mode, "entity:user=alice": mode})
+    assert not is_held(house.connect(rules=EDGE), 1)
+    assert is_held(house.connect(rules=INSIDE), 1)
+
+
+def test_two_clients_of_one_connection(house: House) -> None:
+    """Each client-id of a connection has its own switch."""
+    house.set_quota(produce=BOUND, client_id="web")
+    house.switch({"entity:client-id=web": "observe"})
+    peer = house.connect()
+    assert not is_held(peer, 1, client_id="web")
+    assert is_held(peer, 2)
+
+
+def test_a_specific_enforce_over_a_broad_observe(house: House) -> None:
+    """A roll-out, client by client: all are observed, one is enforced."""
+    house.switch({"all": "observe", "entity:client-id=etl": "enforce"})
+    house.set_quota(produce=BOUND, client_id="web")
+    assert is_held(house.connect(), 1)
+    assert not is_held(house.connect(), 1, client_id="web")
+
+
+def test_enforce_where_the_configuration_observes() -> None:
+    """Then answers are delayed, as is the default."""
+    with House(produce=BOUND, mode=Mode.OBSERVE) as house:
+        house.switch({"entity:client-id=etl": "enforce"})
+        peer = house.connect()
+        peer.sends(produce_for(3_000, 1))
+        assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
+        house.wait(3_000)
+        assert peer.delivered() == [1]
+
+
+def test_enforce_keeps_the_configured_way() -> None:
+    """Where the configuration mutes, a switch to `enforce` mutes."""
+    with House(produce=BOUND, mode=Mode.MUTE) as house:
+        house.switch({"all": "enforce"})
+        peer = house.connect()
+        peer.sends(produce_for(3_000, 1))
+        assert peer.answers(produced(1, version=PRODUCE_VERSION)) == [1]
+        assert not peer.client.reading
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+@pytest.mark.parametrize("before", [Mode.DELAY, Mode.MUTE])
+def test_who_waits_goes_on_at_once(house: House, before: Mode, mode: str) -> None:
+    """What is held leaves, who is not read is read, the pipeline goes on; whoever has no switch waits on."""
+    house.enforcement.mode = before
+    house.set_quota(produce=BOUND, client_id="web")
+    peer, other = house.connect(), house.connect()
+    for one, client_id in ((peer, "etl"), (other, "web")):
+        one.sends(produce_for(100_000, 1, client_id=client_id))
+        one.broker.arrive(produced(1, version=PRODUCE_VERSION))
+        one.sends(plain(2), plain(3))
+        one.broker.take()
+    house.switch({"entity:client-id=etl": mode})
+    assert peer.delivered() == [1]
+    assert peer.forwarded() == [2, 3]
+    assert peer.client.reading
+    assert other.forwarded() == []
+    assert house.closed == []
+
+
+@pytest.mark.parametrize("mode", ["observe", "off"])
+def test_a_fetch_that_waits_goes_on_at_once(house: House, mode: str) -> None:
+    """A fetch that was kept back before the broker goes there as it came."""
+    peer = house.connect()
+    peer.asks(fetch(1, version=FETCH_VERSION), fetched_for(0, 1))
+    waiting = house.connect()
+    request = fetch(2, version=FETCH_VERSION, max_bytes=2**31 - 1)
+    waiting.client.arrive(request)
+    assert waiting.broker.take() == b""
+    house.switch({"all": mode})
+    assert waiting.broker.take() == request
+    assert house.closed == []
+
+
+def test_there_and_back(house: House) -> None:
+    """Off forgets nothing and adds nothing: enforced again, the client finds the samples that it left."""
+    peer = house.connect()
+    peer.asks(produce_of(8_000, 1), produced(1, version=PRODUCE_VERSION))
+    house.switch({"all": "off"})
+    peer.asks(produce_of(50_000, 2), produced(2, version=PRODUCE_VERSION))
+    house.switch({})
+    peer.sends(produce_of(3_000, 3))
+    assert peer.answers(produced(3, version=PRODUCE_VERSION)) == []
+    (group,) = house.scope.produce.groups()
+    assert [verdict.throttle_ms for verdict in group.verdicts] == [1_000]
+
+
+def test_an_ordinary_request_asks_no_switch(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is enforced is asked once per client and change, not per request."""
+    asked: list[str] = []
+    of_client = Policy.of_client
+    monkeypatch.setattr(Policy, "of_client", lambda *arguments: asked.append(arguments[3]) or of_client(*arguments))
+    peer = house.connect()
+    for number in range(1, 6):
+        peer.asks(produce_of(100, number), produced(number, version=PRODUCE_VERSION))
+    assert asked == ["etl"]
+    house.switch({"all": "observe"})
+    for number in range(6, 11):
+        peer.asks(produce_of(100, number), produced(number, version=PRODUCE_VERSION))
+    assert asked == ["etl", "etl"]
+
+
+def test_an_exempt_principal_is_never_throttled(house: House) -> None:
+    """Whatever quotas and switches say; its bytes are counted as exempt, also once it is exempt no more."""
+    house.settings.policy.configured([str(ANONYMOUS)])
+    house.switch({"all": "enforce"})
+    peer = house.connect()
+    assert not is_held(peer, 1)
+    usage = house.usages.get("ANONYMOUS", "etl")
+    assert usage.exempt_bytes_total == usage.produce_bytes == 70_000
+    house.settings.policy.configured([])
+    house.scopes.renew()
+    assert is_held(peer, 2)
+    assert usage.exempt_bytes_total == 70_000
+
+
+def test_the_time_of_the_exempt_is_exempt_time() -> None:
+    """Kafka's sensor of exempt request time counts it."""
+    with House(request=0.001) as house:
+        house.settings.policy.configured([str(ANONYMOUS)])
+        peer = house.connect()
+        peer.sends(plain(1))
+        house.wait(50)
+        peer.answers(b"\0\0\0\x05\0\0\0\x01\0")
+        assert house.scope.request.exempt_request_time.recorded_total > 0
+        assert list(house.scope.request.groups()) == []
+
+
+def busy(peer: Peer, numbers: Iterator[int], client_id: str) -> None:
+    """Ten requests, far more than the quota allows, each as soon as it may go."""
+    for _ in range(10):
+        number = next(numbers)
+        peer.sends(produce_of(3_000, number, client_id=client_id))
+        while not peer.connection.session.in_flight:
+            peer.house.wait(500)
+        peer.answers(produced(number, version=PRODUCE_VERSION))
+        peer.house.wait(100)
+
+
+TABLES = [
+    {"all": "observe"},
+    {"entity:client-id=etl": "observe"},
+    {"entity:client-id=etl": "off", "all": "observe"},
+    {"all": "off", "entity:user=ANONYMOUS": "enforce"},
+    {"listener:edge": "observe"},
+    {},
+]
+
+
+@pytest.mark.parametrize("base", [Mode.DELAY, Mode.OBSERVE])
+def test_the_files_prove_what_switches_did(tmp_path: Path, base: Mode) -> None:
+    """Switches change while clients run, on two listeners: every decision is proved, with what was applied."""
+    numbers = iter(range(1_000))
+    with MeteredHouse(tmp_path, produce=BOUND, mode=base) as house:
+        house.set_quota(produce=2 * BOUND, client_id="web")
+        peers = house.connect(rules=EDGE), house.connect(rules=INSIDE)
+        for table in TABLES:
+            house.switch(table)
+            for peer in peers:
+                busy(peer, numbers, "etl")
+                busy(peer, numbers, "web")
+        verdict = house.written()
+    assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "done", "kinds"),
+    [
+        pytest.param("observe", "enforce", {"NOT_APPLIED"}, id="waited-though-observed"),
+        pytest.param("enforce", "observe", {"NOT_APPLIED"}, id="not-waited-though-enforced"),
+        pytest.param("off", "observe", {"NOT_APPLIED"}, id="recorded-though-off"),
+    ],
+)
+@pytest.mark.parametrize("target", ["all", "entity:client-id=etl"])
+def test_the_validator_finds_what_was_done_otherwise(tmp_path: Path, target: str, told: str, done: str, kinds: set[str]) -> None:
+    """Files that say one thing of a switch while the data path does another are found out."""
+    numbers = iter(range(1_000))
+    with MeteredHouse(tmp_path, produce=BOUND) as house:
+        house.switch({target: told})
+        House.switch(house, {target: done})
+        busy(house.connect(), numbers, "etl")
+        verdict = house.written()
+    assert set(verdict.kinds()) == kinds
