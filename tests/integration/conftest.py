@@ -9,6 +9,7 @@ from proxy.demo.mock_cluster import MockCluster
 from tests.support.clients.topics import new_topic
 from tests.support.kafka import sasl_cluster
 from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.broker_bounds import BrokerBounds
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.sluice_process import SluiceProcess
 
@@ -41,9 +42,15 @@ def _route(kafka: KafkaCluster) -> Iterator[Route]:
 
 
 @pytest.fixture(scope="session")
-def sasl_kafka(tools: JavaTools) -> Iterator[KafkaCluster]:
+def broker_bounds() -> BrokerBounds:
+    """Whom `sasl_kafka` counts together, and against which bound."""
+    return BrokerBounds()
+
+
+@pytest.fixture(scope="session")
+def sasl_kafka(tools: JavaTools, broker_bounds: BrokerBounds) -> Iterator[KafkaCluster]:
     """A Kafka 4.3.1 where clients log in by every mechanism; alice and a user with an odd name have SCRAM credentials."""
-    with sasl_cluster.new_cluster() as running:
+    with sasl_cluster.new_cluster(settings=broker_bounds.settings) as running:
         sasl_cluster.add_scram_users(tools, running.bootstrap, sasl_cluster.SCRAM_USER, "alice")
         yield running
 

@@ -6,7 +6,7 @@ What Kafka's own class answers at each step stands in the vector: which group a 
 import asyncio
 import itertools
 import json
-import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 
+from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, QuotaAdmin
 from tests.support.clients.bearer_tokens import AwaitedTokens
 from tests.support.clients.topics import new_topic
 from tests.support.kafka import sasl_cluster as sasl
 from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.broker_bounds import BrokerBounds, BrokerGroup
+from tests.support.patience import until_true
 from tests.support.sluice_process import SluiceProcess, write_quotas
 
 pytestmark = pytest.mark.kafka
@@ -26,17 +29,27 @@ VECTORS = json.loads((Path(__file__).parents[1] / "vectors/client-quota-manager.
 DEFAULT = "<default>"
 
 
+SENTINEL = "sentinel"
+"""A user whose bound is another one after each change: where it is in force, so is all that was asked before it."""
+VALUE = b"x" * 20_000
+RISE = 0.6 * len(VALUE) / 11
+"""How much a record raises its group's rate at least, in bytes per second; what the others do meanwhile is fall."""
+
+Tags = tuple[str, str]
+Entity = tuple[str | None, str | None]
+
+
 def sends(bootstrap: str, topic: str, user: str, client_id: str) -> None:
     """Send one record as a user with a client-id."""
     login = sasl.confluent_login("OAUTHBEARER", user)
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 0, **login})
     failures: list[object] = []
-    producer.produce(topic, b"x", on_delivery=lambda error, _: failures.append(error) if error else None)
+    producer.produce(topic, VALUE, on_delivery=lambda error, _: failures.append(error) if error else None)
     assert producer.flush(30) == 0
     assert failures == []
 
 
-def put_in_force(sluice: SluiceProcess, path: Path, table: dict[tuple[str | None, str | None], float]) -> None:
+def put_in_force(sluice: SluiceProcess, path: Path, table: Mapping[Entity, float]) -> None:
     """Write all quotas of the table and wait until they hold."""
     entries = []
     for (user, client_id), rate in table.items():
@@ -44,45 +57,102 @@ def put_in_force(sluice: SluiceProcess, path: Path, table: dict[tuple[str | None
         entries.append({**{key: name for key, name in names.items() if name is not None}, "producer_byte_rate": int(rate)})
     loads = len(sluice.events("quotas_loaded"))
     write_quotas(path, entries)
-    deadline = time.monotonic() + 20
-    while len(sluice.events("quotas_loaded")) == loads:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until_true(lambda: len(sluice.events("quotas_loaded")) > loads, "the quota table")
 
 
-def key_of(entity: dict[str, Any]) -> tuple[str | None, str | None]:
+def key_of(entity: dict[str, Any]) -> Entity:
     """Return user and client-id of an entity, where null is the default one."""
     names = [None if part not in entity else entity[part] if entity[part] is not None else DEFAULT for part in ("user", "client-id")]
     return names[0], names[1]
 
 
-def recorded(sluice: SluiceProcess) -> dict[tuple[str, str], tuple[float, float | None]]:
+def recorded(sluice: SluiceProcess) -> dict[Tags, tuple[float, float | None]]:
     """Return what each produce group has recorded, and its bound."""
     groups = [group for group in sluice.quotas()["groups"] if group["quota_type"] == "Produce"]
     return {(group["tags"]["user"], group["tags"]["client-id"]): (group["recorded_total"], group["bound"]) for group in groups}
 
 
-def test_the_ladder_of_precedence(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """At every step each client counts for the group, and against the bound, that Kafka's own class names."""
+class Broker:
+    """The same quotas on the broker; `close` takes all of them away."""
+
+    def __init__(self, admin: QuotaAdmin, bounds: BrokerBounds) -> None:
+        self._admin = admin
+        self._bounds = bounds
+        self._changes = 0
+
+    def put_in_force(self, changes: Mapping[Entity, float | None]) -> None:
+        """Alter quotas and wait until they hold: the broker takes changes in their order, the sentinel's last."""
+        self._changes += 1
+        bound = 50_000.0 + self._changes
+        self.alter(changes)
+        self.alter({(SENTINEL, None): bound})
+        until_true(lambda: self.groups().get((SENTINEL, ""), NO_GROUP).bound == bound, "the broker's quota")
+
+    def alter(self, changes: Mapping[Entity, float | None]) -> None:
+        """Alter quotas, and wait for nothing."""
+        alterations = [
+            ClientQuotaAlteration(_entity(names), {"producer_byte_rate": None if rate is None else rate}) for names, rate in changes.items()
+        ]
+        assert set(self._admin.alter_client_quotas(alterations).values()) == {None}
+
+    def groups(self) -> dict[Tags, BrokerGroup]:
+        """Return all groups as they are now."""
+        return self._bounds.groups()
+
+    def take_away(self, table: Iterable[Entity]) -> None:
+        """Leave nothing for others."""
+        self.alter(dict.fromkeys([*table, (SENTINEL, None)]))
+
+
+NO_GROUP = BrokerGroup(-1.0, 0.0)
+
+
+def _entity(names: Entity) -> ClientQuotaEntity:
+    """Return an entity as the wire has it, where None is the default one."""
+    parts = zip(("user", "client-id"), names, strict=True)
+    return ClientQuotaEntity.of({part: None if name == DEFAULT else name for part, name in parts if name is not None})
+
+
+def check_step(sluice: SluiceProcess, broker: Broker, topic: str, event: dict[str, Any]) -> None:
+    """Send as the client of a step: Sluice, the broker and Kafka's class by itself name the same group and bound."""
+    expected = {tuple(event["tags"]): event["limit"]}
+    before, broker_before = recorded(sluice), broker.groups()
+    sends(sluice.bootstrap, topic, event["user"], event["client_id"])
+    broker_after, after = broker.groups(), recorded(sluice)
+    grown = {tags: bound for tags, (total, bound) in after.items() if total > before.get(tags, (0.0, None))[0]}
+    assert grown == expected, event
+    risen = {tags: group.bound for tags, group in broker_after.items() if group.rate - broker_before.get(tags, NO_GROUP).rate > RISE}
+    assert risen == expected, event
+
+
+def test_the_ladder_of_precedence(sasl_kafka: KafkaCluster, broker_bounds: BrokerBounds, tmp_path: Path) -> None:
+    """At every step a client counts for the same group and bound in Sluice, on the broker behind it, and in Kafka's own class."""
     quotas = write_quotas(tmp_path / "quotas.toml", [])
-    table: dict[tuple[str | None, str | None], float] = {}
+    table: dict[Entity, float] = {}
+    asked: set[Entity] = set()
     steps = 0
     topic = new_topic(sasl_kafka.bootstrap, "ladder")
-    with SluiceProcess(sasl_kafka.sasl_bootstrap, quotas=quotas, enforcement="observe", name="sluice-ladder") as sluice:
-        for operation, events in itertools.groupby(LADDER, lambda event: event["op"]):
-            if operation == "update":
-                table |= {key_of(event["entity"]): event["value"] for event in events}
-                table = {key: rate for key, rate in table.items() if rate is not None}
-                put_in_force(sluice, quotas, table)
-                continue
-            for event in events:
-                before = recorded(sluice)
-                sends(sluice.bootstrap, topic, event["user"], event["client_id"])
-                after = recorded(sluice)
-                grown = {tags: bound for tags, (total, bound) in after.items() if total > before.get(tags, (0.0, None))[0]}
-                assert grown == {tuple(event["tags"]): event["limit"]}, event
-                steps += 1
-    print(f"{steps} steps, each as Kafka's own class has it")
+    arguments = {"quotas": quotas, "enforcement": "observe", "name": "sluice-ladder"}
+    with QuotaAdmin(sasl_kafka.bootstrap) as admin, SluiceProcess(sasl_kafka.sasl_bootstrap, **arguments) as sluice:
+        broker = Broker(admin, broker_bounds)
+        broker.alter({(SENTINEL, None): 50_000.0})
+        sends(sasl_kafka.sasl_bootstrap, topic, SENTINEL, "any")
+        try:
+            for operation, group in itertools.groupby(LADDER, lambda event: event["op"]):
+                events = list(group)
+                if operation == "update":
+                    changes = {key_of(event["entity"]): event["value"] for event in events}
+                    asked |= changes.keys()
+                    table = {key: rate for key, rate in (table | changes).items() if rate is not None}
+                    broker.put_in_force(changes)
+                    put_in_force(sluice, quotas, table)
+                    continue
+                for event in events:
+                    check_step(sluice, broker, topic, event)
+                    steps += 1
+        finally:
+            broker.take_away(asked)
+    print(f"{steps} steps, each the same in Sluice, on the broker and in Kafka's own class")
     assert steps > 20
 
 

@@ -1,5 +1,6 @@
 """A broker whose SASL listener takes every mechanism, its users, and how clients of each kind log in there."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,9 @@ SETTINGS = {
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
-def new_cluster(name: str = "kafka-sasl") -> KafkaCluster:
-    """Return the broker, not started."""
-    return KafkaCluster(name=name, settings=SETTINGS)
+def new_cluster(name: str = "kafka-sasl", settings: Mapping[str, str | int] | None = None) -> KafkaCluster:
+    """Return the broker, not started, with further settings."""
+    return KafkaCluster(name=name, settings=SETTINGS | dict(settings or {}))
 
 
 def add_scram_users(tools: JavaTools, bootstrap: str, *users: str) -> None:
