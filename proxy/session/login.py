@@ -78,6 +78,11 @@ class Login:
         """Whether the first login has to succeed soon: it is required, or it has begun."""
         return self.required or (self.under_way and self._who is None)
 
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the broker let the client in, whoever that is: who it is may be known to the broker alone."""
+        return self._who is not None and not self.required
+
     def let_go(self) -> None:
         """The connection has ended: cut the circle of references, so that it is freed at once."""
         self._identified = _nobody

@@ -17,7 +17,7 @@ from proxy.session.enforcement import INT32_MAX
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
-from proxy.session.known_head import PASS, WHOLE, KnownHead
+from proxy.session.known_head import AS_IT_IS, PASS, WHOLE, KnownHead
 from proxy.session.login import Login
 from proxy.session.quota_scope import QuotaScope
 from proxy.session.request_side import InFlight, RequestSide, Stop
@@ -35,6 +35,7 @@ class Session:
         "_counted",
         "_heads",
         "_listener",
+        "_rewriter",
         "_settings",
         "attention",
         "debt",
@@ -54,6 +55,7 @@ class Session:
         tls: TlsPeer | None = None,
     ) -> None:
         self._settings = settings
+        self._rewriter = rewriter
         self._counted: KafkaPrincipal | None = None  # as whose this connection counts
         settings.sessions = number = settings.sessions + 1 & INT32_MAX
         self._listener = rules.listener
@@ -119,6 +121,14 @@ class Session:
         self.in_flight.appendleft((None, frame, 0, now_ms, now_ns))
         self.responses.answers += 1
         self.attention.wanted = True
+
+    def broker_max(self, key: int) -> int:
+        """The newest version of an API that every broker met so far has, -1 when none said."""
+        return self._rewriter.broker_max(key)
+
+    def rewrite(self, api: ApiVersion, frame: bytes) -> bytes:
+        """Return an answer of the broker as the client may see it."""
+        return frame if self._rewriter.what_for(api) == AS_IT_IS else self._rewriter.rewrite(api, frame)
 
     def meet_broker(self, times: BrokerHandlerTime) -> None:
         """The broker is known, and with it what its requests cost."""
