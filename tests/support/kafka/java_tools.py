@@ -66,15 +66,18 @@ class Command:
 
 
 class JavaTools:
-    """One JVM that runs any main class of Kafka `version`, or of tests/support/java, as often as wanted. A context manager."""
+    """One JVM that runs any main class of Kafka `version`, or of tests/support/java, as often as wanted. A context manager.
 
-    def __init__(self, version: str = KRAFT, heap_mb: int = 256) -> None:
+    `properties` of the JVM are KEY=VALUE.
+    """
+
+    def __init__(self, version: str = KRAFT, heap_mb: int = 256, *properties: str) -> None:
         self.version = version
         self._ids = itertools.count()
         self._commands: dict[str, Command] = {}
         with log_file(f"tools-{version}").open("ab") as log:
             self._process = subprocess.Popen(
-                [*java_command(version, Jvm(heap_mb)), "ToolServer"],
+                [*java_command(version, Jvm(heap_mb), *properties), "ToolServer"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -15,9 +15,11 @@ SHARE_CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ShareConsumerPerformance"
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
 
 
-def create_topic(tools: JavaTools, bootstrap: str, topic: str, *, partitions: int = 1, replicas: int = 1) -> None:
+def create_topic(
+    tools: JavaTools, bootstrap: str, topic: str, *, partitions: int = 1, replicas: int = 1, config: Path | None = None
+) -> None:
     """Create a topic with kafka-topics."""
-    where = ("--bootstrap-server", bootstrap, "--create", "--topic", topic)
+    where = ("--bootstrap-server", bootstrap, "--create", "--topic", topic, *(() if config is None else ("--command-config", str(config))))
     tools.run(TOPIC_COMMAND, *where, "--partitions", str(partitions), "--replication-factor", str(replicas))
 
 
@@ -93,10 +95,11 @@ def producer_result(command: Command) -> ProducerRun:
     return ProducerRun(int(records), float(rate), _metrics(out))
 
 
-def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> int:
+def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str, config: Path | None = None) -> int:
     """Run ConsumerPerformance until it has read `records`. Returns how many it read."""
     where = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000"]
     count = "--messages" if tools.version == ZOOKEEPER else "--num-records"
+    where += [] if config is None else ["--consumer.config" if tools.version == ZOOKEEPER else "--command-config", str(config)]
     out = tools.run(CONSUMER_PERFORMANCE, *where, count, str(records)).out
     [row] = re.findall(r"^\d{4}-\d\d-\d\d .*, \d{4}-\d\d-\d\d .*$", out, re.MULTILINE)
     return int(row.split(", ")[4])
