@@ -15,7 +15,7 @@ from proxy.config import Config, ConfigSource
 from proxy.config_callback import try_callback
 from proxy.config_check import advice_on
 from proxy.config_flags import Flags
-from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
+from proxy.config_problem import ConfigProblems, Problem
 from proxy.config_read import read_toml
 from proxy.errors import StartError
 from proxy.identities import make_builder
@@ -41,15 +41,14 @@ def cli() -> None:
 @click.option("--sidecar", is_flag=True, help="One listener in front of one broker; no address is rewritten.")
 @click.option("--quotas", metavar="FILE", help="The quota file.")
 @click.option("--enforcement", metavar="MODE", help="delay, mute or observe.")
-@click.option("--admin", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz and /quotas.")
+@click.option("--admin", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz, /quotas and more.")
 @click.option("--metering", metavar="DIR", help="Write every decision below this directory.")
-@click.option("--quota-admin", metavar="User:NAME", multiple=True, help="Not part of this version.", hidden=True)
+@click.option("--quota-admin", metavar="User:NAME", multiple=True, help="Who may read and change quotas by Kafka's APIs.")
 @click.option("--profile", is_flag=True, help="Print where the time went when the run ends.")
-def run(config: Path | None, quota_admin: Sequence[str], **flags: Any) -> None:
+def run(config: Path | None, **flags: Any) -> None:
     """Run the proxy. SIGHUP reloads; SIGTERM drains, a second one ends at once."""
-    refused = _not_in_this_version(quota_admin)
     source = ConfigSource(config, Flags(**flags))
-    level = _check(source, refused).log.level
+    level = _check(source).log.level
     from proxy.app import run as run_app  # only here: `check-config` and --help need no event loop
 
     handler = log.start_logging(level)
@@ -91,7 +90,7 @@ def check_config(file: Path) -> None:
         count = len(read_quota_file(file).quotas)
         click.echo(f"{file}: right ({count} {'entity' if count == 1 else 'entities'})")
         return
-    config = _check(ConfigSource(file), [])
+    config = _check(ConfigSource(file))
     click.echo(f"{file}: right ({len(config.listeners)} {'listener' if len(config.listeners) == 1 else 'listeners'})")
     for advice in advice_on(config):
         click.echo(f"{file}: {advice}")
@@ -117,19 +116,13 @@ def _is_quota_file(file: Path) -> bool:
         return False
 
 
-def _not_in_this_version(quota_admin: Sequence[str]) -> list[Problem]:
-    if not quota_admin:
-        return []
-    return [Problem(COMMAND_LINE, "--quota-admin", "altering quotas through the API is not part of this version", "leave it out")]
-
-
-def _check(source: ConfigSource, refused: Sequence[Problem]) -> Config:
+def _check(source: ConfigSource) -> Config:
     """Return the configuration when it, its quota file and its callback are right.
 
     Raises:
-        ConfigProblems: all that is wrong with any of them, `refused` included.
+        ConfigProblems: all that is wrong with any of them.
     """
-    problems = list(refused)
+    problems: list[Problem] = []
     config: Config | None = None
     try:
         config = source.load()

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from proxy.config_admin import Admin, Audit, QuotaAdmin, administration_beside, check_admin_files
 from proxy.config_check import check_together, default_name
 from proxy.config_flags import Flags, apply_flags, name_flags
 from proxy.config_login import Credentials, check_secrets, secrets_beside
@@ -87,6 +88,8 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     principal_builder: Annotated[str | None, Reader(read_class_name, '"module:Class"')] = None
     """The operator's own class that says who a client is."""
     principal_builder_settings: Annotated[dict[str, Any], msgspec.Meta(description="a table")] = msgspec.field(default_factory=dict)
+    insecure_quota_admin: bool = False
+    """Whether ANONYMOUS, if listed, may change quotas through an open port without TLS."""
     tls: ListenerTls | None = None
     """None: plain connections from clients."""
     sni: ListenerSni | None = None
@@ -172,16 +175,6 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True):
     settings: Annotated[dict[str, Any], msgspec.Meta(description="[callback.settings]")] = msgspec.field(default_factory=dict)
 
 
-class Admin(msgspec.Struct, frozen=True, kw_only=True):
-    """The port for operators: metrics, health and the state of quotas."""
-
-    address: Annotated[HostPort | None, Reader(read_listen, HOST_PORT_REMEDY)] = None
-    open_quotas: bool = False
-    """Whether /quotas, which names users and client-ids, is shown to other machines too."""
-    ip_series: Annotated[int, msgspec.Meta(ge=0, le=100, description="a whole number from 0 to 100")] = 0
-    """How many addresses have a series with their connection rate."""
-
-
 class Connections(msgspec.Struct, frozen=True, kw_only=True):
     """How many clients may be connected, and how fast they may come."""
 
@@ -262,6 +255,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Whether DescribeConfigs of a broker may show its listeners' addresses."""
     enforcement: Enforcement = Enforcement()
     quotas: Quotas = Quotas()
+    quota_admin: QuotaAdmin = QuotaAdmin()
+    audit: Audit = Audit()
     callback: Callback | None = None
     admin: Admin = Admin()
     connections: Connections = Connections()
@@ -276,13 +271,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 _LATER: Final = "is not part of this version"
 LATER_KEYS: Final = {
-    "quota_admin": f"altering quotas through the API {_LATER}",
     "limits.max_connections": "stands under [connections]; write connections.max_connections",
-    "audit": f"the audit file {_LATER}",
     "quotas.connect": f"the ZooKeeper store {_LATER}",
     "quotas.topic": f"the topic store {_LATER}",
     "quotas.profile": f"altering quotas through the API {_LATER}",
-    "admin.tokens": f"logging in to the admin port {_LATER}",
     "listener.sasl": f"ending SASL at Sluice {_LATER}; write protocol, sasl_mechanisms and the like in the listener itself",
     "profile": "is a flag only: sluice run --profile",
 }
@@ -312,6 +304,7 @@ class ConfigSource:
         config = self._resolved(Config(**values))
         check_files(config, place)
         check_secrets(config, place)
+        check_admin_files(config, place)
         if problems:
             raise ConfigProblems(problems)
         return config
@@ -330,7 +323,10 @@ class ConfigSource:
         if self.path is not None and metering.key_file is not None:
             metering = msgspec.structs.replace(metering, key_file=self.path.parent / metering.key_file)
         config = msgspec.structs.replace(config, listeners=listeners, quotas=quotas, metering=metering, profile=self.flags.profile)
-        return config if self.path is None else secrets_beside(beside(config, self.path.parent), self.path.parent)
+        if self.path is None:
+            return config
+        folder = self.path.parent
+        return administration_beside(secrets_beside(beside(config, folder), folder), folder)
 
 
 def load_config(path: Path | None, flags: Flags | None = None) -> Config:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from proxy.config_admin import advice_on_administration, check_administration
 from proxy.config_login import check_credentials
 from proxy.config_read import Place
 from proxy.config_tls import advice_on_names, check_tls
@@ -22,6 +23,7 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     connections = values.get("connections")
     if connections is not None:
         _check_connections(connections, listeners, place)
+    check_administration(values, listeners, place)
     upstream = values.get("upstream")
     check_tls(listeners, upstream, place)
     check_credentials(values, place)
@@ -86,7 +88,7 @@ def advice_on(config: "Config") -> list[str]:
         for listener in config.listeners
         if listener.tls is not None and listener.tls.client_auth != "none" and not listener.declares_sasl
     ]
-    return undeclared + by_certificate + advice_on_names(config)
+    return undeclared + by_certificate + advice_on_names(config) + advice_on_administration(config)
 
 
 def _check_sasl(key: str, listener: "Listener", place: Place) -> None:

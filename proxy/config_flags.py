@@ -1,10 +1,11 @@
 """The command line over the file: a flag sets the key that it stands for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from proxy.config_admin import PRINCIPAL_REMEDY, read_principal
 from proxy.config_problem import COMMAND_LINE, Problem
 from proxy.config_values import read_bootstrap, read_listen, read_path, read_reachable_host
 from proxy.host_port import HOST_PORT_REMEDY, HOST_REMEDY
@@ -21,6 +22,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     enforcement: str | None = None
     admin: str | None = None
     metering: str | None = None
+    quota_admin: tuple[str, ...] = ()
     sidecar: bool = False
     profile: bool = False
 
@@ -63,6 +65,7 @@ def apply_flags(table: dict[str, Any], flags: Flags, problems: list[Problem]) ->
     """Write into `table` what `flags` set; a flag that makes no sense goes to `problems` instead."""
     if flags.sidecar:
         table["sidecar"] = True
+    _list_admins(table, flags.quota_admin, problems)
     for name, flag in _FLAGS.items():
         text = getattr(flags, name)
         if text is None:
@@ -73,6 +76,31 @@ def apply_flags(table: dict[str, Any], flags: Flags, problems: list[Problem]) ->
             problems.append(Problem(COMMAND_LINE, f"--{name}", str(error), f"write {flag.remedy}"))
         else:
             _set(table, name, flag.key, text, problems)
+
+
+def _list_admins(table: dict[str, Any], principals: Sequence[str], problems: list[Problem]) -> None:
+    """Put who was named on the list; who names somebody wants a list."""
+    for principal in principals:
+        try:
+            read_principal(principal)
+        except ValueError as error:
+            problems.append(Problem(COMMAND_LINE, "--quota-admin", str(error), f"write --quota-admin with {PRINCIPAL_REMEDY}"))
+    inner = table.setdefault("quota_admin", {}) if principals else None
+    if not isinstance(inner, dict):
+        return
+    if inner.get("authority") == "broker":
+        problems.append(Problem(COMMAND_LINE, "--quota-admin", "has no effect where the broker says who may", "leave it out"))
+        return
+    listed = inner.get("principals", [])
+    inner["authority"] = "list"
+    inner["principals"] = [*(listed if isinstance(listed, list) else []), *(one for one in principals if _is_principal(one))]
+
+
+def _is_principal(text: str) -> bool:
+    try:
+        return bool(read_principal(text))
+    except ValueError:
+        return False
 
 
 def name_flags(problems: list[Problem]) -> list[Problem]:

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.__main__ import cli, run
-from proxy.config import Admin, Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
+from proxy.config import Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
+from proxy.config_admin import Admin, AdminTls, AdminToken, Audit, QuotaAdmin
 from proxy.config_login import Credentials
 from proxy.config_tls import ListenerTls, UpstreamTls
 from proxy.observe.loop_lag import LoopLag
@@ -34,7 +35,11 @@ SECTIONS = {
     "`[enforcement]`": Enforcement,
     "`[quotas]`": Quotas,
     "`[callback]`": Callback,
+    "`[quota_admin]`": QuotaAdmin,
+    "`[audit]`": Audit,
     "`[admin]`": Admin,
+    "`[[admin.tokens]]`": AdminToken,
+    "`[admin.tls]`": AdminTls,
     "`[connections]`": Connections,
     "`[limits]`": Limits,
     "`[metering]`": Metering,
@@ -42,6 +47,8 @@ SECTIONS = {
 }
 NOT_ROWS = {
     "canary",
+    "quota_admin",
+    "audit",
     "upstream",
     "listener",
     "enforcement",
