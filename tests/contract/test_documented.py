@@ -86,7 +86,7 @@ def test_every_setting_is_documented_with_its_default(heading: str) -> None:
     assert documented.keys() == fields.keys()
     for name, (default, *_) in documented.items():
         if not default.startswith("`"):
-            assert default == "required" or fields[name].default in (None, "") or name in EMPTY_TABLES, name
+            assert default == "required" or fields[name].default in (None, "", ()) or name in EMPTY_TABLES, name
             continue
         written = tomllib.loads(f"x = {re.findall(r'`([^`]+)`', default)[0]}")["x"]
         expected = "" if name == "name" else written

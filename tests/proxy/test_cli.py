@@ -49,7 +49,7 @@ def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[st
     _, out, _ = sluice(capsys, "run", "--help")
     flags = {word for line in out for word in line.split() if word.startswith("--")}
     assert flags == {
-        "--config", "--listen", "--upstream", "--advertise", "--sidecar", "--quotas", "--enforcement", "--admin", "--metering", "--profile", "--help",
+        "--config", "--listen", "--upstream", "--advertise", "--sidecar", "--quotas", "--enforcement", "--admin", "--metering", "--quota-admin", "--profile", "--help",
         "--listen.",
     }  # fmt: skip
 
@@ -69,8 +69,8 @@ def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[st
             "/nowhere.toml: cannot be read: No such file or directory; name a file that Sluice may read",
         ),
         (
-            ["run", "--listen", "h:1", "--upstream", "k:1", "--quota-admin", "User:a", "--quota-admin", "User:b"],
-            "command line: --quota-admin: altering quotas through the API is not part of this version; leave it out",
+            ["run", "--listen", "h:1", "--upstream", "k:1", "--quota-admin", "User:a", "--quota-admin", "bob"],
+            'command line: --quota-admin: "bob" is not a principal; write --quota-admin with a principal such as User:alice',
         ),
         (
             ["run", "--listen", "h:1", "--upstream", "k:1", "--enforcement", "DELAY"],

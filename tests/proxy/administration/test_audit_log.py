@@ -1,5 +1,7 @@
 """The audit log on the disk."""
 
+# ruff: noqa: ASYNC240 - these tests look at files between two steps; nothing else runs meanwhile
+
 import asyncio
 import json
 import os
@@ -100,7 +102,7 @@ def test_what_cannot_be_an_audit_log_is_refused_at_the_start(path: Path, make: o
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The log makes no folders."""
-    with pytest.raises(ConfigProblems, match="none/audit.jsonl: the audit log cannot be opened: No such file or directory"):
+    with pytest.raises(ConfigProblems, match=r"none/audit\.jsonl: the audit log cannot be opened: No such file or directory"):
         open_log(tmp_path / "none/audit.jsonl")
 
 
@@ -211,4 +213,6 @@ def test_one_changed_letter_is_found(path: Path) -> None:
     """By whoever verifies the file."""
     asyncio.run(written(path, "a", "b", "c"))
     path.write_bytes(path.read_bytes().replace(b'"b"', b'"B"'))
-    assert verify(lines_of(path)).problems == ["line 3 (number 3) does not follow the line before it: that one was changed, or one is missing"]
+    assert verify(lines_of(path)).problems == [
+        "line 3 (number 3) does not follow the line before it: that one was changed, or one is missing"
+    ]
