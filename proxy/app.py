@@ -13,8 +13,12 @@ import uvloop
 
 from protocol.messages.metadata import Topology
 from proxy import log
-from proxy.clock import now_ms, now_ns
+from proxy.administration.audit_log import AuditLog
+from proxy.administration.authorizer import Authorizer
+from proxy.administration.service import Administration
+from proxy.clock import now_ms, now_ns, wall_time_s
 from proxy.config import Config, ConfigSource
+from proxy.config_admin import advice_on_administration, can_change
 from proxy.config_callback import load_callback_class
 from proxy.config_problem import ConfigProblems
 from proxy.connection_limits import ConnectionLimits
@@ -101,6 +105,11 @@ class App:
         self.policy = self._session_settings.policy
         self.quotas = FollowedQuotas(self._apply_table, self.connection_limits.apply_rates)
         self.quotas.listeners.append(lambda content, _origin: self.apply_switches(content.switches))
+        self.audit = AuditLog(config.audit.file, wall_time_s=wall_time_s)
+        self.administration = Administration(
+            self.quotas, Authorizer(config.quota_admin.rules()), self.audit, self.counters.administration, now_ms=now_ms
+        )
+        self.quotas.listeners.append(self.administration.content_arrived)
         self.state = LiveState(config, self.gateway, self.scopes, self.prober, self.quotas)
         self._admin: AdminHttp | None = None
         self._lag = LoopLag()
@@ -117,6 +126,7 @@ class App:
             StartError: an address cannot be bound.
         """
         await self._use_store(self.config)
+        _warn_of_administration(self.config)
         await self.connection_limits.settled()
         if self.config.metering.dir is not None:
             from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
@@ -140,7 +150,7 @@ class App:
         try:
             config = fit_open_files(self._source.load())
             choice = _choice(config)
-            if other_store(self.config.quotas, config.quotas):
+            if other_store(self.config.quotas, config.quotas) or can_change(self.config) != can_change(config):
                 await self._use_store(config)
         except ConfigProblems as problems:
             self.counters.config_reloads_rejected += 1
@@ -157,6 +167,7 @@ class App:
         self._apply_live(config)
         self.gateway.settings_changed()
         self.admission.enforcement_changed()
+        self.administration.authorizer.rules = config.quota_admin.rules()
         self.config = self.state.config = config
         if quotas_are_right:
             self.counters.config_reloads_succeeded += 1
@@ -179,7 +190,9 @@ class App:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self.gateway.close()
+        await self.administration.close()
         await self.quotas.close()
+        self.audit.close()
         await self.connection_limits.close()
         if self.metering is not None:
             await self.metering.stop()
@@ -236,7 +249,7 @@ class App:
 
     async def _use_store(self, config: Config) -> None:
         """Follow the store of quotas of the configuration from now on."""
-        await self.quotas.use(lambda on_content: make_store(config.quotas, on_content, altering=False))
+        await self.quotas.use(lambda on_content: make_store(config.quotas, on_content, altering=can_change(config)))
 
     def _apply_table(self, table: QuotaTable) -> None:
         self.scopes.apply_table(table)
@@ -287,6 +300,18 @@ class App:
             await asyncio.sleep(EXPIRE_S)
             self.scopes.expire(now_ms())
             self.admission.quotas.ips.expire(now_ms())
+
+
+def _warn_of_administration(config: Config) -> None:
+    """Say what somebody who lets others change quotas may not expect."""
+    if not can_change(config):
+        return
+    for line in advice_on_administration(config):
+        log.warning("quota_admin_exposed", problem=line)
+    if config.audit.file is None:
+        log.warning("audit_in_memory", remedy="name a file in audit.file: what is changed is forgotten when the process ends")
+    if config.quotas.store == "file" and config.quotas.path is None:
+        log.warning("quotas_in_memory", remedy="name a file in quotas.path: quotas that are set are gone when the process ends")
 
 
 def _choice(config: Config) -> CallbackChoice:

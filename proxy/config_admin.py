@@ -129,15 +129,15 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     ip_series: Annotated[int, msgspec.Meta(ge=0, le=100, description="a whole number from 0 to 100")] = 0
     """How many addresses have a series with their connection rate."""
 
-    @property
-    def can_change(self) -> bool:
-        """Whether some token may change quotas."""
-        return any(token.role == "write" for token in self.tokens)
+
+def can_change(config: Config) -> bool:
+    """Whether there is any way to change quotas through Sluice."""
+    return config.quota_admin.authority != "nobody" or any(token.role == "write" for token in config.admin.tokens)
 
 
 def check_administration(values: dict[str, Any], listeners: Sequence[tuple[str, Listener]], place: Place) -> None:
     """Report what does not fit together in `values`, fields of Config."""
-    quota_admin, admin = values.get("quota_admin"), values.get("admin")
+    quota_admin, admin = values.get("quota_admin", QuotaAdmin()), values.get("admin")
     if quota_admin is not None:
         _check_lists(quota_admin, place)
         _check_anonymous(quota_admin, listeners, place)

@@ -85,12 +85,27 @@ class MeteringCounts:
         return self.handed_bytes - self.done_bytes
 
 
+class AdministrationCounts:
+    """What became of requests to read or change quotas, by the way they came: "kafka", "http", "command"; "outside" in the store."""
+
+    __slots__ = ("audit_failures", "changes", "denials")
+
+    def __init__(self) -> None:
+        self.changes: dict[str, int] = {}
+        """Values and switches that were changed."""
+        self.denials: dict[str, int] = {}
+        """How often somebody was told that they may not."""
+        self.audit_failures = 0
+        """Lines, or several at once, that the audit log did not take."""
+
+
 class Counters:
     """Of the whole process. Dictionaries are keyed by text that is ours (a listener, a reason), never by a client's."""
 
     __slots__ = (
         "accepts_exhausted",
         "accepts_waited",
+        "administration",
         "buffer_bytes_max",
         "buffered_bytes",
         "bytes_from_brokers",
@@ -129,6 +144,7 @@ class Counters:
         """How often accepting stopped for a moment because the process or the system had no open file left."""
         self.accepts_waited = 0
         """How often a listener stopped accepting because of a rate, or for want of a slot."""
+        self.administration = AdministrationCounts()
         self.certificate_expiries_s: dict[str, float] = {}
         """Wall time at which each certificate in use ends, by whose it is."""
         self.certificates_rejected = 0

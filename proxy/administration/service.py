@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from proxy import log
 from proxy.administration.asker import Asker
@@ -17,7 +17,8 @@ from proxy.administration.authorizer import Authority, Authorizer, own_part
 from proxy.administration.limits import too_large
 from proxy.administration.observed import Made, Observed
 from proxy.administration.profiles import Profile, describe, judge
-from proxy.quota_store.store import Decide, Origin, QuotaStore, StoreChange, StoreContent, StoreUnavailable, SwitchChange
+from proxy.counters import AdministrationCounts, bump
+from proxy.quota_store.store import Decide, Origin, StoreChange, StoreContent, StoreUnavailable, SwitchChange
 from proxy.switches import SwitchError, read_mode, read_target
 from quota.admin.messages import (
     CLUSTER_AUTHORIZATION_FAILED,
@@ -36,8 +37,21 @@ NOT_CONTROLLER: Final = 41
 """Of Kafka's errors the one that says: not here and not now, ask again."""
 OUTSIDE: Final = "outside"
 """The way of changes that another process, or a person with an editor, made in the store."""
+DENIALS_APART_MS: Final = 1_000
+"""Of denials one line in so much time is written down, with how many were not."""
 DENIED: Final = "Cluster authorization failed."
 DENIED_SELF: Final = "Nobody may change quotas of their own; a super principal may."
+
+
+class Kept(Protocol):
+    """Of a store what is needed here."""
+
+    @property
+    def content(self) -> StoreContent:
+        """The last good content."""
+
+    async def alter(self, decide: Decide[T]) -> T:
+        """Make changes; see `QuotaStore.alter`."""
 
 
 class Administration:
@@ -45,17 +59,26 @@ class Administration:
 
     Attributes:
         authorizer: says who may.
-        denials: how often somebody was told no, by way.
-        changes: how many values and switches were changed, by way; by nobody known here: "outside".
     """
 
-    def __init__(self, store: QuotaStore, authorizer: Authorizer, audit: AuditTrail, profile: Profile = "kraft") -> None:
+    def __init__(
+        self,
+        store: Kept,
+        authorizer: Authorizer,
+        audit: AuditTrail,
+        counts: AdministrationCounts,
+        *,
+        now_ms: Callable[[], int],
+        profile: Profile = "kraft",
+    ) -> None:
         self._store = store
         self._audit = audit
         self._profile: Profile = profile
         self.authorizer = authorizer
-        self.denials: dict[str, int] = {}
-        self.changes: dict[str, int] = {}
+        self._counts = counts
+        self._now_ms = now_ms
+        self._denied_ms: int | None = None
+        self._denials_untold = 0
         self._observed = Observed()
         self._one_at_a_time = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -140,7 +163,7 @@ class Administration:
             self._keep(asyncio.ensure_future(self._note_outside(changes)))
 
     async def close(self) -> None:
-        """Wait for what was begun."""
+        """Finish what was begun."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
@@ -199,6 +222,7 @@ class Administration:
         try:
             request = await self._audit.append([{"event": "asked", **named, **asked}])
         except AuditUnavailable as error:
+            self._counts.audit_failures += 1
             raise AdminError(UNKNOWN_SERVER_ERROR, f"Nothing was changed, since it could not be written down: {error}") from error
         try:
             made = await self._store.alter(decide)
@@ -211,6 +235,7 @@ class Administration:
         try:
             await self._audit.append([{**_line_of(one), **named, "request": request} for one in made])
         except AuditUnavailable as error:
+            self._counts.audit_failures += 1
             log.error("audit_unavailable", problem=str(error), request=request, changes=len(made))
             raise AdminError(UNKNOWN_SERVER_ERROR, f"It was changed, and could not be written down: {error}") from error
 
@@ -224,15 +249,23 @@ class Administration:
         try:
             await self._audit.append(events)
         except AuditUnavailable as error:
+            self._counts.audit_failures += 1
             log.error("audit_unavailable", problem=str(error), event_lost=str(events[0].get("event")), lines=len(events))
 
     def _deny(self, asker: Asker, what: str) -> None:
-        self.denials[asker.way] = self.denials.get(asker.way, 0) + 1
+        """Count a denial and tell of it: whoever tries without end fills neither the disk nor the log."""
+        bump(self._counts.denials, asker.way)
         log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(asker))
+        now_ms = self._now_ms()
+        if self._denied_ms is not None and now_ms - self._denied_ms < DENIALS_APART_MS:
+            self._denials_untold += 1
+            return
+        untold, self._denials_untold, self._denied_ms = self._denials_untold, 0, now_ms
+        self._keep(asyncio.ensure_future(self._told({"event": "denied", **who(asker), "what": what, "untold": untold})))
 
     def _count(self, way: str, changes: int) -> None:
         if changes:
-            self.changes[way] = self.changes.get(way, 0) + changes
+            bump(self._counts.changes, way, changes)
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what `work` brings. It goes on when the one who waits for it is gone."""

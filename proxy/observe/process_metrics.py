@@ -6,7 +6,7 @@ from prometheus_client import GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
-from proxy.counters import OTHER, Counters, MeteringCounts
+from proxy.counters import OTHER, AdministrationCounts, Counters, MeteringCounts
 from proxy.observe.families import API_NAMES, counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.snapshot import Snapshot
@@ -47,6 +47,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
     yield counter("kafka_sluice_gc_seconds_total", "Time of the garbage collector.", snapshot.counters.gc_ns / 1e9)
     yield counter("kafka_sluice_gc_long_pauses_total", "Times that it took 20 ms and more.", snapshot.counters.gc_long)
     yield from _source_families(snapshot)
+    yield from _administration_families(snapshot.counters.administration)
     yield throttle_histogram("kafka_quota_throttle_duration_seconds", "How long throttles were.", snapshot.counters.throttles)
     yield from _PROCESS.collect()
     yield from _GC.collect()
@@ -137,6 +138,12 @@ def _latencies(counted: Counters) -> dict[str, list[int]]:
     rows = {API_NAMES[key]: row for key, row in list(counted.latencies.rows.items())}
     other = counted.latencies.other
     return rows | ({OTHER: other} if any(other) else {})
+
+
+def _administration_families(counted: AdministrationCounts) -> Iterator[Metric]:
+    yield counts("kafka_sluice_quota_changes_total", "Values and switches that were changed.", "way", counted.changes)
+    yield counts("kafka_sluice_quota_denials_total", "Requests about quotas by somebody who may not.", "way", counted.denials)
+    yield counter("kafka_sluice_audit_failures_total", "Lines that the audit log did not take.", counted.audit_failures)
 
 
 def _loop_families(lag: LoopLag) -> Iterator[Metric]:

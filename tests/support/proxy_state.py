@@ -120,6 +120,8 @@ def busy_state() -> FakeState:
     counted.proxy_headers["address"] = 3
     counted.logins["PLAIN", "success"] = 2
     counted.throttled("Produce", 120)
+    counted.administration.changes["kafka"] = 2
+    counted.administration.denials["http"] = 1
     counted.latencies.of(0, known=True)[1] += 5
     usage = state.usages.get("alice", "etl")
     usage.produce_bytes, usage.fetch_bytes = 1_000, 2_000

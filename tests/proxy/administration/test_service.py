@@ -12,6 +12,7 @@ from proxy.administration.audit_log import AuditLog
 from proxy.administration.authorizer import Authorizer, Rules
 from proxy.administration.limits import ENTRIES_MAX
 from proxy.administration.service import DENIED, DENIED_SELF, NOT_CONTROLLER, Administration
+from proxy.counters import AdministrationCounts
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import Decide, Origin, StoreContent, StoreUnavailable, T
 from quota.admin.kraft import Change
@@ -57,7 +58,11 @@ class House:
         self.store = LostStore(self._on_content, now_ms=lambda: 0, wall_time_s=lambda: 0.0)
         self.audit = FullDisk(None, wall_time_s=lambda: 1_700_000_000.0)
         rules = rules or Rules("list", frozenset({"User:admin"}), frozenset({"User:owner"}))
-        self.administration = Administration(self.store, Authorizer(rules), self.audit, profile)
+        self.counts = AdministrationCounts()
+        self.now_ms = 0
+        self.administration = Administration(
+            self.store, Authorizer(rules), self.audit, self.counts, now_ms=lambda: self.now_ms, profile=profile
+        )
         self._on_content(self.store.content, "start")
 
     def _on_content(self, content: StoreContent, origin: Origin) -> None:
@@ -97,7 +102,7 @@ async def test_what_is_allowed_is_made_and_written_down(house: House) -> None:
         {"seq": 3, "event": "asked", **token, "what": "alter", "entries": [{"entity": bob, "ops": [{"key": RATE, "value": 6.0}]}]},
         {"seq": 4, "event": "changed", "entity": bob, "key": RATE, "old": 5.0, "new": 6.0, **token, "request": 3},
     ]
-    assert house.administration.changes == {"kafka": 1, "http": 1}
+    assert house.counts.changes == {"kafka": 1, "http": 1}
 
 
 async def test_who_may_not_gets_31_before_anything_is_looked_at(house: House) -> None:
@@ -107,7 +112,7 @@ async def test_who_may_not_gets_31_before_anything_is_looked_at(house: House) ->
     assert {(result.error_code, result.error_message) for result in results} == {(31, DENIED)}
     assert house.administration.describe(ALICE, [Component("", 9, None)], strict=False) == (31, None, None)
     assert await house.administration.alter(ALICE, [], validate_only=False) == []
-    assert house.administration.denials == {"kafka": 2}
+    assert house.counts.denials == {"kafka": 2}
     assert not house.store.content.quotas
 
 
@@ -209,7 +214,7 @@ async def test_what_others_changed_in_the_store_is_written_down(house: House) ->
         {"seq": 4, "event": "changed", "entity": {"ip": None}, "key": "connection_creation_rate", "old": None, "new": 3.0, **nobody},
         {"seq": 5, "event": "switched", "target": "all", "old": None, "new": "observe", **nobody},
     ]
-    assert house.administration.changes == {"kafka": 1, "outside": 3}
+    assert house.counts.changes == {"kafka": 1, "outside": 3}
     house.administration.content_arrived(StoreContent({}, {}), "outside")
     await house.administration.close()
     assert [(line["event"], line["new"]) for line in (await house.lines())[5:]] == [
@@ -328,3 +333,17 @@ async def test_who_logged_in_sees_their_own_quotas_where_that_is_set() -> None:
     assert set(found) == {entity_key([("user", "alice")]), entity_key([("user", None)])}
     assert house.administration.describe(ALICE._replace(principal="User:ANONYMOUS"), ALL, strict=False).error_code == 31
     assert len(house.administration.describe(ADMIN, ALL, strict=False).entries or ()) == 3
+
+
+async def test_denials_are_counted_and_a_few_written_down(house: House) -> None:
+    """One line a second, which says how many there were since the one before."""
+    for _ in range(50):
+        await house.set(ALICE, "bob")
+    house.now_ms += 1_000
+    await house.set(ALICE, "bob")
+    await house.administration.close()
+    assert house.counts.denials == {"kafka": 51}
+    assert [(line["event"], line["principal"], line["untold"]) for line in await house.lines()] == [
+        ("denied", "User:alice", 0),
+        ("denied", "User:alice", 49),
+    ]
