@@ -14,7 +14,7 @@ import uvloop
 from protocol.messages.metadata import Topology
 from proxy import log
 from proxy.administration.audit_log import AuditLog
-from proxy.administration.authorizer import Authorizer
+from proxy.administration.authorizer import Authorizer, Rules
 from proxy.administration.service import Administration
 from proxy.clock import now_ms, now_ns, wall_time_s
 from proxy.config import Config, ConfigSource
@@ -107,7 +107,7 @@ class App:
         self.quotas.listeners.append(lambda content, _origin: self.apply_switches(content.switches))
         self.audit = AuditLog(config.audit.file, wall_time_s=wall_time_s)
         self.administration = Administration(
-            self.quotas, Authorizer(config.quota_admin.rules()), self.audit, self.counters.administration, now_ms=now_ms
+            self.quotas, Authorizer(Rules.of(config.quota_admin)), self.audit, self.counters.administration, now_ms=now_ms
         )
         self.quotas.listeners.append(self.administration.content_arrived)
         self.state = LiveState(config, self.gateway, self.scopes, self.prober, self.quotas)
@@ -167,7 +167,7 @@ class App:
         self._apply_live(config)
         self.gateway.settings_changed()
         self.admission.enforcement_changed()
-        self.administration.authorizer.rules = config.quota_admin.rules()
+        self.administration.authorizer.rules = Rules.of(config.quota_admin)
         self.config = self.state.config = config
         if quotas_are_right:
             self.counters.config_reloads_succeeded += 1

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
-from proxy.administration.authorizer import ANONYMOUS, Authority, Rules
 from proxy.clock import wall_time_s
 from proxy.config_read import Place, Reader
 from proxy.config_values import read_listen, read_name, read_path
 from proxy.host_port import HOST_PORT_REMEDY, HostPort
 from proxy.tls.credentials import CredentialsError, TlsFiles, read_secret, server_context
 from proxy.units import shown
+from quota.entity import ANONYMOUS
 
 if TYPE_CHECKING:
     from proxy.config import Config, Listener
+
+Authority = Literal["nobody", "list", "broker"]
 
 PRINCIPALS_MAX: Final = 1_000
 PRINCIPAL_REMEDY: Final = "a principal such as User:alice"
@@ -65,11 +67,6 @@ class QuotaAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """Whether users who logged in may read the quotas that can hold for themselves."""
     deny_self: bool = True
     """Nobody may change a quota of their own user, but for super principals."""
-
-    def rules(self) -> Rules:
-        """What the authorizer goes by."""
-        named = (frozenset(self.principals), frozenset(self.super_principals), frozenset(self.describe_principals))
-        return Rules(self.authority, *named, describe_self=self.describe_self, deny_self=self.deny_self)
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +173,7 @@ def _check_anonymous(quota_admin: QuotaAdmin, listeners: Sequence[tuple[str, Lis
 def _lets_anonymous_change(quota_admin: QuotaAdmin, listener: Listener) -> bool:
     changing = quota_admin.principals + quota_admin.super_principals
     can_be_anonymous = not listener.requires_login and (listener.tls is None or listener.tls.client_auth != "required")
-    return ANONYMOUS in changing and can_be_anonymous and not listener.address.is_loopback
+    return str(ANONYMOUS) in changing and can_be_anonymous and not listener.address.is_loopback
 
 
 def advice_on_administration(config: Config) -> list[str]:

@@ -6,13 +6,15 @@ A broker wants ALTER_CONFIGS and DESCRIBE_CONFIGS on the cluster for it. Who ans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from proxy.administration.asker import Asker
 from quota.admin.messages import CLIENT_ID, USER, EntityKey
+from quota.entity import ANONYMOUS
 
-Authority = Literal["nobody", "list", "broker"]
-ANONYMOUS: Final = "User:ANONYMOUS"
+if TYPE_CHECKING:
+    from proxy.config_admin import Authority, QuotaAdmin
+
 _UNKNOWN: Final = "__unknown__"
 
 
@@ -27,6 +29,12 @@ class Rules(NamedTuple):
     """These may read all, and change nothing."""
     describe_self: bool = False
     deny_self: bool = True
+
+    @classmethod
+    def of(cls, said: QuotaAdmin) -> Self:
+        """Return what `[quota_admin]` says."""
+        named = (frozenset(said.principals), frozenset(said.super_principals), frozenset(said.describe_principals))
+        return cls(said.authority, *named, describe_self=said.describe_self, deny_self=said.deny_self)
 
 
 class Authorizer:
@@ -50,7 +58,7 @@ class Authorizer:
             return asker.right == "write"
         principal = _known(asker.principal)
         if self.rules.authority == "broker":
-            return broker_allows is True and principal != ANONYMOUS
+            return broker_allows is True and principal != str(ANONYMOUS)
         return self.rules.authority == "list" and principal is not None and principal in self.rules.principals | self.rules.super_principals
 
     def may_describe(self, asker: Asker, broker_allows: bool | None = None) -> bool:
@@ -64,7 +72,7 @@ class Authorizer:
     def may_describe_own(self, asker: Asker) -> bool:
         """Whether one may see what holds for themselves: who logged in, where the operator allows it."""
         principal = _known(asker.principal)
-        return self.rules.describe_self and asker.way == "kafka" and principal is not None and principal != ANONYMOUS
+        return self.rules.describe_self and asker.way == "kafka" and principal is not None and principal != str(ANONYMOUS)
 
     def is_denied_self(self, asker: Asker, entity: EntityKey) -> bool:
         """Whether an entity names the very user who asks, alone or with a client-id, and that is not theirs to change.

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxy import log
 from proxy.administration.asker import Asker
 from proxy.administration.audit import AuditTrail, AuditUnavailable, Event, entity_table, who
-from proxy.administration.authorizer import Authority, Authorizer, own_part
+from proxy.administration.authorizer import Authorizer, own_part
 from proxy.administration.limits import too_large
 from proxy.administration.observed import Made, Observed
 from proxy.administration.profiles import Profile, describe, judge
@@ -30,6 +30,9 @@ from quota.admin.messages import (
     Description,
     Result,
 )
+
+if TYPE_CHECKING:
+    from proxy.config_admin import Authority
 
 T = TypeVar("T")
 

@@ -45,7 +45,7 @@ def token(tmp_path: Path) -> Path:
 def test_by_default_nobody_may(tmp_path: Path) -> None:
     """Nothing is listed, nothing is written to a file, no token works."""
     config = load(tmp_path, LOCAL)
-    assert config.quota_admin.rules()[:2] == ("nobody", frozenset())
+    assert (config.quota_admin.authority, config.quota_admin.principals) == ("nobody", ())
     assert (config.audit.file, config.admin.tokens) == (None, ())
 
 
