@@ -24,6 +24,7 @@ from proxy.config_problem import ConfigProblems
 from proxy.connection_limits import ConnectionLimits
 from proxy.counters import Counters, UsageTable
 from proxy.garbage import GarbageWatch
+from proxy.host_port import HostPort
 from proxy.identities import identities_of
 from proxy.live_state import LiveState
 from proxy.net.admission import Admission
@@ -33,6 +34,8 @@ from proxy.net.own_login import OwnLogin
 from proxy.net.prober import Prober
 from proxy.net.sweeper import Deadlines
 from proxy.net.upstream import Bootstrap
+from proxy.observe.admin_access import Tokens
+from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.profile import Profiler, render
@@ -111,6 +114,7 @@ class App:
         )
         self.quotas.listeners.append(self.administration.content_arrived)
         self.state = LiveState(config, self.gateway, self.scopes, self.prober, self.quotas)
+        self._tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
         self._lag = LoopLag()
         self.metering: Metering | None = None
@@ -136,7 +140,7 @@ class App:
             self.metering.start(self.config)
         self.gateway.open()
         if self.config.admin.address is not None:
-            self._admin = AdminHttp(self.state, self.config.admin.address, lag=self._lag, open_quotas=self.config.admin.open_quotas)
+            self._admin = self._admin_http(self.config.admin.address)
             await self._admin.start()
         self._watchdog.start(asyncio.get_running_loop())
         self._garbage.start()
@@ -167,6 +171,7 @@ class App:
         self._apply_live(config)
         self.gateway.settings_changed()
         self.admission.enforcement_changed()
+        self._tokens.read(config.admin.tokens)
         self.administration.authorizer.rules = Rules.of(config.quota_admin)
         self.config = self.state.config = config
         if quotas_are_right:
@@ -214,6 +219,17 @@ class App:
         return self.counters.requests + sum(connection.session.requests.frames for connection in self.gateway.connections)
 
     # --- parts
+
+    def _admin_http(self, address: HostPort) -> AdminHttp:
+        return AdminHttp(
+            self.state,
+            address,
+            lag=self._lag,
+            open_quotas=self.config.admin.open_quotas,
+            tokens=self._tokens,
+            changes=lambda access: ChangesPages(self.state, self.administration, self.audit, access),
+            tls=self.tls.admin,
+        )
 
     def _apply_live(self, config: Config) -> None:
         """Settings that take effect on the next request."""

@@ -28,7 +28,7 @@ from proxy.status import (
     Traffic,
 )
 from proxy.switches import SwitchMode
-from quota.entity import ClientQuotaType
+from quota.entity import ClientQuotaType, KafkaPrincipal
 
 ANSWERED_LATELY_MS = 30_000
 SOURCE_FRESH_MS = 60_000
@@ -161,6 +161,24 @@ class LiveState:
             for key, rate in islice(ips.latest_rates(), IPS_LOOKED_AT_MAX)
         ]
         return heapq.nlargest(count, rates, key=lambda ip: ip.rate)
+
+    def rates_of(self, ip: str) -> Sequence[IpRate]:
+        """How fast one address opens connections, or the network that it counts with."""
+        now, ips = clock.now_ms(), self._gateway.admission.quotas.ips
+        _, counted_as = ips.key_of(0, ip)
+        return [
+            IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
+            for key, rate in ips.latest_rates()
+            if key[1] == counted_as
+        ]
+
+    def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:
+        """Who is connected."""
+        for connection in list(self._gateway.connections):
+            principal = connection.session.principal
+            if principal is not None:
+                for client_id in connection.session.client_ids:
+                    yield principal, client_id
 
     def connections(self) -> Iterable[ConnectionInfo]:
         """The open connections, oldest first."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxy import log
@@ -28,6 +28,7 @@ from quota.admin.messages import (
     Alteration,
     Component,
     Description,
+    EntityKey,
     Result,
 )
 
@@ -90,6 +91,16 @@ class Administration:
     def authority(self) -> Authority:
         """Who says who may."""
         return self.authorizer.rules.authority
+
+    @property
+    def quotas(self) -> Mapping[EntityKey, Mapping[str, float]]:
+        """All quotas as they are kept; for who may read them."""
+        return self._store.content.quotas
+
+    @property
+    def switches(self) -> Mapping[str, str]:
+        """All switches as they are kept."""
+        return self._store.content.switches
 
     def may_alter(self, asker: Asker, broker_allows: bool | None = None) -> bool:
         """Whether one may change quotas."""

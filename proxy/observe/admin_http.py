@@ -1,12 +1,12 @@
-"""The port for operators: /metrics, /healthz, /readyz, /quotas and /connections. It only reads.
+"""The port for operators: metrics, health, what happens now, and quotas as they are kept, to be looked at and changed.
 
-Metrics and health may be asked by anyone who reaches the port. What names users and client-ids one by one is for this
-machine only, unless the configuration opens it; a web page that a browser shows here cannot fetch it by a name of its own.
+Who may ask for what is said in `admin_access`.
 """
 
 import asyncio
-import json
 import os
+import ssl
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
@@ -14,24 +14,29 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from proxy.errors import StartError
-from proxy.host_port import HostPort, ip_of
+from proxy.host_port import HostPort
+from proxy.observe.admin_access import Access, Tokens
+from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.health import Health
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import CONTENT_TYPE, MetricsPage
+from proxy.observe.pages import json_page
 from proxy.observe.quotas_json import quotas_json
 from proxy.observe.snapshot import take_snapshot
 from proxy.observe.state import ProxyState
+from proxy.tls.keeper import ContextKeeper
 
 CONNECTIONS_SHOWN_MAX: Final = 1_000
 IPS_SHOWN_MAX: Final = 100
 PAGES: Final = "/metrics /healthz /readyz /quotas /connections"
+ADMIN_PAGES: Final = "/explain /admin/quotas /admin/switches /admin/history /admin/history/verify"
 SAFE_HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
 _KEEP_ALIVE_SECONDS: Final = 15.0
-_BODY_BYTES_MAX: Final = 64 * 1024
+_BODY_BYTES_MAX: Final = 1024 * 1024
 
 
 class AdminHttp:
@@ -39,13 +44,28 @@ class AdminHttp:
 
     Args:
         address: where; port 0 takes any free one.
-        open_quotas: whether other machines may see /quotas and /connections.
+        open_quotas: whether other machines may see /quotas and /connections, where there are no tokens.
+        tokens: who may see more, and change something.
+        changes: makes the pages about quotas as they are kept; None: there are none.
+        tls: the certificate; None: plain HTTP.
     """
 
-    def __init__(self, state: ProxyState, address: HostPort, *, lag: LoopLag, open_quotas: bool = False) -> None:
+    def __init__(
+        self,
+        state: ProxyState,
+        address: HostPort,
+        *,
+        lag: LoopLag,
+        open_quotas: bool = False,
+        tokens: Tokens | None = None,
+        changes: Callable[[Access], ChangesPages] | None = None,
+        tls: ContextKeeper | None = None,
+    ) -> None:
         self._state = state
         self._address = address
-        self._open_quotas = open_quotas
+        self._access = Access(tokens or Tokens(), open_quotas=open_quotas)
+        self._changes = None if changes is None else changes(self._access)
+        self._tls = tls
         self._metrics = MetricsPage(lag)
         self._health = Health()
         self._one_at_a_time = asyncio.Lock()
@@ -60,7 +80,7 @@ class AdminHttp:
         self._runner = web.AppRunner(self._application(), access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._address.host, self._address.port, backlog=32).start()
+            await web.TCPSite(self._runner, self._address.host, self._address.port, backlog=32, ssl_context=self._context()).start()
         except OSError as error:
             await self.stop()
             raise StartError(f"admin.address: {self._address} cannot be listened on: {_reason(error)}; choose another port") from None
@@ -79,18 +99,40 @@ class AdminHttp:
         application.router.add_get("/readyz", self._get_readyz)
         application.router.add_get("/quotas", self._get_quotas)
         application.router.add_get("/connections", self._get_connections)
+        if self._changes is not None:
+            self._changes.add_to(application.router)
         return application
+
+    def _context(self) -> ssl.SSLContext | None:
+        """One context that hands every handshake on to the newest."""
+        if self._tls is None:
+            return None
+        keeper, context = self._tls, self._tls.context
+
+        def newest(tls: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+            tls.context = keeper.context
+
+        context.sni_callback = newest
+        return context
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             response = await handler(request)
         except web.HTTPNotFound:
-            response = web.Response(status=404, text=f"pages: {PAGES}\n")
+            response = self._not_found(request)
         except web.HTTPException as error:
             response = web.Response(status=error.status, text=f"{error.reason}\n", headers=_allowed(error))
         response.headers.update(SAFE_HEADERS)
         return response
+
+    def _not_found(self, request: web.Request) -> web.Response:
+        """Who may see nothing more is not told what there is."""
+        try:
+            self._access.reader(request, can_be_opened=True)
+        except web.HTTPForbidden as error:
+            return web.Response(status=error.status, text=f"{error.reason}\n")
+        return web.Response(status=404, text=f"pages: {PAGES}{'' if self._changes is None else ' ' + ADMIN_PAGES}\n")
 
     async def _get_metrics(self, _: web.Request) -> web.Response:
         async with self._one_at_a_time:
@@ -106,33 +148,23 @@ class AdminHttp:
         checks = list(self._state.readiness())
         ready = all(check.ok for check in checks)
         logins = [login._asdict() for login in self._state.logins()]
-        return _json({"ready": ready, "checks": [check._asdict() for check in checks], "logins": logins}, status=200 if ready else 503)
+        return json_page({"ready": ready, "checks": [check._asdict() for check in checks], "logins": logins}, status=200 if ready else 503)
 
     async def _get_quotas(self, request: web.Request) -> web.Response:
-        self._refuse_strangers(request)
+        self._access.reader(request, can_be_opened=True)
         async with self._one_at_a_time:
             snapshot = take_snapshot(self._state)
             page = await asyncio.to_thread(quotas_json, snapshot)
         return web.Response(body=page, content_type="application/json")
 
     async def _get_connections(self, request: web.Request) -> web.Response:
-        self._refuse_strangers(request)
+        self._access.reader(request, can_be_opened=True)
         shown = [connection._asdict() for connection in islice(self._state.connections(), CONNECTIONS_SHOWN_MAX)]
         admission = self._state.admission()
         listeners = [_finite(listener._asdict()) for listener in admission.listeners]
         ips = [ip._asdict() for ip in self._state.busiest_ips(IPS_SHOWN_MAX)]
         counts = {"open": self._state.counters.connections_open, "held": admission.held}
-        return _json({**counts, "listeners": listeners, "ips": ips, "connections": shown})
-
-    def _refuse_strangers(self, request: web.Request) -> None:
-        if self._open_quotas:
-            return
-        if not _is_loopback(request.remote or ""):
-            raise web.HTTPForbidden(reason="only for this machine; admin.open_quotas = true opens it")
-        # A page whose own name was pointed at this address (DNS rebinding) comes with that name as the host.
-        host = request.url.host or ""
-        if host != "localhost" and ip_of(host) is None:
-            raise web.HTTPForbidden(reason="ask by IP address or localhost")
+        return json_page({**counts, "listeners": listeners, "ips": ips, "connections": shown})
 
 
 def _reason(error: OSError) -> str:
@@ -143,16 +175,6 @@ def _allowed(error: web.HTTPException) -> dict[str, str]:
     return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
 
 
-def _is_loopback(remote: str) -> bool:
-    address = ip_of(remote)
-    mapped = getattr(address, "ipv4_mapped", None)
-    return address is not None and (mapped or address).is_loopback
-
-
 def _finite(page: dict[str, Any]) -> dict[str, Any]:
     """Return `page` with null where there is no number."""
     return {key: None if value != value else value for key, value in page.items()}
-
-
-def _json(page: dict[str, Any], *, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=json.dumps(page).encode(), content_type="application/json")

@@ -9,7 +9,7 @@ from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate
 if TYPE_CHECKING:
     from proxy.switches import SwitchMode
     from quota.controller_mutation import ControllerMutationQuotaManager
-    from quota.entity import ClientQuotaType
+    from quota.entity import ClientQuotaType, KafkaPrincipal
     from quota.manager import ClientQuotaManager
 
     QuotaManager = ClientQuotaManager | ControllerMutationQuotaManager
@@ -92,3 +92,9 @@ class ProxyState(Protocol):
 
     def connections(self) -> Iterable[ConnectionInfo]:
         """Return the open connections; the caller bounds how many it takes."""
+
+    def rates_of(self, ip: str) -> Sequence[IpRate]:
+        """Return how fast one address opens connections, at each broker where it is known; changes no rate."""
+
+    def clients(self) -> "Iterable[tuple[KafkaPrincipal, str]]":
+        """Return principal and client-id of the open connections; of one with several client-ids each."""

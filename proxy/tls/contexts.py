@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from proxy import log
 from proxy.config import Config
+from proxy.config_admin import AdminTls
 from proxy.config_tls import ListenerTls, UpstreamTls
 from proxy.counters import Counters
 from proxy.tls.brokers import TlsBrokers
@@ -25,6 +26,7 @@ class TlsContexts:
     Attributes:
         clients: by the name of the listener; listeners without TLS are not there.
         brokers: None without `[upstream.tls]`.
+        admin: None without `[admin.tls]`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, config: Config, counters: Counters) -> None:
@@ -44,6 +46,7 @@ class TlsContexts:
         }
         upstream = config.upstream.tls
         self.brokers = None if upstream is None else TlsBrokers(loop, _keeper("upstream", upstream), upstream.server_name)
+        self.admin = None if config.admin.tls is None else _keeper("admin", config.admin.tls)
         self._note()
 
     def keepers(self) -> Iterator[ContextKeeper]:
@@ -52,6 +55,8 @@ class TlsContexts:
             yield clients.keeper
         if self.brokers is not None:
             yield self.brokers.keeper
+        if self.admin is not None:
+            yield self.admin
 
     def _note(self) -> None:
         expiries = ((keeper.place, keeper.expires_at_s) for keeper in self.keepers())
@@ -77,5 +82,5 @@ class TlsContexts:
             await self.refresh()
 
 
-def _keeper(place: str, tls: ListenerTls | UpstreamTls) -> ContextKeeper:
+def _keeper(place: str, tls: ListenerTls | UpstreamTls | AdminTls) -> ContextKeeper:
     return ContextKeeper(place, tls.files(), tls.context_of)

@@ -9,7 +9,8 @@ import pytest
 
 from proxy.errors import StartError
 from proxy.host_port import HostPort
-from proxy.observe.admin_http import CONNECTIONS_SHOWN_MAX, AdminHttp, _is_loopback
+from proxy.observe.admin_access import is_loopback
+from proxy.observe.admin_http import CONNECTIONS_SHOWN_MAX, AdminHttp
 from proxy.observe.health import ERRORS_PER_MINUTE_MAX, Health
 from proxy.observe.loop_lag import LoopLag
 from proxy.status import ConnectionInfo, ReadinessCheck
@@ -184,7 +185,7 @@ async def test_a_rebound_name_sees_nobody(client: Client, path: str) -> None:
 )
 def test_who_is_on_this_machine(remote: str, loopback: bool) -> None:
     """An IPv4 address in IPv6 clothes is what it is."""
-    assert _is_loopback(remote) == loopback
+    assert is_loopback(remote) == loopback
 
 
 async def test_open_quotas_opens_them_by_any_name() -> None:

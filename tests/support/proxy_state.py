@@ -8,7 +8,7 @@ from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, Lo
 from proxy.status import AdmissionStatus, IpRate, ListenerAdmission
 from proxy.switches import SwitchMode
 from quota.controller_mutation import ControllerMutationQuotaManager
-from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
+from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.group import QuotaGroup
 from quota.request_time import ClientRequestQuotaManager
 
@@ -19,6 +19,7 @@ class GroupsOnly:
     def __init__(self, *, custom_callback: bool = False) -> None:
         self.limits: dict[ClientQuotaEntity, float] = {}
         self.custom_callback = custom_callback
+        self.enabled = False
         self.groups_overflowed = 0
         self._groups: list[QuotaGroup] = []
 
@@ -49,6 +50,7 @@ class FakeState:
         self.exempt_principals: list[str] = []
         self.checks = [ReadinessCheck("listeners", True, "2 bound"), ReadinessCheck("upstream", True, "answered 12 ms ago")]
         self.connection_infos: list[ConnectionInfo] = []
+        self.connected: list[tuple[KafkaPrincipal, str]] = []
         self.ips = [IpRate("192.0.2.7", "1", 20.0, 20, 3)]
         listener = ListenerAdmission("default", 4, 2.5, math.nan, 41.5, 0.25)
         self.admission_status = AdmissionStatus(2.5, [listener], 1, 5, 0, self.ips)
@@ -103,6 +105,12 @@ class FakeState:
 
     def busiest_ips(self, count: int) -> Sequence[IpRate]:
         return self.ips[:count]
+
+    def rates_of(self, ip: str) -> Sequence[IpRate]:
+        return [rate for rate in self.ips if rate.ip == ip]
+
+    def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:
+        return iter(self.connected)
 
     def connections(self) -> Iterable[ConnectionInfo]:
         return iter(self.connection_infos)

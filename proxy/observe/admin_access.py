@@ -1,0 +1,138 @@
+"""Who may ask the admin port for what.
+
+Metrics and health are open to whoever reaches the port. All else is for holders of a token and, where none is configured, for this
+machine, to be looked at only. A web page that a browser shows here cannot ask in the browser's name: it has no token, its own name is not
+the port's, and browsers say where a change comes from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from proxy.administration.asker import Asker, Right
+from proxy.host_port import ip_of
+
+if TYPE_CHECKING:
+    from proxy.config_admin import AdminToken
+
+LISTENER: Final = "admin"
+_JSON: Final = "application/json"
+_SAME_SITE: Final = ("same-origin", "none")
+
+
+class Tokens:
+    """The tokens that are valid now, known by their digests alone."""
+
+    def __init__(self, configured: Iterable[AdminToken] = ()) -> None:
+        """Read them.
+
+        Raises:
+            CredentialsError: one cannot be read.
+        """
+        self._known: list[tuple[bytes, str, Right]] = []
+        self.read(configured)
+
+    def read(self, configured: Iterable[AdminToken]) -> None:
+        """Read them again; where one cannot be read, those from before stay valid.
+
+        Raises:
+            CredentialsError: one cannot be read.
+        """
+        self._known = [(_digest(token.secret()), token.name, token.role) for token in configured]
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def holder(self, presented: bytes) -> tuple[str, Right] | None:
+        """Return name and right of a token; takes as long for a wrong one as for a right one."""
+        digest, found = _digest(presented), None
+        for known, name, right in self._known:
+            if hmac.compare_digest(known, digest):
+                found = (name, right)
+        return found
+
+
+class Access:
+    """Judges requests.
+
+    Args:
+        tokens: those that are valid.
+        open_quotas: without tokens, whether what can be looked at may be so from other machines, too.
+    """
+
+    def __init__(self, tokens: Tokens, *, open_quotas: bool) -> None:
+        self.tokens = tokens
+        self._open_quotas = open_quotas
+
+    def reader(self, request: web.Request, *, can_be_opened: bool = False) -> Asker:
+        """Return who asks to look at something.
+
+        Raises:
+            web.HTTPForbidden: they may not.
+        """
+        holder = self._holder(request)
+        if holder is not None:
+            return _asker(request, *holder)
+        if self.tokens:
+            raise web.HTTPForbidden(reason="only with a token: Authorization: Bearer TOKEN")
+        if not (can_be_opened and self._open_quotas):
+            self._refuse_strangers(request)
+        return _asker(request, None, "read")
+
+    def writer(self, request: web.Request) -> Asker:
+        """Return who asks to change something; whether they may is the authorizer's to say.
+
+        Raises:
+            web.HTTPForbidden: nobody may who comes like this.
+            web.HTTPUnsupportedMediaType: what comes is not JSON.
+        """
+        if request.content_type != _JSON:
+            raise web.HTTPUnsupportedMediaType(reason=f"send JSON, with Content-Type: {_JSON}")
+        if request.headers.get("Sec-Fetch-Site", "none") not in _SAME_SITE or not _is_own_origin(request):
+            raise web.HTTPForbidden(reason="no web page of another origin may change anything here")
+        holder = self._holder(request)
+        if holder is not None:
+            return _asker(request, *holder)
+        self._refuse_strangers(request)
+        return _asker(request, None, None)
+
+    def _holder(self, request: web.Request) -> tuple[str, Right] | None:
+        """A token counts where nobody can have read it on its way."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not (request.secure or is_loopback(request.remote or "")):
+            return None
+        return self.tokens.holder(token.strip().encode("utf-8", "surrogateescape"))
+
+    def _refuse_strangers(self, request: web.Request) -> None:
+        if not is_loopback(request.remote or ""):
+            raise web.HTTPForbidden(reason="only with a token and TLS, or on this machine")
+        # A page whose own name was pointed at this address (DNS rebinding) comes with that name as the host.
+        host = request.url.host or ""
+        if host != "localhost" and ip_of(host) is None:
+            raise web.HTTPForbidden(reason="ask by IP address or localhost")
+
+
+def is_loopback(remote: str) -> bool:
+    """Return whether an address is this machine's own."""
+    address = ip_of(remote)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return address is not None and (mapped or address).is_loopback
+
+
+def _asker(request: web.Request, name: str | None, right: Right | None) -> Asker:
+    peer = None if request.transport is None else request.transport.get_extra_info("peername")
+    return Asker(None if name is None else f"Token:{name}", "http", f"{peer[0]}:{peer[1]}" if peer else "", LISTENER, right)
+
+
+def _is_own_origin(request: web.Request) -> bool:
+    origin = request.headers.get("Origin")
+    return origin is None or origin == f"{request.scheme}://{request.host}"
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

@@ -1,0 +1,148 @@
+"""Pages of the admin port about quotas as they are kept: describe, explain, alter, switches, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from proxy.administration.audit_log import AuditLog
+from proxy.administration.service import NOT_CONTROLLER, Administration
+from proxy.observe.admin_access import Access
+from proxy.observe.explain import explain
+from proxy.observe.pages import json_page
+from proxy.observe.state import ProxyState
+from quota.admin.messages import (
+    CLIENT_ID,
+    CLUSTER_AUTHORIZATION_FAILED,
+    INVALID_REQUEST,
+    IP,
+    USER,
+    AdminError,
+    Alteration,
+    Component,
+    MatchType,
+    Op,
+    Result,
+)
+from quota.entity import DEFAULT
+
+HISTORY_LINES_MAX: Final = 10_000
+HISTORY_LINES: Final = 100
+_STATUS: Final = {CLUSTER_AUTHORIZATION_FAILED: 403, INVALID_REQUEST: 400, NOT_CONTROLLER: 503}
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    entity: dict[str, str | None]
+    ops: dict[str, float | None]
+
+
+class _Alter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    entries: list[_Entry]
+    validate_only: bool = False
+
+
+class _Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    target: str
+    mode: str | None
+
+
+class ChangesPages:
+    """What the administration answers, as HTTP and JSON."""
+
+    def __init__(self, state: ProxyState, administration: Administration, audit: AuditLog, access: Access) -> None:
+        self._state = state
+        self._administration = administration
+        self._audit = audit
+        self._access = access
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Serve the pages."""
+        router.add_get("/admin/quotas", self._describe)
+        router.add_post("/admin/quotas", self._alter)
+        router.add_get("/admin/switches", self._switches)
+        router.add_post("/admin/switches", self._switch)
+        router.add_get("/admin/history", self._history)
+        router.add_get("/admin/history/verify", self._verify)
+        router.add_get("/explain", self._explain)
+
+    async def _describe(self, request: web.Request) -> web.Response:
+        asker = self._access.reader(request)
+        components = [_component(kind, name) for kind, name in request.query.items() if kind in (USER, CLIENT_ID, IP)]
+        found = self._administration.describe(asker, components, strict=bool(components))
+        if found.entries is None:
+            return json_page({"error": found.error_message or "denied"}, status=_STATUS.get(found.error_code, 500))
+        return json_page({"quotas": [{"entity": dict(entity), "values": dict(values)} for entity, values in found.entries.items()]})
+
+    async def _alter(self, request: web.Request) -> web.Response:
+        asker = self._access.writer(request)
+        asked = await _body(request, _Alter)
+        alterations = [_alteration(entry) for entry in asked.entries]
+        results = await self._administration.alter(asker, alterations, validate_only=asked.validate_only)
+        is_denied = bool(alterations) and not self._administration.may_alter(asker)
+        return json_page({"results": [_result(result) for result in results]}, status=403 if is_denied else 200)
+
+    async def _switches(self, request: web.Request) -> web.Response:
+        self._access.reader(request)
+        return json_page({"switches": dict(self._administration.switches)})
+
+    async def _switch(self, request: web.Request) -> web.Response:
+        asker = self._access.writer(request)
+        asked = await _body(request, _Switch)
+        try:
+            await self._administration.switch(asker, asked.target, asked.mode)
+        except AdminError as error:
+            return json_page({"error": error.message, "error_code": error.code}, status=_STATUS.get(error.code, 500))
+        return json_page({"switches": dict(self._administration.switches)})
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        self._access.reader(request)
+        user, client_id, ip = (request.query.get(kind) for kind in (USER, CLIENT_ID, IP))
+        if (ip is None) == (user is None and client_id is None):
+            raise web.HTTPBadRequest(reason="ask for user, client-id or both, or for an ip alone: /explain?user=NAME&client-id=NAME")
+        return json_page(explain(self._state, self._administration.quotas, user, client_id, ip))
+
+    async def _history(self, request: web.Request) -> web.Response:
+        self._access.reader(request)
+        limit = min(_number(request, "limit", HISTORY_LINES), HISTORY_LINES_MAX)
+        before = _number(request, "before", 0) or None
+        return json_page({"lines": await self._audit.history(limit=limit, before=before, after=_number(request, "after", 0))})
+
+    async def _verify(self, request: web.Request) -> web.Response:
+        self._access.reader(request)
+        verdict = await self._audit.verify()
+        page = {"lines": verdict.lines, "first_seq": verdict.first_seq, "last": verdict.last._asdict(), "problems": verdict.problems}
+        return json_page(page)
+
+
+async def _body(request: web.Request, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(await request.read(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise web.HTTPBadRequest(reason=f"this is not what belongs here: {' '.join(str(error).split())[:200]}") from None
+
+
+def _component(kind: str, name: str) -> Component:
+    if name == DEFAULT:
+        return Component(kind, MatchType.DEFAULT, None)
+    return Component(kind, MatchType.EXACT, name)
+
+
+def _alteration(entry: _Entry) -> Alteration:
+    ops = [Op(key, 0.0 if value is None else value, value is None) for key, value in entry.ops.items()]
+    return Alteration(tuple(entry.entity.items()), ops)
+
+
+def _result(result: Result) -> Mapping[str, Any]:
+    return {"entity": dict(result.entity), "error_code": result.error_code, "error": result.error_message}
+
+
+def _number(request: web.Request, name: str, otherwise: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return otherwise
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
+        raise web.HTTPBadRequest(reason=f"{name} is a whole number")
+    return int(text)

@@ -1,0 +1,363 @@
+"""The admin port as a way to change quotas: who may ask for what, over real sockets on the loopback."""
+
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.administration.audit_log import AuditLog
+from proxy.administration.authorizer import Authorizer, Rules
+from proxy.administration.service import Administration
+from proxy.config_admin import AdminTls, AdminToken
+from proxy.counters import AdministrationCounts
+from proxy.host_port import HostPort
+from proxy.observe import admin_access
+from proxy.observe.admin_access import Tokens
+from proxy.observe.admin_changes import ChangesPages
+from proxy.observe.admin_http import AdminHttp
+from proxy.observe.loop_lag import LoopLag
+from proxy.quota_store.memory import MemoryStore
+from proxy.quota_store.store import Origin, StoreContent
+from proxy.tls.keeper import ContextKeeper
+from quota.admin.messages import entity_key
+from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.manager import ClientQuotaManager
+from tests.support.certificates import Authority
+from tests.support.proxy_state import FakeState, busy_state
+
+READER, WRITER, ANOTHER = "reader-0123456789", "writer-0123456789", "another-0123456789"
+ALTER = {"entries": [{"entity": {"user": "bob"}, "ops": {"producer_byte_rate": 5_000}}]}
+SWITCH = {"target": "all", "mode": "observe"}
+OPEN = ["/metrics", "/healthz", "/readyz"]
+SHOWN = ["/quotas", "/connections", "/admin/quotas", "/admin/switches", "/admin/history", "/admin/history/verify", "/explain?user=bob"]
+CHANGES = [("/admin/quotas", ALTER), ("/admin/switches", SWITCH)]
+
+
+class Port:
+    """An admin port, the house behind it, and somebody who asks."""
+
+    def __init__(self, folder: Path, *, tokens: bool = True, tls: bool = False, open_quotas: bool = False) -> None:
+        self.state: FakeState = busy_state()
+        self.store = MemoryStore(self._on_content, now_ms=lambda: 0, wall_time_s=lambda: 0.0)
+        self.audit = AuditLog(None, wall_time_s=lambda: 1_700_000_000.0)
+        self.counts = AdministrationCounts()
+        self.administration = Administration(self.store, Authorizer(Rules()), self.audit, self.counts, now_ms=lambda: 0)
+        self._on_content(self.store.content, "start")
+        self.tokens = [_token(folder, "ro", "read", READER), _token(folder, "ops", "write", WRITER)] if tokens else []
+        self.held = Tokens(self.tokens)
+        self.ca: ssl.SSLContext | None = None
+        keeper = None
+        if tls:
+            authority = Authority(folder)
+            own = authority.issue("admin", hosts=("127.0.0.1",))
+            settings = AdminTls(certificate=own.certificate, key=own.key)
+            keeper = ContextKeeper("admin", settings.files(), settings.context_of)
+            self.ca = ssl.create_default_context(cafile=authority.file)
+        self._admin = AdminHttp(
+            self.state,
+            HostPort("127.0.0.1", 0),
+            lag=LoopLag(),
+            open_quotas=open_quotas,
+            tokens=self.held,
+            changes=lambda access: ChangesPages(self.state, self.administration, self.audit, access),
+            tls=keeper,
+        )
+        self.address = HostPort("", 0)
+        self.session: aiohttp.ClientSession
+
+    def _on_content(self, content: StoreContent, origin: Origin) -> None:
+        self.administration.content_arrived(content, origin)
+
+    async def __aenter__(self) -> "Port":
+        self.address = await self._admin.start()
+        self.session = aiohttp.ClientSession()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.session.close()
+        await self._admin.stop()
+
+    async def ask(self, path: str, body: object = None, token: str | None = None, **headers: str) -> tuple[int, Any]:
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        method = "GET" if body is None else "POST"
+        url = f"http{'s' if self.ca else ''}://{self.address}{path}"
+        async with self.session.request(method, url, json=body, headers=headers, ssl=self.ca or True) as response:
+            assert response.headers["Cache-Control"] == "no-store"
+            text = await response.text()
+            is_json = response.content_type == "application/json"
+            return response.status, json.loads(text, parse_constant=pytest.fail) if is_json else text
+
+
+def _token(folder: Path, name: str, role: Any, text: str) -> AdminToken:
+    path = folder / f"{name}.token"
+    path.write_text(text + "\n")
+    path.chmod(0o600)
+    return AdminToken(name=name, file=path, role=role)
+
+
+@pytest.fixture
+async def port(tmp_path: Path) -> AsyncIterator[Port]:
+    async with Port(tmp_path) as port:
+        yield port
+
+
+@pytest.fixture
+def from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is all that tests have: here its addresses count as those of another machine."""
+    monkeypatch.setattr(admin_access, "is_loopback", lambda _remote: False)
+
+
+async def statuses(port: Port, token: str | None) -> tuple[set[int], set[int], set[int]]:
+    """Return what comes of pages that are open, of those that show something, and of changes."""
+    opened = {(await port.ask(path, token=token))[0] for path in OPEN}
+    shown = {(await port.ask(path, token=token))[0] for path in SHOWN}
+    return opened, shown, {(await port.ask(path, body, token))[0] for path, body in CHANGES}
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        (None, ({200}, {403}, {403})),
+        ("wrong-0123456789", ({200}, {403}, {403})),
+        (READER + "x", ({200}, {403}, {403})),
+        (READER[:-1], ({200}, {403}, {403})),
+        ("", ({200}, {403}, {403})),
+        ("\u00e4" * 20, ({200}, {403}, {403})),
+        (READER, ({200}, {200}, {403})),
+        (WRITER, ({200}, {200}, {200})),
+    ],
+)
+async def test_where_there_are_tokens_they_say_who_may(port: Port, token: str | None, expected: object) -> None:
+    """Metrics and health are open; all else needs a token, and a change the right one."""
+    assert await statuses(port, token) == expected
+    assert bool(port.store.content.quotas) == (token == WRITER)
+
+
+async def test_without_tokens_this_machine_may_look_and_nobody_may_change(tmp_path: Path) -> None:
+    """Whoever has an account here is not an administrator."""
+    async with Port(tmp_path, tokens=False) as port:
+        assert await statuses(port, None) == ({200}, {200}, {403})
+        assert await statuses(port, WRITER) == ({200}, {200}, {403})
+        assert port.counts.denials == {"http": 4}
+
+
+@pytest.mark.usefixtures("from_elsewhere")
+@pytest.mark.parametrize("tokens", [False, True])
+async def test_from_another_machine_without_tls_only_metrics_and_health_are_there(tmp_path: Path, tokens: bool) -> None:
+    """Also with a token, which others may have read on its way; what there would be is not told."""
+    async with Port(tmp_path, tokens=tokens) as port:
+        for token in (None, READER, WRITER):
+            assert await statuses(port, token) == ({200}, {403}, {403})
+        assert (await port.ask("/nothing"))[0] == 403
+        assert not port.store.content.quotas
+
+
+@pytest.mark.usefixtures("from_elsewhere")
+async def test_from_another_machine_with_tls_a_token_counts(tmp_path: Path) -> None:
+    """And without one nothing but metrics and health."""
+    async with Port(tmp_path, tls=True) as port:
+        assert await statuses(port, None) == ({200}, {403}, {403})
+        assert await statuses(port, READER) == ({200}, {200}, {403})
+        assert await statuses(port, WRITER) == ({200}, {200}, {200})
+
+
+@pytest.mark.usefixtures("from_elsewhere")
+async def test_opened_pages_show_what_happens_and_not_what_is_kept(tmp_path: Path) -> None:
+    """`open_quotas` opens the two pages that it always opened; it opens nothing where there are tokens."""
+    async with Port(tmp_path, tokens=False, open_quotas=True) as port:
+        assert [(await port.ask(path))[0] for path in SHOWN] == [200, 200, 403, 403, 403, 403, 403]
+    async with Port(tmp_path, open_quotas=True) as port:
+        assert await statuses(port, None) == ({200}, {403}, {403})
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "http://evil.example.org"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+    ],
+)
+async def test_no_web_page_changes_anything(port: Port, headers: dict[str, str], status: int) -> None:
+    """Not even in a browser that somehow sends the token."""
+    async with port.session.post(
+        f"http://{port.address}/admin/quotas",
+        data=json.dumps(ALTER),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {WRITER}", **headers},
+    ) as response:
+        assert response.status == status
+    assert bool(port.store.content.quotas) == (status == 200)
+
+
+@pytest.mark.parametrize("path", SHOWN)
+async def test_a_rebound_name_sees_nothing(tmp_path: Path, path: str) -> None:
+    """Where no token is asked for, the port goes by its address alone."""
+    async with Port(tmp_path, tokens=False) as port:
+        assert (await port.ask(path, Host="evil.example.org"))[0] == 403
+        assert (await port.ask(path, Host="localhost:1"))[0] == 200
+
+
+async def test_a_change_is_made_written_down_and_described(port: Port) -> None:
+    """As by Kafka's API, and by the name of the token."""
+    status, page = await port.ask("/admin/quotas", ALTER, WRITER)
+    assert (status, page) == (200, {"results": [{"entity": {"user": "bob"}, "error_code": 0, "error": None}]})
+    assert port.store.content.quotas == {entity_key([("user", "bob")]): {"producer_byte_rate": 5_000.0}}
+    described = {"quotas": [{"entity": {"user": "bob"}, "values": {"producer_byte_rate": 5_000.0}}]}
+    assert await port.ask("/admin/quotas", token=READER) == (200, described)
+    assert await port.ask("/admin/quotas?user=bob", token=READER) == (200, described)
+    assert await port.ask("/admin/quotas?user=%3Cdefault%3E", token=READER) == (200, {"quotas": []})
+    removal = {"entries": [{"entity": {"user": "bob"}, "ops": {"producer_byte_rate": None}}], "validate_only": True}
+    assert (await port.ask("/admin/quotas", removal, WRITER))[0] == 200
+    assert port.store.content.quotas
+    assert (await port.ask("/admin/quotas", {**removal, "validate_only": False}, WRITER))[0] == 200
+    assert not port.store.content.quotas
+    _, history = await port.ask("/admin/history?limit=3", token=READER)
+    assert [(line["event"], line["principal"], line.get("old"), line.get("new")) for line in history["lines"]] == [
+        ("changed", "Token:ops", 5_000.0, None), ("asked", "Token:ops", None, None), ("changed", "Token:ops", None, 5_000.0),
+    ]  # fmt: skip
+    assert [line["seq"] for line in (await port.ask("/admin/history?after=1&before=3", token=READER))[1]["lines"]] == [2]
+    _, verdict = await port.ask("/admin/history/verify", token=READER)
+    assert (verdict["lines"], verdict["problems"]) == (4, [])
+
+
+async def test_entries_are_judged_one_by_one(port: Port) -> None:
+    """The page is 200 and each result has its own error, Kafka's."""
+    entries = [{"entity": {"user": ""}, "ops": {}}, *ALTER["entries"], {"entity": {"user": "x"}, "ops": {"producer_byte_rate": -1}}]
+    status, page = await port.ask("/admin/quotas", {"entries": entries}, WRITER)
+    assert (status, [result["error_code"] for result in page["results"]]) == (200, [42, 0, 42])
+    assert page["results"][2]["error"] == "Quota producer_byte_rate must be greater than 0"
+
+
+async def test_switches_are_set_and_taken_away(port: Port) -> None:
+    """What cannot be is told with what to write."""
+    assert await port.ask("/admin/switches", SWITCH, WRITER) == (200, {"switches": {"all": "observe"}})
+    assert await port.ask("/admin/switches", token=READER) == (200, {"switches": {"all": "observe"}})
+    assert await port.ask("/admin/switches", {"target": "all", "mode": None}, WRITER) == (200, {"switches": {}})
+    status, page = await port.ask("/admin/switches", {"target": "everything", "mode": "off"}, WRITER)
+    assert (status, page["error_code"]) == (400, 42)
+    assert "is nothing to switch; write all, listener:NAME" in page["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[], {}, {"entries": [{}]}, {"entries": [], "more": 1}, {"entries": [{"entity": {"user": 5}, "ops": {}}]},
+     {"entries": [{"entity": {}, "ops": {"x": "1"}}]}, {"entries": [{"entity": {}, "ops": {"x": True}}]}],
+)  # fmt: skip
+async def test_what_is_no_request_is_refused(port: Port, body: object) -> None:
+    """One line."""
+    status, text = await port.ask("/admin/quotas", body, WRITER)
+    assert (status, text.count("\n")) == (400, 1)
+    assert text.startswith("this is not what belongs here: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[" * 50_000, '{"entries":[{"entity":{"user":"a"},"ops":{"x":NaN}}]}', '{"entries":[{"entity":{"user":"a"},"ops":{"x":1e999}}]}'],
+)
+async def test_what_is_no_json_is_refused(port: Port, text: str) -> None:
+    """Numbers that are none too."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {WRITER}"}
+    async with port.session.post(f"http://{port.address}/admin/quotas", data=text, headers=headers) as response:
+        assert response.status == 400
+
+
+async def test_tokens_are_read_again(port: Port) -> None:
+    """A new one counts at once, the old one no more; what cannot be read leaves those from before."""
+    port.tokens[1].file.write_text(ANOTHER + "\n")
+    port.held.read(port.tokens)
+    assert (await port.ask("/admin/quotas", token=WRITER))[0] == 403
+    assert (await port.ask("/admin/quotas", token=ANOTHER))[0] == 200
+    port.tokens[1].file.unlink()
+    with pytest.raises(ValueError, match="cannot be read"):
+        port.held.read(port.tokens)
+    assert (await port.ask("/admin/quotas", token=ANOTHER))[0] == 200
+
+
+async def test_explain_shows_ladder_group_and_who_shares_it(port: Port) -> None:
+    """The winning rung, the live numbers of each broker, and the clients that draw on the same budget."""
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
+    now_ms = port.state.time_ms
+    manager.record_and_get_throttle_time_ms(KafkaPrincipal("User", "bob"), "etl", 50_000, now_ms)
+    port.state.produce = manager  # type: ignore[assignment]
+    port.state.connected = [
+        (KafkaPrincipal("User", "bob"), "etl"),
+        (KafkaPrincipal("User", "eve"), "etl"),
+        (KafkaPrincipal("User", "eve"), "web"),
+    ]
+    body = {"entries": [{"entity": {"client-id": "etl"}, "ops": {"producer_byte_rate": 1_000}}]}
+    await port.ask("/admin/quotas", body, WRITER)
+    status, page = await port.ask("/explain?user=bob&client-id=etl", token=READER)
+    assert status == 200
+    produce = page["quotas"][0]
+    assert (produce["key"], produce["value"]) == ("producer_byte_rate", 1_000.0)
+    assert [rung["entity"] for rung in produce["ladder"] if rung["wins"]] == [{"client-id": "etl"}]
+    (group,) = produce["groups"]
+    assert (group["broker"], group["rule"], group["bound"], group["observed"]) == ("1", "client-id=etl", 1_000.0, 5_000.0)
+    assert (group["throttled_for_ms"], group["throttle_count"], group["last_verdict"]["throttle_ms"]) == (40_000, 1, 40_000)
+    assert group["shared_by"] == {
+        "connections": 2,
+        "clients": 2,
+        "named": [
+            {"principal": "User:bob", "client_id": "etl", "connections": 1},
+            {"principal": "User:eve", "client_id": "etl", "connections": 1},
+        ],
+    }
+    assert page["quotas"][1]["groups"] == []
+    groups = len(manager.groups())
+    await port.ask("/explain?user=nobody&client-id=nothing", token=READER)
+    assert len(manager.groups()) == groups
+
+
+async def test_explain_shows_an_address(port: Port) -> None:
+    """Its ladder has two rungs; its rate is that of each broker it came to."""
+    status, page = await port.ask("/explain?ip=192.0.2.7", token=READER)
+    assert (status, page["quotas"][0]["rates"][0]["rate"]) == (200, 20.0)
+    assert [rung["entity"] for rung in page["quotas"][0]["ladder"]] == [{"ip": "192.0.2.7"}, {"ip": None}]
+
+
+@pytest.mark.parametrize("query", ["", "?ip=1.2.3.4&user=x", "?x=y"])
+async def test_explain_wants_to_know_for_whom(port: Port, query: str) -> None:
+    """One line says how to ask."""
+    assert (await port.ask(f"/explain{query}", token=READER))[0] == 400
+
+
+async def test_no_change_without_right_in_a_thousand_tries(tmp_path: Path) -> None:
+    """Over both pages, with no token, wrong ones and one that may only read, in every form that a guard could miss."""
+    attempts: list[Callable[[Port], Any]] = []
+    for headers in (
+        {},
+        {"Origin": "http://127.0.0.1"},
+        {"Host": "localhost"},
+        {"Content-Type": "text/plain"},
+        {"X-Forwarded-For": "127.0.0.1"},
+    ):
+        for given in (
+            None,
+            READER,
+            READER.upper(),
+            WRITER.upper(),
+            WRITER[:-1],
+            WRITER + " x",
+            f"{WRITER},{READER}",
+            "*",
+            "Token:ops",
+            "Bearer",
+        ):
+            for path, body in CHANGES:
+                attempts.append(lambda port, h=headers, g=given, p=path, b=body: port.ask(p, b, g, **h))  # type: ignore[misc]
+    async with Port(tmp_path) as port:
+        found = [await attempts[at % len(attempts)](port) for at in range(1_000)]
+        assert {status for status, _ in found} <= {400, 403, 415}
+        assert port.store.content == ({}, {})
+        assert not [line for line in await port.audit.history(limit=10_000) if line["event"] != "denied"]
