@@ -53,3 +53,6 @@ MAX_QUOTA_REQUEST_BYTES = 4 * 1024 * 1024
 
 MAX_QUOTA_REQUEST_PARTS = 50_000
 """Most entities, parts of them and changes together in one such request; each becomes an object."""
+
+MAX_CONFIG_REQUEST_BYTES = 256 * 1024
+"""Largest request about configurations that is looked through for users and clients; larger ones are the broker's to answer."""

@@ -28,10 +28,12 @@ from proxy.host_port import HostPort
 from proxy.identities import identities_of
 from proxy.live_state import LiveState
 from proxy.net.admission import Admission
+from proxy.net.broker_authority import BrokerAuthority
 from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
 from proxy.net.memory import BufferBudget
 from proxy.net.own_login import OwnLogin
 from proxy.net.prober import Prober
+from proxy.net.quota_desk import QuotaDesk
 from proxy.net.sweeper import Deadlines
 from proxy.net.upstream import Bootstrap
 from proxy.observe.admin_access import Tokens
@@ -113,6 +115,7 @@ class App:
             self.quotas, Authorizer(Rules.of(config.quota_admin)), self.audit, self.counters.administration, now_ms=now_ms
         )
         self.quotas.listeners.append(self.administration.content_arrived)
+        self.gateway.quota_desk = QuotaDesk(self.administration, BrokerAuthority())
         self.state = LiveState(config, self.gateway, self.scopes, self.prober, self.quotas)
         self._tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
@@ -237,6 +240,7 @@ class App:
         self.enforcement.delay_max_ms = config.enforcement.delay_max_ms
         self._session_settings.policy.configured(config.quotas.exempt)
         self._session_settings.empty_client_id_is_default = config.empty_client_id == "default-entity"
+        self._session_settings.answers_quotas = config.quotas.store != "forward"
         self._session_settings.unknown_apis_pass = config.unknown_apis == "pass"
         self._session_settings.frame_bytes_max = config.limits.request_frame_bytes_max
         limits = config.limits

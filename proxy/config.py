@@ -139,7 +139,8 @@ class Enforcement(msgspec.Struct, frozen=True, kw_only=True):
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """Where quotas come from, and the static defaults below all of them."""
 
-    store: Literal["file"] = "file"
+    store: Literal["file", "forward"] = "file"
+    """"forward": brokers keep them, and answer for them."""
     exempt: Annotated[tuple[str, ...], Reader(read_principals, PRINCIPALS_REMEDY)] = ()
     """Principals that no quota applies to, whatever the switches say."""
     path: Annotated[Path | None, Reader(read_path, "the path of a quota file")] = None

@@ -5,6 +5,7 @@ Where the broker is the authority it is asked first, on the asker's own connecti
 
 from __future__ import annotations
 
+from protocol.api_keys import ApiKey
 from protocol.messages.client_quotas import (
     AlterResult,
     DescribeAnswer,
@@ -13,12 +14,23 @@ from protocol.messages.client_quotas import (
     alter_answer,
     describe_answer,
 )
+from protocol.messages.config_resources import (
+    QUOTA_TYPES,
+    ConfigRequest,
+    ConfigResource,
+    answer_of,
+    cut_config_request,
+    described_result,
+    joined_answer,
+    plain_result,
+)
 from proxy.administration.asker import Asker
-from proxy.administration.service import Administration
+from proxy.administration.service import DENIED, Administration
 from proxy.net.broker_authority import BrokerAuthority
 from proxy.net.connection import Connection
-from proxy.session.administered import Administered
-from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, Alteration, Component, Description, Op, Result
+from proxy.net.quota_resources import alteration_of, configs_of, entity_of, filter_of
+from proxy.session.administered import CORRELATION_ID, Administered
+from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, AdminError, Alteration, Component, Description, Op, Result
 
 
 class QuotaDesk:
@@ -31,6 +43,8 @@ class QuotaDesk:
     async def answer(self, connection: Connection, request: Administered) -> bytes:
         """Return the whole answer to a request."""
         asker = asker_of(connection)
+        if isinstance(request.body, ConfigRequest):
+            return await self._answer_configs(connection, asker, request, request.body)
         if isinstance(request.body, DescribeRequest):
             answer = await self._describe(connection, asker, request, request.body)
             return describe_answer(request.api.version, request.correlation_id, answer)
@@ -55,6 +69,59 @@ class QuotaDesk:
             return await self._administration.alter(asker, alterations, validate_only=validate_only)
         allows, refused, right = await self._authority.judge(connection, request, alterations)
         return refused + await self._administration.alter(asker, right, validate_only=validate_only, broker_allows=allows)
+
+    async def _answer_configs(self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest) -> bytes:
+        """Answer for users and clients; what else is named the broker is asked first."""
+        api = request.api
+        ours = {place: resource for place, resource in enumerate(body.resources) if resource.type in QUOTA_TYPES}
+        theirs = [place for place in range(len(body.resources)) if place not in ours]
+        frame = None
+        if theirs:
+            frame = await connection.ask(api, cut_config_request(api, request.frame, body, theirs, CORRELATION_ID))
+            frame = connection.session.rewrite(api, frame)
+        if api.key == ApiKey.DESCRIBE_CONFIGS:
+            results = await self._describe_resources(connection, asker, request, body, ours)
+        else:
+            results = await self._alter_resources(connection, asker, request, body, ours)
+        if frame is None:
+            return answer_of(api, request.correlation_id, [results[place] for place in ours])
+        return joined_answer(api, frame, request.correlation_id, body, results)
+
+    async def _describe_resources(
+        self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
+    ) -> dict[int, bytes]:
+        allows = None
+        if self._administration.authority == "broker":
+            allows = await self._authority.may_describe(connection, request)
+        results: dict[int, bytes] = {}
+        for place, resource in ours.items():
+            try:
+                entity = entity_of(resource)
+                found = self._administration.describe(asker, filter_of(entity), strict=True, broker_allows=allows)
+                if found.entries is None:
+                    raise AdminError(found.error_code, found.error_message or DENIED)
+            except AdminError as error:
+                results[place] = plain_result(request.api, error.code, error.message, resource)
+            else:
+                results[place] = described_result(request.api, body, resource, configs_of(resource, entity, found.entries.get(entity, {})))
+        return results
+
+    async def _alter_resources(
+        self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
+    ) -> dict[int, bytes]:
+        results: dict[int, bytes] = {}
+        alterations: dict[int, Alteration] = {}
+        for place, resource in ours.items():
+            try:
+                alterations[place] = alteration_of(resource)
+            except AdminError as error:
+                results[place] = plain_result(request.api, error.code, error.message, resource)
+        made = await self._alter(connection, asker, request, list(alterations.values()), validate_only=body.flags[0])
+        by_entity = {result.entity: result for result in made}
+        for place, alteration in alterations.items():
+            result = by_entity[alteration.entity]
+            results[place] = plain_result(request.api, result.error_code, result.error_message, ours[place])
+        return results
 
 
 def asker_of(connection: Connection) -> Asker:

@@ -1,20 +1,28 @@
-"""Requests about quotas that are answered here, not by the broker: DescribeClientQuotas and AlterClientQuotas."""
+"""Requests about quotas that are answered here, not by the broker.
+
+DescribeClientQuotas and AlterClientQuotas; and, of requests for configurations, those that name users or clients (KIP-422).
+"""
 
 from __future__ import annotations
 
-from protocol.api_keys import ApiKey
-from protocol.errors import BadRequestError
+from protocol.api_keys import ApiKey, ApiVersion
+from protocol.errors import BadRequestError, ProtocolError
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.client_quotas import AlterRequest, DescribeRequest, read_alter_request, read_describe_request
+from protocol.messages.config_resources import ConfigRequest, names_quotas, read_config_request
 from protocol.primitives import INT32
-from protocol.request_head import read_request_head
+from protocol.request_head import RequestHead, read_request_head
 from proxy.session.known_head import KnownHead
 
 QUOTA_KEYS = frozenset({ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS})
+CONFIG_KEYS = frozenset({ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
 OWN_VERSIONS = {int(key): (0, 1) for key in QUOTA_KEYS}
 """Where Sluice keeps the quotas these are offered whatever the broker has."""
 CORRELATION_ID = 0x51_54_41_00
 """Of all questions that are asked for such requests; easily found in a capture."""
+
+
+Body = DescribeRequest | AlterRequest | ConfigRequest
 
 
 class Administered:
@@ -28,9 +36,7 @@ class Administered:
 
     __slots__ = ("api", "begun", "body", "client_id", "correlation_id", "frame", "head")
 
-    def __init__(
-        self, head: KnownHead, correlation_id: int, client_id: bytes | None, frame: bytes, body: DescribeRequest | AlterRequest
-    ) -> None:
+    def __init__(self, head: KnownHead, correlation_id: int, client_id: bytes | None, frame: bytes, body: Body) -> None:
         self.head = head
         self.api = head.api
         self.correlation_id = correlation_id
@@ -47,12 +53,30 @@ def read_administered(known: KnownHead, frame: bytes) -> Administered:
         BadRequestError: it does not read as its version says.
     """
     api = known.api
+    head = _head(frame)
+    (correlation_id,) = INT32.unpack_from(frame, RESPONSE_HEAD_BYTES)
+    body: Body
+    if api.key in CONFIG_KEYS:
+        body = read_config_request(api, frame, head.body_at)
+    else:
+        read = read_describe_request if api.key == ApiKey.DESCRIBE_CLIENT_QUOTAS else read_alter_request
+        body = read(api.version, frame, head.body_at)
+    return Administered(known, correlation_id, head.client_id_bytes, frame, body)
+
+
+def is_for_us(api: ApiVersion, frame: bytes) -> bool:
+    """Return whether a whole request for configurations names users or clients; what does not read is for the broker to refuse."""
+    try:
+        return names_quotas(api, frame, _head(frame).body_at)
+    except ProtocolError:
+        return False
+
+
+def _head(frame: bytes) -> RequestHead:
     head = read_request_head(frame, 0, len(frame) - LENGTH_BYTES)
     if head is None:
         raise BadRequestError("the request ends inside its header")
-    (correlation_id,) = INT32.unpack_from(frame, RESPONSE_HEAD_BYTES)
-    read = read_describe_request if api.key == ApiKey.DESCRIBE_CLIENT_QUOTAS else read_alter_request
-    return Administered(known, correlation_id, head.client_id_bytes, frame, read(api.version, frame, head.body_at))
+    return head
 
 
 class BrokersAnswer:

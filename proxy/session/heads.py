@@ -9,10 +9,10 @@ from protocol.primitives import Buffer
 from protocol.request_head import RequestHead
 from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.metering.usage import Place, UsageCell, api_class
-from proxy.session.administered import QUOTA_KEYS
+from proxy.session.administered import CONFIG_KEYS, QUOTA_KEYS
 from proxy.session.enforcement import INT32_MAX
 from proxy.session.heads_met import FRAME_BYTES_MAX
-from proxy.session.known_head import ADMIN, ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
+from proxy.session.known_head import ADMIN, ANSWER, CONFIGS, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.charge import STRICT_SINCE
 from proxy.session.mutations.gate import MutationGate
@@ -196,7 +196,9 @@ class Heads:
         return ClientQuota(self._scope, self.principal, name, usage, settings.counters, settings.policy, self.origin)
 
     def _kind(self, head: RequestHead) -> int:
-        return ADMIN if head.api.key in QUOTA_KEYS and self._settings.answers_quotas else _kind(head)
+        if self._settings.answers_quotas and head.api.key in QUOTA_KEYS:
+            return ADMIN
+        return CONFIGS if self._settings.answers_quotas and head.api.key in CONFIG_KEYS else _kind(head)
 
 
 def _kind(head: RequestHead) -> int:

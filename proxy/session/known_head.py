@@ -19,6 +19,7 @@ ANSWER = 4
 MUTATION = 5  # makes or deletes topics or partitions
 LOGIN = 6  # SaslHandshake, SaslAuthenticate
 ADMIN = 7  # about quotas that Sluice keeps: answered here
+CONFIGS = 8  # about configurations: answered here where it names users or clients
 
 # What has to happen to the answer before it leaves.
 AS_IT_IS = 0

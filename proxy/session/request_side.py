@@ -13,8 +13,14 @@ from struct import Struct
 
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
-from protocol.limits import MAX_CHANGE_REQUEST_BYTES, MAX_HEADER_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_QUOTA_REQUEST_BYTES
-from proxy.session.administered import Administered, read_administered
+from protocol.limits import (
+    MAX_CHANGE_REQUEST_BYTES,
+    MAX_CONFIG_REQUEST_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_LOGIN_FRAME_BYTES,
+    MAX_QUOTA_REQUEST_BYTES,
+)
+from proxy.session.administered import Administered, is_for_us, read_administered
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Mode
@@ -333,13 +339,20 @@ class RequestSide:
                     frames += 1
                     at += size + LENGTH_BYTES
                     break
-                elif head.kind == ADMIN:
-                    if at + LENGTH_BYTES + size > end:
+                elif head.kind >= ADMIN:
+                    is_looked_at = head.kind == ADMIN or size <= MAX_CONFIG_REQUEST_BYTES
+                    if is_looked_at and at + LENGTH_BYTES + size > end:
                         self._keep_whole(data, start, at, size, MAX_QUOTA_REQUEST_BYTES)
                         break
-                    self._take_in(head, data, start, at, size, read_ms)
-                    frames += self.stop is Stop.ANSWERED
-                    break
+                    if is_looked_at and (head.kind == ADMIN or is_for_us(head.api, bytes(data[at : at + LENGTH_BYTES + size]))):
+                        self._take_in(head, data, start, at, size, read_ms)
+                        frames += self.stop is Stop.ANSWERED
+                        break
+                    in_flight.append((correlation_id, plain_head(head), size, read_ms, now_ns))  # the next one is looked at, too
+                    head.client.usage.requests[head.key] += 1
+                    frames += 1
+                    at += size + LENGTH_BYTES
+                    continue
                 else:
                     if at + LENGTH_BYTES + size > end:
                         self._keep_whole(data, start, at, size, MAX_HEADER_BYTES)

@@ -1,9 +1,10 @@
 """`sluice quotas` and `sluice.admin` at real brokers and through Sluice; kafka-configs sees what they did, and they see what it did."""
 
+import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,17 +13,37 @@ from tests.integration.conftest import Route
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import CONFIG_COMMAND
 from tests.support.places import ROOT
+from tests.support.sluice_process import SluiceProcess
 
 pytestmark = pytest.mark.kafka
 ENTITY = ClientQuotaEntity.of({"user": "admin-test", "client-id": "c 1"})
 
 
-@pytest.fixture(params=["direct", "sluice"])
-def address(route: Route, request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Route, str], str]]:
+    """Return the address of a Sluice before a broker: one that keeps quotas itself, or one that lets the broker keep them."""
+    forwards = tmp_path_factory.mktemp("forward") / "sluice.toml"
+    forwards.write_text('[quotas]\nstore = "forward"\n')
+    arguments = {"forward": ("--config", str(forwards)), "local": ("--quota-admin", "User:ANONYMOUS")}
+    with contextlib.ExitStack() as stack:
+        open_doors: dict[tuple[str, str], str] = {}
+
+        def door(route: Route, kind: str) -> str:
+            key = (route.direct, kind)
+            if key not in open_doors:
+                process = SluiceProcess(route.direct, arguments=arguments[kind], name=f"sluice-quotas-{kind}")
+                open_doors[key] = stack.enter_context(process).bootstrap
+            return open_doors[key]
+
+        yield door
+
+
+@pytest.fixture(params=["direct", "forward", "local"])
+def address(route: Route, doors: Callable[[Route, str], str], request: pytest.FixtureRequest) -> Iterator[str]:
     """A broker, and Sluice in front of it; nothing is left of what was set."""
-    address = route.direct if request.param == "direct" else route.bootstrap
+    address = route.direct if request.param == "direct" else doors(route, request.param)
     yield address
-    with QuotaAdmin(route.direct) as admin:
+    with QuotaAdmin(address) as admin:
         for entity, values in admin.describe_client_quotas().items():
             if "admin-test" in entity.entries.values():
                 admin.alter_client_quotas([ClientQuotaAlteration(entity, dict.fromkeys(values))])

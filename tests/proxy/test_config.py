@@ -261,7 +261,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param("[quotas]\nproduce = 'yes'", 'quotas.produce: "yes" is neither true nor false; write true or false', id="not-a-bool"),
         pytest.param("[quotas]\npath = 5", "quotas.path: 5 is not a path; write the path of a quota file", id="not-a-path"),
-        pytest.param("[quotas]\nstore = 'zookeeper'", 'quotas.store: "zookeeper" is not possible; write "file"', id="store-of-later"),
+        pytest.param("[quotas]\nstore = 'zookeeper'", 'quotas.store: "zookeeper" is not possible; write "file" or "forward"', id="store-of-later"),
         pytest.param(
             "[quotas]\nconnect = 'zk:2181'", "quotas.connect: the ZooKeeper store is not part of this version; leave it out", id="key-of-later"
         ),

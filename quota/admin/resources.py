@@ -1,0 +1,50 @@
+"""Entities as names of configuration resources (KIP-422, which left names open): the tails of ZooKeeper's paths."""
+
+from typing import Final
+
+from quota.admin.messages import CLIENT_ID, INVALID_REQUEST, USER, AdminError, EntityKey
+from quota.entity import DEFAULT, desanitize, sanitize
+from quota.errors import SanitizedNameError
+
+_CLIENTS: Final = "clients"
+
+
+def entity_of_user(name: str) -> EntityKey:
+    """Return whom a resource of type USER names: `<user>` or `<user>/clients/<client>`, sanitised; "" and `<default>` the default.
+
+    Raises:
+        AdminError: it names nobody.
+    """
+    match name.split("/"):
+        case [user]:
+            return ((USER, _name(user)),)
+        case [user, folder, client] if folder == _CLIENTS:
+            return ((CLIENT_ID, _name(client)), (USER, _name(user)))
+    raise AdminError(INVALID_REQUEST, f'Invalid user "{name}": it has to be <user> or <user>/clients/<client>, names percent-encoded')
+
+
+def entity_of_client(name: str) -> EntityKey:
+    """Return whom a resource of type CLIENT names: `<client>`, sanitised; "" and `<default>` the default.
+
+    Raises:
+        AdminError: it names nobody.
+    """
+    if "/" in name:
+        raise AdminError(INVALID_REQUEST, f'Invalid client "{name}": it has to be <client>, percent-encoded')
+    return ((CLIENT_ID, _name(name)),)
+
+
+def resource_of(entity: EntityKey) -> tuple[bool, str]:
+    """Return whether an entity is a user's, and its resource name; the way back."""
+    parts = dict(entity)
+    names = [DEFAULT if parts[kind] is None else sanitize(parts[kind] or "") for kind in (USER, CLIENT_ID) if kind in parts]
+    return USER in parts, f"/{_CLIENTS}/".join(names)
+
+
+def _name(text: str) -> str | None:
+    if text in ("", DEFAULT):
+        return None
+    try:
+        return desanitize(text)
+    except SanitizedNameError as error:
+        raise AdminError(INVALID_REQUEST, f'Invalid name "{text}": {error}') from error
