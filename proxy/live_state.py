@@ -188,7 +188,7 @@ class LiveState:
             yield ConnectionInfo(
                 f"{connection.peer[0]}:{connection.peer[1]}",
                 connection.listener_name,
-                connection.upstream,
+                str(connection.upstream),
                 str(session.principal),
                 ",".join(session.client_ids),
                 now - connection.accepted_ms,

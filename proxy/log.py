@@ -4,6 +4,8 @@ Whatever a client can choose (its id, its user name, a topic) is escaped and cut
 lines and says how many.
 """
 
+from __future__ import annotations
+
 import datetime
 import json
 import logging
@@ -27,6 +29,8 @@ STOP_SECONDS_MAX: Final = 2.0
 
 LOGGER: Final = logging.getLogger("sluice")
 
+_handlers: Final[list[EventHandler]] = []
+"""Those at work: short connections would feel a look through the handlers of `logging`."""
 _ESCAPE: Final = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=str).encode
 
 
@@ -70,7 +74,7 @@ def _say(level: int, event: str, limit_key: str, fields: dict[str, object], exce
 def _may_say(limit_key: str) -> bool:
     """Whether the limit of a key has room; where it has none, the line counts as left out."""
     second = int(wall_time_s())
-    return all(handler.has_room(limit_key, second) for handler in logging.getLogger().handlers if isinstance(handler, EventHandler))
+    return all(handler.has_room(limit_key, second) for handler in _handlers)
 
 
 class RateLimit:
@@ -189,6 +193,7 @@ def start_logging(level: str, stream: TextIO | None = None) -> EventHandler:
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
     root.addHandler(handler)
+    _handlers.append(handler)
     logging.captureWarnings(True)
     return handler
 
@@ -197,6 +202,7 @@ def stop_logging(handler: EventHandler) -> None:
     """Write out what waits, within `STOP_SECONDS_MAX` twice."""
     logging.captureWarnings(False)
     logging.getLogger().removeHandler(handler)
+    _handlers.remove(handler)
     handler.close()
 
 

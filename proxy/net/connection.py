@@ -11,6 +11,7 @@ from protocol.api_keys import ApiVersion
 from protocol.errors import ProtocolError
 from proxy.clock import now_ms, now_ns
 from proxy.counters import Counters
+from proxy.host_port import HostPort
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
 from proxy.net.flow import DRAIN, IN_FLIGHT, THROTTLE, Channel
@@ -79,7 +80,7 @@ class Connection:
     )
 
     def __init__(
-        self, owner: Owner, session: Session, client_sock: socket.socket, peer: tuple[str, int], listener_name: str, upstream: str
+        self, owner: Owner, session: Session, client_sock: socket.socket, peer: tuple[str, int], listener_name: str, upstream: HostPort
     ) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()

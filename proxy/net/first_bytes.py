@@ -96,6 +96,7 @@ class Waiting:
         self.arrival = arrival
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(room.deadline_ms() / 1000, self.late)
+        arrival.sock.setblocking(False)
         self._loop.add_reader(arrival.sock.fileno(), self.look)
 
     def look(self) -> None:

@@ -127,6 +127,7 @@ class Gateway:
         self._events = events
         self._headers = ProxyHeaders(self, lambda: deadlines.first_frame_ms)
         self._hellos = ClientHellos(self, lambda: deadlines.tls_handshake_ms)
+        self._arrivals: dict[socket.socket, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[Connection] = set()  # closed, but a socket still has something to send
         self._accepting = True
@@ -233,36 +234,34 @@ class Gateway:
         key = door.gate.admit(node_id, arrival.sock, arrival.peer)
         if key is None:
             return
-        task = self._loop.create_task(self._serve(door, node_id, arrival, key))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._arrivals[arrival.sock] = self._loop.create_task(self._serve(door, node_id, arrival, key))
 
     async def _serve(self, door: Door, node_id: int | None, arrival: Arrival, key: IpKey) -> None:
         sock, peer = arrival.sock, arrival.peer
         try:
-            address = self._upstream_of(node_id)
-            rules = self.settings.identities.get(door.listener.name, OPEN)
-            transport = tls = None
-            if door.tls is not None:
-                left_ms = arrival.since_ms + self._deadlines.tls_handshake_ms - now_ms()
-                transport, tls = await door.tls.meet(sock, left_ms, arrival.first)
-            session = Session(self._session_settings, self._rewriter(door, sock), rules, peer, tls)
-            connection = Connection(self, session, sock, peer, door.listener.name, str(address))
+            connection = await self._meet(door, node_id, arrival)
             connection.ip_key = key
-            connection.client_tls = transport
             connection.accepted_ms = arrival.since_ms
+            await self._join(connection, node_id, sock)
         except TlsRefusedError as error:
             door.gate.left(key)
             self._note_end(peer, door.listener.name, error.reason, str(error), arrival.since_ms)
-            return
         except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else
             self._refuse(sock, error)
             door.gate.left(key)
-            return
-        try:
-            await self._join(connection, node_id, address, sock)
-        except Exception as error:  # noqa: BLE001 - as above
-            connection.crash(error)
+        finally:
+            self._arrivals.pop(sock, None)  # not there while the process ends
+
+    async def _meet(self, door: Door, node_id: int | None, arrival: Arrival) -> Connection:
+        transport = tls = None
+        if door.tls is not None:
+            left_ms = arrival.since_ms + self._deadlines.tls_handshake_ms - now_ms()
+            transport, tls = await door.tls.meet(arrival.sock, left_ms, arrival.first)
+        rules = self.settings.identities.get(door.listener.name, OPEN)
+        session = Session(self._session_settings, self._rewriter(door, arrival.sock), rules, arrival.peer, tls)
+        connection = Connection(self, session, arrival.sock, arrival.peer, door.listener.name, self._upstream_of(node_id))
+        connection.client_tls = transport
+        return connection
 
     def arrival_ended(self, arrival: Arrival, reason: CloseReason, detail: str) -> None:
         """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
@@ -294,12 +293,19 @@ class Gateway:
         bump(self.counters.closes, CloseReason.INTERNAL_ERROR.value)
         self._loop.call_exception_handler({"message": "a client was refused by an internal error", "exception": error})
 
-    async def _join(self, connection: Connection, node_id: int | None, address: HostPort, sock: socket.socket) -> None:
+    async def _join(self, connection: Connection, node_id: int | None, sock: socket.socket) -> None:
         """Connect the broker, then give the client's socket a transport: before that nothing is read from it."""
-        session = connection.session
+        try:
+            await self._join_broker(connection, node_id, sock)
+        except Exception as error:  # noqa: BLE001 - a bug of ours costs this connection, and nobody else
+            connection.crash(error)
+
+    async def _join_broker(self, connection: Connection, node_id: int | None, sock: socket.socket) -> None:
+        session, address = connection.session, connection.upstream
         try:
             self.counters.upstream_connects += 1
-            transport = await self._connector.connect(lambda: connection.broker, address, self.settings.connect_timeout_ms)
+            timeout_ms = self.settings.connect_timeout_ms
+            transport = await self._connector.connect(lambda: connection.broker, address, timeout_ms, self._arrivals[sock])
         except UpstreamUnreachableError as error:
             self.counters.upstream_connect_failures += 1
             self._bootstrap.failed(address)
@@ -470,7 +476,7 @@ class Gateway:
         for connection in list(self.connections):
             connection.close(CloseReason.SHUTDOWN)
             connection.abort()
-        tasks = list(self._tasks)
+        tasks = [*self._arrivals.values(), *self._tasks]
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -499,7 +505,7 @@ def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[
         "detail": detail,
         "peer": f"{connection.peer[0]}:{connection.peer[1]}",
         "listener": connection.listener_name,
-        "broker": connection.upstream,
+        "broker": str(connection.upstream),
         "principal": str(connection.session.principal),
         "client_ids": list(connection.session.client_ids),
         "requests": requests.frames,

@@ -13,6 +13,25 @@ ACCEPTS_PER_TURN = 32
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
+
+class _ClientSocket(socket.socket):
+    """An accepted socket that knows its kind and family: a look at a socket's own makes a member of an enumeration each time.
+
+    It blocks until somebody says otherwise, as every transport does that takes it over.
+    """
+
+    __slots__ = ()
+
+    type = int(socket.SOCK_STREAM)  # type: ignore[assignment]
+    family = int(socket.AF_INET)  # type: ignore[assignment]
+
+
+class _ClientSocket6(_ClientSocket):
+    __slots__ = ()
+
+    family = int(socket.AF_INET6)
+
+
 OnAccept = Callable[[socket.socket, tuple[str, int]], None]
 
 
@@ -30,6 +49,8 @@ class Acceptor:
         self._on_accept = on_accept
         self._may_accept = may_accept
         self._loop = asyncio.get_running_loop()
+        self._family = int(sock.family)
+        self._client_socket = _ClientSocket if self._family == socket.AF_INET else _ClientSocket6
         self._reading = False
         self._stopped = False
         self._retry: asyncio.TimerHandle | None = None
@@ -82,7 +103,7 @@ class Acceptor:
                 self._pause_for_a_moment()
                 return
             try:
-                sock, peer = self._sock.accept()
+                fd, peer = self._sock._accept()  # type: ignore[attr-defined]  # as `accept`, which makes a socket of the slow kind
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -90,7 +111,7 @@ class Acceptor:
                     raise
                 self._descriptors_exhausted()
                 return
-            sock.setblocking(False)
+            sock = self._client_socket(self._family, socket.SOCK_STREAM, 0, fd)
             self._on_accept(sock, peer)
 
     def _descriptors_exhausted(self) -> None:

@@ -26,14 +26,21 @@ class Connector:
         self._late: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def connect(self, factory: Callable[[], asyncio.Protocol], address: HostPort, timeout_ms: int) -> asyncio.Transport:
+    async def connect(
+        self, factory: Callable[[], asyncio.Protocol], address: HostPort, timeout_ms: int, task: asyncio.Task[None] | None = None
+    ) -> asyncio.Transport:
         """Open one connection to a broker.
+
+        Args:
+            factory: makes the protocol.
+            address: of the broker.
+            timeout_ms: then the attempt is given up.
+            task: the caller's own, where it knows that; to find it out is felt by short connections, too.
 
         Raises:
             UpstreamUnreachableError: refused, unresolvable or no answer in time; says where and why.
         """
-        task = asyncio.current_task()
-        assert task is not None
+        task = task or cast("asyncio.Task[None]", asyncio.current_task())
         self._due_s[task] = due_s = self._loop.time() + timeout_ms / 1000
         if self._timer is None or due_s < self._timer.when():
             self._arm(due_s)

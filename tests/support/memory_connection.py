@@ -16,6 +16,7 @@ import pytest
 import proxy.clock
 from proxy.counters import Counters, UsageTable
 from proxy.handler_time import BrokerHandlerTime
+from proxy.host_port import HostPort
 from proxy.net import broker_channel, client_channel, login_channel
 from proxy.net import connection as net_connection
 from proxy.net.connection import Connection
@@ -274,7 +275,7 @@ class House:
         session.meet_broker(self.broker_times)
         session.count_in(self.scope)
         with mock.patch("asyncio.get_running_loop", return_value=self.loop):
-            connection = Connection(self, session, cast("socket.socket", NoSocket()), ("127.0.0.1", 9), "default", "b:1")
+            connection = Connection(self, session, cast("socket.socket", NoSocket()), ("127.0.0.1", 9), "default", HostPort("b", 1))
         peer = Peer(self, connection)
         self.peers.append(peer)
         return peer
