@@ -60,13 +60,13 @@ async def _settle() -> None:
     await asyncio.sleep(SETTLE_SECONDS)
 
 
-def read_quota_file(path: Path) -> StoreContent:
-    """Return what the file at `path` says.
+def read_quota_file(path: Path, *, any_sign: bool = False) -> StoreContent:
+    """Return what the file at `path` says; with `any_sign` also values of 0 and below.
 
     Raises:
         ConfigProblems: it cannot be read, or not all of it is right.
     """
-    return read_quota_text(read_bounded(path, QUOTA_FILE_BYTES_MAX), str(path))
+    return read_quota_text(read_bounded(path, QUOTA_FILE_BYTES_MAX), str(path), any_sign=any_sign)
 
 
 class FileStore:

@@ -34,6 +34,7 @@ class FollowedQuotas:
         self._apply_table = apply_table
         self._apply_rates = apply_rates
         self._store: QuotaStore | None = None
+        self._first: QuotaStore | None = None  # while it is read for the first time
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -44,9 +45,10 @@ class FollowedQuotas:
     @property
     def status(self) -> SourceStatus:
         """How it stands with the store, and with values that are not enforced as they are kept."""
-        if self._store is None:
+        store = self._store or self._first
+        if store is None:
             return NOT_READ
-        return self._store.status._replace(replaced=len(self.in_force.replaced))
+        return store.status._replace(replaced=len(self.in_force.replaced))
 
     async def use(self, make: Callable[[OnContent], QuotaStore]) -> None:
         """Read another store, and follow it instead of the one before.
@@ -63,8 +65,12 @@ class FollowedQuotas:
             else:
                 contents.append(content)
 
-        store = make(take)
-        await store.start()
+        store = self._first = make(take)
+        try:
+            await store.start()
+        except BaseException:
+            await store.close()
+            raise
         await self._let_go()
         self._store, current = store, True
         self._take(contents[-1] if contents else store.content, "start")

@@ -1,0 +1,168 @@
+"""What stands in ZooKeeper's nodes, byte for byte as Kafka's brokers write it: pure.
+
+Source: Kafka 3.9 `ConfigEntityZNode`, `ConfigEntityChangeNotificationZNode`, `ZkData`; java.util `Properties`, `ConcurrentHashMap`.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from quota.admin.keys import ValueType, keys_of
+from quota.admin.messages import EntityKey
+from quota.admin.znodes import entity_of, java_double
+
+CONFIG: Final = "/config"
+CHANGES: Final = "/config/changes"
+CHANGE_PREFIX: Final = "config_change_"
+FOLDERS: Final = ("users", "clients", "ips")
+SWITCHES: Final = "/sluice/switches"
+
+_CHANGE: Final = re.compile(rf"{CHANGE_PREFIX}(\d{{10}})")
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?[dDfF]?|[+-]?Infinity")
+_JAVA_CAPACITY: Final = 16
+
+
+class BadNode(Exception):
+    """A node that does not hold what Kafka writes; the text says what is wrong, and never what stands there."""
+
+
+class Reading(NamedTuple):
+    """What of a node can be read."""
+
+    values: Mapping[str, float]
+    wrong: Mapping[str, str]
+    """Keys whose values make no sense, and why."""
+
+
+def read_config(data: bytes) -> dict[str, str]:
+    """Return the texts in a node; empty where it has no data.
+
+    Raises:
+        BadNode: it is not what Kafka writes.
+    """
+    if not data:
+        return {}
+    try:
+        node = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        raise BadNode("is not JSON") from None
+    config = node.get("config") if isinstance(node, dict) else None
+    if not isinstance(config, dict):
+        raise BadNode('has no table "config"')
+    if not all(isinstance(value, str) for value in config.values()):
+        raise BadNode('has a value in "config" that is no text')
+    return config
+
+
+def read_values(config: Mapping[str, str], entity: EntityKey) -> Reading:
+    """Return the quotas among the texts of a node. All else there, such as credentials, is nobody's business."""
+    values: dict[str, float] = {}
+    wrong: dict[str, str] = {}
+    for key, kind in keys_of(entity).items():
+        if key in config:
+            try:
+                values[key] = _number(config[key], kind)
+            except ValueError as error:
+                wrong[key] = str(error)
+    return Reading(values, wrong)
+
+
+def _number(text: str, kind: ValueType) -> float:
+    if kind is ValueType.DOUBLE:
+        if _DOUBLE.fullmatch(text) is None:
+            raise ValueError("is not a number")
+        value = float(text.rstrip("dDfF").replace("Infinity", "inf"))
+        if math.isinf(value) and "Infinity" not in text:
+            raise ValueError("is too large for a double")
+        return value
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError("is not a whole number")
+    largest = 2**63 if kind is ValueType.LONG else 2**31
+    if not -largest <= int(text) < largest:
+        raise ValueError(f"is too large for a {kind.name}")
+    return float(int(text))
+
+
+def text_of(key: str, value: float, entity: EntityKey) -> str:
+    """Return a value as a broker writes it."""
+    kind = keys_of(entity).get(key, ValueType.DOUBLE)
+    if not kind.is_whole:
+        return java_double(value)
+    largest = 2**63 - 1 if kind is ValueType.LONG else 2**31 - 1
+    return str(max(-largest - 1, min(int(value), largest)))
+
+
+def write_config(config: Mapping[str, str]) -> bytes:
+    """Return a node with these texts, in the order in which a broker's hash table would have them."""
+    return msgspec.json.encode({"version": 1, "config": {key: config[key] for key in java_order(config)}})
+
+
+def java_order(keys: Iterable[str]) -> list[str]:
+    """Return keys in the order of a `java.util.Properties`, which is that of its buckets."""
+    names = list(keys)
+    capacity = _JAVA_CAPACITY
+    while len(names) >= capacity * 3 // 4:
+        capacity *= 2
+    return sorted(names, key=lambda name: _spread(name) % capacity)
+
+
+def _spread(name: str) -> int:
+    code = 0
+    units = name.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        code = (31 * code + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return (code ^ (code >> 16)) & 0x7FFFFFFF
+
+
+def write_change(path: str) -> bytes:
+    """Return a notification, version 2, of a node at `path` below /config."""
+    return msgspec.json.encode({"version": 2, "entity_path": path})
+
+
+def read_change(data: bytes) -> str | None:
+    """Return the path below /config that a notification, version 1 or 2, names; None where it is none of quotas."""
+    try:
+        change = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+    if not isinstance(change, dict):
+        return None
+    path = change.get("entity_path")
+    if change.get("version") == 1:
+        path = f"{change.get('entity_type')}/{change.get('entity_name')}" if change.get("entity_type") == "clients" else None
+    if not isinstance(path, str) or entity_of(path) is None or any(part in ("", ".", "..") for part in path.split("/")):
+        return None
+    return path
+
+
+def change_number(name: str) -> int | None:
+    """Return the number in the name of a notification; None for another node."""
+    found = _CHANGE.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def write_switches(switches: Mapping[str, str]) -> bytes:
+    """Return the node of all switches."""
+    return msgspec.json.encode({"version": 1, "switches": dict(sorted(switches.items()))})
+
+
+def read_switches(data: bytes) -> dict[str, str]:
+    """Return all switches.
+
+    Raises:
+        BadNode: these are none.
+    """
+    if not data:
+        return {}
+    try:
+        node = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        raise BadNode("is not JSON") from None
+    switches = node.get("switches") if isinstance(node, dict) else None
+    if not isinstance(switches, dict) or not all(isinstance(mode, str) for mode in switches.values()):
+        raise BadNode('has no table "switches"')
+    return switches

@@ -1,0 +1,270 @@
+"""ZooKeeper, as far as quotas need it: every call has an end, and none is made on the event loop.
+
+kazoo's own synchronous calls wait without limit while the connection is suspended, so only asynchronous ones are made here and waited for.
+Watches are its low-level ones, which are lost with the connection: who watches reads everything again at every connect.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    InvalidACLError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
+
+T = TypeVar("T")
+
+CALL_S: Final = 5.0
+SESSION_S: Final = 10.0
+RECONNECT_S: Final = (0.1, 1.0)
+"""The first pause between tries to connect, and the longest."""
+PIPELINED: Final = 500
+
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
+logging.getLogger("kazoo").propagate = False  # what it sees is told as the store's state
+
+
+class Lost(Exception):
+    """ZooKeeper did not answer; what was asked of it may happen yet."""
+
+
+class Denied(Exception):
+    """ZooKeeper does not let Sluice do this."""
+
+
+class Conflict(Exception):
+    """A node is not as it was: nothing was changed."""
+
+
+class Node(NamedTuple):
+    """A node as it was read."""
+
+    data: bytes
+    version: int
+    children: int
+
+
+class Create(NamedTuple):
+    """Make a node, with the rights of `like`; `sequence` appends a number to its name."""
+
+    path: str
+    data: bytes
+    like: str
+    sequence: bool = False
+
+
+class Write(NamedTuple):
+    """Replace the data of a node that has this version."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    """Remove a node that has this version (-1: any) and no children."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Write | Delete
+
+
+class ZookeeperClient:
+    """One session. Belongs to one thread, but for `close`.
+
+    Args:
+        connect: HOST:PORT[,HOST:PORT...][/CHROOT].
+        on_connected: told, on a thread of kazoo's, when the connection came or went; must only take a note.
+        auth: `user:password` of the digest scheme.
+    """
+
+    def __init__(self, connect: str, on_connected: Callable[[bool], None], *, auth: str | None = None) -> None:
+        first, longest = RECONNECT_S
+        retry = KazooRetry(max_tries=-1, delay=first, backoff=2, max_delay=longest)
+        self._client = KazooClient(
+            hosts=connect, timeout=SESSION_S, connection_retry=retry, auth_data=[("digest", auth)] if auth else None, randomize_hosts=True
+        )
+        self._client.add_listener(lambda state: on_connected(state == KazooState.CONNECTED))
+        self._acls: dict[str, list[Any]] = {}
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._client.start_async()
+
+    def close(self) -> None:
+        """Let go; it may take its time, so not in this thread."""
+
+        def end() -> None:
+            self._client.stop()
+            self._client.close()
+
+        threading.Thread(target=end, name="sluice-zookeeper-end", daemon=True).start()
+
+    def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Node | None:
+        """Return a node; None where there is none.
+
+        Raises:
+            Lost, Denied: it cannot be read.
+        """
+        return self._answer(self._client.get_async(path, watch=watch), _node)
+
+    def created_ms(self, path: str) -> int | None:
+        """Return when ZooKeeper made a node, by its own clock; None where there is none.
+
+        Raises:
+            Lost, Denied: nobody knows.
+        """
+        return self._answer(self._client.exists_async(path), lambda stat: None if stat is None else int(stat.ctime))
+
+    def exists(self, path: str, watch: Callable[[Any], None] | None = None) -> bool:
+        """Whether a node is there; one that is not is watched too.
+
+        Raises:
+            Lost, Denied: nobody knows.
+        """
+        return bool(self._answer(self._client.exists_async(path, watch=watch), lambda stat: stat is not None))
+
+    def children(self, path: str, watch: Callable[[Any], None] | None = None) -> list[str]:
+        """Return the names of a node's children; none where there is no node.
+
+        Raises:
+            Lost, Denied: they cannot be read.
+        """
+        return self._answer(self._client.get_children_async(path, watch=watch), list) or []
+
+    def get_many(self, paths: Iterable[str]) -> Iterator[tuple[str, Node | Denied | None]]:
+        """Yield nodes in the order of their paths, many of them under way at once.
+
+        Raises:
+            Lost: the rest cannot be read.
+        """
+        left = iter(paths)
+        while batch := list(islice(left, PIPELINED)):
+            asked = [self._client.get_async(path) for path in batch]
+            for path, answer in zip(batch, asked, strict=True):
+                try:
+                    yield path, self._answer(answer, _node)
+                except Denied as denied:
+                    yield path, denied
+
+    def children_of_many(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        """Yield the children of nodes, many of them under way at once.
+
+        Raises:
+            Lost, Denied: the rest cannot be read.
+        """
+        left = iter(paths)
+        while batch := list(islice(left, PIPELINED)):
+            asked = [self._client.get_children_async(path) for path in batch]
+            for path, answer in zip(batch, asked, strict=True):
+                yield path, self._answer(answer, list) or []
+
+    def delete(self, path: str) -> None:
+        """Remove a node, if it is there.
+
+        Raises:
+            Lost, Denied: it may be there yet.
+        """
+        self._answer(self._client.delete_async(path), lambda _: None)
+
+    def make(self, path: str) -> None:
+        """Make a node without data, and those above it, where they are not there.
+
+        Raises:
+            Lost, Denied: they cannot be made.
+        """
+        parts = path.strip("/").split("/")
+        for count in range(1, len(parts) + 1):
+            one = "/" + "/".join(parts[:count])
+            if not self.exists(one):
+                try:
+                    self._answer(self._client.create_async(one, b"", acl=self._acl("/" + "/".join(parts[: count - 1]))), str)
+                except Conflict:
+                    continue  # somebody else did
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Do all of it or nothing.
+
+        Raises:
+            Conflict, Denied: nothing was done.
+            Lost: nobody knows.
+        """
+        transaction = self._client.transaction()
+        for one in operations:
+            match one:
+                case Create(path, data, like, sequence):
+                    transaction.create(path, data, acl=self._acl(like), sequence=sequence)
+                case Write(path, data, version):
+                    transaction.set_data(path, data, version)
+                case Delete(path, version):
+                    transaction.delete(path, version)
+        for result in self._answer(transaction.commit_async(), list) or []:
+            if isinstance(result, (RolledBackError, RuntimeInconsistency)):
+                continue  # another one is the cause
+            if isinstance(result, Exception):
+                raise _ours(result)
+
+    def _acl(self, path: str) -> list[Any]:
+        """Return the rights on a node, which what is made beside or below it gets too: whoever could read and write there still can."""
+        if path not in self._acls:
+            try:
+                found = self._answer(self._client.get_acls_async(path), lambda answer: list(answer[0]))
+            except Denied:
+                found = None
+            self._acls[path] = found or OPEN_ACL_UNSAFE
+        return self._acls[path]
+
+    def _answer(self, answer: Any, read: Callable[[Any], T]) -> T | None:
+        try:
+            return read(answer.get(timeout=CALL_S))
+        except NoNodeError:
+            return None
+        except (KazooException, KazooTimeoutError) as error:
+            raise _ours(error) from None
+
+
+def _node(answer: Any) -> Node:
+    data, stat = answer
+    return Node(data or b"", stat.version, stat.numChildren)
+
+
+def _ours(error: Exception) -> Exception:
+    if isinstance(error, (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)):
+        return Conflict(type(error).__name__)
+    if isinstance(error, (NoAuthError, AuthFailedError, InvalidACLError)):
+        return Denied(type(error).__name__.removesuffix("Error"))
+    if isinstance(error, KazooTimeoutError):
+        return Lost(f"no answer in {CALL_S:.0f} s")
+    return Lost(type(error).__name__)
+
+
+def read_auth(path: Path) -> str:
+    """Return `user:password` from the first line of a file.
+
+    Raises:
+        OSError, UnicodeDecodeError: it cannot be read.
+        ValueError: it holds something else.
+    """
+    line = path.read_text().partition("\n")[0].strip()
+    if ":" not in line:
+        raise ValueError("does not hold user:password")
+    return line

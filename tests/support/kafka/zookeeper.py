@@ -1,0 +1,78 @@
+"""A ZooKeeper alone, on a free loopback port: it can be stopped, frozen and started again with its data."""
+
+import os
+import shutil
+import signal
+import socket
+import time
+from types import TracebackType
+from typing import Self
+
+from tests.support.kafka import settings as files
+from tests.support.kafka.jars import ZOOKEEPER
+from tests.support.kafka.java_process import JavaProcess, Jvm
+from tests.support.places import make_directory
+from tests.support.ports import free_port_range
+
+START_SECONDS = 60
+"""A hang guard: a start takes half a second on an idle machine."""
+
+
+class ZookeeperServer:
+    """As a context manager; its data is removed with it."""
+
+    def __init__(self, name: str = "zookeeper") -> None:
+        self._name = name
+        self._directory = make_directory(name)
+        self.port = free_port_range(1)
+        self._config = self._directory / "zookeeper.properties"
+        files.write_properties(self._config, files.zookeeper_settings(self.port, self._directory) | {"minSessionTimeout": 1_000})
+        self._process: JavaProcess | None = None
+
+    @property
+    def address(self) -> str:
+        """Return host:port."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, and wait until it serves."""
+        main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self._config)]
+        self._process = JavaProcess(ZOOKEEPER, main, name=self._name, jvm=Jvm(128), properties=("zookeeper.4lw.commands.whitelist=ruok",))
+        deadline = time.monotonic() + START_SECONDS
+        while not self._serves():
+            assert self._process.is_running(), self._process.log_tail()
+            assert time.monotonic() < deadline, self._process.log_tail()
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it at once; its data stays."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """It takes connections and says nothing any more."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _serves(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+                connection.sendall(b"ruok")
+                return connection.recv(4) == b"imok"
+        except OSError:
+            return False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._process is not None and self._process.is_running():
+            self.thaw()
+        self.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
