@@ -112,7 +112,12 @@ class App:
         self.quotas.listeners.append(lambda content, _origin: self.apply_switches(content.switches))
         self.audit = AuditLog(config.audit.file, wall_time_s=wall_time_s)
         self.administration = Administration(
-            self.quotas, Authorizer(Rules.of(config.quota_admin)), self.audit, self.counters.administration, now_ms=now_ms
+            self.quotas,
+            Authorizer(Rules.of(config.quota_admin)),
+            self.audit,
+            self.counters.administration,
+            now_ms=now_ms,
+            profile=config.quotas.profile,
         )
         self.quotas.listeners.append(self.administration.content_arrived)
         self.gateway.quota_desk = QuotaDesk(self.administration, BrokerAuthority())
@@ -132,6 +137,9 @@ class App:
             ConfigProblems: the quotas are not right.
             StartError: an address cannot be bound.
         """
+        if self.config.admin.address is not None:  # first: a store may have to be waited for, and /readyz says so
+            self._admin = self._admin_http(self.config.admin.address)
+            await self._admin.start()
         await self._use_store(self.config)
         _warn_of_administration(self.config)
         await self.connection_limits.settled()
@@ -142,9 +150,6 @@ class App:
             self._session_settings.meter = self.metering.meter
             self.metering.start(self.config)
         self.gateway.open()
-        if self.config.admin.address is not None:
-            self._admin = self._admin_http(self.config.admin.address)
-            await self._admin.start()
         self._watchdog.start(asyncio.get_running_loop())
         self._garbage.start()
         forever = (self.prober.run(), self._expire_forever(), self._garbage.watch(), self.tls.refresh_forever())
@@ -157,7 +162,7 @@ class App:
         try:
             config = fit_open_files(self._source.load())
             choice = _choice(config)
-            if other_store(self.config.quotas, config.quotas) or can_change(self.config) != can_change(config):
+            if other_store(self.config, config) or can_change(self.config) != can_change(config):
                 await self._use_store(config)
         except ConfigProblems as problems:
             self.counters.config_reloads_rejected += 1
@@ -269,7 +274,7 @@ class App:
 
     async def _use_store(self, config: Config) -> None:
         """Follow the store of quotas of the configuration from now on."""
-        await self.quotas.use(lambda on_content: make_store(config.quotas, on_content, altering=can_change(config)))
+        await self.quotas.use(lambda on_content: make_store(config, on_content, altering=can_change(config)))
 
     def _apply_table(self, table: QuotaTable) -> None:
         self.scopes.apply_table(table)
@@ -399,7 +404,8 @@ async def _serve(config: Config, source: ConfigSource) -> int:
     loop.add_signal_handler(signal.SIGHUP, reload)
     profiler = Profiler() if config.profile else None
     try:
-        await app.start()
+        if not await _started(app, terminated):
+            return 0
         if profiler is not None:
             profiler.start()
         await terminated.wait()
@@ -412,6 +418,24 @@ async def _serve(config: Config, source: ConfigSource) -> int:
         if profiler is not None:
             sys.stderr.write(render(profiler.stop(), app.requests) + "\n")
         await app.stop()
+
+
+async def _started(app: App, terminated: asyncio.Event) -> bool:
+    """Start; False when a signal came first: a store may have to be waited for.
+
+    Raises:
+        ConfigProblems, StartError: it cannot start.
+    """
+    starting, told = asyncio.ensure_future(app.start()), asyncio.ensure_future(terminated.wait())
+    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return False
+    starting.result()
+    return True
 
 
 def _log_stall(stack: str) -> None:

@@ -14,6 +14,7 @@ from proxy.config_flags import Flags, apply_flags, name_flags
 from proxy.config_login import Credentials, check_secrets, secrets_beside
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
+from proxy.config_stores import CONNECT_REMEDY, check_store_secrets, read_connect, stores_beside
 from proxy.config_tls import ListenerSni, ListenerTls, UpstreamTls, beside, check_files
 from proxy.config_values import (
     AGE_REMEDY,
@@ -139,8 +140,22 @@ class Enforcement(msgspec.Struct, frozen=True, kw_only=True):
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """Where quotas come from, and the static defaults below all of them."""
 
-    store: Literal["file", "forward"] = "file"
+    store: Literal["file", "zookeeper", "topic", "forward"] = "file"
     """"forward": brokers keep them, and answer for them."""
+    profile: Literal["kraft", "zookeeper"] = "kraft"
+    """Which kind of cluster is imitated where quotas are altered: what is refused, and with which words."""
+    connect: Annotated[str | None, Reader(read_connect, CONNECT_REMEDY)] = None
+    """Where ZooKeeper is: the brokers' setting zookeeper.connect."""
+    auth_file: Annotated[Path | None, Reader(read_path, "the path of a file that nobody else may read")] = None
+    """With user:password of ZooKeeper's digest scheme."""
+    topic: Annotated[str | None, Reader(read_topic, "1 to 249 letters, digits, dots, dashes or underscores")] = None
+    """Of the cluster behind: compacted, one partition."""
+    replication_factor: Annotated[int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")] | None = None
+    """Of the topic, where it is created. None: as the brokers have it."""
+    create: bool = False
+    """Whether the topic, or the nodes of a ZooKeeper that no Kafka uses, are made where they are missing."""
+    snapshot: Annotated[Path | None, Reader(read_path, "the path of a file that Sluice may write")] = None
+    """Where the last good quotas are kept for a start without the store. None: such a start waits for the store."""
     exempt: Annotated[tuple[str, ...], Reader(read_principals, PRINCIPALS_REMEDY)] = ()
     """Principals that no quota applies to, whatever the switches say."""
     path: Annotated[Path | None, Reader(read_path, "the path of a quota file")] = None
@@ -273,9 +288,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 _LATER: Final = "is not part of this version"
 LATER_KEYS: Final = {
     "limits.max_connections": "stands under [connections]; write connections.max_connections",
-    "quotas.connect": f"the ZooKeeper store {_LATER}",
-    "quotas.topic": f"the topic store {_LATER}",
-    "quotas.profile": f"altering quotas through the API {_LATER}",
     "listener.sasl": f"ending SASL at Sluice {_LATER}; write protocol, sasl_mechanisms and the like in the listener itself",
     "profile": "is a flag only: sluice run --profile",
 }
@@ -305,6 +317,7 @@ class ConfigSource:
         config = self._resolved(Config(**values))
         check_files(config, place)
         check_secrets(config, place)
+        check_store_secrets(config, place)
         check_admin_files(config, place)
         if problems:
             raise ConfigProblems(problems)
@@ -327,7 +340,7 @@ class ConfigSource:
         if self.path is None:
             return config
         folder = self.path.parent
-        return administration_beside(secrets_beside(beside(config, folder), folder), folder)
+        return stores_beside(administration_beside(secrets_beside(beside(config, folder), folder), folder), folder)
 
 
 def load_config(path: Path | None, flags: Flags | None = None) -> Config:

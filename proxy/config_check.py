@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from proxy.config_admin import advice_on_administration, check_administration
 from proxy.config_login import check_credentials
 from proxy.config_read import Place
+from proxy.config_stores import check_stores
 from proxy.config_tls import advice_on_names, check_tls
 from proxy.host_port import HostPort, is_wildcard
 
@@ -27,6 +28,8 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     upstream = values.get("upstream")
     check_tls(listeners, upstream, place)
     check_credentials(values, place)
+    if values.get("quotas") is not None:
+        check_stores(values["quotas"], place)
     if upstream is not None:
         _check_loop(listeners, upstream, place)
     if values.get("sidecar"):

@@ -7,7 +7,7 @@ import msgspec
 from proxy.config import Config
 
 FIXED = ("upstream", "listeners", "sidecar", "admin", "audit", "broker_configs", "metering", "canary")
-FIXED_QUOTAS = ("window_num", "window_size_seconds", "controller_window_num", "controller_window_size_seconds")
+FIXED_QUOTAS = ("profile", "window_num", "window_size_seconds", "controller_window_num", "controller_window_size_seconds")
 FIXED_LIMITS = (
     "upstream_connect_ms",
     "drain_ms",

@@ -9,6 +9,7 @@ from proxy.demo.mock_cluster import MockCluster
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT, ZOOKEEPER, KafkaUnavailableError, class_path
 from tests.support.kafka.java_tools import JavaTools
+from tests.support.kafka.zookeeper import ZookeeperServer
 from tests.support.time_shares import TimeShares, rank
 from tests.support.tools import in_ci
 
@@ -85,3 +86,11 @@ def mock_cluster() -> Iterator[MockCluster]:
     """A fresh mock cluster of three brokers."""
     with MockCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZookeeperServer]:
+    """A ZooKeeper alone."""
+    _require(ZOOKEEPER)
+    with ZookeeperServer() as server:
+        yield server

@@ -22,7 +22,7 @@ from quota.client_address import plain_address
 T = TypeVar("T")
 
 QUOTA_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
-POLL_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 0.5
 SMALL_FILE_BYTES: Final = 64 * 1024
 """Up to this size a file is read at every poll, since an edit in place may keep its size and time."""
 PROBLEMS_LOGGED_MAX: Final = 8
@@ -137,7 +137,7 @@ class FileStore:
         return await self._refresh(always=True)
 
     async def follow_forever(self) -> None:
-        """Look every second until cancelled."""
+        """Look twice a second until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             await self.poll()

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kazoo.client import KazooClient
@@ -255,16 +254,3 @@ def _ours(error: Exception) -> Exception:
     if isinstance(error, KazooTimeoutError):
         return Lost(f"no answer in {CALL_S:.0f} s")
     return Lost(type(error).__name__)
-
-
-def read_auth(path: Path) -> str:
-    """Return `user:password` from the first line of a file.
-
-    Raises:
-        OSError, UnicodeDecodeError: it cannot be read.
-        ValueError: it holds something else.
-    """
-    line = path.read_text().partition("\n")[0].strip()
-    if ":" not in line:
-        raise ValueError("does not hold user:password")
-    return line

@@ -81,7 +81,11 @@ def rows(document: str, heading: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_every_setting_is_documented_with_its_default(heading: str) -> None:
     """Each key has a row, each row a key, and the default in it is the one in force."""
-    fields = {field.encode_name: field for field in msgspec.structs.fields(SECTIONS[heading]) if field.encode_name not in NOT_ROWS}
+    fields = {
+        field.encode_name: field
+        for field in msgspec.structs.fields(SECTIONS[heading])
+        if heading != "Top level" or field.encode_name not in NOT_ROWS
+    }
     documented = rows(CONFIGURATION, heading)
     assert documented.keys() == fields.keys()
     for name, (default, *_) in documented.items():

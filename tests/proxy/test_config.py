@@ -261,9 +261,32 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param("[quotas]\nproduce = 'yes'", 'quotas.produce: "yes" is neither true nor false; write true or false', id="not-a-bool"),
         pytest.param("[quotas]\npath = 5", "quotas.path: 5 is not a path; write the path of a quota file", id="not-a-path"),
-        pytest.param("[quotas]\nstore = 'zookeeper'", 'quotas.store: "zookeeper" is not possible; write "file" or "forward"', id="store-of-later"),
+        pytest.param("[quotas]\nstore = 'paper'", 'quotas.store: "paper" is not possible; write "file", "zookeeper", "topic" or "forward"', id="no-store"),
         pytest.param(
-            "[quotas]\nconnect = 'zk:2181'", "quotas.connect: the ZooKeeper store is not part of this version; leave it out", id="key-of-later"
+            "[quotas]\nconnect = 'zk:2181'",
+            'quotas.connect: has no effect with store = "file"; leave it out, or write store = "zookeeper"',
+            id="connect-without-zookeeper",
+        ),
+        pytest.param(
+            "[quotas]\nsnapshot = 's.toml'",
+            'quotas.snapshot: has no effect with store = "file"; leave it out, or write store = "zookeeper" or store = "topic"',
+            id="snapshot-of-a-file",
+        ),
+        pytest.param(
+            "[quotas]\nstore = 'topic'",
+            'quotas.topic: is missing with store = "topic"; write the name of a compacted topic with one partition',
+            id="no-topic",
+        ),
+        pytest.param(
+            "[quotas]\nstore = 'zookeeper'\nconnect = 'zk:2181/../x'",
+            'quotas.connect: "/../x" is not a path of ZooKeeper; write addresses of ZooKeeper such as "zk-1:2181,zk-2:2181", '
+            'followed by "/chroot" where Kafka has one',
+            id="chroot",
+        ),
+        pytest.param(
+            "[quotas]\nstore = 'topic'\ntopic = 'q'\nreplication_factor = 3",
+            "quotas.replication_factor: has no effect without create; write create = true, or leave it out",
+            id="factor-of-nothing",
         ),
         pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not possible; write "sample", "packed" or "trace"', id="metering"),
         pytest.param(
