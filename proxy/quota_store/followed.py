@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from proxy import log
 from proxy.quota_store.in_force import NOTHING, InForce, QuotaTable, in_force
-from proxy.quota_store.store import EMPTY, Decide, OnContent, Origin, QuotaStore, StoreContent
+from proxy.quota_store.store import EMPTY, Decide, OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable
 from proxy.status import SourceStatus
 from quota.admin.messages import EntityKey
 
@@ -87,7 +87,8 @@ class FollowedQuotas:
         Raises:
             StoreUnavailable: they are not made.
         """
-        assert self._store is not None
+        if self._store is None:
+            raise StoreUnavailable("quotas are not read yet; try again, nothing was changed")
         return await self._store.alter(decide)
 
     async def close(self) -> None:
