@@ -1,6 +1,7 @@
 """Quotas of a cluster, read and changed from Python: `from sluice.admin import AsyncQuotaAdmin, QuotaAdmin`.
 
-The calls are those of Kafka's Admin (KIP-546). They work against brokers, 2.6 and newer, and through Sluice.
+The calls are those of Kafka's Admin (KIP-546), and those of KIP-422 over `sluice.quota_targets`. They work against brokers, 2.6 and newer,
+and against Sluice.
 
 Source: Kafka 3.8 `Admin.describeClientQuotas`, `Admin.alterClientQuotas`, `ClientQuotaFilter`, `ClientQuotaAlteration`.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -18,6 +19,7 @@ from typing import Final, Self
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages import api_versions, client_quotas
+from sluice.quota_targets import QuotaLimit, QuotaTarget
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -192,6 +194,67 @@ class AsyncQuotaAdmin:
             for entity, code, message in client_quotas.read_alter_answer(version, frame)
         }
 
+    async def set_quotas(
+        self, limits: Mapping[QuotaTarget, QuotaLimit], *, timeout_ms: int | None = None, validate_only: bool = False
+    ) -> dict[QuotaTarget, QuotaAdminError | None]:
+        """Set one limit of each target; other limits of it stay. Each target has a result of its own, None where all went well.
+
+        Raises:
+            QuotaAdminError: no answer; what was asked may or may not have been done.
+        """
+        changes = {target: {limit.key: float(limit.value)} for target, limit in limits.items()}
+        return await self._alter_targets(changes, timeout_ms, validate_only=validate_only)
+
+    async def describe_quota(self, target: QuotaTarget, *, timeout_ms: int | None = None) -> list[QuotaLimit]:
+        """Return the limits of a target, in whole numbers.
+
+        Raises:
+            QuotaAdminError: no answer, or no right to it.
+        """
+        async with self._within(timeout_ms):
+            return QuotaLimit.all_of(await self._values_of(target))
+
+    async def delete_quotas(
+        self, targets: Collection[QuotaTarget], *, timeout_ms: int | None = None, validate_only: bool = False
+    ) -> dict[QuotaTarget, QuotaAdminError | None]:
+        """Take all limits of each target away. Each target has a result of its own, None where all went well, or there were none.
+
+        Raises:
+            QuotaAdminError: no answer; what was asked may or may not have been done.
+        """
+        async with self._within(timeout_ms):
+            changes: dict[QuotaTarget, dict[str, float | None]] = {}
+            for target in targets:
+                changes[target] = dict.fromkeys(await self._values_of(target))
+            return await self._alter_targets(changes, None, validate_only=validate_only)
+
+    async def _alter_targets(
+        self, changes: Mapping[QuotaTarget, Mapping[str, float | None]], timeout_ms: int | None, *, validate_only: bool
+    ) -> dict[QuotaTarget, QuotaAdminError | None]:
+        entities = {target: ClientQuotaEntity.of(target.entries) for target in changes}
+        alterations = [ClientQuotaAlteration(entities[target], ops) for target, ops in changes.items()]
+        async with self._within(timeout_ms):
+            results = await self.alter_client_quotas(alterations, validate_only=validate_only)
+        missing = QuotaAdminError("the broker said nothing of it")
+        return {target: results.get(entity, missing) for target, entity in entities.items()}
+
+    async def _values_of(self, target: QuotaTarget) -> dict[str, float]:
+        parts = target.entries.items()
+        of_default, of_entity = ClientQuotaFilterComponent.of_default_entity, ClientQuotaFilterComponent.of_entity
+        wanted = [of_default(kind) if name is None else of_entity(kind, name) for kind, name in parts]
+        found = await self.describe_client_quotas(ClientQuotaFilter.contains_only(wanted))
+        return found.get(ClientQuotaEntity.of(target.entries), {})
+
+    @contextlib.asynccontextmanager
+    async def _within(self, timeout_ms: int | None) -> AsyncIterator[None]:
+        """Give up after so long; None: each question has its own time."""
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+                yield
+        except TimeoutError as error:
+            await self.close()
+            raise QuotaAdminError(f"{self._where}: no answer in time") from error
+
     async def _ask(self, key: int, request: Callable[[int, int], bytes]) -> tuple[int, bytes]:
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -271,6 +334,22 @@ class QuotaAdmin:
     ) -> dict[ClientQuotaEntity, QuotaAdminError | None]:
         """See `AsyncQuotaAdmin.alter_client_quotas`."""
         return self._runner.run(self._admin.alter_client_quotas(alterations, validate_only=validate_only))
+
+    def set_quotas(
+        self, limits: Mapping[QuotaTarget, QuotaLimit], *, timeout_ms: int | None = None, validate_only: bool = False
+    ) -> dict[QuotaTarget, QuotaAdminError | None]:
+        """See `AsyncQuotaAdmin.set_quotas`."""
+        return self._runner.run(self._admin.set_quotas(limits, timeout_ms=timeout_ms, validate_only=validate_only))
+
+    def describe_quota(self, target: QuotaTarget, *, timeout_ms: int | None = None) -> list[QuotaLimit]:
+        """See `AsyncQuotaAdmin.describe_quota`."""
+        return self._runner.run(self._admin.describe_quota(target, timeout_ms=timeout_ms))
+
+    def delete_quotas(
+        self, targets: Collection[QuotaTarget], *, timeout_ms: int | None = None, validate_only: bool = False
+    ) -> dict[QuotaTarget, QuotaAdminError | None]:
+        """See `AsyncQuotaAdmin.delete_quotas`."""
+        return self._runner.run(self._admin.delete_quotas(targets, timeout_ms=timeout_ms, validate_only=validate_only))
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, ClientQuotaFilter, ClientQuotaFilterComponent, QuotaAdmin
+from sluice.quota_targets import ClientQuotaType, QuotaLimit, UserAndClientIdQuotaTarget
 from tests.integration.conftest import Route
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import CONFIG_COMMAND
@@ -80,6 +81,17 @@ def test_quotas_are_set_described_and_deleted(address: str) -> None:
         until_described(admin, ENTITY, {})
     again = sluice_quotas(address, "delete", *named)
     assert (again.returncode, again.stderr) == (1, "sluice quotas: user 'admin-test', client-id 'c 1' has no quota\n")
+
+
+def test_targets_and_limits(address: str) -> None:
+    """The calls of KIP-422 set, describe and delete the same quotas, at brokers as at Sluice."""
+    target = UserAndClientIdQuotaTarget("admin-test", "c 1")
+    with QuotaAdmin(address) as admin:
+        assert admin.set_quotas({target: QuotaLimit(ClientQuotaType.PRODUCE, 4_096)}) == {target: None}
+        until_described(admin, ENTITY, {"producer_byte_rate": 4_096.0})
+        assert admin.describe_quota(target) == [QuotaLimit(ClientQuotaType.PRODUCE, 4_096)]
+        assert admin.delete_quotas([target]) == {target: None}
+        until_described(admin, ENTITY, {})
 
 
 def test_judged_only_and_refused(address: str) -> None:
