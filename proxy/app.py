@@ -20,6 +20,7 @@ from proxy.clock import now_ms, now_ns, wall_time_s
 from proxy.config import Config, ConfigSource
 from proxy.config_admin import advice_on_administration, can_change
 from proxy.config_callback import load_callback_class
+from proxy.config_groups import declared_groups
 from proxy.config_problem import ConfigProblems
 from proxy.connection_limits import ConnectionLimits
 from proxy.counters import Counters, UsageTable
@@ -79,10 +80,12 @@ class App:
         )
         self.admission = Admission(quotas, self.counters, self._session_settings.policy, per_cluster=config.enforcement.scope == "cluster")
         self.connection_limits = ConnectionLimits(quotas, self.admission.slot_freed)
+        self._groups = declared_groups(config.groups)
         self._apply_live(config)
         self.scopes = QuotaScopes(
             per_cluster=config.enforcement.scope == "cluster", choice=_choice(config), statics=_statics(config), windows=_windows(config)
         )
+        self.scopes.declare(self._groups)
         self._switch_quotas(config)
         bootstrap = Bootstrap(config.upstream.bootstrap)
         self.tls = TlsContexts(asyncio.get_running_loop(), config, self.counters)
@@ -243,7 +246,7 @@ class App:
         """Settings that take effect on the next request."""
         self.enforcement.mode = Mode(config.enforcement.mode)
         self.enforcement.delay_max_ms = config.enforcement.delay_max_ms
-        self._session_settings.policy.configured(config.quotas.exempt)
+        self._session_settings.policy.configured(config.quotas.exempt, self._groups)
         self._session_settings.empty_client_id_is_default = config.empty_client_id == "default-entity"
         self._session_settings.answers_quotas = config.quotas.store != "forward"
         self._session_settings.unknown_apis_pass = config.unknown_apis == "pass"
@@ -266,6 +269,9 @@ class App:
         old = self.config
         if (config.enforcement.scope, config.callback, _statics(config)) != (old.enforcement.scope, old.callback, _statics(old)):
             self.scopes.change(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=_statics(config))
+        if config.groups != old.groups:
+            self._groups = declared_groups(config.groups)
+            self.scopes.declare(self._groups)
         self._switch_quotas(config)
 
     def _switch_quotas(self, config: Config) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from proxy.config_admin import Admin, Audit, QuotaAdmin, administration_beside, check_admin_files
 from proxy.config_check import check_together, default_name
 from proxy.config_flags import Flags, apply_flags, name_flags
+from proxy.config_groups import Group
 from proxy.config_login import Credentials, check_secrets, secrets_beside
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
@@ -273,6 +274,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Quotas = Quotas()
     quota_admin: QuotaAdmin = QuotaAdmin()
     audit: Audit = Audit()
+    groups: tuple[Group, ...] = msgspec.field(name="group", default=())
+    """In file order: the first that matches is a client's."""
     callback: Callback | None = None
     admin: Admin = Admin()
     connections: Connections = Connections()

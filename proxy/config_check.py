@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from proxy.config_admin import advice_on_administration, check_administration
+from proxy.config_groups import check_groups
 from proxy.config_login import check_credentials
 from proxy.config_read import Place
 from proxy.config_stores import check_stores
@@ -34,6 +35,8 @@ def check_together(values: dict[str, Any], place: Place) -> None:
         _check_loop(listeners, upstream, place)
     if values.get("sidecar"):
         _check_sidecar(listeners, upstream, place)
+    groups = [(f"group[{at}]", one) for at, one in enumerate(values.get("groups") or (), 1) if one is not None]
+    check_groups(groups, [listener.name or default_name(at) for at, (_, listener) in enumerate(listeners, 1)], place)
     metering = values.get("metering")
     if metering is not None and (metering.names == "keyed") != (metering.key_file is not None):
         if metering.key_file is None:

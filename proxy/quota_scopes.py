@@ -12,6 +12,7 @@ from proxy.session.quota_scope import QuotaScope
 from quota.callback import ClientQuotaCallback
 from quota.cluster import Cluster
 from quota.controller_mutation import ControllerMutationQuotaManager
+from quota.declared_groups import NO_GROUPS, DeclaredGroups
 from quota.entity import ClientQuotaEntity, ClientQuotaType
 from quota.guarded_callback import GuardedCallback
 from quota.manager import ClientQuotaManager
@@ -71,6 +72,7 @@ class QuotaScopes:
         self._table: QuotaTable = EMPTY_TABLE
         self._cluster: Cluster | None = None
         self._on = (True, True, True, True)
+        self._groups = NO_GROUPS
         self.on_labelled: Callable[[], None] | None = None  # told when a broker's scope got its node id
         self.on_moved: Callable[[], None] | None = None  # told when connections have to ask `of` again
         callback = self._make_callback(None)
@@ -143,6 +145,14 @@ class QuotaScopes:
         for scope in self.all():
             scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
         self.renew()
+
+    def declare(self, groups: DeclaredGroups) -> None:
+        """Let these groups be declared from the next request on, and no others."""
+        self._groups = groups
+        for scope in self.all():
+            for manager in scope.own_managers:
+                manager.declare(groups)
+        self.mutation.declare(groups)
 
     def renew(self) -> None:
         """Let every client ask for its groups again, and for how it is enforced, with its next request."""
@@ -231,6 +241,8 @@ class QuotaScopes:
             self.mutation,
         )
         scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
+        for manager in scope.own_managers:
+            manager.declare(self._groups)
         self._enlist(scope, callback)
         self._fill(scope)
         return scope

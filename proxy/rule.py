@@ -6,6 +6,7 @@ Source: Kafka 3.8 `DefaultQuotaCallback.quotaLimit`, the order in which it asks.
 from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
+from quota.declared_groups import GROUP_TAG
 from quota.entity import DEFAULT, ClientQuotaEntity, desanitize
 from quota.errors import SanitizedNameError
 
@@ -17,7 +18,7 @@ CALLBACK: Final = "callback"
 
 
 def rule_of(tags: Mapping[str, str], limits: Container[ClientQuotaEntity], *, custom_callback: bool = False, limited: bool = True) -> str:
-    """Return the entity whose quota applies to the group of `tags`, such as `user=alice,client-id=<default>`.
+    """Return the entity whose quota applies to the group of `tags`, such as `user=alice,client-id=<default>`, or the declared group.
 
     Args:
         tags: of the group, as the callback gave them; the user in its encoded form.
@@ -25,6 +26,9 @@ def rule_of(tags: Mapping[str, str], limits: Container[ClientQuotaEntity], *, cu
         custom_callback: the operator's class decides; only it knows why.
         limited: whether the group has a bound at all; then a group that no entity matches is held by the static default.
     """
+    declared = tags.get(GROUP_TAG)
+    if declared is not None:
+        return f"{GROUP_TAG}={declared}"
     if custom_callback:
         return CALLBACK
     for entity in _candidates(tags.get(USER_TAG, ""), tags.get(CLIENT_ID_TAG, "")):

@@ -16,6 +16,7 @@ CLIENT_ID_LEVEL: Final = 1
 USER_LEVEL: Final = 2
 USER_CLIENT_ID_LEVEL: Final = 4
 CUSTOM_LEVEL: Final = 8
+DECLARED_LEVEL: Final = 16
 
 
 class ClientQuotaCallback:

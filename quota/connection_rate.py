@@ -3,6 +3,8 @@
 Source: Kafka 3.8 `ConnectionQuotas.recordAndGetThrottleTimeMs`: a sensor with a rate and a bound, its delay capped at one window.
 """
 
+from __future__ import annotations
+
 from typing import Final, Protocol
 
 from quota.sensor import Rate
@@ -15,25 +17,26 @@ UNLIMITED_CONNECTIONS: Final = 2**31 - 1
 class RateObserver(Protocol):
     """Is told what connection rates decide."""
 
-    def recorded(self, rate: "ConnectionRate", throttle_ms: int, waits_ms: int, now_ms: int) -> None:
+    def recorded(self, rate: ConnectionRate, throttle_ms: int, waits_ms: int, now_ms: int) -> None:
         """A connection was counted: `throttle_ms` is what this rate asks for, `waits_ms` the longest that any asked for."""
 
-    def taken_back(self, rate: "ConnectionRate", now_ms: int) -> None:
+    def taken_back(self, rate: ConnectionRate, now_ms: int) -> None:
         """A connection was un-counted."""
 
 
 class ConnectionRate(Rate):
-    """Connections per second with a bound. `meter_ref` and `metered_bound` belong to who meters.
+    """Connections per second with a bound. `meter_ref` and `metered_bound` belong to who meters; `parent` is None, it is part of nothing.
 
     State is Kafka's after every record. Kafka measures each time, which resets obsolete samples; so does this, at the same moment.
     Without a bound there is nothing to compare, and the sum is not made.
     """
 
-    __slots__ = ("bound", "meter_ref", "metered_bound")
+    __slots__ = ("bound", "meter_ref", "metered_bound", "parent")
 
     def __init__(self, bound: int, num_samples: int, window_ms: int, created_ms: int = 0) -> None:
         super().__init__(num_samples, window_ms, created_ms)
         self.bound = bound
+        self.parent: ConnectionRate | None = None
         self.meter_ref = -1
         self.metered_bound: float | None = None
 

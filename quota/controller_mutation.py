@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from quota.callback import ClientQuotaCallback
+from quota.child_group import mutations_with_parent
 from quota.entity import ClientQuotaType
 from quota.manager import QuotaGroups
 from quota.mutation_group import MutationGroup
@@ -33,3 +34,6 @@ class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):
         return MutationGroup(
             tags, bound, num_samples=self.num_samples, window_ms=self.window_ms, created_ms=now_ms, last_update_ms=filled_since_ms
         )
+
+    def _with_parent(self, group: MutationGroup, parent: MutationGroup | None) -> MutationGroup:
+        return mutations_with_parent(group, parent)

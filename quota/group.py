@@ -20,9 +20,11 @@ Why most records need no measurement, and why nothing can tell
     both ways and compare.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from quota.entity import UNLIMITED
 from quota.sensor import Avg, SampleRing
@@ -69,6 +71,7 @@ class QuotaGroup(SampleRing):
         verdicts: the last evaluations with a delay above 0.
         throttled_until_ms: end of the delay of the last verdict.
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
+        parent: the group that this one is a part of; see `child_group`.
         meter_ref, metered_bound: belong to who meters; not used here.
         fetch_pending_bytes, fetch_answer_bytes, fetch_line, last_step_ms: belong to who enforces; not used here.
     """
@@ -86,6 +89,7 @@ class QuotaGroup(SampleRing):
         "last_step_ms",
         "meter_ref",
         "metered_bound",
+        "parent",
         "throttle_count",
         "throttle_ms_total",
         "throttle_time",
@@ -106,6 +110,7 @@ class QuotaGroup(SampleRing):
     ) -> None:
         super().__init__(num_samples, window_ms, created_ms)
         self.key = group_key(tags)
+        self.parent: QuotaGroup | None = None
         self.cap_ms = cap_ms
         self._lazy = lazy
         self.bound = bound
@@ -146,6 +151,10 @@ class QuotaGroup(SampleRing):
                 self._last_ms = now_ms
                 return True
         return False
+
+    def has_room(self, amount: float, now_ms: int) -> bool:
+        """Whether `record_within` would count `amount`."""
+        return self._start_ms <= now_ms < self._end_ms and self._value + amount <= self._free
 
     def record_unchecked(self, amount: float, now_ms: int) -> None:
         """Count `amount` without looking at the bound; a negative amount takes back (un-record)."""
@@ -191,6 +200,27 @@ class QuotaGroup(SampleRing):
     def max_value_in_window(self) -> float:
         """The most that one window can hold: bound x (N - 1) x window; the largest double when unlimited."""
         return max_value_in_window(None if self.bound >= UNLIMITED else self.bound, self.num_samples, self.window_ms)
+
+    @property
+    def limiting(self) -> QuotaGroup:
+        """The group whose bound the last delay was for: this one, or a parent."""
+        return self
+
+    def copy_to(self, other: QuotaGroup) -> None:
+        """Let another group, with a bound of its own, go on where this one is; nobody records here any more."""
+        self._copy_samples_to(other)
+        other._recorded_before = self._recorded_before
+        other.update_bound(other.bound)
+        other.verdicts = self.verdicts
+        other.throttled_until_ms = self.throttled_until_ms
+        other.throttle_count, other.throttle_ms_total = self.throttle_count, self.throttle_ms_total
+        other.throttle_time = self.throttle_time
+        other.fetch_answer_bytes = self.fetch_answer_bytes
+        other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
+
+    def like(self) -> dict[str, Any]:
+        """Return the settings of a group that measures as this one does."""
+        return {"num_samples": self.num_samples, "window_ms": self.window_ms, "cap_ms": self.cap_ms, "lazy": self._lazy}
 
     def record_throttle(self, throttle_ms: int, now_ms: int) -> None:
         """Count a delay that took effect in the throttle-time average; 0 and less are left out, as in Kafka."""

@@ -6,10 +6,13 @@ Source: Kafka 3.8 `ClientQuotaManager`, `QuotaFactory`.
 from collections.abc import Collection, Mapping
 from typing import Final, Generic, TypeVar
 
-from quota.callback import CUSTOM_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, level_of, tags_of
+from quota.callback import CUSTOM_LEVEL, DECLARED_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, level_of, tags_of
+from quota.child_group import with_parent
+from quota.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
 from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
 from quota.errors import QuotaError
 from quota.group import GroupKey, QuotaGroup, group_key, max_value_in_window
+from quota.group_callback import GroupCallback
 from quota.mutation_group import MutationGroup
 
 INACTIVE_MS: Final = 3_600_000
@@ -24,6 +27,7 @@ GROUPS_PER_USER_MAX: Final = 1_000
 OVERFLOW: Final = "__other__"
 
 SINGLE_LEVELS: Final = (0, 1, 2, 4)
+_ANONYMOUS: Final = (ANONYMOUS.type, ANONYMOUS.name)
 
 Group = TypeVar("Group", QuotaGroup, MutationGroup)
 
@@ -62,6 +66,7 @@ class QuotaGroups(Generic[Group]):
         self.groups_per_user_max = groups_per_user_max
         self.groups_overflowed = 0
         self._swept_ms = -(2**63)
+        self._declared = NO_GROUPS
         self._lazy = lazy
         self._longest_ms = cap_ms
         self._limits: dict[ClientQuotaEntity, float] = {}
@@ -106,9 +111,9 @@ class QuotaGroups(Generic[Group]):
         if bound == self._static_default:
             return
         self._static_default = bound
-        if isinstance(self._callback, DefaultQuotaCallback):
-            self._callback.update_static_default(bound)
-            self._levels |= self._callback.levels
+        if isinstance(self._base, DefaultQuotaCallback):
+            self._base.update_static_default(bound)
+            self._levels |= self._base.levels
         self.refresh_bounds()
 
     def refresh_bounds(self) -> None:
@@ -128,6 +133,19 @@ class QuotaGroups(Generic[Group]):
         self._install(callback)
         for entity, bound in self._limits.items():
             self._tell(entity, bound)
+        self.refresh_bounds()
+
+    # Groups that the operator declares
+
+    def declare(self, groups: DeclaredGroups) -> None:
+        """Let these be declared from the next request on, and no others. Groups of the same name go on, also under another parent."""
+        self._declared = groups
+        self._layer()
+        for key in [key for key, group in self._groups.items() if GROUP_TAG in group.tags]:
+            if not groups.has_bound(self.quota_type, dict(key)[GROUP_TAG]):
+                del self._groups[key]
+        for key in [key for key, group in self._groups.items() if GROUP_TAG in group.tags]:
+            self._link(key)
         self.refresh_bounds()
 
     # On and off (KIP-13)
@@ -198,9 +216,9 @@ class QuotaGroups(Generic[Group]):
 
     def rule(self, group: Group) -> ClientQuotaEntity | None:
         """Return the entity whose quota a group gets; None with a custom callback, the static default, or no quota."""
-        if not isinstance(self._callback, DefaultQuotaCallback):
+        if not isinstance(self._base, DefaultQuotaCallback):
             return None
-        found = self._callback.rule(group.tags)
+        found = self._base.rule(group.tags)
         return None if found is None else found[0]
 
     def expire(self, now_ms: int) -> int:
@@ -216,9 +234,35 @@ class QuotaGroups(Generic[Group]):
     def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> Group:
         raise NotImplementedError
 
+    def _with_parent(self, group: Group, parent: Group | None) -> Group:
+        raise NotImplementedError
+
+    def _add_declared(self, tags: Mapping[str, str], key: GroupKey, now_ms: int) -> Group:
+        """Make a declared group, and those that it is a part of. They are as many as the operator wrote: no bound of clients applies."""
+        group = self._groups[key] = self._new_group(tags, self._limit(tags), now_ms)
+        group.key = key
+        return self._link(key, now_ms)
+
+    def _link(self, key: GroupKey, now_ms: int | None = None) -> Group:
+        """Make a declared group a part of its parent, which is made if need be."""
+        group = self._groups[key]
+        parent: Group | None = None
+        if isinstance(self._callback, GroupCallback):
+            tags = self._callback.parent_tags(self.quota_type, group.tags)
+            if tags is not None:
+                above = group_key(tags)
+                if above in self._groups:
+                    parent = self._link(above, now_ms)
+                else:
+                    parent = self._add_declared(tags, above, group.last_record_ms if now_ms is None else now_ms)
+        group = self._groups[key] = self._with_parent(group, parent)
+        return group
+
     def _add_group(self, tags: Mapping[str, str], key: GroupKey, principal: KafkaPrincipal, now_ms: int) -> Group:
+        if self._declared and GROUP_TAG in tags:
+            return self._add_declared(tags, key, now_ms)
         bound = self._limit(tags)
-        user = "" if principal == ANONYMOUS else principal.name
+        user = "" if (principal.type, principal.name) == _ANONYMOUS else principal.name
         if user and self._made_by.get(user, 0) >= self.groups_per_user_max:
             self._make_room(now_ms)
             if self._made_by.get(user, 0) >= self.groups_per_user_max:
@@ -270,10 +314,18 @@ class QuotaGroups(Generic[Group]):
 
     def _install(self, callback: ClientQuotaCallback | None) -> None:
         self.custom_callback = callback is not None
-        self._callback = DefaultQuotaCallback(self._static_default) if callback is None else callback
+        self._base: ClientQuotaCallback = DefaultQuotaCallback(self._static_default) if callback is None else callback
         self._levels = CUSTOM_LEVEL if callback is not None else self._levels & ~CUSTOM_LEVEL
-        if isinstance(self._callback, DefaultQuotaCallback):
-            self._levels |= self._callback.levels
+        if isinstance(self._base, DefaultQuotaCallback):
+            self._levels |= self._base.levels
+        self._layer()
+
+    def _layer(self) -> None:
+        """Put declared groups over the callback."""
+        self._callback = GroupCallback(self._declared, self._base) if self._declared else self._base
+        self._levels &= ~DECLARED_LEVEL
+        if self._declared.limits(self.quota_type):
+            self._levels |= DECLARED_LEVEL
         self._changed()
 
     def _tell(self, entity: ClientQuotaEntity, bound: float | None) -> None:
@@ -321,6 +373,9 @@ class ClientQuotaManager(QuotaGroups[QuotaGroup]):
             created_ms=now_ms,
             lazy=self._lazy,
         )
+
+    def _with_parent(self, group: QuotaGroup, parent: QuotaGroup | None) -> QuotaGroup:
+        return with_parent(group, parent)
 
     def _cap_ms(self) -> int | None:
         return self._longest_ms

@@ -1,5 +1,7 @@
 """A group under a controller-mutation quota: a token bucket. Source: Kafka 3.8 `StrictControllerMutationQuota` and its kin."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from quota.entity import UNLIMITED
@@ -13,6 +15,7 @@ class MutationGroup:
 
     Attributes:
         key, tags: what the callback said that the members share.
+        parent: the group that this one is a part of; see `child_group`.
         bound: mutations per second.
         mutation_rate: what was accepted, 2 x 30 s, for metrics.
         verdicts: the last waits above 0; what they observed is the balance, and their window the time that fills the bucket.
@@ -29,6 +32,7 @@ class MutationGroup:
         "meter_ref",
         "metered_bound",
         "mutation_rate",
+        "parent",
         "tags",
         "throttle_count",
         "throttle_ms_total",
@@ -47,6 +51,7 @@ class MutationGroup:
         created_ms: int = 0,
         last_update_ms: int = 0,
     ) -> None:
+        self.parent: MutationGroup | None = None
         self.tags = dict(tags)
         self.key = group_key(tags)
         self.last_record_ms = created_ms
@@ -86,13 +91,16 @@ class MutationGroup:
 
     def record_permissive(self, permits: float, now_ms: int) -> int:
         """Permissive use: count in any case, then return the wait in ms, 0 while the balance is not below zero."""
-        self.record_unchecked(permits, now_ms)
+        self._count(permits, now_ms)
         throttle_ms = self.throttle_time_ms(now_ms)
         self._note(permits, throttle_ms, now_ms)
         return throttle_ms
 
     def record_unchecked(self, permits: float, now_ms: int) -> None:
         """Count `permits`; negative ones are given back."""
+        self._count(permits, now_ms)
+
+    def _count(self, permits: float, now_ms: int) -> None:
         self._bucket.record(permits, now_ms)
         self.mutation_rate.record(permits, now_ms)
         self.last_record_ms = now_ms
@@ -113,6 +121,29 @@ class MutationGroup:
     def tokens(self, now_ms: int) -> float:
         """Return the balance, changing nothing."""
         return self._bucket.peek(now_ms)
+
+    def affordable(self, now_ms: int) -> float:
+        """Return the balance that the next charge is judged by."""
+        return self.tokens(now_ms)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return how long until nothing is below zero any more, in ms, 64 bits; 0 when nothing is."""
+        tokens = self.tokens(now_ms)
+        return token_throttle_time_ms(tokens, self.bound) if tokens < 0.0 else 0
+
+    @property
+    def limiting(self) -> MutationGroup:
+        """The group whose bound the last wait was for: this one, or a parent."""
+        return self
+
+    def copy_to(self, other: MutationGroup) -> None:
+        """Let another group, with a bound of its own, go on where this one is; nobody records here any more."""
+        bound, other._bucket = other.bound, self._bucket
+        other._bucket.bound = bound
+        other._burst_ms, other.mutation_rate, other.last_record_ms = self._burst_ms, self.mutation_rate, self.last_record_ms
+        other.throttle_time, other.verdicts, other.throttled_until_ms = self.throttle_time, self.verdicts, self.throttled_until_ms
+        other.throttle_count, other.throttle_ms_total = self.throttle_count, self.throttle_ms_total
+        other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
 
     def rate(self, now_ms: int) -> float:
         """Return accepted mutations per second, changing nothing."""

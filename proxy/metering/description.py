@@ -15,6 +15,7 @@ from proxy.quota_scopes import CLUSTER, QuotaScopes
 from proxy.rule import CLIENT_ID_TAG, UNLIMITED_RULE, USER_TAG, rule_of
 from quota.connection_quotas import ConnectionQuotas
 from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate
+from quota.declared_groups import GROUP_TAG
 from quota.entity import DEFAULT, UNLIMITED
 from quota.group import QuotaGroup
 from quota.manager import QuotaGroups
@@ -95,7 +96,10 @@ class GroupDescription:
 
     def _bound(self, manager: QuotaGroups[Any], group: QuotaGroup | MutationGroup) -> Fact:
         limited = group.bound < UNLIMITED
-        if manager.custom_callback:
+        declared = group.tags.get(GROUP_TAG)
+        if declared is not None:
+            rule, source = f"{GROUP_TAG}={self._names(declared)}", CONFIGURATION
+        elif manager.custom_callback:
             rule, source = CALLBACK, CALLBACK
         else:
             rule, source = self._rule(manager, group, limited=limited), self._source()

@@ -9,6 +9,7 @@ from proxy.metering.batch import Batch, Fact
 from proxy.metering.buffer import BUFFER_BYTES, DecisionBuffer
 from proxy.metering.record import NOTE, PASSED, RAW, RECORD, RECORD_BYTES, UNCHECKED
 from proxy.metering.usage import UsageCells
+from quota.child_group import ChildGroup
 from quota.sensor import SampleRing
 
 REQUEST: Final = "Request"
@@ -22,6 +23,10 @@ class Metered(Protocol):
     """Its number in this run; below 0: none yet."""
     metered_bound: float | None
     """The very object that was its bound when it was last described."""
+
+    @property
+    def parent(self) -> Metered | None:
+        """The group that this one is a part of: whatever is recorded here was recorded there too."""
 
     @property
     def bound(self) -> float:
@@ -95,6 +100,8 @@ class Meter:
 
     def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was told or held for."""
+        if group.parent is not None:
+            throttle_ms = self._record_above(group, value, applied_ms, now_ms, conn_id, api_index)
         if group.metered_bound is not group.bound:
             self._tell(group, value)
         at = self._at
@@ -105,6 +112,8 @@ class Meter:
 
     def passed(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way."""
+        if group.parent is not None:
+            self.passed(group.parent, value, now_ms, conn_id, api_index)
         if group.metered_bound is not group.bound:
             self._tell(group, value)
         at = self._at
@@ -115,6 +124,8 @@ class Meter:
 
     def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
         """Note what was recorded without a look at the bound, or taken back."""
+        if group.parent is not None:
+            self.record_unchecked(group.parent, value, now_ms, conn_id, api_index, kind)
         if group.metered_bound is not group.bound:
             self._tell(group, value)
         at = self._at
@@ -122,6 +133,12 @@ class Meter:
         self._at = at = at + RECORD_BYTES
         if at == BUFFER_BYTES:
             self.flush()
+
+    def _record_above(self, group: Metered, value: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> int:
+        """Note a checked record for the parents of a group, each with what it said itself; return what the group itself said."""
+        assert isinstance(group, ChildGroup)
+        self.record(group.parent, value, max(group.above_ms, 0), applied_ms, now_ms, conn_id, api_index)
+        return max(group.own_ms, 0)
 
     def note(
         self,

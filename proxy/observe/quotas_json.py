@@ -39,6 +39,7 @@ def _group(view: GroupView, now_ms: int) -> dict[str, Any]:
         "quota_type": view.quota_type,
         "tags": dict(group.tags),
         "rule": view.rule,
+        **({} if group.parent is None else {"parent": dict(group.parent.tags)}),
         "bound": _number(group.bound) if view.is_limited else None,
         "observed": _number(observed),
         "utilization": _number(observed / group.bound) if view.is_limited and group.bound > 0 else None,

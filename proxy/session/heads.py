@@ -20,8 +20,8 @@ from proxy.session.mutations.notes import MutationNotes
 from proxy.session.quota_scope import ClientQuota, QuotaScope
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
+from quota.declared_groups import NOWHERE, Origin
 from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
-from quota.origin import NOWHERE, Origin
 
 CLIENT_IDS_MAX = 16
 SESSION_TIMEOUT_MS = 10_000

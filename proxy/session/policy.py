@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.switches import Switches, SwitchMode
+from quota.declared_groups import NO_GROUPS, DeclaredGroups
 from quota.entity import KafkaPrincipal
 
 
@@ -13,11 +14,12 @@ class Policy:
     """Shared and mutable. What it says is asked once per client and generation, never per request.
 
     Attributes:
+        groups: those that the operator declares; who comes in asks them once where that is.
         base: what the configuration says: the enforcement of everybody without a switch.
         generation: grows with each change; who remembers an answer asks again.
     """
 
-    __slots__ = ("_acting", "_exempt", "_observing", "_switches", "base", "generation")
+    __slots__ = ("_acting", "_exempt", "_observing", "_switches", "base", "generation", "groups")
 
     def __init__(self, base: Enforcement) -> None:
         self.base = base
@@ -26,6 +28,7 @@ class Policy:
         self._observing = Enforcement(Mode.OBSERVE)
         self._switches = Switches()
         self._exempt: frozenset[str] = frozenset()
+        self.groups = NO_GROUPS
 
     @property
     def switches(self) -> Switches:
@@ -45,9 +48,10 @@ class Policy:
         self.generation += 1
         return True
 
-    def configured(self, exempt: Collection[str]) -> None:
-        """The configuration was read: `base` may be another, and these are exempt from now on, and nobody else."""
+    def configured(self, exempt: Collection[str], groups: DeclaredGroups = NO_GROUPS) -> None:
+        """The configuration was read: `base` may be another; these principals are exempt, and these groups are declared, and no others."""
         self._exempt = frozenset(exempt)
+        self.groups = groups
         self.generation += 1
 
     def is_exempt(self, principal: KafkaPrincipal) -> bool:

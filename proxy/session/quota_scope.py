@@ -6,11 +6,11 @@ from proxy.counters import Counters, Usage
 from proxy.rule import rule_of
 from proxy.session.policy import Policy
 from quota.controller_mutation import ControllerMutationQuotaManager
+from quota.declared_groups import NOWHERE, Member, Origin
 from quota.entity import KafkaPrincipal
 from quota.group import QuotaGroup
 from quota.manager import ClientQuotaManager, Group, QuotaGroups
 from quota.mutation_group import MutationGroup
-from quota.origin import NOWHERE, Origin
 from quota.request_time import ClientRequestQuotaManager
 
 
@@ -73,6 +73,7 @@ class ClientQuota:
         "_request",
         "_request_generation",
         "_scope",
+        "_who",
         "client_id",
         "enforcement",
         "is_exempt",
@@ -95,6 +96,7 @@ class ClientQuota:
         self._policy = policy
         self._origin = origin
         self.principal = principal
+        self._who = principal if origin.groups is None else Member(principal, origin.group_of(principal.name, client_id))
         self.client_id = client_id
         self.usage = usage
         self._produce: QuotaGroup | None = None
@@ -169,7 +171,7 @@ class ClientQuota:
         self.obey()
         if not (manager.enabled and self._is_recorded):
             return None
-        return manager.group(self.principal, self.client_id, now_ms)
+        return manager.group(self._who, self.client_id, now_ms)
 
     def exempt(self, elapsed_ns: int, now_ms: int) -> None:
         """Count time that no quota applies to."""
@@ -199,6 +201,7 @@ class ClientQuota:
         throttle_ms: int,
         now_ms: int,
     ) -> None:
+        group = group.limiting
         group.record_throttle(throttle_ms, now_ms)
         self._counters.throttled(quota_type, throttle_ms)
         self.usage.throttled(quota_type, rule_of(group.tags, manager.limits, custom_callback=manager.custom_callback), throttle_ms)

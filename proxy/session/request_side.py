@@ -452,7 +452,7 @@ class RequestSide:
         """Meter that a fetch waits here: it recorded nothing, so only a trace tells of it beside the client's usage."""
         heads = self._heads
         if heads.meter is not None:
-            heads.meter.note(group, head.cap_bytes, throttle_ms, throttle_ms, now_ms, heads.number, head.index)
+            heads.meter.note(group.limiting, head.cap_bytes, throttle_ms, throttle_ms, now_ms, heads.number, head.index)
         if head.cell is not None:
             head.cell.throttled(throttle_ms)
 

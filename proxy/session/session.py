@@ -24,8 +24,8 @@ from proxy.session.request_side import InFlight, RequestSide, Stop
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
+from quota.declared_groups import Origin
 from quota.entity import KafkaPrincipal
-from quota.origin import Origin
 
 
 class Session:
@@ -34,6 +34,7 @@ class Session:
     __slots__ = (
         "_counted",
         "_heads",
+        "_host",
         "_listener",
         "_rewriter",
         "_settings",
@@ -59,7 +60,8 @@ class Session:
         self._counted: KafkaPrincipal | None = None  # as whose this connection counts
         settings.sessions = number = settings.sessions + 1 & INT32_MAX
         self._listener = rules.listener
-        self._heads = Heads(settings, rewriter, number, rules.before_login(peer, tls), Origin(rules.listener))
+        self._host = peer[0]
+        self._heads = Heads(settings, rewriter, number, rules.before_login(peer, tls), self._origin())
         self.login = self._heads.login = Login(rules, peer, settings.counters, self._identified, tls)
         self.in_flight: InFlight = deque()
         self.attention = Attention()
@@ -146,8 +148,13 @@ class Session:
 
     def settings_changed(self, now_ms: int) -> None:
         """Obey new settings from the next request on; where quotas are only observed nothing waits any longer."""
+        self._heads.origin = self._origin()
         self.requests.forget_heads()
         self.release_unenforced(now_ms)
+
+    def _origin(self) -> Origin:
+        """Where the client comes in, as the groups that are declared now see it."""
+        return self._settings.policy.groups.origin(self._listener, self._host)
 
     @property
     def waits(self) -> bool:

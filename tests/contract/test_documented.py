@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.__main__ import cli, run
 from proxy.config import Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
 from proxy.config_admin import Admin, AdminTls, AdminToken, Audit, QuotaAdmin
+from proxy.config_groups import Group, GroupBudget, GroupMatch
 from proxy.config_login import Credentials
 from proxy.config_tls import ListenerTls, UpstreamTls
 from proxy.observe.loop_lag import LoopLag
@@ -34,6 +35,9 @@ SECTIONS = {
     "`[upstream.credentials]`": Credentials,
     "`[enforcement]`": Enforcement,
     "`[quotas]`": Quotas,
+    "`[[group]]`": Group,
+    "`[group.match]`": GroupMatch,
+    "`[group.budget]`": GroupBudget,
     "`[callback]`": Callback,
     "`[quota_admin]`": QuotaAdmin,
     "`[audit]`": Audit,
@@ -53,6 +57,7 @@ NOT_ROWS = {
     "listener",
     "enforcement",
     "quotas",
+    "group",
     "callback",
     "admin",
     "connections",

@@ -30,6 +30,7 @@ from proxy.session.rewrite import ApiVersionsCut, ClientAddress, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
 from proxy.switches import Switches
+from quota.declared_groups import DeclaredGroup, DeclaredGroups
 from quota.entity import ClientQuotaEntity
 from tests.support.kafka_frames import answer_ids, request_ids
 
@@ -279,6 +280,16 @@ class House:
         peer = Peer(self, connection)
         self.peers.append(peer)
         return peer
+
+    def declare(self, *groups: DeclaredGroup) -> None:
+        """Let these groups be declared, as a reload does."""
+        declared = DeclaredGroups(groups)
+        self.settings.policy.configured(self.settings.policy.exempt, declared)
+        self.scopes.declare(declared)
+        self.settings.known_heads.clear()
+        for peer in self.peers:
+            peer.connection.settings_changed()
+        self.loop.run_until(self.loop.now_ms)
 
     def switch(self, table: Mapping[str, str]) -> None:
         """Put switches in force, as a running proxy does."""

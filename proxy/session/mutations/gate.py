@@ -19,7 +19,7 @@ from proxy.session.mutations.notes import MutationNotes
 from proxy.session.mutations.questions import PROBE_VERSION, Answers, Question, ask_default, ask_sizes
 from proxy.session.mutations.ticket import Refusal, Ticket, Wait
 from quota.entity import UNLIMITED
-from quota.mutation_group import MutationGroup, token_throttle_time_ms
+from quota.mutation_group import MutationGroup
 
 THROTTLING_QUOTA_EXCEEDED = 89
 
@@ -113,7 +113,7 @@ class MutationGate:
         """Before topics are refused: which of those to be made exist? They fail and cost nothing, whatever the balance."""
         if asked.head.api.key != ApiKey.CREATE_TOPICS or asked.answers.asked_sizes:
             return None
-        if asked.group.tokens(now_ms) >= sum(self._permits(asked, topic, now_ms) for topic in asked.topics[:-1]):
+        if asked.group.affordable(now_ms) >= sum(self._permits(asked, topic, now_ms) for topic in asked.topics[:-1]):
             return None  # so the check of the last one finds a balance of 0 or more
         return self._ask(asked, asked.topics)
 
@@ -148,9 +148,9 @@ class MutationGate:
                 continue
             if not refused:
                 group.record(permits, now_ms)  # counts nothing and keeps the verdict
-                throttle_ms = token_throttle_time_ms(group.tokens(now_ms), group.bound)
+                throttle_ms = group.wait_ms(now_ms)
                 wait = Wait(min(throttle_ms, INT32_MAX), now_ms)
-                self._notes.note(asked.head.client, group, permits, wait.left_ms(now_ms), api.index, now_ms)
+                self._notes.note(asked.head.client, group, permits, wait.left_ms(now_ms), api.index, now_ms, is_refused=True)
             size = asked.answers.size(topic, now_ms)
             refused[place] = _refused_entry(asked, topic, size.name if size else None, size.topic_id if size else NO_ID)
         if refused and len(refused) == len(changes.topics):

@@ -154,7 +154,7 @@ class Ticket:
         for cost in due:
             is_exhausted = self.group.is_exhausted(now_ms)
             throttle_ms = self.group.record(cost, now_ms)
-            self._notes.note(self._client, self.group, cost, throttle_ms, self._api.index, now_ms)
+            self._notes.note(self._client, self.group, cost, throttle_ms, self._api.index, now_ms, is_refused=is_exhausted)
             if is_exhausted:
                 return throttle_ms
         return 0

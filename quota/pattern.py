@@ -1,0 +1,82 @@
+"""Patterns of names: `*` is any run of characters, `?` is one, a backslash takes the next character as it is.
+
+Matching takes time in proportion to the name's length, whatever the pattern: names come from clients, and a pattern that tries again and
+again would hold up everybody else. So nothing is tried twice: all places of the pattern at which the name read so far may stand are kept as
+the bits of one number (Baeza-Yates and Gonnet's Shift-And, with a loop where a `*` stands).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PATTERN_CHARS_MAX: Final = 256
+
+_ANY_ONE: Final = -1  # a token that is any character
+
+
+class Pattern:
+    """One pattern; case counts.
+
+    Raises:
+        ValueError: `text` is none; says what is wrong with it.
+    """
+
+    __slots__ = ("_accepts", "_any_one", "_loops", "_of", "_plain", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        if not text:
+            raise ValueError("is empty")
+        if len(text) > PATTERN_CHARS_MAX:
+            raise ValueError(f"is longer than {PATTERN_CHARS_MAX} characters")
+        tokens, loops = _read(text)
+        self._loops = loops
+        self._accepts = 1 << len(tokens)
+        self._any_one = 0  # the tokens that any character fits
+        self._of: dict[int, int] = {}  # the tokens that a character fits, by its number
+        for at, token in enumerate(tokens):
+            if token == _ANY_ONE:
+                self._any_one |= 1 << at
+            else:
+                self._of[token] = self._of.get(token, 0) | 1 << at
+        self._plain = None if loops or self._any_one else "".join(map(chr, tokens))
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole of `name` fits."""
+        if self._plain is not None:
+            return name == self._plain
+        places, loops, any_one, of = 1, self._loops, self._any_one, self._of
+        for character in name:
+            places = (places & (of.get(ord(character), 0) | any_one)) << 1 | places & loops
+            if not places:
+                return False
+        return bool(places & self._accepts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+
+def _read(text: str) -> tuple[list[int], int]:
+    """Return the characters to be met, and between which of them (a bit for each place) others may stand."""
+    tokens: list[int] = []
+    loops = 0
+    characters = iter(text)
+    for character in characters:
+        if character == "*":
+            loops |= 1 << len(tokens)
+        elif character == "?":
+            tokens.append(_ANY_ONE)
+        elif character == "\\":
+            escaped = next(characters, None)
+            if escaped is None:
+                raise ValueError("ends with a backslash")
+            tokens.append(ord(escaped))
+        else:
+            tokens.append(ord(character))
+    return tokens, loops
