@@ -19,11 +19,14 @@ from typing import Final, Self
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages import api_versions, client_quotas
+from sluice.login import Login
 from sluice.quota_targets import QuotaLimit, QuotaTarget
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
+_SESSION_SHARE: Final = 0.8
+"""Of a session; then there is another login, since brokers end a connection whose session is over."""
 _CLIENT_NAME: Final = "sluice-admin"
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _NAMES: Final = {
@@ -129,14 +132,19 @@ class AsyncQuotaAdmin:
     Args:
         bootstrap_servers: `HOST:PORT`, several with commas.
         ssl_context: for listeners with TLS.
+        login: for listeners with SASL; `sluice.client_properties` reads both from Kafka's client.properties.
         timeout_ms: how long a call may take.
     """
 
-    def __init__(self, bootstrap_servers: str, *, ssl_context: ssl.SSLContext | None = None, timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, bootstrap_servers: str, *, ssl_context: ssl.SSLContext | None = None, login: Login | None = None, timeout_ms: int = 30_000
+    ) -> None:
         self._addresses = [_address(text) for text in bootstrap_servers.split(",") if text.strip()]
         if not self._addresses:
             raise ValueError("bootstrap_servers names no broker; write HOST:PORT")
         self._ssl = ssl_context
+        self._login = login
+        self._session_ends_s: float | None = None
         self._timeout_s = timeout_ms / 1_000
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._versions: dict[int, int] = {}
@@ -266,7 +274,7 @@ class AsyncQuotaAdmin:
                 return version, await self._exchange(request(version, self._correlation_id))
         except (OSError, asyncio.IncompleteReadError, ProtocolError) as error:
             await self.close()
-            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            reason = _reason(error)
             raise QuotaAdminError(f"{self._where}: {reason}") from error
 
     @property
@@ -274,6 +282,8 @@ class AsyncQuotaAdmin:
         return ",".join(f"{host}:{port}" for host, port in self._addresses)
 
     async def _connect(self) -> None:
+        if self._session_ends_s is not None and asyncio.get_running_loop().time() >= self._session_ends_s:
+            await self.close()
         if self._streams is not None:
             return
         errors: list[str] = []
@@ -290,8 +300,22 @@ class AsyncQuotaAdmin:
                 known = [version for version in client_quotas.VERSIONS if low <= version <= high]
                 if known:
                     self._versions[key] = known[-1]
+            await self._log_in()
             return
         raise OSError("; ".join(errors))
+
+    async def _log_in(self) -> None:
+        self._session_ends_s = None
+        if self._login is None:
+            return
+        steps = self._login.steps(_CLIENT_NAME)
+        try:
+            frame = next(steps)
+            while True:
+                frame = steps.send(await self._exchange(frame))
+        except StopIteration as done:
+            if done.value:
+                self._session_ends_s = asyncio.get_running_loop().time() + done.value * _SESSION_SHARE / 1_000
 
     async def _exchange(self, request: bytes) -> bytes:
         assert self._streams is not None
@@ -310,9 +334,11 @@ class AsyncQuotaAdmin:
 class QuotaAdmin:
     """The same calls for programs without an event loop. A context manager."""
 
-    def __init__(self, bootstrap_servers: str, *, ssl_context: ssl.SSLContext | None = None, timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, bootstrap_servers: str, *, ssl_context: ssl.SSLContext | None = None, login: Login | None = None, timeout_ms: int = 30_000
+    ) -> None:
         self._runner = asyncio.Runner()
-        self._admin = AsyncQuotaAdmin(bootstrap_servers, ssl_context=ssl_context, timeout_ms=timeout_ms)
+        self._admin = AsyncQuotaAdmin(bootstrap_servers, ssl_context=ssl_context, login=login, timeout_ms=timeout_ms)
 
     def __enter__(self) -> Self:
         return self
@@ -350,6 +376,14 @@ class QuotaAdmin:
     ) -> dict[QuotaTarget, QuotaAdminError | None]:
         """See `AsyncQuotaAdmin.delete_quotas`."""
         return self._runner.run(self._admin.delete_quotas(targets, timeout_ms=timeout_ms, validate_only=validate_only))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, asyncio.IncompleteReadError):
+        return "the broker hung up; does this listener want TLS or a login?"
+    return str(error) or type(error).__name__
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -1,0 +1,67 @@
+"""A whole login of our own, request by request. Pure: whoever has the connection sends what comes and gives back what is answered.
+
+Source: Kafka 3.8 `SaslClientAuthenticator`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Final
+
+from protocol.messages.sasl import (
+    AUTHENTICATE,
+    authenticate_request,
+    handshake_request,
+    read_authenticate_answer,
+    read_handshake_error,
+    read_mechanisms,
+)
+from protocol.sasl.client import SaslClient, TokenRefusedError
+
+ROUNDS_MAX: Final = 3
+"""SCRAM takes two."""
+FIRST_CORRELATION_ID: Final = 1_000
+_ILLEGAL_SASL_STATE: Final = 34
+_UNSUPPORTED_MECHANISM: Final = 33
+_NAME: Final = re.compile(r"[A-Z0-9_-]{1,64}")
+
+LoginSteps = Generator[bytes, bytes, int]
+"""Yields whole requests, is sent whole answers; returns how long the session lasts in ms, 0 for as long as the connection."""
+
+
+def login_steps(mechanism: str, client: SaslClient, client_id: str) -> LoginSteps:
+    """Log in with a mechanism; `client` is our side of it.
+
+    A step may take some milliseconds of work with SCRAM.
+
+    Raises:
+        TokenRefusedError: the broker said no; the text has nothing of a secret in it.
+        ProtocolError: an answer cannot be read.
+    """
+    answer = yield handshake_request(FIRST_CORRELATION_ID, client_id, mechanism)
+    _check_handshake(read_handshake_error(answer), mechanism, answer)
+    token: bytes | None = client.first()
+    for round_ in range(1, ROUNDS_MAX + 1):
+        assert token is not None
+        frame = yield authenticate_request(FIRST_CORRELATION_ID + round_, client_id, token)
+        said = read_authenticate_answer(AUTHENTICATE, frame)
+        if said.error_code:  # its text may name the user, and is the broker's own
+            raise TokenRefusedError(f"the broker refused {mechanism} (error {said.error_code}): is the user there, is the password right?")
+        try:
+            token = client.answer(frame[slice(*said.token)])
+        except TokenRefusedError as error:
+            raise TokenRefusedError(f"{mechanism}: {error}") from error
+        if token is None:
+            return said.session_lifetime_ms or 0
+    raise TokenRefusedError(f"{mechanism}: the broker came to no end")
+
+
+def _check_handshake(error: int, mechanism: str, answer: bytes) -> None:
+    if error == _UNSUPPORTED_MECHANISM:
+        possible = ", ".join(filter(_NAME.fullmatch, read_mechanisms(answer)))[:200]
+        raise TokenRefusedError(f"the broker does not take {mechanism}, but {possible or 'none'}")
+    if error == _ILLEGAL_SASL_STATE:
+        raise TokenRefusedError("this listener of the broker takes no login")
+    if error:
+        raise TokenRefusedError(f"the broker refused the handshake (error {error})")

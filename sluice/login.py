@@ -1,0 +1,54 @@
+"""How a program logs in at brokers: `Login("SCRAM-SHA-512", "admin", password)`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from typing import Final, NoReturn
+
+from protocol.sasl.client import client_of
+from protocol.sasl.exchange import LoginSteps, login_steps
+from protocol.sasl.mechanisms import OAUTHBEARER, PLAIN, SCRAM
+
+MECHANISMS: Final = (PLAIN, *SCRAM, OAUTHBEARER)
+
+
+class Login:
+    """An account at the brokers. What is secret of it is never printed.
+
+    Args:
+        mechanism: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`.
+        username: "" with OAUTHBEARER, whose token says who comes.
+        secret: the password, or the token.
+    """
+
+    __slots__ = ("_secret", "mechanism", "username")
+
+    def __init__(self, mechanism: str, username: str, secret: str) -> None:
+        if mechanism not in MECHANISMS:
+            raise ValueError(f"{mechanism!r} is no mechanism that can be used here; write {', '.join(MECHANISMS)}")
+        self.mechanism = mechanism
+        self.username = username
+        self._secret = secret
+
+    @classmethod
+    def of_unsecured_token(cls, subject: str, now_s: float, lifetime_s: float = 3_600) -> Login:
+        """Log in with a bearer token that nobody signed, as brokers take it that are set up for tests alone."""
+        claims = {"sub": subject, "iat": int(now_s), "exp": int(now_s + lifetime_s)}
+        return cls(OAUTHBEARER, "", f"{_encoded({'alg': 'none'})}.{_encoded(claims)}.")
+
+    def steps(self, client_id: str) -> LoginSteps:
+        """Return the requests of one login; each wants its answer before the next."""
+        client = client_of(self.mechanism, self.username, self._secret, secrets.token_urlsafe(24))
+        return login_steps(self.mechanism, client, client_id)
+
+    def __repr__(self) -> str:
+        return f"Login({self.mechanism!r}, {self.username!r}, ***)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a login is not written down")
+
+
+def _encoded(table: dict[str, object]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(table, separators=(",", ":")).encode()).decode().rstrip("=")
