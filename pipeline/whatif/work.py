@@ -38,14 +38,17 @@ class Work(msgspec.Struct, frozen=True):
     scenarios: tuple[tuple[Placed, ...], ...]
 
 
-def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str) -> list[Work]:
-    """Return the tasks of a what-if.
+def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_ms: int = 0) -> list[Work]:
+    """Return the tasks of a what-if; file sets that ended before `since_ms`, in wall time, are left out.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be used.
     """
     work: list[Work] = []
-    for stems in checked_runs(directory).values():
+    for run in checked_runs(directory).values():
+        stems = [stem for stem in run if stem.manifest.last_ts_ms + stem.manifest.wall_offset_ms >= since_ms]
+        if not stems:
+            continue
         sensors = sensors_of(stems)
         clients = set() if mode == OPEN else clients_of(stems)
         scenarios = [{placed.ref: placed for placed in place(sensors.values(), clients, quotas, mode)} for quotas in files]

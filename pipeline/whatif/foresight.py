@@ -1,0 +1,83 @@
+"""What quotas that are about to be set would have done to what was metered lately: for who asks before setting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.quotas.file import BYTE_RATES, CONNECTION_RATE, NUMBERS, QuotaFile
+from pipeline.text import human_ms
+from pipeline.whatif.comparison import Change, changes_of
+from pipeline.whatif.groups import OPEN
+from pipeline.whatif.work import do_all, outcomes_of, plan_work
+from quota.callback import DefaultQuotaCallback
+from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
+
+Entity = tuple[tuple[str, str | None], ...]
+_KEYS: Final[Mapping[str, ClientQuotaType]] = {**BYTE_RATES, **NUMBERS}
+
+
+class CannotTellError(Exception):
+    """There is nothing to go by; one line."""
+
+
+class Foreseen(NamedTuple):
+    """One group under the quotas to come."""
+
+    group: str
+    quota_type: str
+    node: str
+    throttled_today: int
+    throttled: int
+    wait_ms_today: int
+    wait_ms: int
+
+    @property
+    def told(self) -> str:
+        """Today and then, in words."""
+        waits = f"waits {human_ms(self.wait_ms_today)} -> {human_ms(self.wait_ms)}"
+        return f"throttled {self.throttled_today:,} -> {self.throttled:,} times, {waits}"
+
+
+def foresee(directory: Path, quotas: Mapping[Entity, Mapping[str, float]], since_s: float) -> list[Foreseen]:
+    """Return each group that something was decided about since `since_s`, in seconds of wall time.
+
+    Args:
+        directory: the metering directory.
+        quotas: all that would be in force, by entity (types and names, None for the default) and key.
+        since_s: file sets that ended before it are left out.
+
+    Raises:
+        CannotTellError: nothing was metered since, or it cannot be read.
+    """
+    try:
+        work = plan_work(directory, [_quota_file(quotas)], OPEN, since_ms=int(since_s * 1_000))
+    except (BadInputError, IncompleteError) as error:
+        raise CannotTellError(str(error)) from error
+    if not work:
+        raise CannotTellError(f"{directory}: nothing was metered on the last day")
+    (outcomes,) = outcomes_of(do_all(work), 1)
+    return [_foreseen(change) for change in changes_of("then", outcomes, OPEN)]
+
+
+def _foreseen(change: Change) -> Foreseen:
+    return Foreseen(*(getattr(change, name) for name in Foreseen._fields))
+
+
+def _quota_file(quotas: Mapping[Entity, Mapping[str, float]]) -> QuotaFile:
+    callbacks = {quota_type.value: DefaultQuotaCallback() for quota_type in _KEYS.values()}
+    rates: dict[str, float] = {}
+    for entity, values in quotas.items():
+        parts = dict(entity)
+        if "ip" in parts:
+            if CONNECTION_RATE in values:
+                rates[parts["ip"] or DEFAULT] = values[CONNECTION_RATE]
+            continue
+        user, client_id = (parts[kind] or DEFAULT if kind in parts else None for kind in ("user", "client-id"))
+        named = ClientQuotaEntity(user, client_id, parts.get("user") is not None, parts.get("client-id") is not None)
+        for key, value in values.items():
+            if key in _KEYS:
+                callbacks[_KEYS[key].value].update_quota(_KEYS[key], named, value)
+    return QuotaFile("then", callbacks, rates)

@@ -1,0 +1,93 @@
+"""Sluice's admin port, asked by a program."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+TIMEOUT_S: Final = 30.0
+
+
+class AdminPortError(Exception):
+    """The port did not answer, or said no: one line."""
+
+
+class AdminPort:
+    """Asks one page after the other.
+
+    Args:
+        url: `http://HOST:PORT` or `https://HOST:PORT`.
+        token: for ports that want one.
+        context: whom to trust with https; None: the authorities of the system.
+
+    Raises:
+        AdminPortError: the URL is none.
+    """
+
+    def __init__(self, url: str, token: str | None, context: ssl.SSLContext | None) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+            raise AdminPortError(f"--admin: {url} is no URL of an admin port; write http://HOST:PORT")
+        self._url = url
+        self._host = parts.hostname
+        self._port = _port_of(parts.port, url)
+        self._context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._token = token
+
+    def get(self, path: str, **query: str | int | None) -> Any:
+        """Return a page; what is None of the query is left out.
+
+        Raises:
+            AdminPortError: there is none for us.
+        """
+        asked = urlencode({name.replace("_", "-"): value for name, value in query.items() if value is not None}, quote_via=quote)
+        return self._ask("GET", f"{path}?{asked}" if asked else path, None)
+
+    def post(self, path: str, body: object) -> Any:
+        """Have something changed, and return what the port says.
+
+        Raises:
+            AdminPortError: it was not.
+        """
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        connection = self._connection()
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            text = response.read(ANSWER_BYTES_MAX)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise AdminPortError(f"{self._url}: {reason}") from error
+        finally:
+            connection.close()
+        return self._page(response.status, text)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._context is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=self._context)
+
+    def _page(self, status: int, text: bytes) -> Any:
+        try:
+            page = json.loads(text)
+        except ValueError:
+            page = {"error": " ".join(text.decode("utf-8", "replace").split())[:300]}
+        if status == http.client.OK:
+            return page
+        error = page.get("error") if isinstance(page, dict) else None
+        raise AdminPortError(f"{self._url}: {error or f'status {status}'}")
+
+
+def _port_of(port: int | None, url: str) -> int:
+    if port is None:
+        raise AdminPortError(f"--admin: {url} has no port; write http://HOST:PORT")
+    return port

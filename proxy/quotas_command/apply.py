@@ -1,0 +1,104 @@
+"""`sluice quotas apply` and `diff`: many quotas at once, from a quota file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from proxy.quota_store.file import read_quota_file
+from proxy.quotas_command.bulk import Difference, Quotas, alterations, batches, counted, differences, lines_of, result_of
+from proxy.quotas_command.connection import FILE, Where, with_cluster
+from proxy.quotas_command.impact import impact_lines
+from proxy.quotas_command.printing import refused, shown
+from proxy.quotas_command.reach import Reach, reach
+from sluice.admin import ClientQuotaEntity
+
+ERRORS_SHOWN: Final = 20
+
+
+@click.command()
+@with_cluster
+@click.argument("file", type=FILE, metavar="quotas.toml")
+def diff(where: Where, file: Path) -> None:
+    """Print what differs between a quota file and the cluster; exit code 1 if anything does.
+
+    + stands in the file alone, - in the cluster alone, ~ in both, with another value.
+    """
+    wanted = _wanted(file)
+    with reach(where) as way:
+        found = differences(way.describe(), wanted)
+    for line in lines_of(found):
+        click.echo(line)
+    click.echo(f"{counted(found)} differ" if found else "nothing differs")
+    if found:
+        sys.exit(1)
+
+
+@click.command()
+@with_cluster
+@click.argument("file", type=FILE, metavar="quotas.toml")
+@click.option("--prune", is_flag=True, help="Delete quotas that are not in the file. Without it none is ever deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--metering", type=click.Path(path_type=Path), metavar="DIR", help="Say first what the last day would have been like.")
+def apply(where: Where, file: Path, prune: bool, yes: bool, metering: Path | None) -> None:
+    """Make the cluster's quotas those of a file: judge them all, say what the last day would have been like, ask, change."""
+    wanted = _wanted(file)
+    with reach(where) as way:
+        there = way.describe()
+        every = differences(there, wanted)
+        changes = [difference for difference in every if prune or not difference.is_removal]
+        for line in lines_of(changes):
+            click.echo(line)
+        if left := len(every) - len(changes):
+            click.echo(f"{left:,} {'value that is' if left == 1 else 'values that are'} not in {file} stay; --prune deletes them")
+        if not changes:
+            click.echo("nothing to change")
+            return
+        judge(way, changes)
+        if metering is not None:
+            for line in impact_lines(metering, result_of(there, changes)):
+                click.echo(line)
+        ask(f"Change {counted(changes)}?", yes=yes)
+        change(way, changes)
+    click.echo(f"{counted(changes)} changed")
+
+
+def judge(way: Reach, changes: list[Difference]) -> None:
+    """Have changes judged; end where one is refused."""
+    _send(way, changes, judge_only=True)
+
+
+def change(way: Reach, changes: list[Difference]) -> None:
+    """Make changes; end with what was refused, if anything was."""
+    _send(way, changes, judge_only=False)
+
+
+def ask(question: str, *, yes: bool) -> None:
+    """Go on if somebody says yes, or said so before."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("there is nobody to ask; write --yes")
+    if not click.confirm(question):
+        refused("nothing was changed")
+
+
+def _send(way: Reach, changes: list[Difference], *, judge_only: bool) -> None:
+    wanted = alterations(changes)
+    errors = [error for part in batches(wanted) for error in way.alter(part, judge_only=judge_only).items()]
+    if not errors:
+        return
+    for entity, error in errors[:ERRORS_SHOWN]:
+        click.echo(f"sluice quotas: {shown(entity)}: {error}", err=True)
+    outcome = "nothing was changed" if judge_only else "the others were changed"
+    refused(f"{len(errors):,} of {len(wanted):,} entities were refused; {outcome}")
+
+
+def _wanted(file: Path) -> Quotas:
+    content = read_quota_file(file)
+    if content.switches:
+        click.echo(f"sluice quotas: {file}: its switches are not looked at here; see sluice quotas switch", err=True)
+    return {ClientQuotaEntity(entity): values for entity, values in content.quotas.items()}

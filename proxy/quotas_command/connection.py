@@ -1,0 +1,103 @@
+"""The options that say where, and as whom."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from proxy.quotas_command.admin_port import AdminPort, AdminPortError
+from proxy.quotas_command.printing import refused
+from sluice.admin import QuotaAdmin, QuotaAdminError
+from sluice.client_properties import ClientPropertiesError, ClientSettings, read_client_properties
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+BAD_INPUT = 2
+
+
+class Where(NamedTuple):
+    """What was said of brokers and of the admin port."""
+
+    bootstrap_server: str | None
+    tls_ca: Path | None
+    command_config: Path | None
+    admin: str | None
+    admin_token: Path | None
+    admin_ca: Path | None
+
+
+def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a command that asks brokers, or Sluice as a broker; it is given a `Where` first."""
+
+    @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="A broker, or Sluice.")
+    @click.option("--command-config", type=FILE, metavar="FILE", help="Kafka's client properties: TLS and login.")
+    @click.option("--tls-ca", type=FILE, help="Speak TLS, and trust these authorities.")
+    @click.option("--admin", metavar="URL", help="The admin port of Sluice, such as http://127.0.0.1:9644.")
+    @click.option("--admin-token", type=FILE, metavar="FILE", help="The file that holds the token for it.")
+    @click.option("--admin-ca", type=FILE, metavar="FILE", help="The authorities to trust there, for https.")
+    @functools.wraps(command)
+    def wrapped(**options: Any) -> None:
+        where = Where(*(options.pop(field) for field in Where._fields))
+        try:
+            command(where, **options)
+        except (QuotaAdminError, AdminPortError) as error:
+            refused(str(error))
+        except ClientPropertiesError as error:
+            refused(str(error), BAD_INPUT)
+
+    return wrapped
+
+
+@contextlib.contextmanager
+def cluster(where: Where) -> Iterator[QuotaAdmin]:
+    """Yield the way to the brokers that were named.
+
+    Raises:
+        click.UsageError: none were, or not rightly.
+    """
+    settings = ClientSettings(None, None, None, None, ())
+    if where.command_config is not None:
+        settings = read_client_properties(where.command_config)
+        if settings.unused:
+            click.echo(f"sluice quotas: {where.command_config}: means nothing here: {', '.join(settings.unused)}", err=True)
+    servers = where.bootstrap_server or settings.bootstrap_servers
+    if servers is None:
+        raise click.UsageError("--bootstrap-server is missing; write HOST:PORT of a broker or of Sluice")
+    context = settings.ssl_context if where.tls_ca is None else _trusting(where.tls_ca)
+    try:
+        admin = QuotaAdmin(servers, ssl_context=context, login=settings.login, timeout_ms=settings.timeout_ms or 30_000)
+    except ValueError as error:
+        raise click.UsageError(f"--bootstrap-server: {error}") from error
+    with admin:
+        yield admin
+
+
+def admin_port(where: Where) -> AdminPort:
+    """Return the way to the admin port that was named.
+
+    Raises:
+        click.UsageError: none was, or its token cannot be read.
+    """
+    if where.admin is None:
+        raise click.UsageError("--admin is missing; write the URL of Sluice's admin port, such as http://127.0.0.1:9644")
+    token = None
+    if where.admin_token is not None:
+        try:
+            token = where.admin_token.read_text("ascii").strip()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+            raise click.UsageError(f"--admin-token: {where.admin_token} cannot be read: {reason}") from None
+    return AdminPort(where.admin, token, None if where.admin_ca is None else _trusting(where.admin_ca))
+
+
+def _trusting(authorities: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except (OSError, ssl.SSLError) as error:
+        reason = "it holds no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        raise click.UsageError(f"{authorities} cannot be used: {reason}") from None

@@ -1,0 +1,171 @@
+"""`sluice quotas history` and `rollback`: what was changed, by whom, and back to how it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from proxy.administration.audit_file import lines_back, lines_of
+from proxy.administration.audit_log import history as read_history
+from proxy.administration.chain import verify
+from proxy.quotas_command.admin_port import AdminPort
+from proxy.quotas_command.apply import ask, change, judge
+from proxy.quotas_command.bulk import Difference, counted
+from proxy.quotas_command.bulk import lines_of as difference_lines
+from proxy.quotas_command.connection import FILE, Where, admin_port, with_cluster
+from proxy.quotas_command.printing import number, refused, shown
+from proxy.quotas_command.reach import reach
+from sluice.admin import ClientQuotaEntity
+
+PAGE_LINES: Final = 10_000
+CHANGED, SWITCHED = "changed", "switched"
+_AUDIT = click.option("--audit", type=FILE, metavar="FILE", help="The audit log itself, instead of --admin.")
+
+
+@click.command()
+@with_cluster
+@_AUDIT
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="How many lines, the last ones.")
+@click.option("--json", "as_json", is_flag=True, help="Lines as they are written.")
+@click.option("--verify", "check", is_flag=True, help="Check that no line was changed or taken away; exit code 1 if one was.")
+def history(where: Where, audit: Path | None, limit: int, as_json: bool, check: bool) -> None:
+    """Print what was changed, when, by whom and from where, from --admin or --audit."""
+    if check:
+        _verify(where, audit)
+        return
+    for line in reversed(list(_take(_lines(where, audit, 0), limit))):
+        click.echo(json.dumps(line) if as_json else _told(line))
+
+
+@click.command()
+@with_cluster
+@_AUDIT
+@click.option("--to", "seq", type=click.IntRange(0), required=True, metavar="NUMBER", help="The last line of the history that is to stay.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rollback(where: Where, audit: Path | None, seq: int, yes: bool) -> None:
+    """Make quotas and switches what they were after a line of the history. The history goes on: this is a change, too."""
+    quotas, switches = _before_changes(where, audit, seq)
+    with reach(where) as way:
+        there = way.describe()
+        changes = [
+            Difference(entity, key, now, value)
+            for (entity, key), value in quotas.items()
+            if (now := there.get(entity, {}).get(key)) != value
+        ]
+        for line in difference_lines(changes):
+            click.echo(line)
+        for target, mode in switches.items():
+            click.echo(f"{target}: {mode or 'no switch'}")
+        if not changes and not switches:
+            click.echo("nothing to change")
+            return
+        if switches and where.admin is None:
+            raise click.UsageError("switches were changed since; name the admin port with --admin too")
+        if changes:
+            judge(way, changes)
+        ask(f"Change {counted(changes)} and {len(switches)} switches?", yes=yes)
+        if changes:
+            change(way, changes)
+        for target, mode in switches.items():
+            admin_port(where).post("/admin/switches", {"target": target, "mode": mode})
+    click.echo(f"{counted(changes)} and {len(switches)} switches are as they were after line {seq}")
+
+
+def _before_changes(
+    where: Where, audit: Path | None, seq: int
+) -> tuple[dict[tuple[ClientQuotaEntity, str], float | None], dict[str, str | None]]:
+    """Return what each value and switch that was changed after a line had been before it was."""
+    quotas: dict[tuple[ClientQuotaEntity, str], float | None] = {}
+    switches: dict[str, str | None] = {}
+    first: int | None = None
+    for line in _lines(where, audit, seq):
+        first = line["seq"]
+        if line["event"] == CHANGED:
+            quotas[ClientQuotaEntity.of(line["entity"]), line["key"]] = line["old"]  # the earliest is looked at last
+        elif line["event"] == SWITCHED:
+            switches[line["target"]] = line["old"]
+    if first is not None and first > seq + 1:
+        refused(f"the history goes back to line {first} only; nothing was changed")
+    return quotas, switches
+
+
+def _lines(where: Where, audit: Path | None, after: int) -> Iterator[Mapping[str, Any]]:
+    """Yield lines with numbers above `after`, the last one first."""
+    if audit is None:
+        yield from _pages(admin_port(where), after)
+        return
+    try:
+        file = os.open(audit, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise click.UsageError(f"--audit: {audit} cannot be read: {error.strerror}") from None
+    try:
+        yield from read_history(lines_back(file, os.fstat(file).st_size), limit=sys.maxsize, after=after)
+    finally:
+        os.close(file)
+
+
+def _pages(port: AdminPort, after: int) -> Iterator[Mapping[str, Any]]:
+    before: int | None = None
+    while True:
+        lines = port.get("/admin/history", limit=PAGE_LINES, after=after, before=before)["lines"]
+        yield from lines
+        if len(lines) < PAGE_LINES:
+            return
+        before = lines[-1]["seq"]
+
+
+def _take(lines: Iterator[Mapping[str, Any]], limit: int) -> Iterator[Mapping[str, Any]]:
+    for at, line in enumerate(lines):
+        if at >= limit:
+            return
+        yield line
+
+
+def _verify(where: Where, audit: Path | None) -> None:
+    if audit is None:
+        page = admin_port(where).get("/admin/history/verify")
+    else:
+        try:
+            with audit.open("rb") as file:
+                verdict = verify(lines_of(file))
+        except OSError as error:
+            raise click.UsageError(f"--audit: {audit} cannot be read: {error.strerror}") from None
+        page = {"lines": verdict.lines, "first_seq": verdict.first_seq, "last": verdict.last._asdict(), "problems": verdict.problems}
+    for problem in page["problems"]:
+        click.echo(problem)
+    if page["problems"]:
+        refused("the history was changed")
+    click.echo(f"{page['lines']:,} lines, whole; the last is number {page['last']['seq']} with SHA-256 {page['last']['sha256']}")
+
+
+def _told(line: Mapping[str, Any]) -> str:
+    who = " ".join(filter(None, (line.get("way"), line.get("principal"), line.get("peer"))))
+    return f"{line['seq']} {line['time']} {who}: {_what(line)}" if who else f"{line['seq']} {line['time']} {_what(line)}"
+
+
+def _what(line: Mapping[str, Any]) -> str:
+    event = line["event"]
+    if event == CHANGED:
+        return f"{shown(ClientQuotaEntity.of(line['entity']))}: {line['key']} {_value(line['old'])} -> {_value(line['new'])}"
+    if event == SWITCHED:
+        return f"{line['target']}: {line['old'] or 'no switch'} -> {line['new'] or 'no switch'}"
+    if event == "asked":
+        entries = line.get("entries")
+        return (
+            f"asked to change {len(entries)} {'entity' if len(entries) == 1 else 'entities'}" if entries is not None else "asked to switch"
+        )
+    if event == "failed":
+        return f"line {line['request']} failed: {line['problem']}"
+    if event == "denied":
+        return f"denied: {line['what']}" + (f" (and {line['untold']} before)" if line["untold"] else "")
+    return str(event)
+
+
+def _value(value: object) -> str:
+    return "-" if value is None else number(value) if isinstance(value, int | float) else str(value)

@@ -1,0 +1,39 @@
+"""What quotas would have done to the last day, if there is metering of it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from proxy.clock import wall_time_s
+from proxy.quotas_command.bulk import Quotas
+
+LAST_S: Final = 24 * 3_600
+GROUPS_SHOWN: Final = 10
+CANNOT: Final = "what the last day would have been like cannot be told"
+
+
+def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
+    """Yield how many groups would have been throttled; one line says why where that cannot be told."""
+    try:
+        # by name: the pipeline reads what the proxy wrote, and neither knows the other
+        foresight = importlib.import_module("pipeline.whatif.foresight")
+    except ModuleNotFoundError as error:
+        yield f'{CANNOT}: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'
+        return
+    since_s = wall_time_s() - LAST_S
+    try:
+        found = foresight.foresee(metering, {entity.parts: values for entity, values in after.items()}, since_s)
+    except foresight.CannotTellError as error:
+        yield f"{CANNOT}: {error}"
+        return
+    throttled = [group for group in found if group.throttled]
+    newly = sum(not group.throttled_today for group in throttled)
+    yield (
+        f"on the last day of metering {len(throttled):,} of {len(found):,} groups would be throttled, {newly:,} of them newly; "
+        f"{sum(1 for group in found if group.throttled_today):,} were"
+    )
+    for group in sorted(throttled, key=lambda group: group.wait_ms_today - group.wait_ms)[:GROUPS_SHOWN]:
+        yield f"  {group.group} ({group.quota_type}, {group.node or '-'}): {group.told}"

@@ -1,0 +1,53 @@
+"""What the admin port says of a client, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from proxy.quotas_command.admin_port import AdminPort
+from proxy.quotas_command.printing import number
+from sluice.admin import ClientQuotaEntity
+
+
+def kept(page: Mapping[str, Any]) -> dict[ClientQuotaEntity, dict[str, float]]:
+    """Return the quotas of a page /admin/quotas."""
+    return {ClientQuotaEntity.of(entry["entity"]): entry["values"] for entry in page["quotas"]}
+
+
+def live_lines(port: AdminPort, user: str | None, client_id: str | None, ip: str | None) -> dict[str, list[str]]:
+    """Return lines about what is used now, by quota.
+
+    Raises:
+        AdminPortError: the port does not say.
+    """
+    page = port.get("/explain", user=user, client_id=client_id, ip=ip)
+    return {quota["key"]: [*_groups(quota), *_rates(quota)] for quota in page["quotas"]}
+
+
+def _groups(quota: Mapping[str, Any]) -> Iterator[str]:
+    for group in quota.get("groups", []):
+        bound = "unlimited" if group["bound"] is None else f"of {_rounded(group['bound'])}"
+        wait = f", waits {group['throttled_for_ms']} ms more" if group["throttled_for_ms"] else ""
+        tags = ",".join(f"{key}={value}" for key, value in group["tags"].items() if value) or "everyone"
+        uses = f"group {tags} uses {_rounded(group['observed'])} {bound}{wait}"
+        yield f"now at {group['broker']}: {uses}; throttled {group['throttle_count']} times"
+        yield f"  shared by {_sharers(group['shared_by'])}"
+
+
+def _rates(quota: Mapping[str, Any]) -> Iterator[str]:
+    for rate in quota.get("rates", []):
+        opens = f"{rate['ip']} opens {_rounded(rate['rate'])} connections a second of {rate['bound']}"
+        yield f"now at {rate['broker']}: {opens}, has {rate['connections']} open"
+
+
+def _sharers(shared: Mapping[str, Any]) -> str:
+    if not shared["connections"]:
+        return "nobody who is connected now"
+    named = ", ".join(f"{one['principal']} {one['client_id'] or '(no client-id)'} ({one['connections']})" for one in shared["named"])
+    left = shared["clients"] - len(shared["named"])
+    return f"{named} and {left} more" if left else named
+
+
+def _rounded(value: float | str) -> str:
+    return value if isinstance(value, str) else number(round(value, 2))

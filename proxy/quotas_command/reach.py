@@ -1,0 +1,64 @@
+"""Reading and changing many quotas, at brokers by Kafka's API or at Sluice's admin port."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from proxy.quotas_command.admin_port import AdminPort
+from proxy.quotas_command.bulk import Quotas
+from proxy.quotas_command.connection import Where, admin_port, cluster
+from proxy.quotas_command.live import kept
+from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, QuotaAdmin, QuotaAdminError
+
+Errors = dict[ClientQuotaEntity, QuotaAdminError]
+
+
+class Reach(Protocol):
+    """A way to quotas."""
+
+    def describe(self) -> Quotas:
+        """Return all of them."""
+
+    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
+        """Change them, or have changes judged; return what was refused."""
+
+
+class _Brokers:
+    def __init__(self, admin: QuotaAdmin) -> None:
+        self._admin = admin
+
+    def describe(self) -> Quotas:
+        return self._admin.describe_client_quotas()
+
+    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
+        results = self._admin.alter_client_quotas(alterations, validate_only=judge_only)
+        return {entity: error for entity, error in results.items() if error is not None}
+
+
+class _Port:
+    def __init__(self, port: AdminPort) -> None:
+        self._port = port
+
+    def describe(self) -> Quotas:
+        return kept(self._port.get("/admin/quotas"))
+
+    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
+        entries = [{"entity": one.entity.entries, "ops": one.ops} for one in alterations]
+        page = self._port.post("/admin/quotas", {"entries": entries, "validate_only": judge_only})
+        return {
+            ClientQuotaEntity.of(result["entity"]): QuotaAdminError(result["error"] or "no reason was given", result["error_code"])
+            for result in page["results"]
+            if result["error_code"]
+        }
+
+
+@contextlib.contextmanager
+def reach(where: Where) -> Iterator[Reach]:
+    """Yield the way that was named: brokers, or where none are, the admin port."""
+    if where.bootstrap_server is None and where.command_config is None and where.admin is not None:
+        yield _Port(admin_port(where))
+        return
+    with cluster(where) as admin:
+        yield _Brokers(admin)
