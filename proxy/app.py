@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 import sys
 from collections.abc import Mapping
@@ -35,8 +36,8 @@ from proxy.net.memory import BufferBudget
 from proxy.net.own_login import OwnLogin
 from proxy.net.prober import Prober
 from proxy.net.quota_desk import QuotaDesk
+from proxy.net.routes import Route, Routes
 from proxy.net.sweeper import Deadlines
-from proxy.net.upstream import Bootstrap
 from proxy.observe.admin_access import Tokens
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
@@ -87,13 +88,13 @@ class App:
         )
         self.scopes.declare(self._groups)
         self._switch_quotas(config)
-        bootstrap = Bootstrap(config.upstream.bootstrap)
         self.tls = TlsContexts(asyncio.get_running_loop(), config, self.counters)
+        routes = Routes(asyncio.get_running_loop(), config, self.tls)
         self.gateway = Gateway(
             _gateway_settings(config, self.counters),
             self._session_settings,
             self.counters,
-            bootstrap,
+            routes,
             self._deadlines,
             self._budget,
             self.admission,
@@ -101,15 +102,8 @@ class App:
             self.tls,
         )
         self.scopes.on_moved = self.gateway.count_anew
-        self.prober = Prober(
-            bootstrap,
-            self._learn_topology,
-            lambda: self.scopes.wants_cluster,
-            self._on_upstream,
-            config.limits.upstream_connect_ms,
-            self.tls.brokers,
-            OwnLogin(config.upstream.credentials, self._on_own_login),
-        )
+        self.probers = {route.name: self._prober(route, config) for route in routes}
+        self.prober = self.probers[routes.main.name]
         self.policy = self._session_settings.policy
         self.quotas = FollowedQuotas(self._apply_table, self.connection_limits.apply_rates)
         self.quotas.listeners.append(lambda content, _origin: self.apply_switches(content.switches))
@@ -124,7 +118,7 @@ class App:
         )
         self.quotas.listeners.append(self.administration.content_arrived)
         self.gateway.quota_desk = QuotaDesk(self.administration, BrokerAuthority())
-        self.state = LiveState(config, self.gateway, self.scopes, self.prober, self.quotas)
+        self.state = LiveState(config, self.gateway, self.scopes, self.probers, self.quotas)
         self._tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
         self._lag = LoopLag()
@@ -155,7 +149,8 @@ class App:
         self.gateway.open()
         self._watchdog.start(asyncio.get_running_loop())
         self._garbage.start()
-        forever = (self.prober.run(), self._expire_forever(), self._garbage.watch(), self.tls.refresh_forever())
+        probing = (prober.run() for prober in self.probers.values())
+        forever = (*probing, self._expire_forever(), self._garbage.watch(), self.tls.refresh_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
         for door in self.gateway.doors:
             log.info("listening", listener=door.listener.name, host=door.listener.address.host, port=door.bootstrap_port)
@@ -301,30 +296,32 @@ class App:
         self.admission.enforcement_changed()
         log.info("switches_changed", switches=len(switches.table), all=None if switches.of_all is None else switches.of_all.value)
 
-    def _learn_topology(self, topology: Topology) -> None:
+    def _prober(self, route: Route, config: Config) -> Prober:
+        """Who asks the brokers by one route; the cluster is known from `[upstream]`."""
+        is_main = route is self.gateway.routes.main
+        return Prober(
+            route.bootstrap,
+            functools.partial(self._learn_topology, route),
+            lambda: is_main and self.scopes.wants_cluster,
+            functools.partial(_log_upstream, route.name),
+            config.limits.upstream_connect_ms,
+            self.tls.brokers.get(route.upstream),
+            OwnLogin(route.upstream.credentials, functools.partial(_log_own_login, route.name)),
+        )
+
+    def _learn_topology(self, route: Route, topology: Topology) -> None:
         """What the prober heard: where brokers are, so that their ports are bound early, and the cluster."""
         if not self.gateway.settings.sidecar:
             for broker in topology.brokers:
-                self.gateway.book.learn(broker.node_id, broker.host, broker.port)
-        self._learn_cluster(topology)
+                route.book.learn(broker.node_id, broker.host, broker.port)
+        if route is self.gateway.routes.main:
+            self._learn_cluster(topology)
 
     def _learn_cluster(self, topology: Topology) -> None:
         if self.scopes.wants_cluster:
             partitions = tuple(PartitionInfo(part.topic, part.partition, part.leader) for part in topology.partitions)
             nodes = tuple(broker.node_id for broker in topology.brokers)
             self.scopes.update_cluster(Cluster(topology.cluster_id, nodes, partitions))
-
-    def _on_upstream(self, error: str | None) -> None:
-        if error is None:
-            log.info("upstream_answers")
-        else:
-            log.warning("upstream_silent", limit_key="upstream", problem=error)
-
-    def _on_own_login(self, problem: str | None) -> None:
-        if problem is None:
-            log.info("own_login_works")
-        else:
-            log.error("own_login_failed", problem=problem)
 
     async def _expire_forever(self) -> None:
         while True:
@@ -442,6 +439,20 @@ async def _started(app: App, terminated: asyncio.Event) -> bool:
         return False
     starting.result()
     return True
+
+
+def _log_upstream(name: str, error: str | None) -> None:
+    if error is None:
+        log.info("upstream_answers", upstream=name)
+    else:
+        log.warning("upstream_silent", limit_key=name, upstream=name, problem=error)
+
+
+def _log_own_login(name: str, problem: str | None) -> None:
+    if problem is None:
+        log.info("own_login_works", upstream=name)
+    else:
+        log.error("own_login_failed", upstream=name, problem=problem)
 
 
 def _log_stall(stack: str) -> None:

@@ -12,16 +12,16 @@ from proxy.config_admin import Admin, Audit, QuotaAdmin, administration_beside, 
 from proxy.config_check import check_together, default_name
 from proxy.config_flags import Flags, apply_flags, name_flags
 from proxy.config_groups import Group
-from proxy.config_login import Credentials, check_secrets, secrets_beside
+from proxy.config_login import Credentials, check_secrets
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
 from proxy.config_stores import CONNECT_REMEDY, check_store_secrets, read_connect, stores_beside
-from proxy.config_tls import ListenerSni, ListenerTls, UpstreamTls, beside, check_files
+from proxy.config_tls import ListenerSni, ListenerTls, check_files
+from proxy.config_upstream import Upstream, resolved, upstreams_of
 from proxy.config_values import (
     AGE_REMEDY,
     PRINCIPALS_REMEDY,
     read_age,
-    read_bootstrap,
     read_broker_ports,
     read_claim_name,
     read_class_name,
@@ -59,17 +59,6 @@ _ConnectionRate = Annotated[int, msgspec.Meta(ge=1, le=_Int, description="connec
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 
 
-class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster behind: where it is first met."""
-
-    bootstrap: Annotated[tuple[HostPort, ...], Reader(read_bootstrap, 'a list such as ["kafka-1:9092", "kafka-2:9092"]')]
-    protocol: Literal["plaintext"] = "plaintext"
-    tls: UpstreamTls | None = None
-    """None: plain connections to brokers."""
-    credentials: Credentials | None = None
-    """Sluice's own login, for its own questions; clients log in themselves. None: it does without."""
-
-
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """A door for clients. A gateway opens one port more for each broker behind it."""
 
@@ -94,6 +83,8 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """Whether ANONYMOUS, if listed, may change quotas through an open port without TLS."""
     tls: ListenerTls | None = None
     """None: plain connections from clients."""
+    upstream: Upstream | None = None
+    """Which listener of the brokers clients are led to. None: that of `[upstream]`."""
     sni: ListenerSni | None = None
     """None: each broker has a port of its own."""
     advertised_host: Annotated[str | None, Reader(read_reachable_host, HOST_REMEDY)] = None
@@ -318,8 +309,10 @@ class ConfigSource:
         if problems:
             raise ConfigProblems(problems if self.path else name_flags(problems))
         config = self._resolved(Config(**values))
-        check_files(config, place)
-        check_secrets(config, place)
+        upstreams = upstreams_of(config)
+        check_files(config, upstreams, place)
+        logins = [(f"{key}.credentials", upstream.credentials) for key, upstream in upstreams]
+        check_secrets([*logins, ("canary", config.canary)], place)
         check_store_secrets(config, place)
         check_admin_files(config, place)
         if problems:
@@ -341,9 +334,9 @@ class ConfigSource:
             metering = msgspec.structs.replace(metering, key_file=self.path.parent / metering.key_file)
         config = msgspec.structs.replace(config, listeners=listeners, quotas=quotas, metering=metering, profile=self.flags.profile)
         if self.path is None:
-            return config
+            return resolved(config, None)
         folder = self.path.parent
-        return stores_beside(administration_beside(secrets_beside(beside(config, folder), folder), folder), folder)
+        return stores_beside(administration_beside(resolved(config, folder), folder), folder)
 
 
 def load_config(path: Path | None, flags: Flags | None = None) -> Config:

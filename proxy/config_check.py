@@ -9,10 +9,12 @@ from proxy.config_login import check_credentials
 from proxy.config_read import Place
 from proxy.config_stores import check_stores
 from proxy.config_tls import advice_on_names, check_tls
+from proxy.config_upstream import advice_on_clear_text, check_upstreams, upstreams_in
 from proxy.host_port import HostPort, is_wildcard
 
 if TYPE_CHECKING:
-    from proxy.config import Config, Connections, Listener, Upstream
+    from proxy.config import Config, Connections, Listener
+    from proxy.config_upstream import Upstream
 
 
 def check_together(values: dict[str, Any], place: Place) -> None:
@@ -27,14 +29,15 @@ def check_together(values: dict[str, Any], place: Place) -> None:
         _check_connections(connections, listeners, place)
     check_administration(values, listeners, place)
     upstream = values.get("upstream")
-    check_tls(listeners, upstream, place)
-    check_credentials(values, place)
+    upstreams = upstreams_in(listeners, upstream)
+    check_tls(listeners, upstreams, place)
+    check_upstreams(listeners, upstream, place)
+    check_credentials(upstreams, values.get("canary"), place)
     if values.get("quotas") is not None:
         check_stores(values["quotas"], place)
-    if upstream is not None:
-        _check_loop(listeners, upstream, place)
+    _check_loop(listeners, upstreams, place)
     if values.get("sidecar"):
-        _check_sidecar(listeners, upstream, place)
+        _check_sidecar(listeners, upstreams, place)
     groups = [(f"group[{at}]", one) for at, one in enumerate(values.get("groups") or (), 1) if one is not None]
     check_groups(groups, [listener.name or default_name(at) for at, (_, listener) in enumerate(listeners, 1)], place)
     metering = values.get("metering")
@@ -94,7 +97,8 @@ def advice_on(config: "Config") -> list[str]:
         for listener in config.listeners
         if listener.tls is not None and listener.tls.client_auth != "none" and not listener.declares_sasl
     ]
-    return undeclared + by_certificate + advice_on_names(config) + advice_on_administration(config)
+    advice = advice_on_names(config) + advice_on_clear_text(config) + advice_on_administration(config)
+    return undeclared + by_certificate + advice
 
 
 def _check_sasl(key: str, listener: "Listener", place: Place) -> None:
@@ -133,16 +137,18 @@ def _collide(one: HostPort, other: HostPort) -> bool:
     return one.host == other.host or is_wildcard(one.host) or is_wildcard(other.host)
 
 
-def _check_loop(listeners: Sequence[tuple[str, "Listener"]], upstream: "Upstream", place: Place) -> None:
+def _check_loop(listeners: Sequence[tuple[str, "Listener"]], upstreams: Sequence[tuple[str, "Upstream"]], place: Place) -> None:
     own = {listener.address for _, listener in listeners}
-    for address in upstream.bootstrap:
-        if address in own:
-            place.add("upstream.bootstrap", f"{address} is Sluice's own listener", "write the address of a broker")
+    for key, upstream in upstreams:
+        for address in upstream.bootstrap:
+            if address in own:
+                place.add(f"{key}.bootstrap", f"{address} is Sluice's own listener", "write the address of a broker")
 
 
-def _check_sidecar(listeners: Sequence[tuple[str, "Listener"]], upstream: "Upstream | None", place: Place) -> None:
-    if upstream is not None and len(upstream.bootstrap) > 1:
-        place.add("upstream.bootstrap", f"a sidecar stands in front of one broker, not {len(upstream.bootstrap)}", "write one address")
+def _check_sidecar(listeners: Sequence[tuple[str, "Listener"]], upstreams: Sequence[tuple[str, "Upstream"]], place: Place) -> None:
+    for key, upstream in upstreams:
+        if len(upstream.bootstrap) > 1:
+            place.add(f"{key}.bootstrap", f"a sidecar stands in front of one broker, not {len(upstream.bootstrap)}", "write one address")
     for key, listener in listeners:
         for name in ("advertised_host", "first_broker_port", "broker_ports", "sni"):
             if getattr(listener, name) is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -14,12 +14,8 @@ from protocol.limits import MAX_PRINCIPAL_BYTES
 from protocol.sasl.mechanisms import CLEAR, OAUTHBEARER, PLAIN
 from proxy.config_read import Place, Reader
 from proxy.config_values import read_path
-from proxy.host_port import HostPort
 from proxy.secret import Secret
 from proxy.tls.credentials import CredentialsError, read_secret
-
-if TYPE_CHECKING:
-    from proxy.config import Config
 
 SECRET_BYTES_MAX: Final = 64 * 1024
 """Tokens of some identity providers are long; longer than this is another file."""
@@ -91,20 +87,19 @@ def _text_of(key: str, where: str, secret: bytes) -> str:
     return text
 
 
-def check_credentials(values: dict[str, Any], place: Place) -> None:
-    """Report what does not fit together in Sluice's own logins; `values` are fields of Config."""
-    upstream, canary = values.get("upstream"), values.get("canary")
-    credentials = None if upstream is None else upstream.credentials
-    for key, one in (("upstream.credentials", credentials), ("canary", canary)):
-        if one is not None:
-            _check_parts(key, one, place)
-            if upstream is not None and upstream.tls is None:
-                _check_exposed(key, one, upstream.bootstrap, place)
-    if (
-        credentials is not None
-        and canary is not None
-        and (credentials.username, credentials.token_file) == (canary.username, canary.token_file)
-    ):
+def check_credentials(upstreams: Sequence[tuple[str, Any]], canary: Credentials | None, place: Place) -> None:
+    """Report what does not fit together in Sluice's own logins; the first upstream is the one that the canary is used at."""
+    for key, upstream in upstreams:
+        if upstream.credentials is not None:
+            _check_parts(f"{key}.credentials", upstream.credentials, place)
+            _check_exposed(f"{key}.credentials", upstream.credentials, upstream, place)
+    if canary is None:
+        return
+    _check_parts("canary", canary, place)
+    if upstreams:
+        _check_exposed("canary", canary, upstreams[0][1], place)
+    others = [upstream.credentials for _, upstream in upstreams if upstream.credentials is not None]
+    if any((one.username, one.token_file) == (canary.username, canary.token_file) for one in others):
         place.add("canary.username", "is the account of upstream.credentials too", "name one that has no rights at all")
 
 
@@ -132,8 +127,9 @@ def _check_parts(key: str, one: Credentials, place: Place) -> None:
         place.add(f"{key}.password_env", "has no effect beside password_file", "write one of the two")
 
 
-def _check_exposed(key: str, one: Credentials, brokers: Sequence[HostPort], place: Place) -> None:
-    if one.mechanism in CLEAR and not one.insecure_plain and not all(address.is_loopback for address in brokers):
+def _check_exposed(key: str, one: Credentials, upstream: Any, place: Place) -> None:
+    is_safe = upstream.uses_tls or all(address.is_loopback for address in upstream.bootstrap)
+    if one.mechanism in CLEAR and not one.insecure_plain and not is_safe:
         place.add(
             f"{key}.mechanism",
             f"{one.mechanism} without TLS lets a {'token' if one.mechanism == OAUTHBEARER else 'password'} cross the network in the clear",
@@ -141,25 +137,12 @@ def _check_exposed(key: str, one: Credentials, brokers: Sequence[HostPort], plac
         )
 
 
-def check_secrets(config: Config, place: Place) -> None:
+def check_secrets(logins: Iterable[tuple[str, Credentials | None]], place: Place) -> None:
     """Report secrets that cannot be had."""
-    for key, one in (("upstream.credentials", config.upstream.credentials), ("canary", config.canary)):
+    for key, one in logins:
         if one is None:
             continue
         try:
             one.secret()
         except CredentialsError as error:
             place.add(f"{key}.{error.key}", error.problem, error.remedy)
-
-
-def secrets_beside(config: Config, folder: Path) -> Config:
-    """Paths in a file begin where the file lies."""
-    upstream, canary = config.upstream, config.canary
-    if upstream.credentials is not None:
-        upstream = msgspec.structs.replace(upstream, credentials=_beside(upstream.credentials, folder))
-    return msgspec.structs.replace(config, upstream=upstream, canary=None if canary is None else _beside(canary, folder))
-
-
-def _beside(one: Credentials, folder: Path) -> Credentials:
-    paths = {name: folder / path for name in ("password_file", "token_file") if isinstance(path := getattr(one, name), Path)}
-    return msgspec.structs.replace(one, **paths)

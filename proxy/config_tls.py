@@ -102,7 +102,7 @@ class UpstreamTls(msgspec.Struct, frozen=True, kw_only=True):
 _SETTING = {"ca": "client_ca"}  # a listener's name for it
 
 
-def check_tls(listeners: Sequence[tuple[str, Any]], upstream: Any, place: Place) -> None:
+def check_tls(listeners: Sequence[tuple[str, Any]], upstreams: Sequence[tuple[str, Any]], place: Place) -> None:
     """Report what does not fit together in the settings for TLS."""
     for key, listener in listeners:
         tls, protocol = listener.tls, listener.protocol
@@ -121,11 +121,12 @@ def check_tls(listeners: Sequence[tuple[str, Any]], upstream: Any, place: Place)
             )
         if tls.client_auth == "none" and tls.client_ca is not None:
             place.add(f"{key}.tls.client_ca", "has no effect where no client shows a certificate", 'write client_auth = "required"')
-    tls = None if upstream is None else upstream.tls
-    if tls is not None and (tls.certificate is None) != (tls.key is None):
-        missing = "key" if tls.key is None else "certificate"
-        place.add(f"upstream.tls.{missing}", "is missing beside the other of the two", "name both, or none")
-    if os.environ.get(KEY_LOG) and (tls is not None or any(listener.tls is not None for _, listener in listeners)):
+    for key, upstream in upstreams:
+        tls = upstream.tls
+        if tls is not None and (tls.certificate is None) != (tls.key is None):
+            missing = "key" if tls.key is None else "certificate"
+            place.add(f"{key}.tls.{missing}", "is missing beside the other of the two", "name both, or none")
+    if os.environ.get(KEY_LOG) and any(one.tls is not None for _, one in (*upstreams, *listeners)):
         place.add(KEY_LOG, "is set in the environment: it would write down the keys of every connection", "unset it")
 
 
@@ -173,10 +174,10 @@ def is_covered(name: str, held: Sequence[str]) -> bool:
     return any(one in (plain, f"*.{parent}") for one in held)
 
 
-def check_files(config: Config, place: Place) -> None:
+def check_files(config: Config, upstreams: Sequence[tuple[str, Any]], place: Place) -> None:
     """Report files that cannot be used."""
     settings = [(f"listener[{at}].tls", listener.tls) for at, listener in enumerate(config.listeners, 1)]
-    for key, tls in [*settings, ("upstream.tls", config.upstream.tls)]:
+    for key, tls in [*settings, *((f"{key}.tls", upstream.tls) for key, upstream in upstreams)]:
         if tls is None:
             continue
         try:
@@ -184,20 +185,3 @@ def check_files(config: Config, place: Place) -> None:
         except CredentialsError as error:
             name = _SETTING.get(error.key, error.key) if isinstance(tls, ListenerTls) else error.key
             place.add(f"{key}.{name}", error.problem, error.remedy)
-
-
-def beside(config: Config, folder: Path) -> Config:
-    """Paths in a file begin where the file lies."""
-    listeners = tuple(
-        listener if listener.tls is None else msgspec.structs.replace(listener, tls=_beside(listener.tls, folder))
-        for listener in config.listeners
-    )
-    upstream = config.upstream
-    if upstream.tls is not None:
-        upstream = msgspec.structs.replace(upstream, tls=_beside(upstream.tls, folder))
-    return msgspec.structs.replace(config, listeners=listeners, upstream=upstream)
-
-
-def _beside(tls: Any, folder: Path) -> Any:
-    paths = {name: folder / value for name in tls.__struct_fields__ if isinstance(value := getattr(tls, name), Path)}
-    return msgspec.structs.replace(tls, **paths)

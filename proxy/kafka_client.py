@@ -7,9 +7,9 @@ from typing import Any
 
 from protocol.sasl.mechanisms import OAUTHBEARER
 from proxy.clock import wall_time_s
-from proxy.config import Upstream
 from proxy.config_login import Credentials
 from proxy.config_tls import UpstreamTls
+from proxy.config_upstream import Upstream
 from proxy.tls.credentials import client_context
 
 

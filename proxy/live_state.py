@@ -8,9 +8,11 @@ from itertools import islice
 
 from proxy import clock
 from proxy.config import Config
+from proxy.config_upstream import MAIN
 from proxy.net.admission import table_name
 from proxy.net.gate import Gate
 from proxy.net.gateway import Gateway
+from proxy.net.own_login import OwnLogin
 from proxy.net.prober import Prober
 from proxy.observe.state import BrokerQuotas
 from proxy.quota_scopes import CLUSTER, QuotaScopes
@@ -50,11 +52,13 @@ IPS_LOOKED_AT_MAX = 1_000
 class LiveState:
     """The `ProxyState` of a running `App`."""
 
-    def __init__(self, config: Config, gateway: Gateway, scopes: QuotaScopes, prober: Prober, quotas: FollowedQuotas) -> None:
+    def __init__(
+        self, config: Config, gateway: Gateway, scopes: QuotaScopes, probers: Mapping[str, Prober], quotas: FollowedQuotas
+    ) -> None:
         self.config = config
         self._gateway = gateway
         self._scopes = scopes
-        self._prober = prober
+        self._probers = probers
         self._quotas = quotas
         self.draining = False
         self.counters = gateway.counters
@@ -117,14 +121,13 @@ class LiveState:
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Whether traffic may come: doors open, a broker answered lately, quotas fresh."""
-        return [self._listeners(), self._upstream(), self._source()]
+        return [self._listeners(), *(_upstream(name, prober) for name, prober in self._probers.items()), self._source()]
 
     def logins(self) -> Sequence[LoginStatus]:
         """Sluice's own accounts at the brokers; none of them is needed for traffic."""
-        login = self._prober.login
-        upstream = LoginStatus("upstream.credentials", login.state, login.problem or LOGIN_WORDS[login.state], LOGIN_ENABLES)
+        own = [_login_status(name, prober.login) for name, prober in self._probers.items() if name == MAIN or prober.login.is_set]
         canary: LoginState = "missing" if self.config.canary is None else "untried"
-        return [upstream, LoginStatus("canary", canary, CANARY_WORDS[canary], CANARY_ENABLES)]
+        return [*own, LoginStatus("canary", canary, CANARY_WORDS[canary], CANARY_ENABLES)]
 
     def traffic(self) -> Traffic:
         """What passed so far: of connections that ended, and of those that live."""
@@ -202,18 +205,24 @@ class LiveState:
         ok = self._gateway.bound and not self.draining
         return ReadinessCheck("listeners", ok, "bound" if ok else "draining" if self.draining else "not bound")
 
-    def _upstream(self) -> ReadinessCheck:
-        answered_ms = self._prober.answered_ms
-        age_ms = None if answered_ms is None else clock.now_ms() - answered_ms
-        ok = age_ms is not None and age_ms <= ANSWERED_LATELY_MS
-        detail = "no broker has answered yet" if age_ms is None else f"answered {age_ms} ms ago"
-        return ReadinessCheck("upstream", ok, detail if self._prober.error is None else f"{detail}; {self._prober.error}")
-
     def _source(self) -> ReadinessCheck:
         status = self.quota_source()
         age_ms = clock.now_ms() - status.last_success_ms
         ok = status.error is None and age_ms <= SOURCE_FRESH_MS
         return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago")
+
+
+def _upstream(name: str, prober: Prober) -> ReadinessCheck:
+    answered_ms = prober.answered_ms
+    age_ms = None if answered_ms is None else clock.now_ms() - answered_ms
+    ok = age_ms is not None and age_ms <= ANSWERED_LATELY_MS
+    detail = "no broker has answered yet" if age_ms is None else f"answered {age_ms} ms ago"
+    return ReadinessCheck(name, ok, detail if prober.error is None else f"{detail}; {prober.error}")
+
+
+def _login_status(name: str, login: OwnLogin) -> LoginStatus:
+    enables = LOGIN_ENABLES if name == MAIN else LOGIN_ENABLES[:1]
+    return LoginStatus(f"{name}.credentials", login.state, login.problem or LOGIN_WORDS[login.state], enables)
 
 
 def _listener_admission(gate: Gate, now_ms: int) -> ListenerAdmission:

@@ -69,6 +69,7 @@ class QuotaScopes:
         self._scopes: dict[Address | str, QuotaScope] = {}
         self._callbacks: dict[QuotaScope | str, GuardedCallback] = {}
         self._node_ids: dict[Address, int] = {}
+        self._routes: dict[Address, int] = {}  # a broker may be met at one address by each route
         self._table: QuotaTable = EMPTY_TABLE
         self._cluster: Cluster | None = None
         self._on = (True, True, True, True)
@@ -89,8 +90,17 @@ class QuotaScopes:
         key: Address | str = CLUSTER if self._per_cluster else address
         scope = self._scopes.get(key)
         if scope is None:
-            scope = self._scopes[key] = self._make(CLUSTER if self._per_cluster else self._label(address), self._node_ids.get(address))
+            scope = None if self._per_cluster else self._met_elsewhere(address)
+            if scope is None:
+                scope = self._make(CLUSTER if self._per_cluster else self._label(address), self._node_ids.get(address))
+            self._scopes[key] = scope
         return scope
+
+    def _met_elsewhere(self, address: Address) -> QuotaScope | None:
+        """The scope of the broker at `address` where another route leads to it already."""
+        node_id = self._node_ids.get(address)
+        others = (other for other, other_id in self._node_ids.items() if other_id == node_id and other != address)
+        return None if node_id is None else next((self._scopes[other] for other in others if other in self._scopes), None)
 
     def all(self) -> list[QuotaScope]:
         """Every scope once."""
@@ -100,18 +110,20 @@ class QuotaScopes:
         """Return the node id of the broker at `address`, as far as it is known."""
         return self._node_ids.get(address)
 
-    def learn(self, node_id: int, address: Address) -> None:
-        """The broker at `address` has this node id; a broker that moved keeps its sensors."""
+    def learn(self, node_id: int, address: Address, route: int = 0) -> None:
+        """The broker at `address` has this node id; one that moved keeps its sensors, and one that more routes lead to has them once."""
         if self._node_ids.get(address) == node_id:
             return
-        known = next((other for other, other_id in self._node_ids.items() if other_id == node_id), None)
+        known = next((other for other, other_id in self._node_ids.items() if other_id == node_id and self._routes[other] == route), None)
         if known is not None:
-            del self._node_ids[known]
+            del self._node_ids[known], self._routes[known]
         self._node_ids[address] = node_id
+        self._routes[address] = route
         if self._per_cluster:
             return
         scope = self._scopes.get(address)
         moved = None if known is None else self._scopes.pop(known, None)  # who is at its old address next is another broker
+        moved = moved or self._met_elsewhere(address)
         if moved is not None:
             self._move(moved, address, scope)
         elif scope is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from proxy.config import Listener
 from proxy.net.gate import Gate
 from proxy.net.listener import Acceptor
+from proxy.net.routes import Route
 from proxy.server_names import ServerNames
 from proxy.session.addresses import Address
 from proxy.session.rewrite import Rewriter
@@ -15,15 +16,17 @@ class Door:
     """One configured listener: its bootstrap port and its ports of brokers.
 
     Attributes:
+        route: where its clients are led.
         names: of brokers that share the bootstrap port; None: each has a port.
     """
 
-    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "gate", "listener", "names", "rewriters", "tls")
+    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "gate", "listener", "names", "rewriters", "route", "tls")
 
     gate: Gate
 
-    def __init__(self, listener: Listener, tls: TlsClients | None) -> None:
+    def __init__(self, listener: Listener, tls: TlsClients | None, route: Route) -> None:
         self.listener = listener
+        self.route = route
         self.tls = tls
         self.names: ServerNames | None = None if listener.sni is None else listener.sni.names()
         self.acceptors: dict[int | None, Acceptor] = {}

@@ -30,10 +30,11 @@ from proxy.net.gate import Peer
 from proxy.net.listener import Acceptor
 from proxy.net.memory import BufferBudget
 from proxy.net.proxy_headers import ProxyHeaders
+from proxy.net.routes import Route, Routes
 from proxy.net.sockets import listen
 from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
-from proxy.net.upstream import Bootstrap, Connector, UpstreamUnreachableError
+from proxy.net.upstream import UpstreamUnreachableError
 from proxy.server_names import ServerNames, UnknownServerNameError
 from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.administered import OWN_VERSIONS, Administered
@@ -70,7 +71,7 @@ class GatewayEvents:
 
     scope_of: Callable[[Peer], QuotaScope]
     on_topology: Callable[[Topology], None]
-    on_node_met: Callable[[int, Peer], None]  # a broker's own port led to this peer
+    on_node_met: Callable[[int, Peer, int], None]  # a broker's own port led to this peer; by the route of this number
     wants_topology: Callable[[], bool]
 
 
@@ -94,7 +95,7 @@ class Gateway:
         settings: GatewaySettings,
         session_settings: SessionSettings,
         counters: Counters,
-        bootstrap: Bootstrap,
+        routes: Routes,
         deadlines: Deadlines,
         budget: BufferBudget,
         admission: Admission,
@@ -105,11 +106,13 @@ class Gateway:
         self.settings = settings
         self.counters = counters
         self.timers = ThrottledChannels(self._loop)
-        self.book = AddressBook(self._bind_broker)
+        self.routes = routes
+        for route in routes:
+            route.binds(self._bind_broker)
         self.sweeper = Sweeper(lambda: self.connections, deadlines, lambda connection: self.departures.watch(connection))
         self.departures = Departures(self.sweeper.client_left)
         self.connections: dict[Connection, None] = {}
-        self.doors = [Door(listener, tls.clients.get(listener.name)) for listener in settings.listeners]
+        self.doors = [Door(listener, tls.clients.get(listener.name), routes.of(listener.name)) for listener in settings.listeners]
         self._budget = budget
         self.admission = admission
         admission.make_room = self._make_room
@@ -121,8 +124,6 @@ class Gateway:
         self.usages = session_settings.usages
         self.policy = session_settings.policy
         self.handler_times = HandlerTimes()
-        self._bootstrap = bootstrap
-        self._connector = Connector(self._loop, tls.brokers)
         self._deadlines = deadlines
         self._events = events
         self._headers = ProxyHeaders(self, lambda: deadlines.first_frame_ms)
@@ -133,6 +134,11 @@ class Gateway:
         self._accepting = True
         self._ended = asyncio.Event()  # set when a connection closed or its sockets are gone
         self._sweep_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def book(self) -> AddressBook:
+        """Where each broker is by the listener that `[upstream]` names."""
+        return self.routes.main.book
 
     # --- doors
 
@@ -156,9 +162,9 @@ class Gateway:
             door.bootstrap_port = acceptor.port
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _bind_broker(self, node_id: int) -> bool:
-        """Open the port of a broker on every listener; False when one of them cannot."""
-        bound = [self._bind_at(door, node_id) for door in self.doors]  # every door tries, also after one failed
+    def _bind_broker(self, route: Route, node_id: int) -> bool:
+        """Open the port of a broker on every listener that leads there; False when one of them cannot."""
+        bound = [self._bind_at(door, node_id) for door in self.doors if door.route is route]  # every door tries, also after one failed
         return all(bound)
 
     def _bind_at(self, door: Door, node_id: int) -> bool:
@@ -224,7 +230,7 @@ class Gateway:
         except UnknownServerNameError as error:
             self._hellos.refuse(arrival, str(error))
             return
-        if node_id is None or node_id in self.book.upstream:
+        if node_id is None or node_id in door.route.book.upstream:
             self._let_in(door, node_id, arrival)
         else:
             self._hellos.refuse(arrival, f"broker {node_id} is not known")
@@ -259,7 +265,7 @@ class Gateway:
             transport, tls = await door.tls.meet(arrival.sock, left_ms, arrival.first)
         rules = self.settings.identities.get(door.listener.name, OPEN)
         session = Session(self._session_settings, self._rewriter(door, arrival.sock), rules, arrival.peer, tls)
-        connection = Connection(self, session, arrival.sock, arrival.peer, door.listener.name, self._upstream_of(node_id))
+        connection = Connection(self, session, arrival.sock, arrival.peer, door.listener.name, self._upstream_of(door.route, node_id))
         connection.client_tls = transport
         return connection
 
@@ -302,13 +308,14 @@ class Gateway:
 
     async def _join_broker(self, connection: Connection, node_id: int | None, sock: socket.socket) -> None:
         session, address = connection.session, connection.upstream
+        route = self.routes.of(connection.listener_name)
         try:
             self.counters.upstream_connects += 1
             timeout_ms = self.settings.connect_timeout_ms
-            transport = await self._connector.connect(lambda: connection.broker, address, timeout_ms, self._arrivals[sock])
+            transport = await route.connector.connect(lambda: connection.broker, address, timeout_ms, self._arrivals[sock])
         except UpstreamUnreachableError as error:
             self.counters.upstream_connect_failures += 1
-            self._bootstrap.failed(address)
+            route.bootstrap.failed(address)
             connection.close(CloseReason.UPSTREAM_UNREACHABLE, str(error))
             return
         except asyncio.CancelledError:
@@ -317,7 +324,7 @@ class Gateway:
         # a name may stand for many addresses: what counts is where it led
         broker_peer: Peer = address if ip_of(address.host) else transport.get_extra_info("peername")[:2]
         if node_id is not None:
-            self._events.on_node_met(node_id, broker_peer)
+            self._events.on_node_met(node_id, broker_peer, route.number)
         connection.broker_peer = broker_peer
         session.meet_broker(self.handler_times.of(broker_peer))
         if self._session_settings.meter is not None:
@@ -337,10 +344,10 @@ class Gateway:
         settings = self._session_settings
         return ApiVersionsCut(unknown_apis_pass=settings.unknown_apis_pass, own=OWN_VERSIONS if settings.answers_quotas else NO_OWN_APIS)
 
-    def _upstream_of(self, node_id: int | None) -> HostPort:
+    def _upstream_of(self, route: Route, node_id: int | None) -> HostPort:
         if node_id is None:
-            return self._bootstrap.current()
-        return HostPort(*self.book.upstream[node_id])
+            return route.bootstrap.current()
+        return HostPort(*route.book.upstream[node_id])
 
     def _rewriter(self, door: Door, sock: socket.socket) -> Rewriter:
         """The rewriter for clients that see Sluice at this host; it knows nothing of a single connection, so it is kept."""
@@ -357,7 +364,7 @@ class Gateway:
         on_topology = self._events.on_topology if wants_topology else None
         if self.settings.sidecar:
             return Rewriter(None, on_topology, self._api_versions, redact_configs=False)
-        view = ClientView(self.book, functools.partial(door.client_address, host))
+        view = ClientView(door.route.book, functools.partial(door.client_address, host))
         return Rewriter(view.client_address, on_topology, self._api_versions, redact_configs=self.settings.redact_configs)
 
     def _advertised_host(self, door: Door, sock: socket.socket) -> str:
@@ -483,7 +490,7 @@ class Gateway:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         self.timers.close()
-        self._connector.close()
+        self.routes.close()
         self.departures.close()
 
     def _stop_accepting(self, reason: CloseReason) -> None:

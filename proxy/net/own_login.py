@@ -39,6 +39,11 @@ class OwnLogin:
         self.state: LoginState = "missing" if credentials is None else "untried"
         self.problem: str | None = None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is an account."""
+        return self._credentials is not None
+
     async def may_ask(self, connection: OwnConnection, now_ms: int) -> bool:
         """Log in on a new connection if there is something to log in with; return whether it makes sense to ask further.
 

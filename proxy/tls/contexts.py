@@ -9,6 +9,7 @@ from proxy import log
 from proxy.config import Config
 from proxy.config_admin import AdminTls
 from proxy.config_tls import ListenerTls, UpstreamTls
+from proxy.config_upstream import distinct_upstreams
 from proxy.counters import Counters
 from proxy.tls.brokers import TlsBrokers
 from proxy.tls.clients import TlsClients
@@ -25,7 +26,7 @@ class TlsContexts:
 
     Attributes:
         clients: by the name of the listener; listeners without TLS are not there.
-        brokers: None without `[upstream.tls]`.
+        brokers: by what is written of them; those without TLS are not there.
         admin: None without `[admin.tls]`.
     """
 
@@ -44,8 +45,11 @@ class TlsContexts:
             for listener in config.listeners
             if listener.tls is not None
         }
-        upstream = config.upstream.tls
-        self.brokers = None if upstream is None else TlsBrokers(loop, _keeper("upstream", upstream), upstream.server_name)
+        self.brokers = {
+            upstream: TlsBrokers(loop, _keeper(name, upstream.tls), upstream.tls.server_name)
+            for upstream, name in distinct_upstreams(config).items()
+            if upstream.tls is not None
+        }
         self.admin = None if config.admin.tls is None else _keeper("admin", config.admin.tls)
         self._note()
 
@@ -53,10 +57,10 @@ class TlsContexts:
         """Every context in use."""
         for clients in self.clients.values():
             yield clients.keeper
-        if self.brokers is not None:
-            yield self.brokers.keeper
         if self.admin is not None:
             yield self.admin
+        for brokers in self.brokers.values():
+            yield brokers.keeper
 
     def _note(self) -> None:
         expiries = ((keeper.place, keeper.expires_at_s) for keeper in self.keepers())

@@ -90,7 +90,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str
 def test_advice_where_certificates_name_users() -> None:
     """Where clients are known by their certificates alone, brokers do not see them: that is said; a login inside TLS reaches the brokers."""
     tls = ListenerTls(certificate=Path("c.pem"), key=Path("k.pem"), client_auth="required", client_ca=Path("ca.pem"))
-    upstream = Upstream(bootstrap=(HostPort("kafka", 9092),))
+    upstream = Upstream(bootstrap=(HostPort("127.0.0.1", 9092),))
 
     def advice(listener: Listener) -> list[str]:
         return advice_on(Config(upstream=upstream, listeners=(listener,)))

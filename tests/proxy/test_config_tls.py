@@ -11,7 +11,7 @@ from proxy.config_check import advice_on
 from proxy.config_problem import ConfigProblems
 from tests.support.certificates import Authority
 
-HEAD = '[upstream]\nbootstrap = "kafka:9092"\n'
+HEAD = '[upstream]\nbootstrap = "127.0.0.1:9092"\n'
 LISTENER = '[[listener]]\naddress = "127.0.0.1:19092"\n[listener.tls]\n'
 OWN = 'certificate = "server.crt"\nkey = "server.key"\n'
 

@@ -110,6 +110,31 @@ def test_a_broker_that_moved_where_somebody_was_counted(made: list[Noted]) -> No
     assert len(house.callbacks) == 2
 
 
+def test_a_broker_that_two_routes_lead_to() -> None:
+    """It counts once, whichever of its addresses was met first, and moves by each route for itself."""
+    house = scopes()
+    asked: list[str] = []
+    house.on_moved = lambda: asked.append("again")
+    sensors, stray = house.of(X), house.of(Y)
+    house.learn(1, X)
+    house.learn(1, Y, 1)
+    assert house.of(X) is house.of(Y) is sensors is not stray
+    assert asked == ["again"]
+    house.learn(1, Z)
+    assert house.of(Z) is house.of(Y) is sensors
+    assert (house.node_id(X), house.node_id(Y), house.node_id(Z)) == (None, 1, 1)
+    assert house.of(X) is not sensors
+
+
+def test_a_route_to_a_broker_that_nobody_was_led_to_yet() -> None:
+    """Its scope is that of the broker from the first connection on."""
+    house = scopes()
+    house.learn(1, X)
+    house.learn(1, Y, 1)
+    assert house.of(X) is house.of(Y)
+    assert [scope.label for scope in house.all()] == ["1"]
+
+
 def test_moves_leave_nothing_behind() -> None:
     """A broker that moves for ever has one scope."""
     house = scopes()
@@ -118,7 +143,7 @@ def test_moves_leave_nothing_behind() -> None:
     for number in range(1, 1_000):
         house.learn(1, (f"h{number}", 1))
     assert house.all() == [sensors]
-    assert len(house._scopes) == 1
+    assert len(house._scopes) == len(house._node_ids) == len(house._routes) == 1
 
 
 def test_every_scope_has_the_table() -> None:

@@ -50,6 +50,7 @@ class SluiceProcess:
         enforcement: delay, mute or observe; None leaves it to the default.
         arguments: further options of `sluice run`.
         port: the bootstrap port; a free one if not given.
+        config: a sluice.toml that says where to listen and what is behind; for more than flags can say.
         name: the log's name under build/logs.
     """
 
@@ -61,13 +62,15 @@ class SluiceProcess:
         enforcement: str | None = None,
         arguments: Iterable[str] = (),
         port: int | None = None,
+        config: Path | None = None,
         environment: Mapping[str, str] | None = None,
         name: str = "sluice",
     ) -> None:
         self.port = port or free_bootstrap_port()
         self.admin_port = free_port_range(1)
         self.log = log_file(name)
-        self._command = [sys.executable, "-m", "proxy", "run", "--listen", self.bootstrap, "--upstream", upstream]
+        where = ["--listen", self.bootstrap, "--upstream", upstream] if config is None else ["--config", str(config)]
+        self._command = [sys.executable, "-m", "proxy", "run", *where]
         self._command += ["--admin", f"127.0.0.1:{self.admin_port}"]
         self._command += ["--quotas", str(quotas)] if quotas else []
         self._command += ["--enforcement", enforcement] if enforcement else []
