@@ -2,8 +2,8 @@
 
 Two asyncio protocols per connection, flow control both ways, nothing else. It is the unit that the cost bench counts in.
 
-    python -m bench.pump LISTEN_PORT UPSTREAM_PORT [PEM]  both on 127.0.0.1; prints "ready", ends when its standard input ends;
-                                                          with a certificate and its key it ends TLS, by uvloop's own
+    python -m bench.pump LISTEN_PORT UPSTREAM_PORT [PEM [ours]]  both on 127.0.0.1; prints "ready", ends when its standard input ends;
+                                                                 with a certificate and its key it ends TLS, by uvloop's own or by Sluice's
 """
 
 import asyncio
@@ -13,8 +13,12 @@ import threading
 
 import uvloop
 
+from proxy.tls.handshakes import HandshakeQueue
+from proxy.tls.transport import TlsTransport
+
 HOST = "127.0.0.1"
 BACKLOG = 4_096
+HANDSHAKE_MS = 10_000
 
 
 class Side(asyncio.Protocol):
@@ -82,10 +86,40 @@ class Accepted(asyncio.Protocol):
         return upstream
 
 
-async def pump(listen_port: int, upstream_port: int, tls: ssl.SSLContext | None) -> None:
+class OursAccepted(TlsTransport):
+    """An accepted socket on Sluice's TLS until the upstream connection stands. Nothing is decrypted before, so nothing comes early."""
+
+    __slots__ = ("_tasks", "_upstream_port")
+
+    def __init__(self, upstream_port: int, tls: ssl.SSLContext, queue: HandshakeQueue) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(loop, lambda incoming, outgoing: tls.wrap_bio(incoming, outgoing, server_side=True), queue.ask)
+        self._upstream_port = upstream_port
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        client, upstream = Side(), Side()
+        client.peer, upstream.peer = upstream, client
+        try:
+            await self.handshake(HANDSHAKE_MS)
+            await asyncio.get_running_loop().create_connection(lambda: upstream, HOST, self._upstream_port)
+        except OSError:
+            self.close()
+            return
+        self.attach(client)
+
+
+async def pump(listen_port: int, upstream_port: int, tls: ssl.SSLContext | None, *, ours: bool) -> None:
     """Serve until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Accepted(upstream_port), HOST, listen_port, backlog=BACKLOG, ssl=tls)
+    if ours:
+        queue = HandshakeQueue(loop)
+        server = await loop.create_server(lambda: OursAccepted(upstream_port, tls, queue), HOST, listen_port, backlog=BACKLOG)
+    else:
+        server = await loop.create_server(lambda: Accepted(upstream_port), HOST, listen_port, backlog=BACKLOG, ssl=tls)
     print("ready", flush=True)
     await stdin_ended()
     server.close()
@@ -110,4 +144,4 @@ if __name__ == "__main__":
         _tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _tls.load_cert_chain(sys.argv[3])
         _tls.num_tickets = 0
-    uvloop.run(pump(int(sys.argv[1]), int(sys.argv[2]), _tls))
+    uvloop.run(pump(int(sys.argv[1]), int(sys.argv[2]), _tls, ours=sys.argv[4:] == ["ours"]))

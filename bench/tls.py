@@ -52,7 +52,12 @@ class TlsEngine(Engine):
 
     def starters(self) -> dict[str, Starter]:
         """The proxies by name."""
-        found: dict[str, Starter] = {"pump": self._pump, "uvloop-tls": self._uvloop, "sluice": self._sluice}
+        found: dict[str, Starter] = {
+            "pump": self._pump,
+            "uvloop-tls": self._uvloop,
+            "sluice-tls": self._ours,
+            "sluice": self._sluice,
+        }
         return found | ({"haproxy": self._haproxy} if which("haproxy") else {})
 
     def _pump(self, upstream_port: int, folder: Path) -> Arm:
@@ -61,9 +66,15 @@ class TlsEngine(Engine):
         return arm
 
     def _uvloop(self, upstream_port: int, folder: Path) -> Arm:
+        return self._pump_with("uvloop-tls", upstream_port)
+
+    def _ours(self, upstream_port: int, folder: Path) -> Arm:
+        return self._pump_with("sluice-tls", upstream_port, "ours")
+
+    def _pump_with(self, name: str, upstream_port: int, *which_tls: str) -> Arm:
         port = free_port()
-        process = _child([sys.executable, "-m", "bench.pump", str(port), str(upstream_port), str(self.pem)])
-        return _when_listening(Arm("uvloop-tls", process, port))
+        process = _child([sys.executable, "-m", "bench.pump", str(port), str(upstream_port), str(self.pem), *which_tls])
+        return _when_listening(Arm(name, process, port))
 
     def _sluice(self, upstream_port: int, folder: Path) -> Arm:
         config = folder / "tls.toml"

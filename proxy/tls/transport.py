@@ -14,6 +14,8 @@ from typing import Any, Final, cast
 
 FEED_BYTES: Final = 64 * 1024
 """Taken in and encrypted at once. A buffer of OpenSSL stays as large as it once was, so larger pieces would cost each connection."""
+EARLY_BYTES_MAX: Final = 16 * 1024
+"""Kept of what a peer sends between its handshake and `attach`; with more, its socket is read no further."""
 _PLAIN_BYTES: Final = 256 * 1024
 _plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all: copied out before anybody else can read
 
@@ -43,9 +45,13 @@ class TlsTransport(asyncio.Protocol):
         "_outgoing",
         "_paused",
         "_raw",
+        "_raw_paused",
         "_shake_later",
         "_shaken",
         "_tls",
+        "_tls_pending",
+        "_tls_read",
+        "_tls_write",
         "_unfed",
     )
 
@@ -61,6 +67,9 @@ class TlsTransport(asyncio.Protocol):
         self._shake_later = shake_later
         self._raw: asyncio.Transport | None = None
         self._tls: ssl.SSLObject | None = None
+        self._tls_read: Callable[[int, memoryview], int] = _no_tls
+        self._tls_write: Callable[[bytes | memoryview], int] = _no_tls
+        self._tls_pending: Callable[[], int] = _no_tls
         self._incoming: ssl.MemoryBIO | None = None
         self._outgoing: ssl.MemoryBIO | None = None
         self._above: asyncio.Protocol | None = None
@@ -68,6 +77,7 @@ class TlsTransport(asyncio.Protocol):
         self._shaken: asyncio.Future[None] | None = loop.create_future()
         self._unfed = [first] if first else []  # read and not taken in yet
         self._paused = False
+        self._raw_paused = False
         self._closing = False
         self._eof = False
         self._eof_told = False
@@ -102,17 +112,20 @@ class TlsTransport(asyncio.Protocol):
 
     def _make(self) -> ssl.SSLObject:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = self._make_tls(self._incoming, self._outgoing)
-        return self._tls
+        self._tls = tls = self._make_tls(self._incoming, self._outgoing)
+        inner: Any = getattr(tls, "_sslobj", tls)  # what `SSLObject` hands every call on to, by one call more
+        self._tls_read, self._tls_write, self._tls_pending = inner.read, inner.write, inner.pending
+        return tls
 
     def _late(self) -> None:
         self._fail(TimeoutError("no end of the handshake in time"))
 
-    def _shake(self) -> None:
-        """Go on with the handshake, if there is one, now or when it is its turn."""
+    def _wait_for_above(self) -> None:
+        """Go on with the handshake, now or when it is its turn; after it, keep what comes early as long as it is little."""
         if self._shaken is None or self._shaken.done():
-            return
-        if self._shake_later is None:
+            if sum(map(len, self._unfed)) > EARLY_BYTES_MAX:
+                self._pause_raw()
+        elif self._shake_later is None:
             self._go_on_shaking()
         else:
             self._shake_later(self._go_on_shaking)
@@ -136,7 +149,7 @@ class TlsTransport(asyncio.Protocol):
             self._fail(error)
         else:
             self._flush()
-            self._pause_raw()
+            self._paused = True  # the plain socket is read on: pausing it and going on a moment later would cost more than a few bytes
             self._shaken.set_result(None)
 
     def _fail(self, error: Exception) -> None:
@@ -153,8 +166,7 @@ class TlsTransport(asyncio.Protocol):
             self._above = None
             self._loop.call_soon(above.connection_lost, None)
         elif not self._paused:
-            self._paused = True
-            self.resume_reading()
+            self._go_on_reading()
 
     # --- what the loop calls
 
@@ -162,13 +174,14 @@ class TlsTransport(asyncio.Protocol):
         """The plain connection is there."""
         self._raw = cast("asyncio.Transport", transport)
         if self._unfed:
-            self._shake()
+            self._wait_for_above()
 
     def data_received(self, data: bytes) -> None:
         """Take in what the peer sent: decrypt it for who is above, or go on with the handshake."""
         if self._above is None or self._paused or self._unfed:
             self._unfed.append(data)
-            self._shake()
+            if self._above is None:
+                self._wait_for_above()
             return
         if len(data) > FEED_BYTES:
             self._unfed.append(data)
@@ -217,17 +230,15 @@ class TlsTransport(asyncio.Protocol):
             self._decrypt(data)
 
     def _decrypt(self, data: bytes) -> None:
-        incoming, outgoing, tls = self._incoming, self._outgoing, self._tls
+        incoming, outgoing, read, pending = self._incoming, self._outgoing, self._tls_read, self._tls_pending
         assert incoming is not None
         assert outgoing is not None
-        assert tls is not None
         incoming.write(data)
-        read = cast("Callable[[int, memoryview], int]", tls.read)
-        while not self._paused and self._above is not None and (incoming.pending or tls.pending()):
+        while not self._paused and self._above is not None and (incoming.pending or pending()):
             at = 0
             more = True
             try:
-                while at < _PLAIN_BYTES and (incoming.pending or tls.pending()):
+                while at < _PLAIN_BYTES and (incoming.pending or pending()):
                     count = read(_PLAIN_BYTES - at, _plain[at:])
                     if not count:
                         self._eof, more = True, False
@@ -286,8 +297,7 @@ class TlsTransport(asyncio.Protocol):
         """Tell who is above that nothing more comes, when it has had everything."""
         if self._eof_told or self._paused or self._unfed or self._above is None:
             return
-        assert self._tls is not None
-        if self._tls.pending():
+        if self._tls_pending():
             return
         self._eof_told = True
         if not self._above.eof_received():
@@ -302,20 +312,19 @@ class TlsTransport(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Encrypt and send."""
-        tls, outgoing, raw = self._tls, self._outgoing, self._raw
+        encrypt, outgoing, raw = self._tls_write, self._outgoing, self._raw
         if self._closing or self._lost:
             return
-        assert tls is not None
         assert outgoing is not None
         assert raw is not None
         if len(data) <= FEED_BYTES:
-            tls.write(data)
+            encrypt(data)
             raw.write(outgoing.read())
             return
         view = memoryview(data)
         pieces = []
         for at in range(0, len(data), FEED_BYTES):
-            tls.write(view[at : at + FEED_BYTES])
+            encrypt(view[at : at + FEED_BYTES])
             pieces.append(outgoing.read())
         raw.writelines(pieces)
 
@@ -333,19 +342,26 @@ class TlsTransport(asyncio.Protocol):
     def pause_reading(self) -> None:
         """Decrypt no more; the plain socket is not read."""
         if not self._paused:
+            self._paused = True
             self._pause_raw()
 
     def _pause_raw(self) -> None:
-        self._paused = True
-        if self._raw is not None and not self._raw.is_closing():
+        if not self._raw_paused and self._raw is not None and not self._raw.is_closing():
+            self._raw_paused = True
             self._raw.pause_reading()
 
     def resume_reading(self) -> None:
         """Go on: first what is here, then the socket."""
         if self._paused:
             self._paused = False
-            if self._raw is not None and not self._raw.is_closing():
-                self._raw.resume_reading()
+            self._go_on_reading()
+
+    def _go_on_reading(self) -> None:
+        if self._raw_paused and self._raw is not None and not self._raw.is_closing():
+            self._raw_paused = False
+            self._raw.resume_reading()
+        assert self._incoming is not None
+        if self._unfed or self._eof or self._incoming.pending or self._tls_pending():
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -397,6 +413,10 @@ class TlsTransport(asyncio.Protocol):
         if name == "ssl_object":
             return self._tls
         return default if self._raw is None else self._raw.get_extra_info(name, default)
+
+
+def _no_tls(*_: object) -> int:
+    raise AssertionError("before the handshake")
 
 
 def tls_words(error: ssl.SSLError) -> str:
