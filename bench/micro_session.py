@@ -1,8 +1,8 @@
 """What a request and its answer cost inside a session and its channels, without sockets: `python -m bench.micro_session [LOAD]...`.
 
-CPU time of one pair, best of several rounds: one connection that has the caches for itself, a thousand in turn, and with a quota on request
-time besides. What a socket costs is not in it, so these are no ratios to a pump; they say what a change to the data path brings, in seconds
-and on a busy machine too.
+CPU time of one pair, best of several rounds: one connection that has the caches for itself, a thousand in turn, with a quota on request
+time besides, and with a client in a declared group that is a part of another one. What a socket costs is not in it, so these are no ratios
+to a pump; they say what a change to the data path brings, in seconds and on a busy machine too.
 """
 
 import asyncio
@@ -16,6 +16,9 @@ from typing import cast
 from bench.frames import CLIENT_ID, Template, fetch_answer, fetch_request, produce_answer, produce_request
 from proxy.net.connection import Connection
 from proxy.net.flow import Channel
+from quota.declared_groups import Conditions, DeclaredGroup
+from quota.entity import ClientQuotaType
+from quota.pattern import Pattern
 from tests.support.memory_connection import House, MemoryTransport
 
 ROUNDS = 15
@@ -40,9 +43,12 @@ class Sink(MemoryTransport):
         self.write: Callable[[bytes], None] = deque[bytes](maxlen=1).append  # type: ignore[method-assign]
 
 
-def measure(load: tuple[Template, Template], connections: int, *, request_time: bool = False) -> float:
+def measure(load: tuple[Template, Template], connections: int, *, request_time: bool = False, parent: bool = False) -> float:
     """Return the CPU microseconds of one request and its answer."""
     house = House()
+    if parent:
+        bounds, everybody = {ClientQuotaType.PRODUCE: FREE, ClientQuotaType.FETCH: FREE}, Conditions(client_ids=(Pattern("*"),))
+        house.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
     house.set_quota(produce=FREE, fetch=FREE, request=FREE if request_time else None, client_id=CLIENT_ID)
     request, answer = load[0].whole(), bytearray(load[1].whole())
     answer[4:8] = request[8:12]  # the correlation id
@@ -80,11 +86,13 @@ def _one_broker(_node_id: int, _host: str, _port: int) -> tuple[str, int]:
 def main() -> None:
     """Print one line per load."""
     wanted = sys.argv[1:] or list(LOADS)
-    print(f"us for a request and its answer: {'one connection':>24}, {CONNECTIONS:,} in turn, one with a quota on request time")
+    heads = ("one connection", f"{CONNECTIONS:,} in turn", "with request time", "in a group of a group")
+    print(f"us for a request and its answer:{heads[0]:>25}{heads[1]:>16}{heads[2]:>20}{heads[3]:>24}")
     for name in wanted:
         load = LOADS[name]
         alone, crowd, timed = measure(load, 1), measure(load, CONNECTIONS), measure(load, 1, request_time=True)
-        print(f"{name:<32}{alone:>25.2f}{crowd:>16.2f}{timed:>35.2f}")
+        grouped = measure(load, 1, parent=True)
+        print(f"{name:<32}{alone:>25.2f}{crowd:>16.2f}{timed:>20.2f}{grouped:>24.2f}")
 
 
 if __name__ == "__main__":

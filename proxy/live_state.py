@@ -17,6 +17,7 @@ from proxy.net.prober import Prober
 from proxy.observe.state import BrokerQuotas
 from proxy.quota_scopes import CLUSTER, QuotaScopes
 from proxy.quota_store.followed import FollowedQuotas
+from proxy.session.policy import Standing
 from proxy.status import (
     AdmissionStatus,
     CallbackStatus,
@@ -175,13 +176,17 @@ class LiveState:
             if key[1] == counted_as
         ]
 
+    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> Standing:
+        """What declared groups and switches make of a client."""
+        return self._gateway.policy.standing(principal, client_id, listener, address)
+
     def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:
         """Who is connected."""
         for connection in list(self._gateway.connections):
             principal = connection.session.principal
             if principal is not None:
                 for client_id in connection.session.client_ids:
-                    yield principal, client_id
+                    yield connection.session.member(client_id) or principal, client_id
 
     def connections(self) -> Iterable[ConnectionInfo]:
         """The open connections, oldest first."""

@@ -98,7 +98,7 @@ class GroupDescription:
         limited = group.bound < UNLIMITED
         declared = group.tags.get(GROUP_TAG)
         if declared is not None:
-            rule, source = f"{GROUP_TAG}={self._names(declared)}", CONFIGURATION
+            rule, source = "=".join(filter(None, (GROUP_TAG, self._names(declared)))), CONFIGURATION
         elif manager.custom_callback:
             rule, source = CALLBACK, CALLBACK
         else:

@@ -102,7 +102,8 @@ class ChangesPages:
         user, client_id, ip = (request.query.get(kind) for kind in (USER, CLIENT_ID, IP))
         if (ip is None) == (user is None and client_id is None):
             raise web.HTTPBadRequest(reason="ask for user, client-id or both, or for an ip alone: /explain?user=NAME&client-id=NAME")
-        return json_page(explain(self._state, self._administration.quotas, user, client_id, ip))
+        where = (request.query.get("listener", ""), request.query.get("address", ""))
+        return json_page(explain(self._state, self._administration.quotas, user, client_id, ip, *where))
 
     async def _history(self, request: web.Request) -> web.Response:
         self._access.reader(request)

@@ -11,6 +11,7 @@ from proxy.quotas_command.ladder import Rung, ip_rungs, rungs
 from proxy.rule import rule_of
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
+from quota.declared_groups import Member
 from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaType, KafkaPrincipal
 from quota.group import QuotaGroup, group_key
 from quota.mutation_group import MutationGroup
@@ -27,7 +28,9 @@ _TYPES: Final = dict(zip(CLIENT_KEYS, ClientQuotaType, strict=True))
 Quotas = Mapping[EntityKey, Mapping[str, float]]
 
 
-def explain(state: ProxyState, quotas: Quotas, user: str | None, client_id: str | None, ip: str | None) -> dict[str, Any]:
+def explain(
+    state: ProxyState, quotas: Quotas, user: str | None, client_id: str | None, ip: str | None, listener: str = "", address: str = ""
+) -> dict[str, Any]:
     """Return the page; on the loop's thread, and without a change to any sensor.
 
     Args:
@@ -36,6 +39,7 @@ def explain(state: ProxyState, quotas: Quotas, user: str | None, client_id: str 
         user: None: who did not log in.
         client_id: None: none.
         ip: an address, alone.
+        listener, address: where the client comes in, for switches and declared groups that look at that.
     """
     kept = {ClientQuotaEntity(entity): values for entity, values in quotas.items()}
     head = {"user": user, "client_id": client_id, "ip": ip, "now_ms": state.now_ms(), "mode": state.mode(), "scope": state.scope()}
@@ -43,11 +47,16 @@ def explain(state: ProxyState, quotas: Quotas, user: str | None, client_id: str 
         ladders = [(key, ip_rungs(kept, key, ip)) for key in IP_KEYS]
         return {**head, "quotas": [{**_ladder(*ladder), "rates": [rate._asdict() for rate in state.rates_of(ip)]} for ladder in ladders]}
     principal = ANONYMOUS if user is None else KafkaPrincipal("User", user)
+    standing = state.standing(principal, client_id or "", listener, address)
+    switch = None if standing.switch is None else standing.switch.value
+    head |= {"switch": switch, "exempt": standing.is_exempt, "declared_group": standing.groups.group}
+    principal = Member(principal, standing.groups.group)
     found = []
     for key, quota_type in _TYPES.items():
         ladder = rungs(kept, key, principal.name, client_id)
         groups = [group for broker in state.brokers() for group in _groups(state, broker, quota_type, principal, client_id or "")]
-        found.append({**_ladder(key, ladder), "groups": groups})
+        chain = [link._asdict() for link in standing.groups.chains.get(quota_type, ())]
+        found.append({**_ladder(key, ladder), "declared": chain, "groups": groups})
     return {**head, "callback": state.callback().class_name, "quotas": found}
 
 

@@ -7,6 +7,7 @@ from proxy.counters import Counters, Usage, UsageTable
 from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate, LoginStatus, ReadinessCheck, SourceStatus, Traffic
 
 if TYPE_CHECKING:
+    from proxy.session.policy import Standing
     from proxy.switches import SwitchMode
     from quota.controller_mutation import ControllerMutationQuotaManager
     from quota.entity import ClientQuotaType, KafkaPrincipal
@@ -96,5 +97,8 @@ class ProxyState(Protocol):
     def rates_of(self, ip: str) -> Sequence[IpRate]:
         """Return how fast one address opens connections, at each broker where it is known; changes no rate."""
 
+    def standing(self, principal: "KafkaPrincipal", client_id: str, listener: str, address: str) -> "Standing":
+        """Return what declared groups and switches make of a client that comes in at a listener, from an address."""
+
     def clients(self) -> "Iterable[tuple[KafkaPrincipal, str]]":
-        """Return principal and client-id of the open connections; of one with several client-ids each."""
+        """Return principal and client-id of the open connections; of one with several client-ids each. Principals know their groups."""

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.switches import Switches, SwitchMode
-from quota.declared_groups import NO_GROUPS, DeclaredGroups
+from quota.declared_groups import NO_GROUPS, DeclaredGroups, Explanation
 from quota.entity import KafkaPrincipal
+
+
+class Standing(NamedTuple):
+    """What is made of a client, and why."""
+
+    switch: SwitchMode | None
+    """The one that holds for it; None: the configuration's mode does."""
+    is_exempt: bool
+    groups: Explanation
 
 
 class Policy:
@@ -71,6 +81,11 @@ class Policy:
     def of_address(self, listener: str, address: str) -> Enforcement | None:
         """Return how rate and number of an address's connections are carried out; None: the rate counts nothing, no number is too high."""
         return self._carried_out(self._switches.of_address(listener, address))
+
+    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> Standing:
+        """Return what holds for a client that comes in at a listener, from an address: what operators ask for, not requests."""
+        switch = self._switches.of_client(listener, principal.name, client_id)
+        return Standing(switch, self.is_exempt(principal), self.groups.explain(listener, address, principal.name, client_id))
 
     def _carried_out(self, mode: SwitchMode | None) -> Enforcement | None:
         if mode is None:

@@ -24,7 +24,7 @@ from proxy.session.request_side import InFlight, RequestSide, Stop
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
-from quota.declared_groups import Origin
+from quota.declared_groups import Member, Origin
 from quota.entity import KafkaPrincipal
 
 
@@ -83,6 +83,11 @@ class Session:
     def client_ids(self) -> tuple[str, ...]:
         """Client-ids met on this connection, the first few."""
         return self._heads.client_ids
+
+    def member(self, client_id: str) -> Member | None:
+        """Who the client is, and in which declared group with this client-id; None: nobody knows."""
+        principal, groups = self._heads.principal, self._heads.origin
+        return None if principal is None else Member(principal, groups.group_of(principal.name, client_id))
 
     @property
     def principal(self) -> KafkaPrincipal | None:

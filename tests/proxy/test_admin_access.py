@@ -22,10 +22,13 @@ from proxy.observe.admin_http import AdminHttp
 from proxy.observe.loop_lag import LoopLag
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import Origin, StoreContent
+from proxy.switches import Switches
 from proxy.tls.keeper import ContextKeeper
 from quota.admin.messages import entity_key
+from quota.declared_groups import Conditions, DeclaredGroup, DeclaredGroups, Member
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.manager import ClientQuotaManager
+from quota.pattern import Pattern
 from tests.support.certificates import Authority
 from tests.support.proxy_state import FakeState, busy_state
 
@@ -317,6 +320,36 @@ async def test_explain_shows_ladder_group_and_who_shares_it(port: Port) -> None:
     groups = len(manager.groups())
     await port.ask("/explain?user=nobody&client-id=nothing", token=READER)
     assert len(manager.groups()) == groups
+
+
+async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:
+    """Which group a client is in where it comes in, what that counts for, its live numbers, who shares it, and what switches make of it."""
+    bounds, at_edge = {ClientQuotaType.PRODUCE: 5_000.0}, Conditions((Pattern("acme*"),), listeners=frozenset({"edge"}))
+    groups = DeclaredGroups(
+        [
+            DeclaredGroup("saas", None, bounds),
+            DeclaredGroup(
+                "acme", Conditions((Pattern("acme*"),), listeners=frozenset({"edge"})), {ClientQuotaType.PRODUCE: 1_000.0}, "saas"
+            ),
+        ]
+    )
+    port.state.policy.configured(["User:ops"], groups)
+    port.state.policy.switch(Switches({"entity:user=acme": "observe"}))
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager.declare(groups)
+    acme = Member(KafkaPrincipal("User", "acme"), "acme")
+    manager.record_and_get_throttle_time_ms(acme, "etl", 50_000, port.state.time_ms)
+    port.state.produce = manager  # type: ignore[assignment]
+    port.state.connected = [(acme, "etl"), (Member(KafkaPrincipal("User", "acme-2"), "acme"), "x"), (KafkaPrincipal("User", "bob"), "x")]
+    _, page = await port.ask("/explain?user=acme&client-id=etl&listener=edge&address=192.0.2.7", token=READER)
+    assert (page["switch"], page["exempt"], page["declared_group"]) == ("observe", False, "acme")
+    produce = page["quotas"][0]
+    assert produce["declared"] == [{"group": "acme", "bound": 1_000.0}, {"group": "saas", "bound": 5_000.0}]
+    (group,) = produce["groups"]
+    assert (group["rule"], group["observed"], group["shared_by"]["clients"]) == ("declared-group=acme", 5_000.0, 2)
+    assert page["quotas"][1]["declared"] == []
+    _, page = await port.ask("/explain?user=ops&listener=inside", token=READER)
+    assert (page["switch"], page["exempt"], page["declared_group"]) == (None, True, None)
 
 
 async def test_explain_shows_an_address(port: Port) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from proxy.counters import Counters, UsageTable
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, LoginStatus, ReadinessCheck, SourceStatus, Traffic
+from proxy.session.enforcement import Enforcement
+from proxy.session.policy import Policy, Standing
 from proxy.status import AdmissionStatus, IpRate, ListenerAdmission
 from proxy.switches import SwitchMode
 from quota.controller_mutation import ControllerMutationQuotaManager
@@ -46,6 +48,7 @@ class FakeState:
         self.time_ms = 1_000_000
         self.source = SourceStatus("file:quotas.toml", 3, 1_700_000_000.5, 999_000, None)
         self.callback_status = CallbackStatus(None, 0, None)
+        self.policy = Policy(Enforcement())
         self.switch_table: dict[str, SwitchMode] = {}
         self.exempt_principals: list[str] = []
         self.checks = [ReadinessCheck("listeners", True, "2 bound"), ReadinessCheck("upstream", True, "answered 12 ms ago")]
@@ -108,6 +111,9 @@ class FakeState:
 
     def rates_of(self, ip: str) -> Sequence[IpRate]:
         return [rate for rate in self.ips if rate.ip == ip]
+
+    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> Standing:
+        return self.policy.standing(principal, client_id, listener, address)
 
     def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:
         return iter(self.connected)
