@@ -89,8 +89,10 @@ def describe(where: Where, named: Named) -> None:
 
 
 @quotas.command()
+@click.option("--listener", metavar="NAME", help="With --admin: the listener it comes in by, for switches and declared groups.")
+@click.option("--address", metavar="IP", help="With --admin: where it comes from, for declared groups.")
 @_for_entity
-def explain(where: Where, named: Named) -> None:
+def explain(where: Where, named: Named, listener: str | None, address: str | None) -> None:
     """Print which quota applies to a client, and what was looked at before; with --admin also what it uses now, and who shares it."""
     entity = named.entity()
     if where.admin is not None and where.bootstrap_server is None:
@@ -98,7 +100,7 @@ def explain(where: Where, named: Named) -> None:
     else:
         with cluster(where) as admin:
             found = admin.describe_client_quotas()
-    live = {} if where.admin is None else live_lines(admin_port(where), named.user, named.client_id, named.ip)
+    live = {} if where.admin is None else live_lines(admin_port(where), named.user, named.client_id, named.ip, listener, address)
     for key in keys_of(entity):
         ladder = ip_rungs(found, key, named.ip or "") if IP in entity.entries else rungs(found, key, named.user, named.client_id)
         click.echo(f"{key}: {_outcome(ladder)}")

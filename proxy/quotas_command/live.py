@@ -15,14 +15,34 @@ def kept(page: Mapping[str, Any]) -> dict[ClientQuotaEntity, dict[str, float]]:
     return {ClientQuotaEntity.of(entry["entity"]): entry["values"] for entry in page["quotas"]}
 
 
-def live_lines(port: AdminPort, user: str | None, client_id: str | None, ip: str | None) -> dict[str, list[str]]:
-    """Return lines about what is used now, by quota.
+def live_lines(
+    port: AdminPort, user: str | None, client_id: str | None, ip: str | None, listener: str | None = None, address: str | None = None
+) -> dict[str, list[str]]:
+    """Return lines about what holds beside the ladder, and what is used now, by quota.
+
+    Args:
+        listener, address: where the client comes in, for switches and declared groups that look at that.
 
     Raises:
         AdminPortError: the port does not say.
     """
-    page = port.get("/explain", user=user, client_id=client_id, ip=ip)
-    return {quota["key"]: [*_groups(quota), *_rates(quota)] for quota in page["quotas"]}
+    return lines_of(port.get("/explain", user=user, client_id=client_id, ip=ip, listener=listener, address=address))
+
+
+def lines_of(page: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the lines of a page /explain, by quota."""
+    return {quota["key"]: [*_standing(page, quota), *_groups(quota), *_rates(quota)] for quota in page["quotas"]}
+
+
+def _standing(page: Mapping[str, Any], quota: Mapping[str, Any]) -> Iterator[str]:
+    if page.get("exempt"):
+        yield "exempt: no quota applies"
+    elif page.get("switch"):
+        yield f"switched to {page['switch']}"
+    chain = quota.get("declared")
+    if chain:
+        links = ", a part of ".join(f"{link['group']} ({_rounded(link['bound'])})" for link in chain)
+        yield f"counts for the declared group {links} instead"
 
 
 def _groups(quota: Mapping[str, Any]) -> Iterator[str]:

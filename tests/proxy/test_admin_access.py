@@ -22,6 +22,7 @@ from proxy.observe.admin_http import AdminHttp
 from proxy.observe.loop_lag import LoopLag
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import Origin, StoreContent
+from proxy.quotas_command.live import lines_of
 from proxy.switches import Switches
 from proxy.tls.keeper import ContextKeeper
 from quota.admin.messages import entity_key
@@ -328,9 +329,7 @@ async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:
     groups = DeclaredGroups(
         [
             DeclaredGroup("saas", None, bounds),
-            DeclaredGroup(
-                "acme", Conditions((Pattern("acme*"),), listeners=frozenset({"edge"})), {ClientQuotaType.PRODUCE: 1_000.0}, "saas"
-            ),
+            DeclaredGroup("acme", at_edge, {ClientQuotaType.PRODUCE: 1_000.0}, "saas"),
         ]
     )
     port.state.policy.configured(["User:ops"], groups)
@@ -348,8 +347,14 @@ async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:
     (group,) = produce["groups"]
     assert (group["rule"], group["observed"], group["shared_by"]["clients"]) == ("declared-group=acme", 5_000.0, 2)
     assert page["quotas"][1]["declared"] == []
+    assert lines_of(page)["producer_byte_rate"][:2] == [
+        "switched to observe",
+        "counts for the declared group acme (1000), a part of saas (5000) instead",
+    ]
+    assert lines_of(page)["consumer_byte_rate"] == ["switched to observe"]
     _, page = await port.ask("/explain?user=ops&listener=inside", token=READER)
     assert (page["switch"], page["exempt"], page["declared_group"]) == (None, True, None)
+    assert lines_of(page)["producer_byte_rate"][0] == "exempt: no quota applies"
 
 
 async def test_explain_shows_an_address(port: Port) -> None:
