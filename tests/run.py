@@ -1,4 +1,6 @@
-"""`python -m tests.run [pytest arguments]`: fetch real brokers into build/, run all layers in one pytest run, whose closing line is last.
+"""`python -m tests.run [pytest arguments]`: fetch real brokers and clients into build/, run all layers in one pytest run.
+
+Its closing line is last.
 
 What this machine lacks for real brokers is said before and, by pytest's list of skips, after. With CI=true that is a failure instead.
 """
@@ -9,6 +11,7 @@ import time
 import pytest
 
 from tests.support.kafka.jars import VERSIONS, KafkaUnavailableError, class_path
+from tests.support.node_clients import NodeUnavailableError, installed
 from tests.support.time_shares import TimeShares
 from tests.support.tools import in_ci
 
@@ -17,7 +20,8 @@ def main(arguments: list[str]) -> int:
     """Run the tests. Returns pytest's exit code."""
     started = time.monotonic()
     _prepare_brokers()
-    shares = TimeShares({"fetching brokers": time.monotonic() - started})
+    _prepare_node_clients()
+    shares = TimeShares({"fetching brokers and clients": time.monotonic() - started})
     return int(pytest.main(arguments, plugins=[shares]))
 
 
@@ -28,6 +32,13 @@ def _prepare_brokers() -> None:
     except KafkaUnavailableError as problem:
         consequence = "they FAIL, because CI is set" if in_ci() else "they are SKIPPED; all others run"
         print(f"Tests with a real Apache Kafka cannot run here, {consequence}. {problem}", flush=True)
+
+
+def _prepare_node_clients() -> None:
+    try:
+        installed()
+    except NodeUnavailableError as problem:
+        print(f"Tests with a Kafka client for Node cannot run here, they are SKIPPED; all others run. {problem}", flush=True)
 
 
 if __name__ == "__main__":
