@@ -143,7 +143,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     topic: Annotated[str | None, Reader(read_topic, "1 to 249 letters, digits, dots, dashes or underscores")] = None
     """Of the cluster behind: compacted, one partition."""
     replication_factor: Annotated[int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")] | None = None
-    """Of the topic, where it is created. None: as the brokers have it."""
+    """Of the topic, where it is created. None: 3, or as many as there are brokers."""
     create: bool = False
     """Whether the topic, or the nodes of a ZooKeeper that no Kafka uses, are made where they are missing."""
     snapshot: Annotated[Path | None, Reader(read_path, "the path of a file that Sluice may write")] = None

@@ -8,6 +8,7 @@ from proxy.clock import now_ms, wall_time_s
 from proxy.config import Config, Quotas
 from proxy.config_problem import ConfigProblems, Problem
 from proxy.config_stores import read_zookeeper_auth
+from proxy.kafka_client import kafka_client_settings
 from proxy.quota_store.file import FileStore
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.snapshot import Snapshot
@@ -26,13 +27,13 @@ def make_store(config: Config, on_content: OnContent, *, altering: bool) -> Quot
         altering: somebody may alter quotas through Sluice.
 
     Raises:
-        ConfigProblems: a secret cannot be had any more.
+        ConfigProblems: a secret cannot be had any more, or the client of the topic is not installed.
     """
     quotas = config.quotas
     if quotas.store == "zookeeper":
         return _zookeeper(quotas, on_content)
     if quotas.store == "topic":
-        raise ConfigProblems([Problem("sluice.toml", "quotas.store", '"topic" is not part of this version')])
+        return _topic(config, on_content)
     if quotas.path is None:
         return MemoryStore(on_content, now_ms=now_ms, wall_time_s=wall_time_s)
     any_sign = quotas.profile == "zookeeper"
@@ -54,6 +55,27 @@ def _zookeeper(quotas: Quotas, on_content: OnContent) -> QuotaStore:
         wall_time_s=wall_time_s,
         auth=auth,
         creates=quotas.create,
+        snapshot=None if quotas.snapshot is None else Snapshot(quotas.snapshot),
+    )
+
+
+def _topic(config: Config, on_content: OnContent) -> QuotaStore:
+    try:
+        from proxy.quota_store.topic import TopicStore  # only here: who has no topic needs no client for it
+    except ModuleNotFoundError as error:
+        remedy = 'run `pip install "kafka-sluice[topic]"`'
+        raise ConfigProblems([Problem("sluice.toml", "quotas.topic", "needs aiokafka, which is not installed", remedy)]) from error
+
+    quotas = config.quotas
+    assert quotas.topic is not None
+    return TopicStore(
+        lambda: kafka_client_settings(config.upstream),
+        quotas.topic,
+        on_content,
+        now_ms=now_ms,
+        wall_time_s=wall_time_s,
+        create=quotas.create,
+        replication_factor=quotas.replication_factor,
         snapshot=None if quotas.snapshot is None else Snapshot(quotas.snapshot),
     )
 

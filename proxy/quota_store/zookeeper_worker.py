@@ -7,15 +7,14 @@ fired, a change that somebody asks for. kazoo's threads only put jobs in.
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final
 
-from proxy.quota_store.store import Decide, Origin, StoreChange, StoreContent, StoreUnavailable
+from proxy.quota_store.remote import Answered, Judge, Told, Worker
+from proxy.quota_store.store import Origin, StoreUnavailable
 from proxy.quota_store.znode_codec import CHANGES, CONFIG, FOLDERS, SWITCHES, change_number, read_change
 from proxy.quota_store.znode_operations import Step, steps_of
 from proxy.quota_store.znode_tree import ZnodeTree
 from proxy.quota_store.zookeeper_client import Conflict, Denied, Lost, Node, ZookeeperClient
-
-T = TypeVar("T")
 
 BEAT_S: Final = 5.0
 """At least so often ZooKeeper is asked for what changed, watch or no watch."""
@@ -30,24 +29,6 @@ BYTES_AT_ONCE: Final = 512 * 1024
 """ZooKeeper takes 1 MiB."""
 TRIES: Final = 60
 """How often somebody else may be faster."""
-
-
-class Told(NamedTuple):
-    """How it stands, after a job."""
-
-    content: StoreContent
-    origin: Origin
-    error: str | None
-    """Why nothing could be read, or None: everything that is there is known."""
-    rejected: int
-    problems: list[str]
-
-
-class _Alter(NamedTuple):
-    """A change that somebody waits for."""
-
-    decide: Callable[[StoreContent], tuple[Any, Sequence[StoreChange]]]
-    answered: Callable[[Any, Exception | None], None]
 
 
 class ZookeeperWorker:
@@ -66,7 +47,7 @@ class ZookeeperWorker:
         self,
         make_client: Callable[[Callable[[bool], None]], ZookeeperClient],
         place: str,
-        tell: Callable[["ZookeeperWorker", Told], None],
+        tell: Callable[[Worker, Told], None],
         good: ZnodeTree | None,
         now_ms: Callable[[], int],
         *,
@@ -100,9 +81,9 @@ class ZookeeperWorker:
         """Read everything again."""
         self._jobs.put(lambda: self._guarded(self._read_all, done))
 
-    def alter(self, decide: Decide[T], answered: Callable[[Any, Exception | None], None]) -> None:
+    def alter(self, decide: Judge, answered: Answered) -> None:
         """Make a change; `answered` is called on the thread."""
-        self._jobs.put(lambda: self._alter(_Alter(decide, answered)))
+        self._jobs.put(lambda: self._alter(decide, answered))
 
     # --- on kazoo's threads: only notes
 
@@ -234,18 +215,18 @@ class ZookeeperWorker:
 
     # --- changes
 
-    def _alter(self, asked: _Alter) -> None:
+    def _alter(self, decide: Judge, answered: Answered) -> None:
         answer: Any = None
         problem: Exception | None = None
         try:
-            answer = self._altered(asked.decide)
+            answer = self._altered(decide)
         except StoreUnavailable as error:
             problem = error
         except Exception as error:  # noqa: BLE001 - of `decide`: whoever asked has to hear of it, and this thread goes on
             problem = error
-        asked.answered(answer, problem)
+        answered(answer, problem)
 
-    def _altered(self, decide: Callable[[StoreContent], tuple[Any, Sequence[StoreChange]]]) -> Any:
+    def _altered(self, decide: Judge) -> Any:
         if not (self._connected and self._whole):
             raise StoreUnavailable(f"{self._place}: is not connected; try again, nothing was changed")
         done = 0

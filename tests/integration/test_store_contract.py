@@ -10,7 +10,7 @@ import pytest
 from proxy.quota_store.store import StoreChange, StoreContent, SwitchChange
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey, entity_key
-from tests.support.stores import IN_FORCE_S, Opened, Place, file_place, memory_place, new_chroot, opened_place, zookeeper_place
+from tests.support.stores import IN_FORCE_S, Opened, Place, file_place, memory_place, new_chroot, opened_place, topic_place, zookeeper_place
 
 PRODUCE, FETCH, PERCENT, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"
 ALICE = entity_key([("user", "alice")])
@@ -27,7 +27,7 @@ NAMES = [
     "€ 😀",
     "[[quota]]",
 ]
-KINDS = ["memory", "file", pytest.param("zookeeper", marks=pytest.mark.kafka)]
+KINDS = ["memory", "file", pytest.param("zookeeper", marks=pytest.mark.kafka), pytest.param("topic", marks=pytest.mark.kafka)]
 SHARED = KINDS[1:]
 _numbers = itertools.count()
 
@@ -40,6 +40,8 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             place = memory_place()
         case "file":
             place = file_place(tmp_path)
+        case "topic":
+            place = topic_place(request.getfixturevalue("kraft").bootstrap, f"sluice-quotas-{next(_numbers)}")
         case _:
             place = zookeeper_place(new_chroot(request.getfixturevalue("zookeeper"), f"contract-{next(_numbers)}"))
     async with opened_place(place):

@@ -13,6 +13,7 @@ from proxy.clock import now_ms, wall_time_s
 from proxy.quota_store.file import FileStore
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import OnContent, Origin, QuotaStore, StoreChange, StoreContent
+from proxy.quota_store.topic import TopicStore
 from proxy.quota_store.zookeeper import ZookeeperStore
 from tests.support.kafka.zookeeper import ZookeeperServer
 
@@ -109,6 +110,18 @@ def zookeeper_place(connect: str, **options: Any) -> Place:
     return Place(
         "zookeeper",
         lambda on_content: ZookeeperStore(connect, on_content, now_ms=now_ms, wall_time_s=wall_time_s, **{"creates": True, **options}),
+    )
+
+
+def topic_place(bootstrap: str, topic: str, **options: Any) -> Place:
+    """Return a topic that is created by the first store."""
+
+    def settings() -> dict[str, Any]:
+        return {"bootstrap_servers": bootstrap}
+
+    return Place(
+        "topic",
+        lambda on_content: TopicStore(settings, topic, on_content, now_ms=now_ms, wall_time_s=wall_time_s, **{"create": True, **options}),
     )
 
 

@@ -1,0 +1,181 @@
+"""Records of the topic store, and what they come to: pure. The latest record of a key counts, one without a value takes it away.
+
+Keys:   {"entity":{"client-id":null,"user":"alice"},"key":"producer_byte_rate"}  or  {"switch":"all"}; null is the default entity.
+Values: {"version":1,"value":1048576.0}  or  {"version":1,"mode":"observe"}; infinity is the text "Infinity".
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from proxy.quota_store.store import MODES, StoreChange, StoreContent, SwitchChange
+from quota.admin.keys import keys_of
+from quota.admin.kraft import Change
+from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey, entity_key
+
+VERSION: Final = 1
+INFINITY: Final = "Infinity"
+_SHAPES: Final = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
+
+
+class BadRecord(Exception):
+    """A record that no Sluice wrote; the text says what is wrong, and not what stands there."""
+
+
+class Place(NamedTuple):
+    """What a record is about: a value of an entity, or a switch."""
+
+    entity: EntityKey
+    key: str
+    target: str = ""
+
+
+def write_record(change: StoreChange) -> tuple[bytes, bytes | None]:
+    """Return key and value of the record that makes a change."""
+    if isinstance(change, SwitchChange):
+        key: dict[str, Any] = {"switch": change.target}
+        value = None if change.mode is None else msgspec.json.encode({"version": VERSION, "mode": change.mode})
+        return msgspec.json.encode(key), value
+    key = {"entity": dict(change.entity), "key": change.key}
+    if change.value is None:
+        return msgspec.json.encode(key), None
+    number = change.value if math.isfinite(change.value) else INFINITY
+    return msgspec.json.encode(key), msgspec.json.encode({"version": VERSION, "value": number})
+
+
+def read_place(key: bytes | None) -> Place:
+    """Return what a record is about.
+
+    Raises:
+        BadRecord: that is none of ours.
+    """
+    told = _decoded(key, "its key")
+    if set(told) == {"switch"} and isinstance(told["switch"], str):
+        return Place((), "", told["switch"])
+    entity, name = told.get("entity"), told.get("key")
+    if set(told) != {"entity", "key"} or not isinstance(entity, dict) or set(entity) not in _SHAPES:
+        raise BadRecord("its key names no entity")
+    if not all(part is None or (isinstance(part, str) and part) for part in entity.values()):
+        raise BadRecord("its key names no entity")
+    parts = entity_key(list(entity.items()))
+    if name not in keys_of(parts):
+        raise BadRecord("its key names no quota of such an entity")
+    return Place(parts, str(name))
+
+
+def read_value(place: Place, data: bytes) -> float | str:
+    """Return the value, or the mode of a switch, in a record.
+
+    Raises:
+        BadRecord: it makes no sense there.
+    """
+    told = _decoded(data, "its value")
+    if told.get("version") != VERSION:
+        raise BadRecord("its value has another version")
+    if place.target:
+        if told.get("mode") not in MODES:
+            raise BadRecord("its value is no mode of a switch")
+        return str(told["mode"])
+    value = told.get("value")
+    if value == INFINITY:
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BadRecord("its value is not a number")
+    return float(value)
+
+
+def _decoded(data: bytes | None, what: str) -> dict[str, Any]:
+    try:
+        told = msgspec.json.decode(data or b"")
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        raise BadRecord(f"{what} is not JSON") from None
+    if not isinstance(told, dict):
+        raise BadRecord(f"{what} is not a table")
+    return told
+
+
+class TopicState:
+    """What records come to, in their order. Where the latest makes no sense, the last good one counts.
+
+    Args:
+        good: what was known before, for records whose good predecessors are compacted away.
+        merged: whether all of that holds until a record says otherwise.
+    """
+
+    def __init__(self, good: "TopicState | None" = None, *, merged: bool = False) -> None:
+        self._good = None if good is None else good.content()
+        self._quotas: dict[EntityKey, Mapping[str, float]] = dict(self._good.quotas) if merged and self._good is not None else {}
+        self._switches: dict[str, str] = dict(self._good.switches) if merged and self._good is not None else {}
+        self._wrong: dict[bytes, str] = {}
+        self._content: StoreContent | None = None
+
+    @property
+    def rejected(self) -> int:
+        """How many keys have a latest record that makes no sense."""
+        return len(self._wrong)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with some of them."""
+        return list(self._wrong.values())[:8]
+
+    def apply(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Take a record; one that makes no sense changes nothing but is noted."""
+        self._wrong.pop(key or b"", None)
+        place: Place | None = None
+        try:
+            place = read_place(key)
+            read = None if value is None else read_value(place, value)
+        except BadRecord as bad:
+            if value is not None:
+                self._wrong[key or b""] = f"record {offset}: {bad}"
+            read = None if place is None else self._held(place)
+            if place is None or read is None:
+                return
+        self._content = None
+        if place.target:
+            _put(self._switches, place.target, read)
+            return
+        values = dict(self._quotas.get(place.entity, {}))
+        _put(values, place.key, read)
+        _put(self._quotas, place.entity, MappingProxyType(values) if values else None)
+
+    def _held(self, place: Place) -> float | str | None:
+        """Return what was good before: here, or else in what was known before."""
+        if place.target:
+            return self._switches.get(place.target) or (self._good.switches.get(place.target) if self._good is not None else None)
+        here = self._quotas.get(place.entity, {}).get(place.key)
+        if here is None and self._good is not None:
+            here = self._good.quotas.get(place.entity, {}).get(place.key)
+        return here
+
+    def content(self) -> StoreContent:
+        """Return what they came to."""
+        if self._content is None:
+            self._content = StoreContent(MappingProxyType(dict(self._quotas)), MappingProxyType(dict(self._switches)))
+        return self._content
+
+
+def records_of(content: StoreContent, changes: Iterable[StoreChange]) -> list[tuple[bytes, bytes | None]]:
+    """Return the records that make `changes` of `content`, the last of each key, and none for what is so already."""
+    latest: dict[bytes, tuple[StoreChange, bytes | None]] = {}
+    for change in changes:
+        key, value = write_record(change)
+        latest[key] = (change, value)
+    return [(key, value) for key, (change, value) in latest.items() if _is_new(content, change)]
+
+
+def _is_new(content: StoreContent, change: StoreChange) -> bool:
+    if isinstance(change, Change):
+        return content.quotas.get(change.entity, {}).get(change.key) != change.value
+    return content.switches.get(change.target) != change.mode
+
+
+def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value

@@ -1,0 +1,89 @@
+"""What is enforced of what a store keeps."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.quota_store.in_force import NOTHING, in_force
+from proxy.quota_store.store import EMPTY, StoreContent, SwitchChange, changed
+from quota.admin.kraft import Change
+from quota.admin.messages import EntityKey, entity_key
+from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
+
+PRODUCE, PERCENT, CONNECTIONS = "producer_byte_rate", "request_percentage", "connection_creation_rate"
+ALICE = entity_key([("user", "alice")])
+OF_ALICE = ClientQuotaEntity("alice")
+
+
+def content(*changes: tuple[EntityKey, str, float]) -> StoreContent:
+    return changed(EMPTY, [Change(*change) for change in changes])
+
+
+def test_entities_of_every_kind() -> None:
+    """None is the default entity; who is really called so is another one; addresses are in their usual form."""
+    held = in_force(
+        content(
+            (entity_key([("user", None), ("client-id", "<default>")]), PRODUCE, 1.0),
+            (entity_key([("client-id", None)]), PRODUCE, 2.0),
+            ((("ip", None),), CONNECTIONS, 20.0),
+            ((("ip", "0:0::1"),), CONNECTIONS, 1e300),
+        )
+    )
+    assert held.table[ClientQuotaType.PRODUCE] == {
+        ClientQuotaEntity(DEFAULT, DEFAULT, literal_client_id=True): 1.0,
+        ClientQuotaEntity(None, DEFAULT): 2.0,
+    }
+    assert held.connection_rates == {DEFAULT: 20, "::1": 2**31 - 1}
+
+
+@pytest.mark.parametrize("low", [0.0, -0.0, -5.0])
+def test_a_bound_of_zero_or_below_is_never_enforced_as_written(low: float) -> None:
+    """The one that was in force holds on, again and again; without one, one unit per second. A right value ends it."""
+    good = in_force(content((ALICE, PERCENT, 50.0)))
+    for _ in range(2):
+        bad = in_force(content((ALICE, PERCENT, low), (ALICE, PRODUCE, low)), good)
+        assert bad.table[ClientQuotaType.REQUEST] == {OF_ALICE: 50.0}
+        assert bad.table[ClientQuotaType.PRODUCE] == {OF_ALICE: 1.0}
+        assert bad.replaced == {(ALICE, PERCENT): 50.0, (ALICE, PRODUCE): 1.0}
+        good = in_force(bad.content._replace(quotas={**bad.content.quotas, entity_key([("user", "bob")]): {PRODUCE: 1.0}}), bad)
+    mended = in_force(content((ALICE, PERCENT, 7.0)), bad)
+    assert (mended.table[ClientQuotaType.REQUEST], mended.replaced) == ({OF_ALICE: 7.0}, {})
+
+
+def test_an_address_may_have_none() -> None:
+    """0 connections per second are nobody, as Kafka has it; below zero is nonsense."""
+    held = in_force(content(((("ip", "10.0.0.1"),), CONNECTIONS, 0.0), ((("ip", "10.0.0.2"),), CONNECTIONS, -1.0)))
+    assert held.connection_rates == {"10.0.0.1": 0, "10.0.0.2": 1}
+
+
+def test_what_is_infinite_limits_nobody() -> None:
+    """No bound in force is beyond what Kafka calls unlimited."""
+    assert in_force(content((ALICE, PERCENT, float("inf")))).table[ClientQuotaType.REQUEST] == {OF_ALICE: UNLIMITED}
+
+
+ENTITIES = st.sampled_from([ALICE, entity_key([("user", None)]), entity_key([("user", "alice"), ("client-id", "etl")]), (("ip", "::1"),)])
+
+
+def _change(entity: EntityKey) -> st.SearchStrategy[Change]:
+    key = CONNECTIONS if entity[0][0] == "ip" else PRODUCE
+    return st.builds(Change, st.just(entity), st.just(key), st.one_of(st.none(), st.integers(1, 100).map(float)))
+
+
+@given(st.lists(st.lists(ENTITIES.flatmap(_change), max_size=4), max_size=6))
+def test_step_by_step_is_as_all_at_once(batches: list[list[Change]]) -> None:
+    """What is enforced depends on what is kept, not on the way there."""
+    kept, held = EMPTY, NOTHING
+    for batch in batches:
+        kept = changed(kept, batch)
+        held = in_force(kept, held)
+    assert held == in_force(kept)
+
+
+def test_changes_share_what_stayed_the_same() -> None:
+    """The same object where nothing is different; no entity without a value."""
+    one = content((ALICE, PRODUCE, 1.0))
+    assert changed(one, [Change(ALICE, PRODUCE, 1.0), SwitchChange("all", None)]) is one
+    assert changed(one, [Change(ALICE, PRODUCE, 2.0), Change(ALICE, PRODUCE, None)]).quotas == {}
+    switched = changed(one, [SwitchChange("all", "off")])
+    assert switched.quotas is one.quotas
+    assert switched.switches == {"all": "off"}
