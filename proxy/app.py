@@ -31,6 +31,7 @@ from proxy.identities import identities_of
 from proxy.live_state import LiveState
 from proxy.net.admission import Admission
 from proxy.net.broker_authority import BrokerAuthority
+from proxy.net.canary_watch import CanaryWatch
 from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
 from proxy.net.memory import BufferBudget
 from proxy.net.own_login import OwnLogin
@@ -38,6 +39,7 @@ from proxy.net.prober import Prober
 from proxy.net.quota_desk import QuotaDesk
 from proxy.net.routes import Route, Routes
 from proxy.net.sweeper import Deadlines
+from proxy.net.upstream_login import ask_as
 from proxy.observe.admin_access import Tokens
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
@@ -117,7 +119,10 @@ class App:
             profile=config.quotas.profile,
         )
         self.quotas.listeners.append(self.administration.content_arrived)
-        self.gateway.quota_desk = QuotaDesk(self.administration, BrokerAuthority())
+        self.authority = BrokerAuthority(self.counters.administration)
+        self.gateway.quota_desk = QuotaDesk(self.administration, self.authority)
+        self._route = routes.main
+        self._canary_task: asyncio.Task[None] | None = None
         self.state = LiveState(config, self.gateway, self.scopes, self.probers, self.quotas)
         self._tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
@@ -152,6 +157,7 @@ class App:
         probing = (prober.run() for prober in self.probers.values())
         forever = (*probing, self._expire_forever(), self._garbage.watch(), self.tls.refresh_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
+        self._watch_canary(self.config)
         for door in self.gateway.doors:
             log.info("listening", listener=door.listener.name, host=door.listener.address.host, port=door.bootstrap_port)
 
@@ -179,6 +185,8 @@ class App:
         self.admission.enforcement_changed()
         self._tokens.read(config.admin.tokens)
         self.administration.authorizer.rules = Rules.of(config.quota_admin)
+        if (config.quota_admin.authority, config.canary) != (self.config.quota_admin.authority, self.config.canary):
+            self._watch_canary(config)
         self.config = self.state.config = config
         if quotas_are_right:
             self.counters.config_reloads_succeeded += 1
@@ -196,7 +204,7 @@ class App:
 
     async def stop(self) -> None:
         """End everything now."""
-        for task in self._tasks:
+        for task in [*self._tasks, *filter(None, [self._canary_task])]:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -268,6 +276,30 @@ class App:
             self._groups = declared_groups(config.groups)
             self.scopes.declare(self._groups)
         self._switch_quotas(config)
+
+    def _watch_canary(self, config: Config) -> None:
+        """Have the brokers' authority proven where it counts."""
+        if self._canary_task is not None:
+            self._canary_task.cancel()
+            self._canary_task = None
+        self.authority.is_trusted = True
+        self.state.canary = None
+        if config.quota_admin.authority != "broker":
+            return
+        canary, route = config.canary, self._route
+        if canary is None:
+            log.warning(
+                "quota_authority_untested",
+                remedy="set [canary], an account without rights: a broker without an authorizer allows everybody everything",
+            )
+            return
+        tls = self.tls.brokers.get(route.upstream)
+        watch = CanaryWatch(
+            self.authority,
+            lambda frame: ask_as(canary, frame, route.bootstrap.current(), tls, config.limits.upstream_connect_ms),
+        )
+        self.state.canary = watch
+        self._canary_task = asyncio.create_task(watch.run())
 
     def _switch_quotas(self, config: Config) -> None:
         quotas = config.quotas

@@ -88,7 +88,7 @@ class MeteringCounts:
 class AdministrationCounts:
     """What became of requests to read or change quotas, by the way they came: "kafka", "http", "command"; "outside" in the store."""
 
-    __slots__ = ("audit_failures", "changes", "denials")
+    __slots__ = ("audit_failures", "authority_is_trusted", "changes", "denials")
 
     def __init__(self) -> None:
         self.changes: dict[str, int] = {}
@@ -97,6 +97,8 @@ class AdministrationCounts:
         """How often somebody was told that they may not."""
         self.audit_failures = 0
         """Lines, or several at once, that the audit log did not take."""
+        self.authority_is_trusted = True
+        """False: an account without rights has not been told no by the brokers, so that their yes means nothing."""
 
 
 class Counters:

@@ -10,6 +10,7 @@ from proxy import clock
 from proxy.config import Config
 from proxy.config_upstream import MAIN
 from proxy.net.admission import table_name
+from proxy.net.canary_watch import CanaryWatch
 from proxy.net.gate import Gate
 from proxy.net.gateway import Gateway
 from proxy.net.own_login import OwnLogin
@@ -44,7 +45,12 @@ LOGIN_WORDS = {
     "works": "logged in",
 }
 CANARY_ENABLES = ("quotas altered on the brokers' authority",)
-CANARY_WORDS = {"missing": "there is no account without rights to test the brokers' authority with", "untried": "set"}
+CANARY_WORDS = {
+    "missing": "there is no account without rights to test the brokers' authority with",
+    "untried": "set",
+    "works": "tried",
+    "refused": "the brokers do not let it in",
+}
 
 IPS_LOOKED_AT_MAX = 1_000
 """To work out a rate takes some microseconds, on the event loop; who opens connections fast is among those that came last."""
@@ -62,6 +68,7 @@ class LiveState:
         self._probers = probers
         self._quotas = quotas
         self.draining = False
+        self.canary: CanaryWatch | None = None  # None: nobody tests the brokers' authority
         self.counters = gateway.counters
         self.usages = gateway.usages
 
@@ -127,7 +134,7 @@ class LiveState:
     def logins(self) -> Sequence[LoginStatus]:
         """Sluice's own accounts at the brokers; none of them is needed for traffic."""
         own = [_login_status(name, prober.login) for name, prober in self._probers.items() if name == MAIN or prober.login.is_set]
-        canary: LoginState = "missing" if self.config.canary is None else "untried"
+        canary: LoginState = "missing" if self.config.canary is None else "untried" if self.canary is None else self.canary.state
         return [*own, LoginStatus("canary", canary, CANARY_WORDS[canary], CANARY_ENABLES)]
 
     def traffic(self) -> Traffic:

@@ -20,6 +20,7 @@ from protocol.messages.client_quotas import DescribeAnswer, QuotaOp, alter_reque
 from protocol.messages.topic_changes import client_id_field
 from protocol.primitives import INT16, INT32, with_length
 from proxy.administration.limits import too_large
+from proxy.counters import AdministrationCounts
 from proxy.net.connection import Connection
 from proxy.session.administered import CORRELATION_ID, Administered
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, Alteration, EntityKey, Result, entity_key, shown
@@ -47,15 +48,20 @@ class Judged(NamedTuple):
 
 
 class BrokerAuthority:
-    """Asks brokers.
+    """Asks brokers."""
 
-    Attributes:
-        is_trusted: False: an account without rights was allowed to alter quotas, so no broker's yes means anything.
-    """
-
-    def __init__(self, wait_s: float = WAIT_S) -> None:
+    def __init__(self, counts: AdministrationCounts, wait_s: float = WAIT_S) -> None:
+        self._counts = counts
         self._wait_s = wait_s
-        self.is_trusted = True
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether a broker's yes means anything: an account without rights was told no, or there is none."""
+        return self._counts.authority_is_trusted
+
+    @is_trusted.setter
+    def is_trusted(self, value: bool) -> None:
+        self._counts.authority_is_trusted = value
 
     async def judge(self, connection: Connection, request: Administered, alterations: Sequence[Alteration]) -> Judged:
         """Have the broker judge alterations.

@@ -144,6 +144,8 @@ def _administration_families(counted: AdministrationCounts) -> Iterator[Metric]:
     yield counts("kafka_sluice_quota_changes_total", "Values and switches that were changed.", "way", counted.changes)
     yield counts("kafka_sluice_quota_denials_total", "Requests about quotas by somebody who may not.", "way", counted.denials)
     yield counter("kafka_sluice_audit_failures_total", "Lines that the audit log did not take.", counted.audit_failures)
+    trusted = int(counted.authority_is_trusted)
+    yield gauge("kafka_sluice_quota_authority_trusted", "0: brokers say who may change quotas, and their no is not proven.", trusted)
 
 
 def _loop_families(lag: LoopLag) -> Iterator[Metric]:

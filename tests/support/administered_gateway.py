@@ -17,7 +17,7 @@ class Keeper:
         self.store = sluice.app.quotas
         self.administration = sluice.app.administration
         self.administration.authorizer.rules = rules
-        self.authority = BrokerAuthority(wait_s)
+        self.authority = BrokerAuthority(sluice.counters.administration, wait_s)
         sluice.gateway.quota_desk = QuotaDesk(self.administration, self.authority)
 
     @property

@@ -1,0 +1,67 @@
+"""The account without rights that tries the brokers' lock."""
+
+import pytest
+
+from protocol.errors import BadResponseError
+from protocol.messages.client_quotas import AlterResult, alter_answer, read_alter_request
+from protocol.request_head import read_request_head
+from proxy.counters import AdministrationCounts
+from proxy.net.broker_authority import BrokerAuthority
+from proxy.net.canary_watch import ENTITY, CanaryWatch
+from proxy.net.upstream_login import LoginFailedError
+
+
+class Broker:
+    """Answers with what a test puts here: an error code, an answer, or an exception."""
+
+    def __init__(self) -> None:
+        self.says: int | bytes | Exception = 31
+        self.asked: list[bytes] = []
+
+    async def ask(self, frame: bytes) -> bytes:
+        self.asked.append(frame)
+        if isinstance(self.says, Exception):
+            raise self.says
+        return alter_answer(0, 1, [AlterResult(ENTITY, self.says, None)]) if isinstance(self.says, int) else self.says
+
+
+async def test_a_no_proves_the_lock() -> None:
+    """Nobody is trusted before it; the change it asks for is one that is not to be made."""
+    counts, broker = AdministrationCounts(), Broker()
+    watch = CanaryWatch(BrokerAuthority(counts), broker.ask)
+    assert (counts.authority_is_trusted, watch.state) == (False, "untried")
+    assert await watch.attempt()
+    assert (counts.authority_is_trusted, watch.state) == (True, "works")
+    (frame,) = broker.asked
+    head = read_request_head(frame, 0, len(frame) - 4)
+    assert head is not None
+    assert read_alter_request(0, frame, head.body_at).validate_only
+
+
+@pytest.mark.parametrize("says", [0, 42, -1, alter_answer(0, 1, []), alter_answer(0, 1, [AlterResult(ENTITY, 31, None)] * 2)])
+async def test_anything_else_takes_the_authority_away(says: int | bytes) -> None:
+    """Also where it was proven before; the next no gives it back."""
+    counts, broker = AdministrationCounts(), Broker()
+    watch = CanaryWatch(BrokerAuthority(counts), broker.ask)
+    await watch.attempt()
+    broker.says = says
+    assert await watch.attempt()
+    assert not counts.authority_is_trusted
+    broker.says = 31
+    await watch.attempt()
+    assert counts.authority_is_trusted
+
+
+@pytest.mark.parametrize("problem", [OSError("refused"), TimeoutError(), LoginFailedError("no"), BadResponseError("what")])
+async def test_no_answer_proves_nothing(problem: Exception) -> None:
+    """What was proven stands; what was not is not proven by it."""
+    counts, broker = AdministrationCounts(), Broker()
+    watch = CanaryWatch(BrokerAuthority(counts), broker.ask)
+    broker.says = problem
+    assert not await watch.attempt()
+    assert not counts.authority_is_trusted
+    broker.says = 31
+    await watch.attempt()
+    broker.says = problem
+    assert not await watch.attempt()
+    assert counts.authority_is_trusted
