@@ -83,8 +83,14 @@ class AdminPort:
             page = {"error": " ".join(text.decode("utf-8", "replace").split())[:300]}
         if status == http.client.OK:
             return page
-        error = page.get("error") if isinstance(page, dict) else None
-        raise AdminPortError(f"{self._url}: {error or f'status {status}'}")
+        raise AdminPortError(f"{self._url}: {_error_of(page) or f'status {status}'}")
+
+
+def _error_of(page: object) -> str | None:
+    if not isinstance(page, dict):
+        return None
+    error = page.get("error") or next((result["error"] for result in page.get("results", []) if result.get("error")), None)
+    return str(error) if error else None
 
 
 def _port_of(port: int | None, url: str) -> int:

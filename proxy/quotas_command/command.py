@@ -9,21 +9,15 @@ from typing import Any
 import click
 
 from proxy.quotas_command.apply import apply, diff
-from proxy.quotas_command.connection import Where, admin_port, cluster, with_cluster
+from proxy.quotas_command.connection import Where, admin_port, with_cluster
 from proxy.quotas_command.history import history, rollback
 from proxy.quotas_command.ladder import Rung, ip_rungs, rungs
-from proxy.quotas_command.live import kept, live_lines
+from proxy.quotas_command.live import live_lines
 from proxy.quotas_command.printing import number, order, refused, shown, values
+from proxy.quotas_command.reach import Reach, reach
 from proxy.quotas_command.switch import switch
 from proxy.quotas_command.values import Named, check_key, keys_of, read_settings
-from sluice.admin import (
-    IP,
-    ClientQuotaAlteration,
-    ClientQuotaEntity,
-    ClientQuotaFilter,
-    ClientQuotaFilterComponent,
-    QuotaAdmin,
-)
+from sluice.admin import IP, ClientQuotaAlteration, ClientQuotaEntity
 
 
 @click.group(no_args_is_help=False)
@@ -55,8 +49,8 @@ def set_quotas(where: Where, named: Named, settings: tuple[str, ...], validate_o
     """Set quotas of an entity: producer_byte_rate=1MiB consumer_byte_rate=2MB request_percentage=50 ..."""
     entity = named.entity()
     ops = read_settings(settings, entity)
-    with cluster(where) as admin:
-        _alter(admin, entity, ops, validate_only=validate_only)
+    with reach(where) as way:
+        _alter(way, entity, ops, validate_only=validate_only)
 
 
 @quotas.command()
@@ -68,11 +62,11 @@ def delete(where: Where, named: Named, keys: tuple[str, ...], validate_only: boo
     entity = named.entity()
     for key in keys:
         check_key(key, entity)
-    with cluster(where) as admin:
-        wanted = keys or tuple(_of(admin, entity))
+    with reach(where) as way:
+        wanted = keys or tuple(_of(way, entity))
         if not wanted:
             refused(f"{shown(entity)} has no quota")
-        _alter(admin, entity, dict.fromkeys(wanted), validate_only=validate_only)
+        _alter(way, entity, dict.fromkeys(wanted), validate_only=validate_only)
 
 
 @quotas.command()
@@ -80,8 +74,8 @@ def delete(where: Where, named: Named, keys: tuple[str, ...], validate_only: boo
 def describe(where: Where, named: Named) -> None:
     """Print the quotas of an entity; without one, of all."""
     parts = named.parts()
-    with cluster(where) as admin:
-        found = admin.describe_client_quotas(_exactly(parts) if parts else None)
+    with reach(where) as way:
+        found = way.describe(parts or None)
     for entity in sorted(found, key=order):
         click.echo(f"{shown(entity)}: {values(found[entity])}")
     if not found:
@@ -95,11 +89,8 @@ def describe(where: Where, named: Named) -> None:
 def explain(where: Where, named: Named, listener: str | None, address: str | None) -> None:
     """Print which quota applies to a client, and what was looked at before; with --admin also what it uses now, and who shares it."""
     entity = named.entity()
-    if where.admin is not None and where.bootstrap_server is None:
-        found = kept(admin_port(where).get("/admin/quotas"))
-    else:
-        with cluster(where) as admin:
-            found = admin.describe_client_quotas()
+    with reach(where) as way:
+        found = way.describe()
     live = {} if where.admin is None else live_lines(admin_port(where), named.user, named.client_id, named.ip, listener, address)
     for key in keys_of(entity):
         ladder = ip_rungs(found, key, named.ip or "") if IP in entity.entries else rungs(found, key, named.user, named.client_id)
@@ -119,12 +110,10 @@ def _outcome(ladder: list[Rung]) -> str:
     return next((number(rung.value) for rung in ladder if rung.wins and rung.value is not None), "unlimited")
 
 
-def _alter(admin: QuotaAdmin, entity: ClientQuotaEntity, ops: Mapping[str, float | None], *, validate_only: bool) -> None:
-    after: dict[str, float | None] = {**_of(admin, entity), **ops}  # worked out: a broker may answer from before for a moment
-    results = admin.alter_client_quotas([ClientQuotaAlteration(entity, ops)], validate_only=validate_only)
-    for error in results.values():
-        if error is not None:
-            refused(f"{shown(entity)}: {error}")
+def _alter(way: Reach, entity: ClientQuotaEntity, ops: Mapping[str, float | None], *, validate_only: bool) -> None:
+    after: dict[str, float | None] = {**_of(way, entity), **ops}  # worked out: a broker may answer from before for a moment
+    for error in way.alter([ClientQuotaAlteration(entity, ops)], judge_only=validate_only).values():
+        refused(f"{shown(entity)}: {error}")
     if validate_only:
         click.echo(f"{shown(entity)}: right, nothing was changed")
     else:
@@ -132,12 +121,5 @@ def _alter(admin: QuotaAdmin, entity: ClientQuotaEntity, ops: Mapping[str, float
         click.echo(f"{shown(entity)}: {values(left) or 'no quota'}")
 
 
-def _of(admin: QuotaAdmin, entity: ClientQuotaEntity) -> dict[str, float]:
-    return admin.describe_client_quotas(_exactly(entity.entries)).get(entity, {})
-
-
-def _exactly(parts: Mapping[str, str | None]) -> ClientQuotaFilter:
-    component = ClientQuotaFilterComponent
-    return ClientQuotaFilter.contains_only(
-        component.of_default_entity(kind) if name is None else component.of_entity(kind, name) for kind, name in parts.items()
-    )
+def _of(way: Reach, entity: ClientQuotaEntity) -> Mapping[str, float]:
+    return way.describe(entity.entries).get(entity, {})

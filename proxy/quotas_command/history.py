@@ -156,10 +156,7 @@ def _what(line: Mapping[str, Any]) -> str:
     if event == SWITCHED:
         return f"{line['target']}: {line['old'] or 'no switch'} -> {line['new'] or 'no switch'}"
     if event == "asked":
-        entries = line.get("entries")
-        return (
-            f"asked to change {len(entries)} {'entity' if len(entries) == 1 else 'entities'}" if entries is not None else "asked to switch"
-        )
+        return f"asked to {line['what']} " + (f"{len(line['entries'])} entities" if "entries" in line else str(line["target"]))
     if event == "failed":
         return f"line {line['request']} failed: {line['problem']}"
     if event == "denied":

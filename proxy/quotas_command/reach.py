@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from proxy.quotas_command.admin_port import AdminPort
 from proxy.quotas_command.bulk import Quotas
 from proxy.quotas_command.connection import Where, admin_port, cluster
 from proxy.quotas_command.live import kept
-from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, QuotaAdmin, QuotaAdminError
+from quota.entity import DEFAULT
+from sluice.admin import (
+    ClientQuotaAlteration,
+    ClientQuotaEntity,
+    ClientQuotaFilter,
+    ClientQuotaFilterComponent,
+    QuotaAdmin,
+    QuotaAdminError,
+)
 
 Errors = dict[ClientQuotaEntity, QuotaAdminError]
 
@@ -18,8 +26,8 @@ Errors = dict[ClientQuotaEntity, QuotaAdminError]
 class Reach(Protocol):
     """A way to quotas."""
 
-    def describe(self) -> Quotas:
-        """Return all of them."""
+    def describe(self, parts: Mapping[str, str | None] | None = None) -> Quotas:
+        """Return all of them, or those of the entity with just these parts."""
 
     def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
         """Change them, or have changes judged; return what was refused."""
@@ -29,8 +37,8 @@ class _Brokers:
     def __init__(self, admin: QuotaAdmin) -> None:
         self._admin = admin
 
-    def describe(self) -> Quotas:
-        return self._admin.describe_client_quotas()
+    def describe(self, parts: Mapping[str, str | None] | None = None) -> Quotas:
+        return self._admin.describe_client_quotas(None if parts is None else _exactly(parts))
 
     def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
         results = self._admin.alter_client_quotas(alterations, validate_only=judge_only)
@@ -41,8 +49,9 @@ class _Port:
     def __init__(self, port: AdminPort) -> None:
         self._port = port
 
-    def describe(self) -> Quotas:
-        return kept(self._port.get("/admin/quotas"))
+    def describe(self, parts: Mapping[str, str | None] | None = None) -> Quotas:
+        query = {kind.replace("-", "_"): DEFAULT if name is None else name for kind, name in (parts or {}).items()}
+        return kept(self._port.get("/admin/quotas", **query))
 
     def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
         entries = [{"entity": one.entity.entries, "ops": one.ops} for one in alterations]
@@ -52,6 +61,13 @@ class _Port:
             for result in page["results"]
             if result["error_code"]
         }
+
+
+def _exactly(parts: Mapping[str, str | None]) -> ClientQuotaFilter:
+    component = ClientQuotaFilterComponent
+    return ClientQuotaFilter.contains_only(
+        component.of_default_entity(kind) if name is None else component.of_entity(kind, name) for kind, name in parts.items()
+    )
 
 
 @contextlib.contextmanager

@@ -1,107 +1,29 @@
 """The admin port as a way to change quotas: who may ask for what, over real sockets on the loopback."""
 
 import json
-import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from proxy.administration.audit_log import AuditLog
-from proxy.administration.authorizer import Authorizer, Rules
-from proxy.administration.service import Administration
-from proxy.config_admin import AdminTls, AdminToken
-from proxy.counters import AdministrationCounts
-from proxy.host_port import HostPort
 from proxy.observe import admin_access
-from proxy.observe.admin_access import Tokens
-from proxy.observe.admin_changes import ChangesPages
-from proxy.observe.admin_http import AdminHttp
-from proxy.observe.loop_lag import LoopLag
-from proxy.quota_store.memory import MemoryStore
-from proxy.quota_store.store import Origin, StoreContent
 from proxy.quotas_command.live import lines_of
 from proxy.switches import Switches
-from proxy.tls.keeper import ContextKeeper
 from quota.admin.messages import entity_key
 from quota.declared_groups import Conditions, DeclaredGroup, DeclaredGroups, Member
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.manager import ClientQuotaManager
 from quota.pattern import Pattern
-from tests.support.certificates import Authority
-from tests.support.proxy_state import FakeState, busy_state
+from tests.support.changing_port import READER, WRITER
+from tests.support.changing_port import ChangingPort as Port
 
-READER, WRITER, ANOTHER = "reader-0123456789", "writer-0123456789", "another-0123456789"
+ANOTHER = "another-0123456789"
 ALTER = {"entries": [{"entity": {"user": "bob"}, "ops": {"producer_byte_rate": 5_000}}]}
 SWITCH = {"target": "all", "mode": "observe"}
 OPEN = ["/metrics", "/healthz", "/readyz"]
 SHOWN = ["/quotas", "/connections", "/admin/quotas", "/admin/switches", "/admin/history", "/admin/history/verify", "/explain?user=bob"]
 CHANGES = [("/admin/quotas", ALTER), ("/admin/switches", SWITCH)]
-
-
-class Port:
-    """An admin port, the house behind it, and somebody who asks."""
-
-    def __init__(self, folder: Path, *, tokens: bool = True, tls: bool = False, open_quotas: bool = False) -> None:
-        self.state: FakeState = busy_state()
-        self.store = MemoryStore(self._on_content, now_ms=lambda: 0, wall_time_s=lambda: 0.0)
-        self.audit = AuditLog(None, wall_time_s=lambda: 1_700_000_000.0)
-        self.counts = AdministrationCounts()
-        self.administration = Administration(self.store, Authorizer(Rules()), self.audit, self.counts, now_ms=lambda: 0)
-        self._on_content(self.store.content, "start")
-        self.tokens = [_token(folder, "ro", "read", READER), _token(folder, "ops", "write", WRITER)] if tokens else []
-        self.held = Tokens(self.tokens)
-        self.ca: ssl.SSLContext | None = None
-        keeper = None
-        if tls:
-            authority = Authority(folder)
-            own = authority.issue("admin", hosts=("127.0.0.1",))
-            settings = AdminTls(certificate=own.certificate, key=own.key)
-            keeper = ContextKeeper("admin", settings.files(), settings.context_of)
-            self.ca = ssl.create_default_context(cafile=authority.file)
-        self._admin = AdminHttp(
-            self.state,
-            HostPort("127.0.0.1", 0),
-            lag=LoopLag(),
-            open_quotas=open_quotas,
-            tokens=self.held,
-            changes=lambda access: ChangesPages(self.state, self.administration, self.audit, access),
-            tls=keeper,
-        )
-        self.address = HostPort("", 0)
-        self.session: aiohttp.ClientSession
-
-    def _on_content(self, content: StoreContent, origin: Origin) -> None:
-        self.administration.content_arrived(content, origin)
-
-    async def __aenter__(self) -> "Port":
-        self.address = await self._admin.start()
-        self.session = aiohttp.ClientSession()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.session.close()
-        await self._admin.stop()
-
-    async def ask(self, path: str, body: object = None, token: str | None = None, **headers: str) -> tuple[int, Any]:
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        method = "GET" if body is None else "POST"
-        url = f"http{'s' if self.ca else ''}://{self.address}{path}"
-        async with self.session.request(method, url, json=body, headers=headers, ssl=self.ca or True) as response:
-            assert response.headers["Cache-Control"] == "no-store"
-            text = await response.text()
-            is_json = response.content_type == "application/json"
-            return response.status, json.loads(text, parse_constant=pytest.fail) if is_json else text
-
-
-def _token(folder: Path, name: str, role: Any, text: str) -> AdminToken:
-    path = folder / f"{name}.token"
-    path.write_text(text + "\n")
-    path.chmod(0o600)
-    return AdminToken(name=name, file=path, role=role)
 
 
 @pytest.fixture

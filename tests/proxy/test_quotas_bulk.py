@@ -1,0 +1,271 @@
+"""`sluice quotas apply`, `diff`, `history`, `rollback` and `switch`, against an admin port; through brokers they do the same."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from proxy.quotas_command.bulk import BATCH_ENTRIES, Difference, alterations, batches, differences, lines_of, result_of
+from proxy.quotas_command.command import quotas
+from quota.admin.messages import entity_key
+from sluice.admin import ClientQuotaEntity
+from tests.support.changing_port import ChangingPort
+
+RATE = "producer_byte_rate"
+ALICE, BOB = ClientQuotaEntity.of({"user": "alice"}), ClientQuotaEntity.of({"user": "bob"})
+FILE = """
+[[quota]]
+user = "alice"
+producer_byte_rate = "1MiB"
+consumer_byte_rate = 5000
+
+[[quota]]
+client-id = "<default>"
+request_percentage = 12.5
+
+[[quota]]
+ip = "10.0.0.1"
+connection_creation_rate = 20
+"""
+
+
+class House:
+    """An admin port, and the command line before it."""
+
+    def __init__(self, port: ChangingPort, folder: Path) -> None:
+        self.port = port
+        self.folder = folder
+        self.file = folder / "quotas.toml"
+        self.file.write_text(FILE)
+
+    async def run(self, *arguments: str, by: str = "ops") -> Result:
+        """Run one command in a thread, as the loop serves the port."""
+        where = ("--admin", f"http://{self.port.address}", "--admin-token", str(self.folder / f"{by}.token"))
+        return await asyncio.to_thread(CliRunner().invoke, quotas, [*arguments, *where])
+
+    @property
+    def kept(self) -> dict[str, dict[str, float]]:
+        return {
+            ",".join(f"{kind}={name}" for kind, name in entity): dict(values) for entity, values in self.port.store.content.quotas.items()
+        }
+
+
+ALL = {
+    "user=alice": {RATE: 1_048_576.0, "consumer_byte_rate": 5_000.0},
+    "client-id=None": {"request_percentage": 12.5},
+    "ip=10.0.0.1": {"connection_creation_rate": 20.0},
+}
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with ChangingPort(tmp_path) as port:
+        yield House(port, tmp_path)
+
+
+async def test_a_file_is_applied_and_then_nothing_differs(house: House) -> None:
+    """Every entity of the file, in one go; the second time there is nothing to do."""
+    done = await house.run("apply", str(house.file), "--yes")
+    assert (done.exit_code, done.output.splitlines()) == (
+        0,
+        [
+            "+ default client-id: request_percentage=12.5",
+            "+ ip '10.0.0.1': connection_creation_rate=20",
+            "+ user 'alice': consumer_byte_rate=5000",
+            "+ user 'alice': producer_byte_rate=1048576",
+            "4 values of 3 entities changed",
+        ],
+    )
+    assert house.kept == ALL
+    again = await house.run("apply", str(house.file), "--yes")
+    assert (again.exit_code, again.output) == (0, "nothing to change\n")
+    same = await house.run("diff", str(house.file), by="ro")
+    assert (same.exit_code, same.output) == (0, "nothing differs\n")
+
+
+async def test_what_is_not_in_the_file_stays_unless_pruned(house: House) -> None:
+    """diff shows it and says so with exit code 1; apply deletes it only when told to."""
+    await house.run("apply", str(house.file), "--yes")
+    house.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n')
+    differing = await house.run("diff", str(house.file), by="ro")
+    assert (differing.exit_code, differing.output.splitlines()) == (
+        1,
+        [
+            "- default client-id: request_percentage=12.5",
+            "- ip '10.0.0.1': connection_creation_rate=20",
+            "- user 'alice': consumer_byte_rate=5000",
+            "~ user 'alice': producer_byte_rate=1048576 -> 7",
+            "4 values of 3 entities differ",
+        ],
+    )
+    kept = await house.run("apply", str(house.file), "--yes")
+    assert f"3 values that are not in {house.file} stay; --prune deletes them" in kept.output
+    assert house.kept == ALL | {"user=alice": {RATE: 7.0, "consumer_byte_rate": 5_000.0}}
+    assert (await house.run("apply", str(house.file), "--yes", "--prune")).exit_code == 0
+    assert house.kept == {"user=alice": {RATE: 7.0}}
+
+
+async def test_nothing_is_changed_before_all_is_judged(house: House) -> None:
+    """One entity that is refused, here by its name's length, and nobody's quota changes."""
+    house.file.write_text(FILE + f'[[quota]]\nuser = "{"x" * 2_000}"\nproducer_byte_rate = 5\n')
+    done = await house.run("apply", str(house.file), "--yes")
+    assert done.exit_code == 1
+    assert "INVALID_REQUEST: A name may have at most 1024 bytes." in done.output
+    assert done.output.endswith("sluice quotas: 1 of 4 entities were refused; nothing was changed\n")
+    assert house.kept == {}
+
+
+async def test_nobody_to_ask_means_no(house: House) -> None:
+    """Where there is no terminal, --yes has to be said."""
+    done = await house.run("apply", str(house.file))
+    assert (done.exit_code, "there is nobody to ask; write --yes" in done.output, house.kept) == (2, True, {})
+
+
+async def test_a_token_that_may_only_read_changes_nothing(house: House) -> None:
+    """The port says no in one line."""
+    done = await house.run("apply", str(house.file), "--yes", by="ro")
+    assert (done.exit_code, house.kept) == (1, {})
+    assert done.output.endswith(": Cluster authorization failed.\n")
+
+
+async def test_metering_that_is_not_there_is_said(house: House) -> None:
+    """And the rest is done."""
+    done = await house.run("apply", str(house.file), "--yes", "--metering", str(house.folder / "none"))
+    assert done.exit_code == 0
+    assert "what the last day would have been like cannot be told: " in done.output
+    assert "none: no such directory" in done.output
+
+
+async def test_history_tells_who_did_what(house: House) -> None:
+    """The last lines, oldest first; and whether all are whole."""
+    await house.run("apply", str(house.file), "--yes")
+    await house.run("switch", "all", "observe")
+    lines = (await house.run("history", "--limit", "2", by="ro")).output.splitlines()
+    assert [line.split(" ", 4)[0] for line in lines] == ["6", "7"]
+    assert lines[0].endswith(": asked to switch all")
+    assert " http Token:ops 127.0.0.1:" in lines[1]
+    assert lines[1].endswith(": all: no switch -> observe")
+    assert '"event": "switched"' in (await house.run("history", "--limit", "1", "--json")).output
+    whole = await house.run("history", "--verify", by="ro")
+    assert (whole.exit_code, whole.output.startswith("7 lines, whole; the last is number 7 with SHA-256 ")) == (0, True)
+
+
+async def test_rollback_goes_back_to_how_it_was(house: House) -> None:
+    """Values and switches that were changed since; what was not is not touched."""
+    await house.run("apply", str(house.file), "--yes")
+    before, at = house.kept, (await house.port.audit.history(limit=1))[0]["seq"]
+    house.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n[[quota]]\nuser = "bob"\nproducer_byte_rate = 8\n')
+    await house.run("apply", str(house.file), "--yes", "--prune")
+    await house.run("switch", "entity:user=alice", "off")
+    done = await house.run("rollback", "--to", str(at), "--yes")
+    assert done.exit_code == 0, done.output
+    assert "- user 'bob': producer_byte_rate=8" in done.output
+    assert (house.kept, dict(house.port.store.content.switches)) == (before, {})
+    assert (await house.run("history", "--verify")).exit_code == 0
+    again = await house.run("rollback", "--to", "0", "--yes")
+    assert (again.exit_code, house.kept) == (0, {})
+
+
+async def test_switches_are_printed_set_and_taken_away(house: House) -> None:
+    """In the one form that is kept."""
+    assert (await house.run("switch", by="ro")).output == "no switch is set: all is as the configuration says\n"
+    assert (await house.run("switch", "entity:user=a b", "off")).output == "entity:user=a%20b: off\n"
+    assert (await house.run("switch", "all", "observe")).output == "entity:user=a%20b: off\nall: observe\n"
+    assert (await house.run("switch", "entity:user=a%20b", "default")).output == "all: observe\n"
+    assert (await house.run("switch", "all")).exit_code == 2
+    wrong = await house.run("switch", "everybody", "off")
+    assert (wrong.exit_code, "is nothing to switch; write all, listener:NAME" in wrong.output) == (2, True)
+
+
+async def test_single_quotas_pass_by_the_port_too(house: House) -> None:
+    """Set, described, deleted, as at brokers."""
+    assert (await house.run("set", "--user", "bob", "producer_byte_rate=1MiB")).output == "user 'bob': producer_byte_rate=1048576\n"
+    assert (await house.run("set", "--user-default", "request_percentage=5")).output == "default user: request_percentage=5\n"
+    assert (await house.run("describe", "--user", "bob", by="ro")).output == "user 'bob': producer_byte_rate=1048576\n"
+    assert len((await house.run("describe", by="ro")).output.splitlines()) == 2
+    assert (await house.run("delete", "--user-default")).output == "default user: no quota\n"
+    assert house.kept == {"user=bob": {RATE: 1_048_576.0}}
+
+
+async def test_explain_by_the_port_alone(house: House) -> None:
+    """The ladder, and what is used now."""
+    await house.run("apply", str(house.file), "--yes")
+    lines = (await house.run("explain", "--user", "alice", "--client-id", "c", by="ro")).output.splitlines()
+    assert lines[0] == "producer_byte_rate: 1048576"
+    assert "  => user 'alice': 1048576" in lines
+    rates = (await house.run("explain", "--ip", "192.0.2.7", by="ro")).output
+    assert "now at 1: 192.0.2.7 opens 20 connections a second of 20, has 3 open" in rates
+
+
+async def test_the_file_itself_is_read_and_checked(tmp_path: Path) -> None:
+    """Without Sluice: history, verify and its exit code."""
+    from proxy.administration.audit_log import AuditLog
+
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path, wall_time_s=lambda: 1_700_000_000.0)
+    who = {"way": "outside", "principal": None, "peer": "", "listener": ""}
+    await log.append([{"event": "changed", "entity": {"user": "bob"}, "key": RATE, "old": None, "new": 5.0, **who}])
+    await log.append([{"event": "changed", "entity": {"user": "bob"}, "key": RATE, "old": 5.0, "new": None, **who}])
+    log.close()
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(quotas, ["history", "--audit", str(path), *arguments])
+
+    assert run().output.splitlines() == [
+        "1 2023-11-14T22:13:20.000+00:00 outside: user 'bob': producer_byte_rate - -> 5",
+        "2 2023-11-14T22:13:20.000+00:00 outside: user 'bob': producer_byte_rate 5 -> -",
+    ]
+    assert run("--verify").exit_code == 0
+    path.write_text(path.read_text().replace('"new":5.0', '"new":6.0'))
+    changed = run("--verify")
+    assert changed.exit_code == 1
+    assert "line 2 (number 2) does not follow the line before it" in changed.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["apply", "none.toml", "--yes"], "--bootstrap-server is missing; write HOST:PORT of a broker or of Sluice"),
+        (["switch"], "--admin is missing; write the URL of Sluice's admin port"),
+        (["history"], "--admin is missing"),
+        (["history", "--audit", "none.jsonl"], "--audit: none.jsonl cannot be read: No such file or directory"),
+        (["switch", "--admin", "ftp://x"], "ftp://x is no URL of an admin port; write http://HOST:PORT"),
+        (["switch", "--admin", "http://127.0.0.1"], "http://127.0.0.1 has no port"),
+        (["switch", "--admin", "http://127.0.0.1:1"], "http://127.0.0.1:1: Connection refused"),
+        (
+            ["switch", "--admin", "http://127.0.0.1:1", "--admin-token", "none"],
+            "--admin-token: none cannot be read: No such file or directory",
+        ),
+        (
+            ["describe", "--command-config", "none"],
+            "none: cannot be read: No such file or directory; name a file of Kafka's client properties",
+        ),
+        (["describe"], "--bootstrap-server is missing"),
+    ],
+)
+def test_what_was_typed_wrong_is_one_line(tmp_path: Path, arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to write."""
+    monkeypatch.chdir(tmp_path)
+    if "none.toml" in arguments:
+        (tmp_path / "none.toml").write_text(FILE)
+    result = CliRunner().invoke(quotas, arguments)
+    assert result.exit_code in (1, 2)
+    assert words in result.output
+
+
+def test_differences_are_turned_into_requests_of_a_thousand() -> None:
+    """One alteration for each entity, with all its values."""
+    wanted = {ClientQuotaEntity.of({"user": f"u{at}"}): {RATE: 1.0, "consumer_byte_rate": 2.0} for at in range(2_500)}
+    found = differences({ALICE: {RATE: 5.0}}, wanted)
+    assert len(found) == 5_001
+    parts = list(batches(alterations(found)))
+    assert [len(part) for part in parts] == [BATCH_ENTRIES, BATCH_ENTRIES, 501]
+    assert result_of({ALICE: {RATE: 5.0}}, found) == wanted
+    assert len(list(lines_of(found))) == 201
+    assert alterations([Difference(BOB, RATE, None, 1.0), Difference(BOB, "request_percentage", 2.0, None)])[0].ops == {
+        RATE: 1.0,
+        "request_percentage": None,
+    }
+    assert entity_key([("user", "bob")]) == BOB.parts
