@@ -314,7 +314,7 @@ class ConfigSource:
         logins = [(f"{key}.credentials", upstream.credentials) for key, upstream in upstreams]
         check_secrets([*logins, ("canary", config.canary)], place)
         check_store_secrets(config, place)
-        check_admin_files(config, place)
+        check_admin_files(config, place, self.path)
         if problems:
             raise ConfigProblems(problems)
         return config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 
 from proxy.clock import wall_time_s
+from proxy.config_problem import Problem
 from proxy.config_read import Place, Reader
 from proxy.config_values import read_listen, read_name, read_path
 from proxy.host_port import HOST_PORT_REMEDY, HostPort
@@ -25,6 +27,7 @@ Authority = Literal["nobody", "list", "broker"]
 PRINCIPALS_MAX: Final = 1_000
 PRINCIPAL_REMEDY: Final = "a principal such as User:alice"
 TOKEN_BYTES_MIN: Final = 16
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _TOKEN: Final = re.compile(rb"[\x21-\x7e]{16,4096}")
 
 
@@ -200,8 +203,14 @@ def _check_admin(admin: Admin, place: Place) -> None:
         place.add("admin.tls", "is missing: tokens would cross the network in the clear", "write [admin.tls], or listen on loopback")
 
 
-def check_admin_files(config: Config, place: Place) -> None:
-    """Report files that cannot be used."""
+def check_admin_files(config: Config, place: Place, file: Path | None = None) -> None:
+    """Report files that cannot be used; `file` is the configuration itself, in which it stands who may change quotas."""
+    if file is not None and can_change(config) and (mode := file.stat().st_mode) & _WRITABLE_BY_OTHERS:
+        place.problems.append(
+            Problem(
+                str(file), "", f"others may write it (mode {stat.S_IMODE(mode):04o}), and it says who may change quotas", "chmod go-w it"
+            )
+        )
     for at, token in enumerate(config.admin.tokens, 1):
         try:
             token.secret()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -105,6 +105,11 @@ class AuditLog:
 
     async def history(self, *, limit: int, before: int | None = None, after: int = 0) -> list[dict[str, Any]]:
         """Return lines, the last one first: at most `limit`, with numbers below `before` and above `after`."""
+        lines = await self.history_lines(limit=limit, before=before, after=after)
+        return [json.loads(line) for line in lines]
+
+    async def history_lines(self, *, limit: int, before: int | None = None, after: int = 0) -> list[bytes]:
+        """The same, as they are written."""
         return await asyncio.to_thread(lambda: list(history(self._keeper.lines_back(), limit=limit, before=before, after=after)))
 
     async def verify(self) -> Verdict:
@@ -124,14 +129,14 @@ class AuditLog:
         self._keeper.append(b"".join(lines), link)
 
 
-def history(lines_back: Iterator[bytes], *, limit: int, before: int | None = None, after: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield what lines say, the last one first; what is no line is passed over."""
-    read = (fields for line in lines_back if (fields := read_line(line)) is not None)
+def history(lines_back: Iterator[bytes], *, limit: int, before: int | None = None, after: int = 0) -> Iterator[bytes]:
+    """Yield the lines that are wanted, the last one first; what is no line is passed over."""
     left = limit
-    for fields in takewhile(lambda fields: fields["seq"] > after, read):
-        if before is not None and fields["seq"] >= before:
+    for line in lines_back:
+        fields = read_line(line)
+        if fields is None or (before is not None and fields["seq"] >= before):
             continue
-        if left <= 0:
+        if left <= 0 or fields["seq"] <= after:
             return
         left -= 1
-        yield fields
+        yield line

@@ -304,4 +304,6 @@ def _line_of(made: Made) -> dict[str, Any]:
     change, old = made
     if isinstance(change, SwitchChange):
         return {"event": "switched", "target": change.target, "old": old, "new": change.mode}
-    return {"event": "changed", "entity": entity_table(change.entity), "key": change.key, "old": old, "new": change.value}
+    values = {"old": old, "new": change.value}
+    numbers = {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
+    return {"event": "changed", "entity": entity_table(change.entity), "key": change.key, **numbers}

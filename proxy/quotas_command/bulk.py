@@ -81,10 +81,11 @@ def lines_of(of: list[Difference]) -> Iterator[str]:
 def counted(changes: list[Difference]) -> str:
     """Return in words how many."""
     entities = len({difference.entity for difference in changes})
-    return f"{_many(len(changes), 'value', 'values')} of {_many(entities, 'entity', 'entities')}"
+    return f"{many(len(changes), 'value', 'values')} of {many(entities, 'entity', 'entities')}"
 
 
-def _many(count: int, one: str, more: str) -> str:
+def many(count: int, one: str, more: str) -> str:
+    """Return a number with its word."""
     return f"{count:,} {one if count == 1 else more}"
 
 

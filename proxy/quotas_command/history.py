@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from proxy.administration.audit_log import history as read_history
 from proxy.administration.chain import verify
 from proxy.quotas_command.admin_port import AdminPort
 from proxy.quotas_command.apply import ask, change, judge
-from proxy.quotas_command.bulk import Difference, counted
+from proxy.quotas_command.bulk import Difference, counted, many
 from proxy.quotas_command.bulk import lines_of as difference_lines
 from proxy.quotas_command.connection import FILE, Where, admin_port, with_cluster
 from proxy.quotas_command.printing import number, refused, shown
@@ -69,12 +69,12 @@ def rollback(where: Where, audit: Path | None, seq: int, yes: bool) -> None:
             raise click.UsageError("switches were changed since; name the admin port with --admin too")
         if changes:
             judge(way, changes)
-        ask(f"Change {counted(changes)} and {len(switches)} switches?", yes=yes)
+        ask(f"Change {counted(changes)} and {_switches(switches)}?", yes=yes)
         if changes:
             change(way, changes)
         for target, mode in switches.items():
             admin_port(where).post("/admin/switches", {"target": target, "mode": mode})
-    click.echo(f"{counted(changes)} and {len(switches)} switches are as they were after line {seq}")
+    click.echo(f"{counted(changes)} and {_switches(switches)} are as they were after line {seq}")
 
 
 def _before_changes(
@@ -87,7 +87,7 @@ def _before_changes(
     for line in _lines(where, audit, seq):
         first = line["seq"]
         if line["event"] == CHANGED:
-            quotas[ClientQuotaEntity.of(line["entity"]), line["key"]] = line["old"]  # the earliest is looked at last
+            quotas[ClientQuotaEntity.of(line["entity"]), line["key"]] = _read(line["old"])  # the earliest comes last
         elif line["event"] == SWITCHED:
             switches[line["target"]] = line["old"]
     if first is not None and first > seq + 1:
@@ -105,7 +105,7 @@ def _lines(where: Where, audit: Path | None, after: int) -> Iterator[Mapping[str
     except OSError as error:
         raise click.UsageError(f"--audit: {audit} cannot be read: {error.strerror}") from None
     try:
-        yield from read_history(lines_back(file, os.fstat(file).st_size), limit=sys.maxsize, after=after)
+        yield from map(json.loads, read_history(lines_back(file, os.fstat(file).st_size), limit=sys.maxsize, after=after))
     finally:
         os.close(file)
 
@@ -156,12 +156,24 @@ def _what(line: Mapping[str, Any]) -> str:
     if event == SWITCHED:
         return f"{line['target']}: {line['old'] or 'no switch'} -> {line['new'] or 'no switch'}"
     if event == "asked":
-        return f"asked to {line['what']} " + (f"{len(line['entries'])} entities" if "entries" in line else str(line["target"]))
+        return f"asked to {line['what']} " + (_entities(line["entries"]) if "entries" in line else str(line["target"]))
     if event == "failed":
         return f"line {line['request']} failed: {line['problem']}"
     if event == "denied":
         return f"denied: {line['what']}" + (f" (and {line['untold']} before)" if line["untold"] else "")
     return str(event)
+
+
+def _switches(switches: Sized) -> str:
+    return many(len(switches), "switch", "switches")
+
+
+def _entities(entries: Sized) -> str:
+    return many(len(entries), "entity", "entities")
+
+
+def _read(value: float | str | None) -> float | None:
+    return None if value is None else float(value)  # "inf" has no number in JSON
 
 
 def _value(value: object) -> str:

@@ -12,7 +12,8 @@ from sluice.admin import ClientQuotaEntity
 
 def kept(page: Mapping[str, Any]) -> dict[ClientQuotaEntity, dict[str, float]]:
     """Return the quotas of a page /admin/quotas."""
-    return {ClientQuotaEntity.of(entry["entity"]): entry["values"] for entry in page["quotas"]}
+    entries = page["quotas"]
+    return {ClientQuotaEntity.of(entry["entity"]): {key: float(value) for key, value in entry["values"].items()} for entry in entries}
 
 
 def live_lines(

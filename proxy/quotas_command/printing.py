@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from typing import NoReturn
@@ -34,7 +35,7 @@ def values(of: Mapping[str, float]) -> str:
 
 def number(value: float) -> str:
     """Return a number, whole where it is."""
-    return str(int(value)) if value == int(value) else str(value)
+    return str(int(value)) if math.isfinite(value) and value == int(value) else str(value)
 
 
 def refused(text: str, code: int = 1) -> NoReturn:

@@ -10,10 +10,11 @@ from click.testing import CliRunner
 
 from pipeline.command import meter
 from pipeline.quotas.file import quota_file_of
+from pipeline.whatif import foresight
 from pipeline.whatif.outcome import Outcomes, Waits
 from pipeline.whatif.work import do_all, outcomes_of, plan_work
 from quota.group import QuotaGroup
-from tests.support.metering_scene import Client, write_scene
+from tests.support.metering_scene import START_MS, Client, write_scene
 
 CAST = [
     Client("orders", "checkout", "produce", 40_000.0, 9_000, 45),
@@ -188,3 +189,23 @@ def test_a_wrong_quota_file_is_one_line(scene: Path, tmp_path: Path, text: str, 
     outcome = CliRunner().invoke(meter, ["whatif", "--in", str(scene), "--quotas", str(tmp_path / "quotas.toml")])
     assert (outcome.exit_code, outcome.stderr.count("\n")) == (2, 1)
     assert message in outcome.stderr
+
+
+def test_who_asks_before_setting_quotas_is_told_the_same(scene: Path) -> None:
+    """Entities and values say what a quota file says; what ended before the time that is asked for does not count."""
+    since_s = (START_MS - 1) / 1_000
+    entities: dict[foresight.Entity, dict[str, float]] = {
+        (("user", "orders"),): {"producer_byte_rate": 50_000.0},
+        (("client-id", None),): {"consumer_byte_rate": 90_000.0},
+        (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
+    }
+    found = {group.group: group for group in foresight.foresee(scene, entities, since_s)}
+    expected = outcomes(scene, BY_USER, "open")
+    assert sum(group.throttled for group in found.values()) == sum(outcome.waits.number for outcome in expected.values()) > 0
+    assert sum(group.throttled_today for group in found.values()) == sum(outcome.recorded.number for outcome in expected.values()) > 0
+    decisions = [sum(group.throttled_today for group in foresight.foresee(scene, entities, since_s + later)) for later in (0, 25, 45)]
+    assert decisions[0] > decisions[1] > decisions[2] > 0
+    with pytest.raises(foresight.CannotTellError, match="nothing was metered on the last day"):
+        foresight.foresee(scene, entities, since_s + 1_000)
+    with pytest.raises(foresight.CannotTellError, match="no such directory"):
+        foresight.foresee(scene / "none", entities, since_s)

@@ -150,3 +150,16 @@ def test_tokens_do_not_cross_a_network_in_the_clear(tmp_path: Path, token: Path)
     assert problems(tmp_path, f"{LOCAL}[admin]\n{tokens}") == [
         'admin.tokens: has no effect without an address; write admin.address = "127.0.0.1:9644"'
     ]
+
+
+@pytest.mark.parametrize(("mode", "loose"), [(0o600, False), (0o644, False), (0o660, True), (0o646, True)])
+def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: int, loose: bool) -> None:
+    """Where somebody may, the configuration is refused that its group or everybody may write."""
+    (tmp_path / "sluice.toml").touch()
+    (tmp_path / "sluice.toml").chmod(mode)
+    load(tmp_path, LOCAL)
+    if loose:
+        line = f"others may write it (mode {mode:04o}), and it says who may change quotas; chmod go-w it"
+        assert problems(tmp_path, LOCAL + LISTED) == [line]
+    else:
+        load(tmp_path, LOCAL + LISTED)

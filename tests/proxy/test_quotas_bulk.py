@@ -1,15 +1,17 @@
 """`sluice quotas apply`, `diff`, `history`, `rollback` and `switch`, against an admin port; through brokers they do the same."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from proxy.administration.asker import Asker
 from proxy.quotas_command.bulk import BATCH_ENTRIES, Difference, alterations, batches, differences, lines_of, result_of
 from proxy.quotas_command.command import quotas
-from quota.admin.messages import entity_key
+from quota.admin.messages import Alteration, Op, entity_key
 from sluice.admin import ClientQuotaEntity
 from tests.support.changing_port import ChangingPort
 
@@ -166,6 +168,17 @@ async def test_rollback_goes_back_to_how_it_was(house: House) -> None:
     assert (await house.run("history", "--verify")).exit_code == 0
     again = await house.run("rollback", "--to", "0", "--yes")
     assert (again.exit_code, house.kept) == (0, {})
+
+
+async def test_infinity_survives_history_and_rollback(house: House) -> None:
+    """JSON has no number for it."""
+    parts, ops = (("user", "bob"),), [Op("request_percentage", math.inf, False)]
+    writer = Asker("Token:ops", "http", "", "admin", "write")
+    await house.port.administration.alter(writer, [Alteration(parts, ops)], validate_only=False)
+    assert (await house.run("describe", "--user", "bob")).output == "user 'bob': request_percentage=inf\n"
+    assert (await house.run("history", "--limit", "1")).output.endswith("request_percentage - -> inf\n")
+    assert (await house.run("rollback", "--to", "0", "--yes")).exit_code == 0
+    assert house.kept == {}
 
 
 async def test_switches_are_printed_set_and_taken_away(house: House) -> None:

@@ -292,6 +292,13 @@ async def test_the_zookeeper_profile_keeps_what_its_brokers_keep() -> None:
     assert house.administration.describe(ADMIN, ALL, strict=False) == (0, None, {USER_BOB: {"request_percentage": 1e-7}})
 
 
+async def test_without_bound_is_a_value_too(house: House) -> None:
+    """Kafka keeps infinity for shares of time; the log has a word for it, where JSON has no number."""
+    share = setting("bob", float("inf"), "request_percentage")
+    assert await house.administration.alter(ADMIN, [share], validate_only=False) == [Result(USER_BOB)]
+    assert (await house.lines())[-1]["new"] == "inf"
+
+
 async def test_switches_pass_the_same_door(house: House) -> None:
     """Who may, what can be switched, to what; written down with what was before."""
     for target in ("all", "listener:default", "entity:user=bob", "entity:user=<default>,client-id=x", "entity:ip=10.0.0.1"):

@@ -1,0 +1,54 @@
+"""`sluice quotas --command-config` logs in at a real broker as Kafka's own tools do, with the same file."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sluice.admin import QuotaAdmin, QuotaAdminError
+from sluice.client_properties import read_client_properties
+from tests.support.kafka import sasl_cluster as sasl
+from tests.support.kafka.broker import KafkaCluster
+from tests.support.places import ROOT
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
+def test_every_mechanism_logs_in(sasl_kafka: KafkaCluster, tmp_path: Path, mechanism: str) -> None:
+    """And again when a session is over; the broker describes for it."""
+    user = sasl.SCRAM_USER if mechanism.startswith("SCRAM") else "alice"
+    settings = read_client_properties(sasl.java_login(tmp_path, mechanism, user))
+    with QuotaAdmin(sasl_kafka.sasl_bootstrap, login=settings.login) as admin:
+        assert isinstance(admin.describe_client_quotas(), dict)
+
+
+def test_a_wrong_password_is_one_line_without_it(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
+    """Also on the command line, with exit code 1."""
+    path = sasl.java_login(tmp_path, "SCRAM-SHA-256", "alice", "wrong-8d1f")
+    settings = read_client_properties(path)
+    with (
+        QuotaAdmin(sasl_kafka.sasl_bootstrap, login=settings.login) as admin,
+        pytest.raises(QuotaAdminError, match="is the password right"),
+    ):
+        admin.describe_client_quotas()
+    command = [
+        sys.executable,
+        "-m",
+        "proxy",
+        "quotas",
+        "describe",
+        "--bootstrap-server",
+        sasl_kafka.sasl_bootstrap,
+        "--command-config",
+        str(path),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n"), "wrong-8d1f" in done.stderr) == (1, 1, False)
+
+
+def test_without_a_login_the_line_says_what_may_be_missing(sasl_kafka: KafkaCluster) -> None:
+    """The broker only hangs up."""
+    with QuotaAdmin(sasl_kafka.sasl_bootstrap) as admin, pytest.raises(QuotaAdminError, match="does this listener want TLS or a login"):
+        admin.describe_client_quotas()
