@@ -19,6 +19,7 @@ from typing import Final, Self
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages import api_versions, client_quotas
+from protocol.sasl.client import TokenRefusedError
 from sluice.login import Login
 from sluice.quota_targets import QuotaLimit, QuotaTarget
 
@@ -272,7 +273,7 @@ class AsyncQuotaAdmin:
                     raise QuotaAdminError("the broker is older than 2.6 and knows no quotas by API")
                 self._correlation_id += 1
                 return version, await self._exchange(request(version, self._correlation_id))
-        except (OSError, asyncio.IncompleteReadError, ProtocolError) as error:
+        except (OSError, asyncio.IncompleteReadError, ProtocolError, TokenRefusedError) as error:
             await self.close()
             reason = _reason(error)
             raise QuotaAdminError(f"{self._where}: {reason}") from error

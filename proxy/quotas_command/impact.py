@@ -33,7 +33,7 @@ def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
     newly = sum(not group.throttled_today for group in throttled)
     yield (
         f"on the last day of metering {len(throttled):,} of {len(found):,} groups would be throttled, {newly:,} of them newly; "
-        f"{sum(1 for group in found if group.throttled_today):,} were"
+        f"{sum(1 for group in found if group.throttled_today):,} were (requests as recorded: an upper bound)"
     )
     for group in sorted(throttled, key=lambda group: group.wait_ms_today - group.wait_ms)[:GROUPS_SHOWN]:
         yield f"  {group.group} ({group.quota_type}, {group.node or '-'}): {group.told}"

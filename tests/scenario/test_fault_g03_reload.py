@@ -65,7 +65,6 @@ BROKEN_TABLES = [
     '[log]\nlevel = "loud"',
     "[admin]\naddress = 5",
     "[metering]\ndir = 1",
-    "[audit]\nfile = 5",
     '[quota_admin]\nprincipals = ["User:a"]',
     "[limits]\nmax_connections = 5",
     "profile = true",
