@@ -1,0 +1,77 @@
+"""How long many quotas take: `python -m bench.administration [--entities 10000]`.
+
+`sluice run` with a quota file, an audit log and the mock cluster behind it; `sluice quotas` in processes of their own, as operators start
+them. Wall time of each command, and the longest lag that the proxy's own watchdog saw meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from proxy.demo.mock_cluster import MockCluster
+from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, QuotaAdmin
+from tests.support.places import ROOT
+from tests.support.sluice_process import SluiceProcess
+
+CHANGES = 1_000
+MINUTE_S = 60.0
+TABLES = (
+    '[quotas]\npath = "quotas.toml"\n[quota_admin]\nauthority = "list"\nprincipals = ["User:ANONYMOUS"]\n[audit]\nfile = "audit.jsonl"\n'
+)
+
+
+def main(entities: int) -> int:
+    """Run it; return the exit code."""
+    with tempfile.TemporaryDirectory() as name, MockCluster() as cluster:
+        folder = Path(name)
+        (folder / "quotas.toml").touch(mode=0o600)
+        upstream = cluster.bootstrap.partition(",")[0]
+        (folder / "sluice.toml").write_text(f'[upstream]\nbootstrap = "{upstream}"\n[[listener]]\naddress = "127.0.0.1:1"\n{TABLES}')
+        with SluiceProcess(cluster.bootstrap, arguments=("--config", str(folder / "sluice.toml")), name="bench-administration") as sluice:
+            _one_by_one(sluice)
+            _bulk(folder, entities, sluice)
+    return 0
+
+
+def _bulk(folder: Path, entities: int, sluice: SluiceProcess) -> None:
+    file, where = folder / "many.toml", ("--bootstrap-server", sluice.bootstrap)
+    for rate, what in ((1_000, "new"), (2_000, "with other values")):
+        file.write_text("".join(f'[[quota]]\nuser = "u{at}"\nproducer_byte_rate = {rate + at}\n' for at in range(entities)))
+        _timed(f"apply {entities:,} entities, {what}", "apply", str(file), "--yes", *where)
+    _timed(f"diff {entities:,} entities", "diff", str(file), *where)
+    _timed(f"rollback of {2 * entities:,} changes", "rollback", "--to", "0", "--yes", "--audit", str(folder / "audit.jsonl"), *where)
+    print(f"longest lag of the loop in the last one to two minutes: {sluice.metric('kafka_sluice_loop_lag_max_seconds') * 1_000:.0f} ms", flush=True)
+
+
+def _one_by_one(sluice: SluiceProcess) -> None:
+    alice = ClientQuotaEntity.of({"user": "alice"})
+    with QuotaAdmin(sluice.bootstrap) as admin:
+        begun, slowest = time.monotonic(), 0.0
+        for number in range(CHANGES):
+            asked = time.monotonic()
+            results = admin.alter_client_quotas([ClientQuotaAlteration(alice, {"producer_byte_rate": 1_000.0 + number})])
+            assert results == {alice: None}, results
+            slowest = max(slowest, time.monotonic() - asked)
+            time.sleep(max(0.0, begun + (number + 1) * MINUTE_S / CHANGES - time.monotonic()))
+    lag_ms = sluice.metric("kafka_sluice_loop_lag_max_seconds") * 1_000
+    print(f"{CHANGES:,} changes in a minute: slowest answer {slowest * 1_000:.0f} ms, longest lag of the loop {lag_ms:.0f} ms", flush=True)
+
+
+def _timed(what: str, *arguments: str) -> None:
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-m", "proxy", "quotas", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    print(f"{what}: {time.monotonic() - begun:.1f} s  ({done.stdout.splitlines()[-1]})", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.administration", description="How long many quotas take.")
+    parser.add_argument("--entities", type=int, default=10_000)
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main(parser.parse_args().entities))
