@@ -46,7 +46,8 @@ def _bulk(folder: Path, entities: int, sluice: SluiceProcess) -> None:
         _timed(f"apply {entities:,} entities, {what}", "apply", str(file), "--yes", *where)
     _timed(f"diff {entities:,} entities", "diff", str(file), *where)
     _timed(f"rollback of {2 * entities:,} changes", "rollback", "--to", "0", "--yes", "--audit", str(folder / "audit.jsonl"), *where)
-    print(f"longest lag of the loop in the last one to two minutes: {sluice.metric('kafka_sluice_loop_lag_max_seconds') * 1_000:.0f} ms", flush=True)
+    lag_ms = sluice.metric("kafka_sluice_loop_lag_max_seconds") * 1_000
+    print(f"longest lag of the loop in the last one to two minutes: {lag_ms:.0f} ms", flush=True)
 
 
 def _one_by_one(sluice: SluiceProcess) -> None:

@@ -14,6 +14,7 @@ from proxy.administration.audit_file import AuditFile
 from proxy.administration.chain import START, Link, Verdict, forged, read_line, verify
 
 KEPT_LINES_MAX: Final = 10_000
+KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Without a file."""
 
 
@@ -40,10 +41,14 @@ class _Memory:
 
     def __init__(self) -> None:
         self.last = START
-        self._lines: deque[bytes] = deque(maxlen=KEPT_LINES_MAX)
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
 
     def append(self, lines: bytes, last: Link) -> None:
         self._lines.extend(lines.splitlines())
+        self._bytes += len(lines)
+        while len(self._lines) > KEPT_LINES_MAX or (self._bytes > KEPT_BYTES_MAX and len(self._lines) > 1):
+            self._bytes -= len(self._lines.popleft()) + 1
         self.last = last
 
     def lines_back(self) -> Iterator[bytes]:

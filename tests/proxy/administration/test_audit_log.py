@@ -12,7 +12,7 @@ import pytest
 
 from proxy.administration.audit import AuditUnavailable
 from proxy.administration.audit_file import BLOCK_BYTES
-from proxy.administration.audit_log import KEPT_LINES_MAX, AuditLog
+from proxy.administration.audit_log import KEPT_BYTES_MAX, KEPT_LINES_MAX, AuditLog
 from proxy.administration.chain import verify
 from proxy.config_problem import ConfigProblems
 
@@ -194,6 +194,10 @@ async def test_without_a_file_the_last_lines_are_kept() -> None:
     await log.append([{"event": "y"}])
     assert (await log.verify())[0:2] == (KEPT_LINES_MAX, 2)
     assert [line["event"] for line in await log.history(limit=2)] == ["y", "x"]
+    for _ in range(5):
+        await log.append([{"event": "long", "text": "z" * (KEPT_BYTES_MAX // 3)}])
+    assert [line["event"] for line in await log.history(limit=10)] == ["long", "long"]
+    assert (await log.verify()).problems == []
 
 
 async def test_many_writers_at_once_make_one_chain(path: Path) -> None:
