@@ -21,7 +21,7 @@ class Pattern:
         ValueError: `text` is none; says what is wrong with it.
     """
 
-    __slots__ = ("_accepts", "_any_one", "_loops", "_of", "_plain", "text")
+    __slots__ = ("_accepts", "_any_one", "_loops", "_of", "_plain", "_prefix", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -40,11 +40,14 @@ class Pattern:
             else:
                 self._of[token] = self._of.get(token, 0) | 1 << at
         self._plain = None if loops or self._any_one else "".join(map(chr, tokens))
+        self._prefix = _prefix(tokens, loops)
 
     def matches(self, name: str) -> bool:
         """Whether the whole of `name` fits."""
         if self._plain is not None:
             return name == self._plain
+        if not name.startswith(self._prefix):  # most patterns begin with what tells most names apart
+            return False
         places, loops, any_one, of = 1, self._loops, self._any_one, self._of
         for character in name:
             places = (places & (of.get(ord(character), 0) | any_one)) << 1 | places & loops
@@ -60,6 +63,16 @@ class Pattern:
 
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
+
+
+def _prefix(tokens: list[int], loops: int) -> str:
+    """Return the characters that every name that fits begins with."""
+    prefix: list[str] = []
+    for at, token in enumerate(tokens):
+        if token == _ANY_ONE or loops >> at & 1:
+            break
+        prefix.append(chr(token))
+    return "".join(prefix)
 
 
 def _read(text: str) -> tuple[list[int], int]:

@@ -13,6 +13,8 @@ from quota.entity import ANONYMOUS
 from tests.support.kafka_frames import fetch, plain, produced
 from tests.support.memory_connection import House, Peer
 from tests.support.metered_house import MeteredHouse
+from tests.support.topic_frames import QUOTA_EXCEEDED, create, read_answer
+from tests.support.topic_model import TopicModel, split
 from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
 
 EDGE = IdentityRules("edge")
@@ -164,6 +166,35 @@ def test_an_exempt_principal_is_never_throttled(house: House) -> None:
     house.scopes.renew()
     assert is_held(peer, 2)
     assert usage.exempt_bytes_total == 70_000
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("enforce", [("b", QUOTA_EXCEEDED)]), ("observe", [("b", 0)]), ("off", [("b", 0)])])
+def test_topics(mode: str, expected: list[tuple[str, int]]) -> None:
+    """Over its budget of mutations a client is refused topics where that is enforced; where it is off nobody even looks."""
+    with House(mode=Mode.MUTE) as house:
+        house.set_quota(mutation=1.0)
+        model, peer = TopicModel(), house.connect()
+        assert errors(peer, model, create(1, {"a": 20})) == [("a", 0)]
+        house.wait(10)
+        house.switch({"all": mode})
+        assert errors(peer, model, create(2, {"b": 5})) == expected
+        (group,) = house.scope.mutation.groups()
+        assert round(group.tokens(house.now_ms)) == -9, "a topic that is refused, or would be, is charged to nobody"
+        assert group.throttle_count == (0 if mode == "off" else 1)
+
+
+def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | None, int]]:
+    """What becomes of topics that a client wants to make; it waits as long as it has to."""
+    peer.client.arrive(request)
+    while not (asked := peer.broker.take()):
+        peer.house.wait(1_000)
+        if answer := peer.client.take():
+            return read_answer(19, 7, answer).errors
+    while asked:
+        for frame in split(asked):
+            peer.broker.arrive(model.answer(frame))
+        asked = peer.broker.take()
+    return read_answer(19, 7, peer.client.take()).errors
 
 
 def test_the_time_of_the_exempt_is_exempt_time() -> None:
