@@ -107,6 +107,7 @@ class App:
         self.probers = {route.name: self._prober(route, config) for route in routes}
         self.prober = self.probers[routes.main.name]
         self.policy = self._session_settings.policy
+        self._switch_table: Mapping[str, str] | None = None
         self.quotas = FollowedQuotas(self._apply_table, self.connection_limits.apply_rates)
         self.quotas.listeners.append(lambda content, _origin: self.apply_switches(content.switches))
         self.audit = AuditLog(config.audit.file, wall_time_s=wall_time_s)
@@ -316,6 +317,9 @@ class App:
 
     def apply_switches(self, table: Mapping[str, str]) -> None:
         """Put the switches of the quota store in force from the next request on; nobody is disconnected."""
+        if table is self._switch_table:  # contents share what stayed the same
+            return
+        self._switch_table = table
         switches = Switches(table)
         for problem in switches.problems:
             log.warning("switch_ignored", limit_key="switch_ignored", problem=problem)
