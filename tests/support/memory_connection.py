@@ -6,6 +6,7 @@ unread bytes as a kernel does, and the event loop's timer.
 
 import asyncio
 import socket
+import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
@@ -236,7 +237,7 @@ class House:
         self.closed: list[tuple[CloseReason, str]] = []
         self.administered: list[Connection] = []
         """Whose requests about quotas have had their turn and wait for `Connection.answer`."""
-        self.peers: list[Peer] = []
+        self._peers: list[weakref.ref[Peer]] = []  # kept by who plays them
         self._clock = pytest.MonkeyPatch()
         self.broker_times = BrokerHandlerTime()
         self.set_quota(produce=produce, fetch=fetch, request=settings.get("request"))
@@ -278,7 +279,7 @@ class House:
         with mock.patch("asyncio.get_running_loop", return_value=self.loop):
             connection = Connection(self, session, cast("socket.socket", NoSocket()), ("127.0.0.1", 9), "default", HostPort("b", 1))
         peer = Peer(self, connection)
-        self.peers.append(peer)
+        self._peers.append(weakref.ref(peer))
         return peer
 
     def declare(self, *groups: DeclaredGroup) -> None:
@@ -287,7 +288,7 @@ class House:
         self.settings.policy.configured(self.settings.policy.exempt, declared)
         self.scopes.declare(declared)
         self.settings.known_heads.clear()
-        for peer in self.peers:
+        for peer in filter(None, (known() for known in self._peers)):
             peer.connection.settings_changed()
         self.loop.run_until(self.loop.now_ms)
 
@@ -295,7 +296,7 @@ class House:
         """Put switches in force, as a running proxy does."""
         self.settings.policy.switch(Switches(table))
         self.scopes.renew()
-        for peer in self.peers:
+        for peer in filter(None, (known() for known in self._peers)):
             peer.connection.enforcement_changed()
         self.loop.run_until(self.loop.now_ms)
 
