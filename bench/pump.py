@@ -93,7 +93,7 @@ class OursAccepted(TlsTransport):
 
     def __init__(self, upstream_port: int, tls: ssl.SSLContext, queue: HandshakeQueue) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(loop, lambda incoming, outgoing: tls.wrap_bio(incoming, outgoing, server_side=True), queue.ask)
+        super().__init__(loop, lambda incoming, outgoing: tls.wrap_bio(incoming, outgoing, server_side=True), queue)
         self._upstream_port = upstream_port
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

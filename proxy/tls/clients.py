@@ -51,7 +51,7 @@ class TlsClients:
         Raises:
             TlsRefusedError: it came to nothing; the socket is closed.
         """
-        tls = TlsTransport(self._loop, self._make, self._queue.ask, first)
+        tls = TlsTransport(self._loop, self._make, self._queue, first)
         try:
             await self._loop.connect_accepted_socket(lambda: tls, sock)
         except OSError as error:
@@ -60,7 +60,7 @@ class TlsClients:
         try:
             state = await tls.handshake(timeout_ms)
         except TimeoutError as error:
-            raise TlsRefusedError(CloseReason.TLS_HANDSHAKE_DEADLINE, f"no handshake within {timeout_ms} ms") from error
+            raise TlsRefusedError(CloseReason.TLS_HANDSHAKE_DEADLINE, str(error)) from error
         except ssl.SSLError as error:
             reason = CloseReason.NOT_TLS if error.reason in _NOT_TLS else CloseReason.TLS_HANDSHAKE
             raise TlsRefusedError(reason, tls_words(error)) from error

@@ -1,34 +1,73 @@
-"""Handshakes take turns: a few steps in each round of the loop, so that a flood of them delays nobody else."""
+"""Handshakes take turns: a few steps in each round of the loop, so that a flood of them delays nobody else, and few that stall."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 STEPS_PER_TURN: Final = 8
 """A step with an RSA key takes most of a millisecond."""
+UNDER_WAY_MAX: Final = 64
+STALLED_S: Final = 1.0
+"""So long nothing came from a peer in the middle of its handshake."""
+
+
+class Handshake(Protocol):
+    """One end of a connection whose handshake is under way."""
+
+    def go_on_shaking(self) -> None:
+        """Take one step with what the peer has sent."""
+
+    def stalled(self) -> None:
+        """Others want the place: end."""
 
 
 class HandshakeQueue:
-    """The steps that wait for their turn, oldest first."""
+    """The steps that wait for their turn, oldest first, and the handshakes under way.
+
+    A peer that has said hello costs memory. With more than `UNDER_WAY_MAX` of them each new one ends the one that was silent for longest,
+    if it was for `STALLED_S`; nobody who goes on is ended, and nobody waits for those who do not.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[Handshake] = deque()
+        self._under_way: dict[Handshake, float] = {}  # when it last went on; who is silent for longest stands first
         self._taken = 0
         self._is_due = False
 
-    def ask(self, step: Callable[[], None]) -> None:
+    @property
+    def under_way(self) -> int:
+        """How many peers have said hello and are not done."""
+        return len(self._under_way)
+
+    def ask(self, one: Handshake) -> None:
         """Take a step now if this round has room for it, else in one of the next."""
+        self._under_way.pop(one, None)
+        self._under_way[one] = now_s = self._loop.time()
+        if len(self._under_way) > UNDER_WAY_MAX:
+            self._end_the_stalled(now_s)
         if self._taken < STEPS_PER_TURN and not self._waiting:
             self._taken += 1
             self._next_round_soon()
-            step()
+            one.go_on_shaking()
         else:
-            self._waiting.append(step)
+            self._waiting.append(one)
             self._next_round_soon()
+
+    def done(self, one: Handshake) -> None:
+        """Its handshake ended, well or not."""
+        self._under_way.pop(one, None)
+
+    def _end_the_stalled(self, now_s: float) -> None:
+        """End up to two for one that comes, so that there are fewer in the end."""
+        for one in list(itertools.islice(self._under_way, 2)):
+            if len(self._under_way) <= UNDER_WAY_MAX or now_s - self._under_way[one] < STALLED_S:
+                return
+            del self._under_way[one]
+            one.stalled()
 
     def _next_round_soon(self) -> None:
         if not self._is_due:
@@ -41,4 +80,4 @@ class HandshakeQueue:
         if self._waiting:
             self._next_round_soon()
         for _ in range(self._taken):
-            self._waiting.popleft()()
+            self._waiting.popleft().go_on_shaking()

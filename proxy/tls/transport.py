@@ -12,6 +12,8 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from proxy.tls.handshakes import HandshakeQueue
+
 FEED_BYTES: Final = 64 * 1024
 """Taken in and encrypted at once. A buffer of OpenSSL stays as large as it once was, so larger pieces would cost each connection."""
 EARLY_BYTES_MAX: Final = 16 * 1024
@@ -28,7 +30,7 @@ class TlsTransport(asyncio.Protocol):
     Args:
         make_tls: makes the TLS state from an incoming and an outgoing BIO; called with the first bytes on the server's side, so that a
             peer that sends none costs little.
-        shake_later: asked before a handshake goes on with bytes of the peer, with what goes on; a place to wait for one's turn.
+        queue: where this waits for its turn before a handshake goes on with bytes of the peer; None: nowhere.
         first: what the peer sent, read before the transport was there.
     """
 
@@ -44,9 +46,9 @@ class TlsTransport(asyncio.Protocol):
         "_make_tls",
         "_outgoing",
         "_paused",
+        "_queue",
         "_raw",
         "_raw_paused",
-        "_shake_later",
         "_shaken",
         "_tls",
         "_tls_pending",
@@ -59,12 +61,12 @@ class TlsTransport(asyncio.Protocol):
         self,
         loop: asyncio.AbstractEventLoop,
         make_tls: Callable[[ssl.MemoryBIO, ssl.MemoryBIO], ssl.SSLObject],
-        shake_later: Callable[[Callable[[], None]], None] | None = None,
+        queue: HandshakeQueue | None = None,
         first: bytes = b"",
     ) -> None:
         self._loop = loop
         self._make_tls = make_tls
-        self._shake_later = shake_later
+        self._queue = queue
         self._raw: asyncio.Transport | None = None
         self._tls: ssl.SSLObject | None = None
         self._tls_read: Callable[[int, memoryview], int] = _no_tls
@@ -89,7 +91,7 @@ class TlsTransport(asyncio.Protocol):
         """Wait for its end; return the TLS state, which knows the peer.
 
         Raises:
-            TimeoutError: the peer took longer.
+            TimeoutError: the peer took longer; the text says so.
             ssl.SSLError, ConnectionError: it failed.
         """
         assert self._shaken is not None
@@ -102,13 +104,15 @@ class TlsTransport(asyncio.Protocol):
         finally:
             timer.cancel()
             self._shaken = None
+            if self._queue is not None:
+                self._queue.done(self)
         assert self._tls is not None
         return self._tls
 
     def begin(self) -> None:
         """Say hello first: the client's side."""
         self._make()
-        self._go_on_shaking()
+        self.go_on_shaking()
 
     def _make(self) -> ssl.SSLObject:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -120,17 +124,21 @@ class TlsTransport(asyncio.Protocol):
     def _late(self) -> None:
         self._fail(TimeoutError("no end of the handshake in time"))
 
+    def stalled(self) -> None:
+        """Too many handshakes are under way, and nothing came for this one for a while."""
+        self._fail(TimeoutError("silent in the middle of its handshake while many others came"))
+
     def _wait_for_above(self) -> None:
         """Go on with the handshake, now or when it is its turn; after it, keep what comes early as long as it is little."""
         if self._shaken is None or self._shaken.done():
             if sum(map(len, self._unfed)) > EARLY_BYTES_MAX:
                 self._pause_raw()
-        elif self._shake_later is None:
-            self._go_on_shaking()
+        elif self._queue is None:
+            self.go_on_shaking()
         else:
-            self._shake_later(self._go_on_shaking)
+            self._queue.ask(self)
 
-    def _go_on_shaking(self) -> None:
+    def go_on_shaking(self) -> None:
         """Take one step of the handshake with what the peer has sent."""
         if self._shaken is None or self._shaken.done() or self._lost:
             return

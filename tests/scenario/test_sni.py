@@ -22,6 +22,7 @@ from tests.support.proxy_headers import v2_header
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_frames import metadata_request, produce_answer, produce_request
 from tests.support.scripted_sockets import HOST, until
+from tests.support.scripted_tls import ScriptedTls
 from tests.support.tls_hellos import hello
 from tests.support.tls_house import House, TlsClient
 
@@ -128,24 +129,14 @@ async def test_other_names_may_lead_to_the_bootstrap(house: House, name: str) ->
 async def test_a_hello_that_comes_byte_by_byte(house: House) -> None:
     """The name is waited for, and TLS gets every byte of what was read before it began."""
     async with in_front_of_two(house) as (sluice, _, second):
-        raw = await sluice.client()
-        come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = house.context().wrap_bio(come, go, server_hostname=to(2))
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                for byte in go.read():
-                    await raw.send(bytes([byte]))
-                    await asyncio.sleep(0)
-                come.write(await raw.read_some())
-        tls.write(produce_request(7))
-        await raw.send(go.read())
-        come.write(await raw.read_some())
-        assert tls.read() == produce_answer(9, 7)
+        client = ScriptedTls(await sluice.client(), house.context(), to(2))
+        for byte in client.next_words():
+            await client.client.send(bytes([byte]))
+            await asyncio.sleep(0)
+        await client.shake_hands()
+        assert await client.ask(produce_request(7)) == produce_answer(9, 7)
         assert len(second.connections) == 1
-        raw.close()
+        client.client.close()
 
 
 async def test_what_says_nothing_or_something_else(house: House) -> None:

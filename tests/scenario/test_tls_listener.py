@@ -14,17 +14,20 @@ import pytest
 from proxy.config import Upstream
 from proxy.config_tls import UpstreamTls
 from proxy.host_port import HostPort
+from proxy.tls import handshakes
 from proxy.tls import transport as tls_transport
 from proxy.tls.credentials import TlsFiles, server_context
+from proxy.tls.handshakes import UNDER_WAY_MAX
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from sluice.principal import AuthenticationContext, PrincipalBuilder
 from tests.support import sasl_frames, sasl_tokens
 from tests.support.certificates import Authority, Files
-from tests.support.gateway_fixture import open_gateway
+from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_frames import PRODUCE, Request, metadata_request, produce_answer, produce_request, throttle_ms_of
 from tests.support.scripted_sockets import HOST, guarded, until
+from tests.support.scripted_tls import ScriptedTls
 from tests.support.tls_house import House, TlsClient
 
 ALICE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 10_000.0}}
@@ -206,25 +209,72 @@ async def test_a_new_certificate_needs_no_restart_and_a_bad_one_changes_nothing(
             await client.close()
 
 
-async def test_a_muted_client_that_leaves_loses_nothing(house: House) -> None:
-    """D2 through the proxy: frames that a muted client sent before it closed reach the broker."""
+@pytest.mark.parametrize("end", ["close_notify", "fin"])
+@pytest.mark.parametrize("queued_bytes", [4_096, 3_000_000])
+async def test_d02_a_muted_client_that_leaves_loses_nothing(house: House, queued_bytes: int, end: str) -> None:
+    """What a muted client sent before it closed, by close_notify and FIN or by a bare FIN, reaches the broker whole."""
+    everybody = {ClientQuotaType.PRODUCE: {ClientQuotaEntity(None, "<default>"): 1_000_000.0}}
     async with (
         ScriptedBroker() as broker,
-        open_gateway(
-            broker,
-            mode="mute",
-            table={ClientQuotaType.PRODUCE: {ClientQuotaEntity(None, "<default>"): 10_000.0}},
-            listeners=(house.listener(),),
-            clean=False,
-        ) as sluice,
+        open_gateway(broker, mode="mute", table=everybody, listeners=(house.listener(),), clean=False) as sluice,
     ):
-        client = await house.connect(sluice.broker_port(1))
-        await client.ask(produce_request(1, bytes(115_000)))
-        for number in range(2, 12):
-            client.writer.write(produce_request(number, bytes(900)))
-        await client.close()
-        await until(lambda: len(broker.connections[-1].requests) == 11)
+        client = ScriptedTls(await sluice.client(sluice.broker_port(1)), house.context(), HOST)
+        await client.shake_hands()
+        assert throttle_ms_of(PRODUCE, 9, await client.ask(produce_request(1, bytes(11_200_000)))) > 0
+        (connection,) = sluice.connections
+        assert connection.client.pauses
+        frames = [produce_request(number, bytes(queued_bytes // 8), version=8, acks=0) for number in range(2, 10)]
+        sending = asyncio.create_task(client.send(b"".join(frames)))
+        if end == "close_notify":
+            await sending
+            await client.notify_close()
+        await sending
+        client.client.half_close()
+        sluice.set_quotas({})  # what waits has been muted long enough: 3 MB at this rate would take a while
+        await until(lambda: len(broker.connections[-1].requests) == 9)
+        assert [request.frame for request in broker.connections[-1].requests[1:]] == frames
+        client.client.close()
         await sluice.until_connections(0)
+
+
+async def stall(sluice: RunningGateway, house: House, how: str) -> ScriptedClient:
+    """A client whose handshake stops: before its first byte, in the middle of its hello, or after it."""
+    client = await sluice.client()
+    hello = ScriptedTls(client, house.context(), HOST).next_words()
+    await client.send({"silent": b"", "half a hello": hello[:100], "hello": hello}[how])
+    return client
+
+
+@pytest.mark.parametrize("how", ["silent", "half a hello", "hello"])
+async def test_e12_stalled_handshakes_keep_nobody_out(house: House, how: str) -> None:
+    """While they stall a good client is served; each is closed by the deadline, has the reason in the log, and gives its slot back."""
+    count = 3 * UNDER_WAY_MAX // 2
+    async with (
+        ScriptedBroker() as broker,
+        open_gateway(broker, listeners=(house.listener(),), limits={"tls_handshake_ms": 1_500}, clean=False) as sluice,
+    ):
+        stalled = [await stall(sluice, house, how) for _ in range(count)]
+        good = await house.connect(sluice.port)
+        assert await good.ask(produce_request(4)) == produce_answer(9, 4)
+        assert sluice.closes.get("tls_handshake_deadline", 0) < count, "the good one did not wait for them to go"
+        await sluice.until_closed("tls_handshake_deadline", count)
+        for client in stalled:
+            await client.read_to_end()
+        assert sluice.counters.upstream_connects == 1
+        assert sluice.gateway.doors[0].gate.quota.connections == 1
+        await good.close()
+
+
+async def test_e12_a_crowd_that_stalls_after_its_hello_is_thinned_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 64 handshakes under way those that are silent for longest are ended long before the deadline, when others come."""
+    monkeypatch.setattr(handshakes, "STALLED_S", 0.0)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
+        for _ in range(UNDER_WAY_MAX + 10):
+            await stall(sluice, house, "hello")
+        await sluice.until_closed("tls_handshake_deadline", 9)
+        good = await house.connect(sluice.port)
+        assert await good.ask(produce_request(4)) == produce_answer(9, 4)
+        await good.close()
 
 
 @contextlib.asynccontextmanager

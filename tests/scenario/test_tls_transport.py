@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.tls import handshakes
 from proxy.tls.credentials import TlsFiles, client_context, server_context
-from proxy.tls.handshakes import STEPS_PER_TURN, HandshakeQueue
+from proxy.tls.handshakes import STEPS_PER_TURN, UNDER_WAY_MAX, HandshakeQueue
 from proxy.tls.transport import TlsTransport
 from tests.support.certificates import Authority
 
@@ -77,7 +78,7 @@ class Side:
         loop = asyncio.get_running_loop()
         sock, _ = await loop.sock_accept(self._listening)
         make: Callable[[ssl.MemoryBIO, ssl.MemoryBIO], ssl.SSLObject] = lambda come, go: self.context.wrap_bio(come, go, server_side=True)  # noqa: E731
-        _, tls = await loop.connect_accepted_socket(lambda: TlsTransport(loop, make, self.queue.ask), sock)
+        _, tls = await loop.connect_accepted_socket(lambda: TlsTransport(loop, make, self.queue), sock)
         return tls
 
     async def meet(self) -> Above:
@@ -277,12 +278,27 @@ async def test_e12_stalled_handshakes_delay_nobody_and_end(side: Side) -> None:
         sock.close()
 
 
+class Counted:
+    """A handshake that only notes what is done with it."""
+
+    def __init__(self, number: int, steps: list[int]) -> None:
+        self.number = number
+        self.steps = steps
+        self.is_ended = False
+
+    def go_on_shaking(self) -> None:
+        self.steps.append(self.number)
+
+    def stalled(self) -> None:
+        self.is_ended = True
+
+
 async def test_handshakes_take_turns() -> None:
     """In one round of the loop only so many steps are taken; the rest follow, oldest first."""
     queue = HandshakeQueue(asyncio.get_running_loop())
     order: list[int] = []
     for number in range(3 * STEPS_PER_TURN + 1):
-        queue.ask(lambda number=number: order.append(number))  # type: ignore[misc]
+        queue.ask(Counted(number, order))
     assert len(order) == STEPS_PER_TURN
     lengths = [len(order)]
     while len(order) < 3 * STEPS_PER_TURN + 1:
@@ -290,6 +306,28 @@ async def test_handshakes_take_turns() -> None:
         lengths.append(len(order))
     assert order == sorted(order)
     assert max(after - before for before, after in itertools.pairwise(lengths)) <= STEPS_PER_TURN
+
+
+async def test_too_many_that_stall_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond so many under way those go that were silent for longest, and for a second; who goes on stays, and so does who is new."""
+    queue = HandshakeQueue(asyncio.get_running_loop())
+    steps: list[int] = []
+    silent = [Counted(number, steps) for number in range(UNDER_WAY_MAX)]
+    for one in silent:
+        queue.ask(one)
+    young = [Counted(number, steps) for number in range(9)]
+    for one in young:
+        queue.ask(one)
+    assert not any(one.is_ended for one in silent), "nobody was silent for a second"
+    monkeypatch.setattr(handshakes, "STALLED_S", -1.0)
+    queue.ask(silent[0])
+    assert [one.number for one in silent if one.is_ended] == [1, 2], "the first went on"
+    for number in range(20):
+        queue.ask(Counted(number, steps))
+    assert queue.under_way == UNDER_WAY_MAX
+    assert not any(one.is_ended for one in young)
+    for one in [*silent, *young]:
+        queue.done(one)
 
 
 async def test_rubbish_in_the_middle_ends_the_connection(side: Side) -> None:
