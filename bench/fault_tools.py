@@ -65,10 +65,11 @@ def proxied(
     fetch: float | None = 1e12,
     flags: Sequence[str] = (),
     open_files: int | None = None,
+    learn: bool = True,
 ) -> Iterator[Bench]:
     """Sluice in front of a scripted broker (a good one by default)."""
     with broker or ScriptedBroker() as running:
-        arm = start_sluice(running.port, folder, produce=produce, fetch=fetch, flags=flags, open_files=open_files)
+        arm = start_sluice(running.port, folder, produce=produce, fetch=fetch, flags=flags, open_files=open_files, learn=learn)
         try:
             yield Bench(arm, running)
         finally:

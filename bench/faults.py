@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import fault_rows_broker, fault_rows_client, fault_rows_crowd, fault_rows_load, fault_rows_machines, fault_rows_storms
+from bench import (
+    fault_rows_broker,
+    fault_rows_client,
+    fault_rows_crowd,
+    fault_rows_load,
+    fault_rows_machines,
+    fault_rows_storms,
+    fault_rows_tls,
+)
 from bench.engine import ROOT, Engine
 from bench.fault_tools import Figure
 from bench.report import Report, machine_lines
@@ -20,6 +28,7 @@ ROWS: dict[str, Callable[[Path], list[Figure]]] = (
     | fault_rows_machines.ROWS
     | fault_rows_client.ROWS
     | fault_rows_storms.ROWS
+    | fault_rows_tls.ROWS
     | fault_rows_crowd.ROWS
     | fault_rows_load.ROWS
 )
