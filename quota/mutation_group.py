@@ -118,6 +118,21 @@ class MutationGroup:
         tokens = self._bucket.measure(now_ms)
         return narrow_to_int32(token_throttle_time_ms(tokens, self.bound)) if tokens < 0.0 else 0
 
+    @property
+    def balance(self) -> tuple[float, int]:
+        """The balance as it was last reckoned, and when that was, in ms: what came in since is not in it."""
+        return self._bucket.balance
+
+    @property
+    def num_samples(self) -> int:
+        """Windows whose refill the bucket holds."""
+        return self._bucket.num_samples
+
+    @property
+    def window_ms(self) -> int:
+        """Length of a window."""
+        return self._bucket.window_ms
+
     def tokens(self, now_ms: int) -> float:
         """Return the balance, changing nothing."""
         return self._bucket.peek(now_ms)

@@ -274,6 +274,11 @@ class TokenBucket:
         self._refill(now_ms)
         return self._tokens
 
+    @property
+    def balance(self) -> tuple[float, int]:
+        """The balance as last refilled, and when that was."""
+        return self._tokens, self._last_update_ms
+
     def peek(self, now_ms: int) -> float:
         """Return the balance as `measure` would, changing nothing."""
         return self._refilled(now_ms)

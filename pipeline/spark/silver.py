@@ -12,7 +12,9 @@ from pipeline.spark.schemas import DECISIONS_SILVER, USAGE_COUNTS, USAGE_SILVER
 LATE_MS: Final = 60_000
 """How far outside the hour of its file a row may be: rotation and the flush of the last second are not one moment."""
 HOUR_MS: Final = 3_600_000
-NOTE: Final = 3
+CHARGED: Final = 4
+REFUSED: Final = 5
+ASKED: Final = 8
 
 
 def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> DataFrame:
@@ -87,24 +89,24 @@ def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, c
 
 
 def _mutations(events: DataFrame) -> DataFrame:
-    """Controller mutations as rows of one decision: a token bucket has no samples."""
+    """Controller mutations as rows of one decision: a token bucket has no samples. What it refused uses nothing."""
     one = F.lit(1)
     throttled = F.when(F.col("throttle_ms") > 0, one).otherwise(0)
-    return events.where(F.col("kind") == NOTE).select(
+    return events.where(F.col("kind") >= CHARGED).select(
         "run_id",
         "proxy_id",
         "group_ref",
         F.col("ts_ms").alias("sample_start_ms"),
         F.col("ts_ms").alias("last_event_ms"),
         one.alias("n"),
-        F.col("value").alias("sum"),
+        F.when(F.col("kind").isin(REFUSED, ASKED), 0).otherwise(F.col("value")).alias("sum"),
         "bound",
         F.col("seq").alias("first_seq"),
         throttled.alias("throttled_n"),
         throttled.alias("violated_n"),
-        F.col("throttle_ms").cast("long").alias("throttle_ms_sum"),
+        F.greatest("throttle_ms", F.lit(0)).cast("long").alias("throttle_ms_sum"),
         F.col("throttle_ms").alias("throttle_ms_max"),
-        F.col("applied_ms").cast("long").alias("applied_ms_sum"),
+        F.greatest("applied_ms", F.lit(0)).cast("long").alias("applied_ms_sum"),
         F.array(F.lit(0)).alias("dt_ms"),
         F.when(F.col("throttle_ms") > 0, F.array(F.lit(0))).otherwise(F.array().cast("array<int>")).alias("thr_pos"),
         F.when(F.col("throttle_ms") > 0, F.array("throttle_ms")).otherwise(F.array().cast("array<int>")).alias("thr_ms"),

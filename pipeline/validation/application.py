@@ -15,30 +15,44 @@ from pipeline.validation.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, Switch
 
 def check_applied(rows: Rows, judged: Flags, stem: Stem, findings: Findings) -> None:
     """Compare every wait that was decided with what was applied, and every record with whether there may be one."""
-    states = sorted(python_rows(stem.read("states")), key=lambda state: int(state["from_seq"]))
-    if not states:
+    eras = Eras(stem)
+    if not eras:
         return
-    switched = [Switched(state["mode"], state["switches"]) for state in states]
-    starts = np.array([state["from_seq"] for state in states], np.int64)
-    state = np.maximum(np.searchsorted(starts, rows.first_seq, side="right") - 1, 0)
-    may_enforce, may_observe = _possible(rows, state, switched, stem)
+    may_enforce, may_observe = eras.possible(rows.group_ref, rows.first_seq)
     _check_waits(rows, judged, may_enforce[rows.row_of], may_observe[rows.row_of], findings)
     _check_records(rows, judged & ~may_enforce & ~may_observe, findings)
 
 
-def _possible(rows: Rows, state: Ints, switched: list[Switched], stem: Stem) -> tuple[Flags, Flags]:
-    """Of each row: may a member of its group have been enforced, may one have been observed?"""
-    may_enforce = np.array([ENFORCE in one.modes for one in switched])[state]
-    may_observe = np.array([OBSERVE in one.modes for one in switched])[state]
-    if all(one.is_plain for one in switched):
+class Eras:
+    """How the proxy was set, decision by decision, as `states` of a stem says; empty where it says nothing."""
+
+    def __init__(self, stem: Stem) -> None:
+        states = sorted(python_rows(stem.read("states")), key=lambda state: int(state["from_seq"]))
+        self._stem = stem
+        self._switched = [Switched(state["mode"], state["switches"]) for state in states]
+        self._starts = np.array([state["from_seq"] for state in states], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._switched)
+
+    def possible(self, group_ref: Ints, seq: Ints, *, earlier: int = 0) -> tuple[Flags, Flags]:
+        """Of each decision: may a member of its group have been enforced, may one have been observed?
+
+        Args:
+            earlier: asks for so many states before.
+        """
+        era = np.maximum(np.searchsorted(self._starts, seq, side="right") - 1 - earlier, 0)
+        may_enforce = np.array([ENFORCE in one.modes for one in self._switched])[era]
+        may_observe = np.array([OBSERVE in one.modes for one in self._switched])[era]
+        if all(one.is_plain for one in self._switched):
+            return may_enforce, may_observe
+        groups = {row["group_ref"]: row for row in python_rows(self._stem.read("dim_group", columns=GROUP_COLUMNS))}
+        for at, one in enumerate(self._switched):
+            for ref in () if one.is_plain else np.unique(group_ref[era == at]).tolist():
+                possible = one.possible(groups[ref])
+                mine = (era == at) & (group_ref == ref)
+                may_enforce[mine], may_observe[mine] = ENFORCE in possible, OBSERVE in possible
         return may_enforce, may_observe
-    groups = {row["group_ref"]: row for row in python_rows(stem.read("dim_group", columns=GROUP_COLUMNS))}
-    for at, one in enumerate(switched):
-        for ref in () if one.is_plain else np.unique(rows.group_ref[state == at]).tolist():
-            possible = one.possible(groups[ref])
-            mine = (state == at) & (rows.group_ref == ref)
-            may_enforce[mine], may_observe[mine] = ENFORCE in possible, OBSERVE in possible
-    return may_enforce, may_observe
 
 
 def _check_waits(rows: Rows, judged: Flags, may_enforce: Flags, may_observe: Flags, findings: Findings) -> None:

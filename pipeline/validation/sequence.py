@@ -7,14 +7,14 @@ from pipeline.manifest import Manifest
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
 
-NOTE = 3
+NOTE = 3  # and above: what no sensor recorded
 SPARSE = 16
 
 
 def check_sequence(samples: pa.Table, events: pa.Table, gaps: pa.Table, manifest: Manifest, findings: Findings) -> None:
-    """Rows, notes and reported gaps hold as many decisions as the manifest's first and last number say, and no row begins twice."""
+    """Rows, notes, steps and reported gaps hold as many decisions as the manifest's first and last number say, and no row begins twice."""
     seq = events.column("seq").to_numpy().astype(np.int64)
-    notes = seq[events.column("kind").to_numpy() == NOTE] if len(seq) else seq
+    notes = seq[events.column("kind").to_numpy() >= NOTE] if len(seq) else seq
     firsts = np.sort(np.concatenate([_ints(samples, "first_seq"), notes, _ints(gaps, "from_seq")]))
     lasts = np.concatenate([_ints(samples, "last_seq"), notes])
     expected = manifest.last_seq - manifest.first_seq + 1

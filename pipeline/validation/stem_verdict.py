@@ -16,12 +16,12 @@ from pipeline.replay.rows import COLUMNS, Ints, Rows, unpack
 from pipeline.stem import Stem
 from pipeline.validation.application import check_applied
 from pipeline.validation.bounds import check_bounds
+from pipeline.validation.buckets import MUTATION, BucketEnds, judge_buckets
 from pipeline.validation.gaps import Resumptions, resumptions
 from pipeline.validation.long_run import Stretch, stretches
 from pipeline.validation.sequence import check_order, check_sequence
 
 REQUEST: Final = "Request"
-NEVER_CHECKED: Final = "ControllerMutation"  # a token bucket: notes in `events`, judged elsewhere
 
 
 @dataclass(slots=True)
@@ -35,6 +35,7 @@ class StemVerdict:
         counts: what the rows add up to, by quota type, to be compared with the manifest.
         groups: numbers of the groups that decided something, 4 bytes each, lowest first: there may be 100,000.
         stretches: of each group that was throttled: what its long-run rate is made of.
+        buckets: of each token bucket: where its steps begin and end.
     """
 
     stem: str
@@ -45,6 +46,7 @@ class StemVerdict:
     counts: dict[str, TypeCount] = field(default_factory=dict)
     groups: bytes = b""
     stretches: dict[int, Stretch] = field(default_factory=dict)
+    buckets: dict[int, BucketEnds] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
         resumed = resumptions(stem, before, table)
         for kind, refs in kinds.items():
             _judge_kind(kind, refs if len(kinds) > 1 else None, table, stem, resumed, verdict)
+    _judge_buckets(stem, verdict)
     check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
     return verdict
@@ -102,6 +105,17 @@ def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, stem: Stem, res
     _count(kind.quota_type, rows, own, verdict)
 
 
+def _judge_buckets(stem: Stem, verdict: StemVerdict) -> None:
+    judged = judge_buckets(stem, verdict.findings)
+    if judged is None:
+        return
+    verdict.decisions += judged.decisions
+    verdict.unjudged += judged.unjudged
+    verdict.counts[MUTATION] = judged.count
+    verdict.groups += judged.groups.astype("<i4").tobytes()
+    verdict.buckets = judged.ends
+
+
 def _count(quota_type: str, rows: Rows, judged: Any, verdict: StemVerdict) -> None:
     known = verdict.counts.get(quota_type, TypeCount())
     verdict.counts[quota_type] = TypeCount(
@@ -116,8 +130,6 @@ def _count(quota_type: str, rows: Rows, judged: Any, verdict: StemVerdict) -> No
 
 def _check_sums(stem: Stem, verdict: StemVerdict) -> None:
     for quota_type, told in stem.manifest.counts.items():
-        if quota_type == NEVER_CHECKED:
-            continue
         found = verdict.counts.get(quota_type, TypeCount())
         if found != told:
             verdict.findings.add(

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
+from pipeline.validation.buckets import check_buckets
 from pipeline.validation.long_run import LongRun, judge_run
 from pipeline.validation.stem_verdict import StemVerdict
 
@@ -140,6 +141,7 @@ def merge(
         verdict.long_runs += long_runs.values()
         for finding in too_fast:
             findings.add(finding)
+        check_buckets([(manifest, stem.buckets) for manifest, stem in judged], findings, is_whole=judged[0][0].first_seq == 0)
         groups = b"".join(stem.groups for _, stem in judged)
         for manifest, stem in judged:
             verdict.decisions += stem.decisions

@@ -3,11 +3,12 @@
 from typing import Any, Final
 
 Fact = dict[str, Any]
-"""One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, run and end."""
+"""One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, buckets, run and end."""
 
 BATCH_RECORDS: Final = 16_384
 FACT_BYTES: Final = 500
 USAGE_ROW_BYTES: Final = 600
+BUCKET_BYTES: Final = 200
 
 
 class Batch:
@@ -25,4 +26,5 @@ class Batch:
     def size(self) -> int:
         """About how many bytes it takes while it waits."""
         rows = sum(len(fact["usage"]["rows"]) for fact in self.facts if "usage" in fact)
-        return len(self.raw) + FACT_BYTES * len(self.facts) + USAGE_ROW_BYTES * rows
+        buckets = sum(len(fact["buckets"]) for fact in self.facts if "buckets" in fact)
+        return len(self.raw) + FACT_BYTES * len(self.facts) + USAGE_ROW_BYTES * rows + BUCKET_BYTES * buckets

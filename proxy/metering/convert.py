@@ -37,7 +37,7 @@ from proxy.metering.layout import (
 from proxy.metering.packing import STATE, Decisions, Sensors
 from proxy.metering.parts import Parts, pack_parts
 from proxy.metering.raw import DTYPE
-from proxy.metering.record import NOTE
+from proxy.metering.record import ASKED, CHARGED, NOTE, REFUSED
 from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
 from proxy.metering.schema import KIND, SCHEMA_VERSION, TABLES
 from proxy.metering.segment import Segment, read_segment
@@ -45,6 +45,7 @@ from proxy.metering.trace import events_of
 from proxy.metering.usage_table import usage_table, usage_totals
 
 REQUEST: Final = "Request"
+MUTATION: Final = "ControllerMutation"
 NICENESS: Final = 10
 
 
@@ -126,7 +127,7 @@ def _tables(
 ) -> tuple[dict[str, pa.Table], dict[str, Any], pa.Table]:
     run = (header["run_id"], header["proxy_id"])
     bounds, states, gaps = list(segment.told("bound")), list(segment.told("state")), list(segment.told("gap"))
-    recorded = rows["kind"] != NOTE
+    recorded = rows["kind"] < NOTE
     decisions = Decisions(
         rows["group_ref"],
         rows["seq"],
@@ -153,9 +154,11 @@ def _tables(
         "gaps": _told_table("gaps", gaps, run),
         "usage": usage_table(segment.told("usage"), run),
     }
-    if header["level"] == "trace":
-        tables["events"] = events_of(rows, decisions.bound, packed, list(segment.told("observed")), run)
-    return tables, _counts(packed.samples, groups), packed.state
+    told = rows["kind"] >= (CHARGED if header["level"] != "trace" else 0)
+    figures = packed.figures if header["level"] == "trace" else None
+    steps = [step for steps in segment.told("buckets") for step in steps]
+    tables["events"] = events_of({name: column[told] for name, column in rows.items()}, decisions.bound[told], figures, steps, run)
+    return tables, {**_counts(packed.samples, groups), **_mutation_counts(rows)}, packed.state
 
 
 def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
@@ -197,6 +200,17 @@ def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, Any]:
         if mine.any():
             counts[quota_type] = {name: int(samples.column(column).to_numpy()[mine].sum()) for name, column in columns.items()}
     return counts
+
+
+def _mutation_counts(rows: dict[str, Any]) -> dict[str, Any]:
+    """The same of token buckets: what is refused counts as a decision, and uses nothing."""
+    is_mutation = rows["kind"] >= CHARGED
+    if not is_mutation.any():
+        return {}
+    kind, value, throttle_ms = (rows[name][is_mutation] for name in ("kind", "value", "throttle_ms"))
+    waits = throttle_ms[throttle_ms > 0]
+    units = int(value[(kind != REFUSED) & (kind != ASKED)].sum())
+    return {MUTATION: {"decisions": len(kind), "units": units, "throttled": len(waits), "throttle_ms": int(waits.sum())}}
 
 
 def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str) -> Fact:

@@ -82,7 +82,7 @@ class GroupDescription:
         """A group that its manager has just let go: a connection still records in it once."""
         about: Fact = {"scope": "broker", "node": "?", **self._tags(group), "first_seen_ms": self._wall_ms()}
         if isinstance(group, MutationGroup):
-            return {**about, "quota_type": "ControllerMutation", "num_samples": 11, "window_ms": 1_000, "cap_ms": None}
+            return {**about, "quota_type": "ControllerMutation", **_burst_of(group)}
         quota_type = "Request" if group.cap_ms == group.window_ms else "Produce"
         return {**about, "quota_type": quota_type, "num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": group.cap_ms}
 
@@ -133,6 +133,10 @@ class GroupDescription:
                 node = table_name(key[0])
                 return {"scope": "ip", "tag_ip": self._names(key[1]), "node": node, "node_id": int(node) if node.isdigit() else None}
         return {"scope": "ip"}
+
+
+def _burst_of(group: MutationGroup) -> Fact:
+    return {"num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": None}
 
 
 def _type_of(manager: QuotaGroups[Any]) -> str:

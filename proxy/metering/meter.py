@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from proxy.metering.batch import Batch, Fact
 from proxy.metering.buffer import BUFFER_BYTES, DecisionBuffer
@@ -31,6 +31,23 @@ class Metered(Protocol):
     @property
     def bound(self) -> float:
         """Units per second."""
+
+
+class BucketStep(NamedTuple):
+    """One step of a token bucket.
+
+    Attributes:
+        kind: `CHARGED`, `REFUSED`, `OWED` or `SETTLED`.
+        permits: mutations asked for; negative ones are given back.
+        before, since_ms: the balance that the step found, and the time of that balance: what came in since is not in it.
+        after: the balance that it left.
+    """
+
+    kind: int
+    permits: int
+    before: float
+    since_ms: int
+    after: float
 
 
 class Describe(Protocol):
@@ -66,6 +83,7 @@ class Meter:
         "_hand_over",
         "_offset_ms",
         "_renamed",
+        "_steps",
         "dropped",
         "usage",
     )
@@ -88,6 +106,7 @@ class Meter:
         self._at = 0
         self._first_seq = 0
         self._facts: list[Fact] = []
+        self._steps: list[tuple[int, float, int, float]] = []  # of buckets: number, balance before, its time, balance after
         self._groups = 0
         self._renamed: set[int] = set()  # who is described anew before its next decision
         self.usage = UsageCells()
@@ -140,18 +159,21 @@ class Meter:
         self.record(group.parent, value, max(group.above_ms, 0), applied_ms, now_ms, conn_id, api_index)
         return max(group.own_ms, 0)
 
-    def note(
-        self,
-        group: Metered,
-        value: int,
-        throttle_ms: int,
-        applied_ms: int,
-        now_ms: int,
-        conn_id: int,
-        api_index: int,
-        observed: float | None = None,
+    def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note what no sensor recorded: a fetch that waits. Only a trace has room for it."""
+
+    def mutation(
+        self, group: Metered, step: BucketStep, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int
     ) -> None:
-        """Note what no sensor recorded: a fetch that waits, a mutation and the tokens that it left. Only a trace has room for it."""
+        """Note what a bucket decided about controller mutations: few, so that every level has room for them."""
+        if group.metered_bound is not group.bound:
+            self._tell(group, step.permits)
+        self._steps.append((self.next_seq, step.before, step.since_ms + self._offset_ms, step.after))
+        at = self._at
+        RAW.pack_into(self._bytes, at, now_ms, step.permits, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, step.kind)
+        self._at = at = at + RECORD_BYTES
+        if at == BUFFER_BYTES:
+            self.flush()
 
     def tell(self, fact: Fact) -> None:
         """Let a fact hold from the next decision on."""
@@ -173,7 +195,9 @@ class Meter:
         count = self._at // RECORD_BYTES
         if not count and not self._facts:
             return
-        batch = Batch(self._first_seq, count, self._buffer.take(self._at, self._first_seq + count), self._facts)
+        facts = [*self._facts, {"buckets": self._steps}] if self._steps else self._facts
+        batch = Batch(self._first_seq, count, self._buffer.take(self._at, self._first_seq + count), facts)
+        self._steps = []
         if self._hand_over(batch):
             self._facts = []
         elif count:
@@ -230,22 +254,10 @@ class TracingMeter(Meter):
         """Note a checked record with its connection and API."""
         self.record(group, value, 0, 0, now_ms, conn_id, api_index)
 
-    def note(
-        self,
-        group: Metered,
-        value: int,
-        throttle_ms: int,
-        applied_ms: int,
-        now_ms: int,
-        conn_id: int,
-        api_index: int,
-        observed: float | None = None,
-    ) -> None:
-        """Note what no sensor recorded; `observed` are the tokens of a bucket."""
+    def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note what no sensor recorded."""
         if group.metered_bound is not group.bound:
             self._tell(group, value)
-        if observed is not None:
-            self._facts.append({"observed": {"seq": self.next_seq, "observed": observed}})
         RAW.pack_into(self._bytes, self._at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, NOTE)
         self._at += RECORD_BYTES
         if self._at == BUFFER_BYTES:

@@ -134,7 +134,7 @@ EVENTS: Final = pa.schema(
         _field("seq", pa.int64()),
         _field("ts_ms", pa.int64()),
         _field("sample_start_ms", pa.int64()),
-        _field("kind", pa.int8()),  # 0 record, 1 unchecked, 2 un-record, 3 note
+        _field("kind", pa.int8()),  # 0 record, 1 unchecked, 2 un-record, 3 note; of mutations: 4 charged to 8 asked
         _field("value", pa.int64()),
         _field("window_sum", pa.int64()),
         _field("window_ms", pa.int32()),
@@ -145,9 +145,14 @@ EVENTS: Final = pa.schema(
         _field("conn_id", pa.int32()),
         _field("api_key", pa.int16()),
         _field("api_version", pa.int16()),
+        _field("before", pa.float64(), nullable=True),
+        _field("since_ms", pa.int64(), nullable=True),
     ]
 )
-"""One decision (level `trace`). Controller mutations are only here: notes, with mutations as `value` and the tokens left as `observed`."""
+"""One decision: at level `trace` all of them, at the others what a token bucket decided about controller mutations, which have no samples.
+
+Of a mutation `value` is what it costs, `before` the balance that it found, as of `since_ms`, and `observed` the one that it left.
+"""
 
 USAGE: Final = pa.schema(
     [

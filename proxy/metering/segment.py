@@ -153,7 +153,7 @@ class Segment:
     batches: list[tuple[int, pa.RecordBatch]]
     facts: list[Fact]
 
-    def told(self, kind: str) -> Iterator[dict[str, Any]]:
+    def told(self, kind: str) -> Iterator[Any]:
         """The facts of one kind."""
         return (fact[kind] for fact in self.facts if kind in fact)
 

@@ -1,4 +1,4 @@
-"""Level `trace`: a row for each decision, beside the packed samples; notes, which no sensor recorded, are only here."""
+"""Rows for single decisions, beside the packed samples: all of them at level `trace`; what token buckets decided at every level."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from proxy.metering.batch import Fact
-from proxy.metering.packing import Packed
+from proxy.metering.packing import Figures
 from proxy.metering.record import NOTE
 from proxy.metering.schema import EVENTS
 
 KEY_BITS: Final = 16
 
+Step = tuple[int, float, int, float]
+"""Of a bucket: number of the decision, balance before, its time, balance after."""
 
-def events_of(rows: dict[str, Any], bounds: NDArray[np.float64], packed: Packed, observed: list[Fact], run: tuple[str, str]) -> pa.Table:
+
+def events_of(
+    rows: dict[str, Any], bounds: NDArray[np.float64], figures: Figures | None, steps: list[Step], run: tuple[str, str]
+) -> pa.Table:
     """Return rows of EVENTS in decision order.
 
     Args:
         rows: the raw columns, in decision order.
         bounds: of each row.
-        observed: of notes, by number.
+        figures: of those among them that a sensor recorded; None: there is none.
+        steps: of buckets, in decision order; of decisions that are not in `rows`, too.
         run: run_id and proxy_id.
     """
     count = len(rows["seq"])
-    figures = packed.figures
     measured: dict[str, NDArray[Any]] = {
         "sample_start_ms": rows["ts_ms"].copy(),
         "window_sum": np.zeros(count, np.int64),
@@ -35,15 +39,11 @@ def events_of(rows: dict[str, Any], bounds: NDArray[np.float64], packed: Packed,
     }
     if figures is not None:
         order = np.argsort(figures.events.seq)
-        recorded = np.flatnonzero(rows["kind"] != NOTE)
+        recorded = np.flatnonzero(rows["kind"] < NOTE)
         measured["sample_start_ms"][recorded] = figures.sample_start_ms[order]
         measured["window_sum"][recorded] = figures.live_sum[order]
         measured["window_ms"][recorded] = figures.window_ms[order]
         measured["observed"][recorded] = figures.observed[order]
-    for note in observed:
-        at = int(np.searchsorted(rows["seq"], note["seq"]))
-        if at < count and rows["seq"][at] == note["seq"]:
-            measured["observed"][at] = note["observed"]
     columns = {
         "run_id": [run[0]] * count,
         "proxy_id": [run[1]] * count,
@@ -52,5 +52,18 @@ def events_of(rows: dict[str, Any], bounds: NDArray[np.float64], packed: Packed,
         "bound": bounds,
         "api_key": rows["api_index"] >> KEY_BITS,
         "api_version": rows["api_index"] & ((1 << KEY_BITS) - 1),
+        **_steps_of(rows["seq"], steps, measured["observed"]),
     }
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in EVENTS], schema=EVENTS)
+
+
+def _steps_of(seq: NDArray[np.int64], steps: list[Step], observed: NDArray[np.float64]) -> dict[str, pa.Array]:
+    """The columns `before` and `since_ms`, null where no bucket decided; enters in `observed` what it left."""
+    told = np.array(steps, np.float64).reshape(-1, 4)  # numbers and times are far below 2^53
+    at = np.searchsorted(seq, told[:, 0])
+    found = at < len(seq)
+    found[found] = seq[at[found]] == told[found, 0]  # of the others the decision was lost
+    where, told = at[found], told[found]
+    unknown, before, since_ms = np.ones(len(seq), np.bool_), np.zeros(len(seq)), np.zeros(len(seq), np.int64)
+    unknown[where], before[where], since_ms[where], observed[where] = False, told[:, 1], told[:, 2], told[:, 3]
+    return {"before": pa.array(before, mask=unknown), "since_ms": pa.array(since_ms, mask=unknown)}

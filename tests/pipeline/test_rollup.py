@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
@@ -369,3 +370,23 @@ def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:
     with pytest.raises(IncompleteError, match="--close-through"):
         plan_of([second], ledger, "x")
     assert plan_of([first, second], ledger, "x").hours == (second.hour,)
+
+
+def test_controller_mutations_add_up(spark: Any, tmp_path: Path) -> None:
+    """What buckets decided stands in the tables beside everything else, adds up to the manifests, and what was refused uses nothing."""
+    import random
+
+    from pipeline.spark.rollup import roll_up
+    from tests.support.metering_buckets import START_MS as BEGIN_MS
+    from tests.support.metering_buckets import Buckets, write_buckets
+
+    at = datetime.fromtimestamp(BEGIN_MS / 1_000, UTC)
+    buckets = Buckets([5.0, 0.3])
+    source = write_buckets(tmp_path / "in", buckets, [lambda its: its.play(60, random.Random(1))], hour=(f"{at:%Y-%m-%d}", f"{at:%H}"))
+    result = roll_up(spark, RollupSettings(str(source), tmp_path / "out", levels=("day",)))
+    assert result.decisions_quarantined == 0
+    rows = read_table(tmp_path / "out", "decisions_day")
+    assert {row["quota_type"] for row in rows} == {"ControllerMutation"}
+    [counts] = [json.loads(path.read_text())["counts"]["ControllerMutation"] for path in manifests(source)]
+    assert {name: sum(row[name] for row in rows) for name in counts} == counts
+    assert counts["throttled"] > 10

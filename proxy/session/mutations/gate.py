@@ -11,6 +11,7 @@ from protocol.limits import LENGTH_BYTES
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges, cut_request, read_topic_changes
 from protocol.messages.topic_results import result_entry, results_answer
 from protocol.request_head import RequestHead, read_request_head
+from proxy.metering.record import CHARGED, REFUSED
 from proxy.session.enforcement import INT32_MAX
 from proxy.session.known_head import MUTATION, PASS, WHOLE, KnownHead
 from proxy.session.mutations.charge import is_strict, permits_of, sound_places
@@ -141,16 +142,17 @@ class MutationGate:
                 permits = 1  # nobody can be asked any more: leaving, or a drain, is no way around an empty bucket
             if permits == 0:
                 continue
+            before = self._notes.found(group)
             if not group.is_exhausted(now_ms):
                 group.record(permits, now_ms)
-                self._notes.note(asked.head.client, group, permits, 0, api.index, now_ms)
+                self._notes.note(asked.head.client, group, CHARGED, permits, before, 0, api.index, now_ms)
                 charged[place] = permits
                 continue
             if not refused:
                 group.record(permits, now_ms)  # counts nothing and keeps the verdict
                 throttle_ms = group.wait_ms(now_ms)
                 wait = Wait(min(throttle_ms, INT32_MAX), now_ms)
-                self._notes.note(asked.head.client, group, permits, wait.left_ms(now_ms), api.index, now_ms, is_refused=True)
+                self._notes.note(asked.head.client, group, REFUSED, permits, before, wait.left_ms(now_ms), api.index, now_ms)
             size = asked.answers.size(topic, now_ms)
             refused[place] = _refused_entry(asked, topic, size.name if size else None, size.topic_id if size else NO_ID)
         if refused and len(refused) == len(changes.topics):

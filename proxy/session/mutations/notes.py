@@ -1,14 +1,18 @@
-"""Controller mutations for the meter: a token bucket is no sensor, so a trace alone tells of them."""
+"""Controller mutations for the meter: each step of a token bucket, with the balance that it found and the one that it left."""
 
 from __future__ import annotations
 
-from proxy.metering.meter import Meter
+from proxy.metering.meter import BucketStep, Meter
+from proxy.metering.record import ASKED, REFUSED
 from proxy.session.quota_scope import ClientQuota
 from quota.mutation_group import MutationGroup
 
+Balances = tuple[tuple[float, int], ...]
+"""Of a group and its parents: balance, and the time of it."""
+
 
 class MutationNotes:
-    """Notes what one connection's topics cost, and what that left in the bucket."""
+    """Notes what one connection's topics cost, and what that left in the buckets of its group and of those above it."""
 
     __slots__ = ("_meter", "_number")
 
@@ -16,28 +20,41 @@ class MutationNotes:
         self._meter = meter
         self._number = number
 
+    def found(self, group: MutationGroup) -> Balances:
+        """Return what a step is about to find; nothing where nobody meters."""
+        return () if self._meter is None else tuple(one.balance for one in _chain(group))
+
     def note(
         self,
         client: ClientQuota,
         group: MutationGroup,
+        kind: int,
         permits: int,
+        found: Balances,
         throttle_ms: int,
         api_index: int,
         now_ms: int,
-        *,
-        is_refused: bool = False,
     ) -> None:
-        """Note `permits` that were charged (negative: given back) or, with a wait, refused or charged and waited for."""
+        """Note a step that was just taken, for every bucket that was asked: each says its own wait.
+
+        Args:
+            kind: `CHARGED`, `REFUSED`, `OWED` or `SETTLED` of `proxy.metering.record`.
+            found: from before it.
+            throttle_ms: the longest wait.
+        """
         if self._meter is None:
             return
-        limiting, one = group.limiting, None if is_refused else group
-        if is_refused:
-            self._note(client, limiting, permits, throttle_ms, api_index, now_ms)
-        while one is not None:
-            self._note(client, one, permits, throttle_ms if one is limiting else 0, api_index, now_ms)
-            one = one.parent
-
-    def _note(self, client: ClientQuota, group: MutationGroup, permits: int, throttle_ms: int, api_index: int, now_ms: int) -> None:
-        assert self._meter is not None
         applied_ms = 0 if client.enforcement.only_observes else throttle_ms
-        self._meter.note(group, permits, throttle_ms, applied_ms, now_ms, self._number, api_index, group.tokens(now_ms))
+        for one, before in zip(_chain(group), found, strict=True):
+            own_kind = ASKED if kind == REFUSED and not MutationGroup.is_exhausted(one, now_ms) else kind
+            own_ms = one.throttle_time_ms(now_ms) if throttle_ms else 0
+            step = BucketStep(own_kind, permits, *before, one.tokens(now_ms))
+            self._meter.mutation(one, step, own_ms, applied_ms if own_ms > 0 else 0, now_ms, self._number, api_index)
+
+
+def _chain(group: MutationGroup) -> list[MutationGroup]:
+    chain, above = [group], group.parent
+    while above is not None:
+        chain.append(above)
+        above = above.parent
+    return chain

@@ -9,9 +9,10 @@ from protocol.api_keys import ApiKey, ApiVersion
 from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
 from protocol.messages.topic_results import TopicResult, TopicResults, insert_results, read_topic_results
+from proxy.metering.record import CHARGED, OWED, REFUSED, SETTLED
 from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes
-from proxy.session.mutations.notes import MutationNotes
+from proxy.session.mutations.notes import Balances, MutationNotes
 from proxy.session.mutations.questions import Answers
 from proxy.session.quota_scope import ClientQuota
 from quota.mutation_group import MutationGroup
@@ -105,8 +106,9 @@ class Ticket:
                 if cost:  # a topic that failed before its charge asks for no wait, however empty the bucket is
                     due.append(cost)
             elif cost != permits:
+                before = self._notes.found(self.group)
                 self.group.record_unchecked(cost - permits, now_ms)
-                self._notes.note(self._client, self.group, cost - permits, 0, self._api.index, now_ms)
+                self._note(SETTLED, cost - permits, before, 0, now_ms)
         return self._charge(due, now_ms) if self._wait is None else self._wait.left_ms(now_ms)
 
     def rewrite(self, frame: bytes) -> bytes:
@@ -148,16 +150,21 @@ class Ticket:
         if not due:
             return 0
         if not self._strict:
+            before = self._notes.found(self.group)
             throttle_ms = self.group.record_permissive(sum(due), now_ms)
-            self._notes.note(self._client, self.group, sum(due), throttle_ms, self._api.index, now_ms)
+            self._note(OWED, sum(due), before, throttle_ms, now_ms)
             return throttle_ms
         for cost in due:
+            before = self._notes.found(self.group)
             is_exhausted = self.group.is_exhausted(now_ms)
             throttle_ms = self.group.record(cost, now_ms)
-            self._notes.note(self._client, self.group, cost, throttle_ms, self._api.index, now_ms, is_refused=is_exhausted)
+            self._note(REFUSED if is_exhausted else CHARGED, cost, before, throttle_ms, now_ms)
             if is_exhausted:
                 return throttle_ms
         return 0
+
+    def _note(self, kind: int, permits: int, before: Balances, throttle_ms: int, now_ms: int) -> None:
+        self._notes.note(self._client, self.group, kind, permits, before, throttle_ms, self._api.index, now_ms)
 
 
 class Refusal:

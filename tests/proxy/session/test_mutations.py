@@ -8,50 +8,15 @@ import pytest
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import answer_ids, answered, api_versions, plain, request_ids
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import House
 from tests.support.topic_frames import Answer, create, create_entries, delete, grow, names_in, read_answer
 from tests.support.topic_model import TopicModel, split
+from tests.support.topic_talk import Talk
 
 CREATE, DELETE, GROW, METADATA = 19, 20, 37, 3
 RATE = 10.0
 BURST = 110  # 11 samples of a second
 EXCEEDED = 89
-
-
-class Talk:
-    """One client, its connection, and a broker that has topics."""
-
-    def __init__(self, house: House, model: TopicModel) -> None:
-        self.house = house
-        self.model = model
-        self.peer: Peer = house.connect()
-
-    def says(self, *frames: bytes) -> bytes:
-        """The client sends, the broker answers whatever reaches it; returns what the client gets now."""
-        self.peer.client.arrive(b"".join(frames))
-        self.pump()
-        return self.peer.client.take()
-
-    def pump(self) -> None:
-        """Let the broker answer until nothing reaches it any more."""
-        while asked := self.peer.broker.take():
-            for frame in split(asked):
-                self.peer.broker.arrive(self.model.answer(frame))
-
-    def asks(self, key: int, version: int, frame: bytes) -> Answer:
-        """One request and its answer, which has to be there at once."""
-        return read_answer(key, version, self.says(frame))
-
-    @property
-    def keys(self) -> list[int]:
-        """Which APIs the broker was asked, in order."""
-        return [key for key, *_ in self.model.asked]
-
-    @property
-    def tokens(self) -> float:
-        """The balance of the client's bucket."""
-        (group,) = self.house.scope.mutation.groups()
-        return group.tokens(self.house.now_ms)
 
 
 @pytest.fixture

@@ -1,0 +1,114 @@
+"""What buckets of controller mutations decide stands in the files, at every level, and is worked out again to the last bit."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from proxy.session.enforcement import Mode
+from quota.declared_groups import Conditions, DeclaredGroup
+from quota.entity import ClientQuotaEntity, ClientQuotaType
+from quota.pattern import Pattern
+from tests.support.metered_house import MeteredHouse
+from tests.support.topic_frames import create, delete
+from tests.support.topic_model import TopicModel
+from tests.support.topic_talk import Talk
+
+CHARGED, REFUSED, OWED, SETTLED, ASKED = 4, 5, 6, 7, 8
+
+
+def quarrel(house: MeteredHouse, seed: int, requests: int = 60, client_ids: tuple[str, ...] = ("etl",)) -> None:
+    """Make and delete topics, more than is allowed, by old versions and new."""
+    dice = random.Random(seed)
+    model = TopicModel()
+    for number in range(requests):
+        house.wait(dice.choice([1, 40, 333, 2_000, 9_000]))
+        names = {f"t{number}-{at}": dice.randrange(1, 12) for at in range(3)}
+        version = dice.choice([5, 7, 7, 7])
+        talk = Talk(house, model)
+        talk.says(create(number, names, version=version, client_id=dice.choice(client_ids)))
+        if client_ids == ("etl",) and number % 7 == 3:
+            talk.says(delete(1_000 + number, ["absent", *names]))
+
+
+@pytest.mark.parametrize("level", ["packed", "trace"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_step_of_a_bucket_is_judged_exact(tmp_path: Path, mode: Mode, level: str) -> None:
+    """In every mode what was charged, refused, owed and given back is found right, the bound changing in between."""
+    with MeteredHouse(tmp_path, mode=mode, level=level) as house:
+        house.set_quota(mutation=7.3)
+        quarrel(house, 1)
+        house.set_quota(mutation=2.5)
+        quarrel(house, 2)
+        verdict = house.written()
+    rows = house.rows("events")
+    assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent, verdict.unjudged) == ({}, [], 100.0, 0)
+    assert {CHARGED, REFUSED, OWED} <= {row["kind"] for row in rows} <= {CHARGED, REFUSED, OWED, SETTLED}
+    count = verdict.counts["ControllerMutation"]
+    assert count["decisions"] == len(rows) == verdict.decisions
+    assert count["units"] == sum(row["value"] for row in rows if row["kind"] != REFUSED)
+    assert count["throttled"] > 20
+    assert (sum(row["applied_ms"] for row in rows) > 0) == (mode is not Mode.OBSERVE)
+    assert {row["bound"] for row in rows} == {7.3, 2.5}
+
+
+def test_what_fails_is_settled(tmp_path: Path) -> None:
+    """A topic that was charged and then not made gives its tokens back, and the file says so."""
+    with MeteredHouse(tmp_path, mode=Mode.MUTE) as house:
+        house.set_quota(mutation=10.0)
+        model = TopicModel()
+        model.topics["old"] = 5
+        Talk(house, model).says(create(1, {"new": 20, "old": 30}))
+        verdict = house.written()
+    told = [(row["kind"], row["value"], row["before"], row["observed"]) for row in house.rows("events")]
+    assert told == [(CHARGED, 20, 0.0, 90.0), (CHARGED, 30, 90.0, 60.0), (SETTLED, -30, 60.0, 90.0)]
+    assert verdict.kinds() == {}
+
+
+def test_a_quota_that_goes_and_comes_back(tmp_path: Path) -> None:
+    """A quota that goes while a request is with the broker leaves a bucket without a bottom; the next one is as it should be."""
+    with MeteredHouse(tmp_path, mode=Mode.MUTE) as house:
+        house.set_quota(mutation=10.0)
+        talk = Talk(house, TopicModel())
+        talk.model.topics["old"] = 5
+        talk.peer.client.arrive(create(1, {"new": 100, "old": 30}))
+        house.scope.mutation.update_quota(ClientQuotaEntity(None, "etl"), None)
+        house.wait(5_000)
+        talk.pump()
+        house.set_quota(mutation=10.0)
+        house.wait(5_000)
+        talk.says(create(2, {"another": 50}))
+        verdict = house.written()
+    assert (verdict.kinds(), verdict.unjudged) == ({}, 0)
+    assert [row["observed"] > 1e18 for row in house.rows("events")] == [False, False, True, False]
+
+
+def test_buckets_go_on_in_the_next_file_set(tmp_path: Path) -> None:
+    """A bucket is known from one file set to the next."""
+    with MeteredHouse(tmp_path, mode=Mode.MUTE) as house:
+        house.set_quota(mutation=5.0)
+        quarrel(house, 1, 10)
+        house.meter.flush()
+        house.writer.rotate()
+        quarrel(house, 2, 10)
+        verdict = house.written()
+    assert (verdict.kinds(), verdict.incomplete) == ({}, [])
+    assert len(verdict.manifests) == 2
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_buckets_of_a_chain_are_judged_each(tmp_path: Path, mode: Mode) -> None:
+    """A group, and the parent that its siblings empty too, have a step each, also where only one of the two refused."""
+    bounds = {ClientQuotaType.CONTROLLER_MUTATION: 4.0}
+    with MeteredHouse(tmp_path, mode=mode) as house:
+        house.declare(
+            DeclaredGroup("saas", None, {ClientQuotaType.CONTROLLER_MUTATION: 6.0}),
+            DeclaredGroup("acme", Conditions(client_ids=(Pattern("acme-*"),)), bounds, "saas"),
+            DeclaredGroup("globex", Conditions(client_ids=(Pattern("globex-*"),)), bounds, "saas"),
+        )
+        quarrel(house, 5, 120, ("acme-a", "globex-b"))
+        verdict = house.written()
+    rows = house.rows("events")
+    assert (verdict.kinds(), verdict.incomplete, verdict.decisions) == ({}, [], len(rows))
+    assert {CHARGED, REFUSED, OWED, ASKED} <= {row["kind"] for row in rows}
+    assert verdict.groups == 3
