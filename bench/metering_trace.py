@@ -6,7 +6,7 @@ group's bound is 0.8 to 5 times its own mean rate, so that about a quarter of al
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,20 @@ from proxy.metering.batch import BATCH_RECORDS, Batch
 from proxy.metering.convert import convert
 from proxy.metering.layout import SEGMENTS, make_directory, stem_name
 from proxy.metering.raw import DTYPE
-from proxy.metering.record import RECORD, UNRECORD
+from proxy.metering.record import CHARGED, OWED, RECORD, REFUSED, SETTLED, UNRECORD
 from proxy.metering.segment import SegmentWriter
 from proxy.metering.writer import header_of
 from quota.group import QuotaGroup
+from quota.mutation_group import MutationGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 RUN_ID = "20261121T120000Z-0000beac"
 PROXY_ID = "bench"
 START_MS = 1_795_262_400_000  # 2026-11-21 12:00 UTC: an hour begins, so that no file set is cut
 BURST_SHARE, BURST_MS = 0.3, 4_000
-MEAN_VALUE = {"Produce": 20_000, "Fetch": 60_000, "Request": 3_000_000, "Connection": 1}
+MUTATION = "ControllerMutation"
+MEAN_VALUE = {"Produce": 20_000, "Fetch": 60_000, "Request": 3_000_000, "Connection": 1, MUTATION: 8}
+OWED_SHARE = 0.1  # of controller mutations: by clients of old
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Decided:
-    """Raw decisions, as many arrays; `bound` of each group."""
+    """Raw decisions, as many arrays; `bound` of each group; of token buckets the `steps` too (balance before, its time, balance after)."""
 
     group: Any
     ts_ms: Any
@@ -62,6 +65,7 @@ class Decided:
     kind: Any
     throttle_ms: Any
     bound: Any
+    steps: list[tuple[float, int, float]] = field(default_factory=list)
 
 
 def decide(shape: Shape) -> Decided:
@@ -71,6 +75,8 @@ def decide(shape: Shape) -> Decided:
     seconds = np.bincount(group, weights=np.abs(value), minlength=shape.groups) / shape.seconds
     amount = PERCENT_PER_NANOSECOND if shape.quota_type == "Request" else 1.0
     bound = np.maximum(seconds * amount * dice.uniform(0.8, 5.0, shape.groups), 1e-3)
+    if shape.quota_type == MUTATION:
+        return _decide_buckets(shape, Decided(group, ts_ms, value, kind, np.zeros(len(group), np.int32), bound), dice)
     cap_ms = shape.window_ms if shape.quota_type in ("Request", "Connection") else None
     sensors = [
         QuotaGroup({}, float(limit), num_samples=shape.num_samples, window_ms=shape.window_ms, cap_ms=cap_ms, lazy=shape.lazy)
@@ -92,6 +98,28 @@ def _loop(sensors: list[QuotaGroup], groups: list[int], amounts: list[float], ti
         else:
             sensors[ref].record_unchecked(amount, now_ms)
             yield 0
+
+
+def _decide_buckets(shape: Shape, asked: Decided, dice: Any) -> Decided:
+    """The same by one token bucket for each group; what is taken back is the half of what was charged that was not made after all."""
+    full_ms = START_MS - 2 * shape.num_samples * shape.window_ms
+    sensor = {"num_samples": shape.num_samples, "window_ms": shape.window_ms, "last_update_ms": full_ms}
+    groups = [MutationGroup({}, float(bound), **sensor) for bound in asked.bound]
+    is_owed = (dice.random(len(asked.group)) < OWED_SHARE).tolist()
+    told = zip(asked.group.tolist(), asked.ts_ms.tolist(), asked.value.tolist(), asked.kind.tolist(), is_owed, strict=True)
+    for at, (ref, now_ms, permits, kind, owed) in enumerate(told):
+        group = groups[ref]
+        before, since_ms = group.balance
+        if kind == UNRECORD:
+            group.record_unchecked(permits, now_ms)
+            asked.kind[at] = SETTLED
+        elif owed:
+            asked.kind[at], asked.throttle_ms[at] = OWED, group.record_permissive(permits, now_ms)
+        else:
+            asked.kind[at] = REFUSED if group.is_exhausted(now_ms) else CHARGED
+            asked.throttle_ms[at] = group.record(permits, now_ms)
+        asked.steps.append((before, since_ms, group.tokens(now_ms)))
+    return asked
 
 
 def _arrivals(shape: Shape, dice: Any) -> tuple[Any, Any, Any, Any]:
@@ -144,7 +172,8 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
     writer.write(Batch(part.start, 0, b"", []), facts)
     for first in range(part.start, part.stop, BATCH_RECORDS):
         records = _raw(decided, slice(first, min(first + BATCH_RECORDS, part.stop)))
-        writer.write(Batch(first, len(records), records.tobytes(), []), [])
+        steps = [(first + at, *step) for at, step in enumerate(decided.steps[first : first + len(records)])]
+        writer.write(Batch(first, len(records), records.tobytes(), []), [{"buckets": steps}] if steps else [])
     writer.close()
     convert(directory, stem, {"final": final, "dropped_usage_rows": 0})
     return stem

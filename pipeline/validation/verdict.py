@@ -171,8 +171,9 @@ def _check_run(manifests: Sequence[Manifest], verdict: Verdict, removed_seq: int
                 f"run {run_id}: decisions {expected} to {manifest.first_seq - 1} are in no manifest; a file set was removed or is late"
             )
         if manifest.truncated:
+            usage = f", of usage {manifest.dropped_usage_rows} rows at most" if manifest.dropped_usage_rows else ""
             verdict.incomplete.append(
-                f"run {run_id}: {manifest.stem} was put together after a crash; what came after its last flush is lost"
+                f"run {run_id}: {manifest.stem} was put together after a crash; what came after its last flush is lost{usage}"
             )
         if manifest.dropped_decisions:
             verdict.incomplete.append(

@@ -1,4 +1,7 @@
-"""Where decisions lie until they are handed over. In a mapped file they outlive a process that is killed: then they can be counted."""
+"""Where decisions lie until they are handed over. In a mapped file they outlive a process that is killed: then they can be counted.
+
+Usage is counted elsewhere; the file says how many rows of it there may be.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,17 @@ import mmap
 import os
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from proxy.metering.batch import BATCH_RECORDS
 from proxy.metering.layout import FILE_MODE
 from proxy.metering.record import RAW, RECORD_BYTES
 
 BUFFER_BYTES: Final = BATCH_RECORDS * RECORD_BYTES
-_FIRST_SEQ: Final = Struct("<q")
-_FILE_BYTES: Final = BUFFER_BYTES + _FIRST_SEQ.size
+_NUMBER: Final = Struct("<q")
+_FIRST_SEQ_AT: Final = BUFFER_BYTES
+_USAGE_ROWS_AT: Final = BUFFER_BYTES + _NUMBER.size
+_FILE_BYTES: Final = _USAGE_ROWS_AT + _NUMBER.size
 _ZEROS: Final = bytes(BUFFER_BYTES)
 
 
@@ -44,9 +49,14 @@ class DecisionBuffer:
         """Return what stands in the first `size` bytes; the next decision there will have the number `next_seq`."""
         taken = bytes(memoryview(self.bytes)[:size])
         if self._map is not None:
-            _FIRST_SEQ.pack_into(self._map, BUFFER_BYTES, next_seq)
+            _NUMBER.pack_into(self._map, _FIRST_SEQ_AT, next_seq)
             self._map[:size] = _ZEROS[:size]
         return taken
+
+    def usage_rows(self, count: int) -> None:
+        """Say how many rows of usage a second can have by now."""
+        if self._map is not None:
+            _NUMBER.pack_into(self._map, _USAGE_ROWS_AT, count)
 
     def close(self) -> None:
         """All was handed over."""
@@ -57,14 +67,26 @@ class DecisionBuffer:
             self._path.unlink(missing_ok=True)
 
 
-def decisions_taken(path: Path) -> int | None:
-    """Return how many decisions a process had taken when it was killed, as its mapped buffer says; None: nothing can be told."""
+class Left(NamedTuple):
+    """What the mapped buffer of a process that was killed says.
+
+    Attributes:
+        decisions: how many it had taken.
+        usage_rows: how many rows of usage it may have been counting: one for each client, place and class that it had met.
+    """
+
+    decisions: int
+    usage_rows: int
+
+
+def left_behind(path: Path) -> Left | None:
+    """Return what a process left in its mapped buffer when it was killed; None: nothing can be told."""
     try:
         kept = path.read_bytes()
     except OSError:
         return None
     if len(kept) != _FILE_BYTES:
         return None
-    (first_seq,) = _FIRST_SEQ.unpack_from(kept, BUFFER_BYTES)
+    (first_seq,), (usage_rows,) = _NUMBER.unpack_from(kept, _FIRST_SEQ_AT), _NUMBER.unpack_from(kept, _USAGE_ROWS_AT)
     count = sum(1 for ts_ms, *_ in RAW.iter_unpack(kept[:BUFFER_BYTES]) if ts_ms)
-    return int(first_seq) + count
+    return Left(int(first_seq) + count, int(usage_rows))

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from proxy.clock import wall_time_s
 from proxy.metering.batch import Fact
-from proxy.metering.buffer import decisions_taken
+from proxy.metering.buffer import Left, left_behind
 from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import (
     FACTS_SUFFIX,
@@ -66,14 +66,17 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
         _discard(place)
         return None
     is_last = end is None and not _goes_on(directory, header, stem)
-    if is_last:
-        segment = _with_losses(directory, segment, header)
+    left = left_behind(pending_path(directory, header["run_id"])) if is_last else None
+    if left is not None:
+        segment = _with_losses(segment, header, left)
     rows = _decisions(segment, header["wall_offset_ms"])
     groups = list({group["group_ref"]: group for group in segment.told("group")}.values())
     state = _state_before(directory, header)
     files, counts, after = _tables(segment, header, rows, groups, state)
     written = [_write(directory, name, table, header, _first_ts_ms(rows, header), stem) for name, table in files.items() if len(table)]
-    manifest = _manifest(segment, header, rows, counts, written, end or {"final": False, "dropped_usage_rows": 0, "truncated": is_last})
+    dropped_usage_rows = 0 if left is None else left.usage_rows
+    killed = {"final": False, "dropped_usage_rows": dropped_usage_rows, "truncated": is_last}
+    manifest = _manifest(segment, header, rows, counts, written, end or killed)
     _put_state(directory, stem, after)
     path = _put_manifest(directory, header, manifest, stem)
     if publish:
@@ -95,17 +98,14 @@ def _goes_on(directory: Path, header: Fact, stem: str) -> bool:
     return any(path.name > stem + FACTS_SUFFIX for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}"))
 
 
-def _with_losses(directory: Path, segment: Segment, header: Fact) -> Segment:
+def _with_losses(segment: Segment, header: Fact, left: Left) -> Segment:
     """Count what a killed process had decided and not written, in its last segment: its mapped buffer says how far it came."""
-    taken = decisions_taken(pending_path(directory, header["run_id"]))
-    if taken is None:
-        return segment
     lasts = [first + len(batch) for first, batch in segment.batches]
     lasts += [gap["from_seq"] + gap["n"] for gap in segment.told("gap")]
     next_seq = max(lasts, default=header["first_seq"])
-    if taken <= next_seq:
+    if left.decisions <= next_seq:
         return segment
-    gap = {"from_seq": next_seq, "n": taken - next_seq, "reason": "crash"}
+    gap = {"from_seq": next_seq, "n": left.decisions - next_seq, "reason": "crash"}
     return Segment(segment.batches, [*segment.facts, {"gap": gap}])
 
 

@@ -109,7 +109,7 @@ class Meter:
         self._steps: list[tuple[int, float, int, float]] = []  # of buckets: number, balance before, its time, balance after
         self._groups = 0
         self._renamed: set[int] = set()  # who is described anew before its next decision
-        self.usage = UsageCells()
+        self.usage = UsageCells(on_new=self._buffer.usage_rows)
         self.dropped = 0
 
     @property

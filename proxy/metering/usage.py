@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from protocol.api_keys import ApiKey
@@ -101,11 +102,16 @@ class ClientOfUsage(NamedTuple):
 
 
 class UsageCells:
-    """All cells; a bounded number, since clients choose their ids."""
+    """All cells; a bounded number, since clients choose their ids.
 
-    __slots__ = ("_cells", "_cells_max", "_clients", "new_clients")
+    Args:
+        on_new: told how many there are whenever that changes.
+    """
 
-    def __init__(self, cells_max: int = CELLS_MAX) -> None:
+    __slots__ = ("_cells", "_cells_max", "_clients", "_on_new", "new_clients")
+
+    def __init__(self, cells_max: int = CELLS_MAX, on_new: Callable[[int], None] = lambda _count: None) -> None:
+        self._on_new = on_new
         self._cells: dict[tuple[int, Place, str], UsageCell] = {}
         self._cells_max = cells_max
         self._clients: dict[tuple[Usage | None, str], int] = {}
@@ -124,6 +130,7 @@ class UsageCells:
                 key = (self._client_ref(None, "", OTHER, OTHER), place, api_class)
             cell = self._cells.get(key) or UsageCell(*key)
             self._cells[key] = cell
+            self._on_new(len(self._cells))
         return cell
 
     def opened(self, place: Place, usage: Usage, principal: KafkaPrincipal) -> UsageCell:

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import proxy.metering.metering as metering_module
-from pipeline.manifest import find_manifests, problems_of
+from pipeline.manifest import Manifest, find_manifests, problems_of
 from pipeline.validation.local import validate
 from proxy.metering.repair import repair
 from tests.support import disk_full, killed_writer
@@ -73,17 +74,18 @@ def test_c2_a_sink_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(tmp_path: Path) -> None:
-    """C3: killed at random moments, also while files are made: every file can be read, and what was lost is one flush or less, and counted.
+    """C3: killed at random moments, also while files are made: every file can be read, and what was lost is one flush or less, and counted:
+    decisions to the last one, rows of usage by the number that there may have been.
 
     C4: what the files hold and what they say was lost is what was decided, for each run and together.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.support.killed_writer"])
-    dice, truths = random.Random(3), dict[str, int]()
+    dice, truths, used = random.Random(3), dict[str, int](), dict[str, list[int]]()
     for number in range(KILLS):
-        truth = context.RawValue("q", 0)
+        truth, requests = context.RawValue("q", 0), context.RawArray("q", killed_writer.CLIENTS)
         run_id = f"20261121T12{number:04d}Z-0a1b2c3d"
-        child = context.Process(target=killed_writer.play, args=(str(tmp_path), run_id, truth, number), daemon=True)
+        child = context.Process(target=killed_writer.play, args=(str(tmp_path), run_id, truth, requests, number), daemon=True)
         child.start()
         while not truth.value:
             assert child.is_alive()
@@ -91,7 +93,7 @@ def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(
         time.sleep(dice.uniform(0, 0.8))
         child.kill()
         child.join()
-        truths[run_id] = truth.value
+        truths[run_id], used[run_id] = truth.value, list(requests)
     done = repair(tmp_path)
     assert done.problems == []
     manifests = find_manifests(tmp_path)
@@ -104,6 +106,21 @@ def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(
         assert taken <= accounted <= taken + 1, run_id  # killed between the decision and the count of this test
         assert sum(one.dropped_decisions for one in found[run_id]) <= killed_writer.FLUSH_DECISIONS_MAX
     assert verdict.decisions + verdict.unjudged + verdict.dropped == pytest.approx(sum(truths.values()), abs=KILLS)
+
+    for run_id, requests in used.items():
+        last = max(found[run_id], key=lambda one: (one.first_seq, one.part))
+        written = [0] * killed_writer.CLIENTS
+        for row in usage_rows(tmp_path, found[run_id]):
+            written[row["client_ref"]] += row["requests"]
+        missing = [mine - its for mine, its in zip(requests, written, strict=True)]
+        assert all(-1 <= one <= killed_writer.FLUSH_DECISIONS_MAX for one in missing), run_id
+        assert sum(one > 0 for one in missing) <= last.dropped_usage_rows <= killed_writer.CLIENTS
+    assert killed_writer.CLIENTS * KILLS >= sum(one.dropped_usage_rows for one in manifests) > 0
+
+
+def usage_rows(directory: Path, manifests: list[Manifest]) -> Iterator[dict[str, int]]:
+    for entry in (entry for one in manifests for entry in one.files if entry.table == "usage"):
+        yield from pq.read_table(directory / entry.path, columns=["client_ref", "requests"], partitioning=None).to_pylist()
 
 
 def test_c5_a_wall_clock_that_steps_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

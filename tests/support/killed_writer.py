@@ -5,9 +5,14 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
+from proxy.counters import Usage
 from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.layout import SEGMENTS, make_directory, pending_path
-from tests.support.metering_writer_house import WriterHouse
+from proxy.metering.names import Names
+from proxy.metering.usage import PRODUCE, Place
+from proxy.metering.usage_facts import usage_facts
+from quota.entity import ANONYMOUS
+from tests.support.metering_writer_house import WALL_MS, WriterHouse
 
 FLUSH_S = 0.05
 PER_MS = 20
@@ -15,12 +20,16 @@ FLUSH_DECISIONS_MAX = 20_000
 """What this writes in a flush of 250 ms and a little more: nothing here waits for the disk, and a busy machine is late."""
 
 
-def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", seed: int) -> None:
-    """Decide for ever; `truth` counts."""
+CLIENTS = 3
+
+
+def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", used: Any, seed: int) -> None:
+    """Decide for ever; `truth` counts decisions, `used` the requests of each client."""
     place = Path(directory)
     make_directory(place / SEGMENTS)
     buffer = DecisionBuffer(pending_path(place, run_id))
     house = WriterHouse(place, buffer=buffer, header={"run_id": run_id}, rotate_ms=150)
+    cells = [house.meter.usage.cell(Place(("b", 1), "default"), Usage("ANONYMOUS", f"c{at}"), ANONYMOUS, PRODUCE) for at in range(CLIENTS)]
     house.writer.start()
     house.meter.flush()
     while not house.writer.counts.segments:
@@ -30,8 +39,12 @@ def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", seed: in
         for _ in range(PER_MS):
             house.play(1, seed, every_ms=(0, 0, 0, 1))
             seed += 1
+            cells[seed % CLIENTS].requests += 1
+            used[seed % CLIENTS] += 1
             truth.value = house.meter.next_seq
         if time.monotonic() - flushed_s > FLUSH_S:
             flushed_s = time.monotonic()
+            for fact in usage_facts(house.meter.usage, Names(), house.now_ms + WALL_MS, lambda _address: 1):
+                house.meter.tell(fact)
             house.meter.flush()
         time.sleep(0.001)
