@@ -313,7 +313,7 @@ class App:
     def _apply_table(self, table: QuotaTable) -> None:
         self.scopes.apply_table(table)
         if self.metering is not None:
-            self.metering.quotas_changed()
+            self.metering.quotas_changed(self.administration.altering if self.quotas.origin == "own" else None)
 
     def apply_switches(self, table: Mapping[str, str]) -> None:
         """Put the switches of the quota store in force from the next request on; nobody is disconnected."""

@@ -63,6 +63,7 @@ class Administration:
 
     Attributes:
         authorizer: says who may.
+        altering: the principal for whom the store is being altered at this moment.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Administration:
         self.authorizer = authorizer
         self._counts = counts
         self._now_ms = now_ms
+        self.altering: str | None = None
         self._denied_ms: int | None = None
         self._denials_untold = 0
         self._observed = Observed()
@@ -238,12 +240,14 @@ class Administration:
         except AuditUnavailable as error:
             self._counts.audit_failures += 1
             raise AdminError(UNKNOWN_SERVER_ERROR, f"Nothing was changed, since it could not be written down: {error}") from error
+        self.altering = asker.principal
         try:
             made = await self._store.alter(decide)
         except StoreUnavailable as error:
             await self._told({"event": "failed", **named, "request": request, "certain": error.is_certain, "problem": str(error)})
             raise AdminError(NOT_CONTROLLER, str(error)) from error
         finally:
+            self.altering = None
             self._observed.expected_no_more()
         self._count(asker.way, len(made))
         try:

@@ -16,7 +16,7 @@ from proxy.rule import CLIENT_ID_TAG, UNLIMITED_RULE, USER_TAG, rule_of
 from quota.connection_quotas import ConnectionQuotas
 from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate
 from quota.declared_groups import GROUP_TAG
-from quota.entity import DEFAULT, UNLIMITED
+from quota.entity import ANONYMOUS, DEFAULT, UNLIMITED
 from quota.group import QuotaGroup
 from quota.manager import QuotaGroups
 from quota.mutation_group import MutationGroup
@@ -31,11 +31,19 @@ class GroupDescription:
 
     Args:
         source: where the table of quotas comes from, such as a file's hash.
+        who: the principal that last changed it, where that is known.
     """
 
     def __init__(
-        self, scopes: QuotaScopes, connections: ConnectionQuotas, names: Names, wall_ms: Callable[[], int], source: Callable[[], str]
+        self,
+        scopes: QuotaScopes,
+        connections: ConnectionQuotas,
+        names: Names,
+        wall_ms: Callable[[], int],
+        source: Callable[[], str],
+        who: Callable[[], str | None] = lambda: None,
     ) -> None:
+        self._who = who
         self._scopes = scopes
         self._connections = connections
         self._names = names
@@ -103,7 +111,13 @@ class GroupDescription:
             rule, source = CALLBACK, CALLBACK
         else:
             rule, source = self._rule(manager, group, limited=limited), self._source()
+            return {"rule": rule, "source": source, "who": self._by(), "generation": manager.generation}
         return {"rule": rule, "source": source, "generation": manager.generation}
+
+    def _by(self) -> str | None:
+        """Who changed the table last: of a user the name alone, as everywhere."""
+        kind, _, name = (self._who() or "").partition(":")
+        return self._names(name if kind == ANONYMOUS.type else f"{kind}:{name}") if name else None
 
     def _rule(self, manager: QuotaGroups[Any], group: QuotaGroup | MutationGroup, *, limited: bool) -> str:
         entity = manager.rule(group)

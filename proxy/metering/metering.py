@@ -60,6 +60,7 @@ class Metering:
         self.run_id = new_run_id(wall_time_s())
         self._config = config
         self._table_source = _source_of(config)
+        self._table_by: str | None = None
         header = header_of(
             self.run_id,
             self.proxy_id,
@@ -88,7 +89,7 @@ class Metering:
             self.writer.converter.on_converted = self._topic.notify
         remove_pending(settings.dir)
         self._buffer = _buffer(pending_path(settings.dir, self.run_id))
-        describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source)
+        describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source, lambda: self._table_by)
         meter_of_level = TracingMeter if settings.level == "trace" else Meter
         self.meter = meter_of_level(
             self.writer.hand_over,
@@ -131,9 +132,13 @@ class Metering:
             self._told = state
             self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
 
-    def quotas_changed(self) -> None:
-        """Another table of quotas holds from here on: who decides by it next says so."""
-        self._table_source = _source_of(self._config)
+    def quotas_changed(self, who: str | None = None) -> None:
+        """Another table of quotas holds from here on: what decides by it next says so.
+
+        Args:
+            who: the principal that asked for the change; None: it was there at the start, or came from outside of this process.
+        """
+        self._table_source, self._table_by = _source_of(self._config), who
         self.meter.tell_anew()
 
     async def stop(self) -> None:
@@ -175,6 +180,8 @@ class Metering:
 
 
 def _source_of(config: Config) -> str:
+    if config.quotas.store != "file":
+        return config.quotas.store
     sha256 = _sha256_of(config.quotas.path)
     return "static" if sha256 is None else f"sha256:{sha256}"
 

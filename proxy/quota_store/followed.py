@@ -26,10 +26,12 @@ class FollowedQuotas:
 
     Attributes:
         listeners: told of each new content, after it is in force.
+        origin: who made the content that was taken last.
     """
 
     def __init__(self, apply_table: Callable[[QuotaTable], None], apply_rates: Callable[[Mapping[str, int]], None]) -> None:
         self.in_force: InForce = NOTHING
+        self.origin: Origin = "start"
         self.listeners: list[OnContent] = []
         self._apply_table = apply_table
         self._apply_rates = apply_rates
@@ -106,6 +108,7 @@ class FollowedQuotas:
 
     def _take(self, content: StoreContent, origin: Origin) -> None:
         before, self.in_force = self.in_force, in_force(content, self.in_force)
+        self.origin = origin
         self._log_replaced(before.replaced)
         if self.in_force.table != before.table or origin == "start":
             self._apply_table(self.in_force.table)
