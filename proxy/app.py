@@ -93,7 +93,7 @@ class App:
         self.tls = TlsContexts(asyncio.get_running_loop(), config, self.counters)
         routes = Routes(asyncio.get_running_loop(), config, self.tls)
         self.gateway = Gateway(
-            _gateway_settings(config, self.counters),
+            _gateway_settings(config, self.counters, self.admission),
             self._session_settings,
             self.counters,
             routes,
@@ -266,6 +266,7 @@ class App:
         self._budget.bytes_max = limits.process_buffer_bytes_max
         self.admission.count_over_all(per_cluster=config.enforcement.scope == "cluster")
         self.connection_limits.apply(config.connections, config.listeners)
+        self.admission.failed_logins.max_per_minute = config.connections.max_failed_logins_per_ip
         self._session_settings.principals.max_connections = config.connections.max_connections_per_principal
         self._session_settings.principals.overrides = config.connections.principal_overrides
 
@@ -364,6 +365,7 @@ class App:
             await asyncio.sleep(EXPIRE_S)
             self.scopes.expire(now_ms())
             self.admission.quotas.ips.expire(now_ms())
+            self.admission.failed_logins.expire(now_ms())
 
 
 def _warn_of_administration(config: Config) -> None:
@@ -399,14 +401,14 @@ def _windows(config: Config) -> QuotaWindows:
     )
 
 
-def _gateway_settings(config: Config, counters: Counters) -> GatewaySettings:
+def _gateway_settings(config: Config, counters: Counters, admission: Admission) -> GatewaySettings:
     return GatewaySettings(
         config.listeners,
         config.sidecar,
         config.limits.upstream_connect_ms,
         config.limits.drain_ms,
         config.broker_configs == "redact",
-        identities_of(config.listeners, counters),
+        identities_of(config.listeners, counters, admission.login_failed),
     )
 
 

@@ -195,6 +195,8 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.field(default_factory=dict)
     )
     """What single addresses, or host names, may have instead of `max_connections_per_ip`."""
+    max_failed_logins_per_ip: _Count | None = None
+    """At once, and per minute after that; beyond, an address may not connect anew. None: as often as the brokers let it fail."""
     max_connections_per_principal: _Count | None = None
     """Of those that logged in. None: as many as there is room for."""
     principal_overrides: Annotated[dict[str, int], Reader(read_principal_overrides, 'a table such as { "User:etl" = 500 }')] = (

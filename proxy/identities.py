@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from proxy import log
@@ -14,13 +14,15 @@ from proxy.session.identity import IdentityRules, Peer
 from sluice.principal import PrincipalBuilder
 
 
-def identities_of(listeners: Iterable[Listener], counters: Counters) -> dict[str, IdentityRules]:
+def identities_of(
+    listeners: Iterable[Listener], counters: Counters, on_login_failed: Callable[[Peer], None] | None = None
+) -> dict[str, IdentityRules]:
     """Return the rules of each listener, by its name.
 
     Raises:
         ConfigProblems: a principal builder cannot be made.
     """
-    watch = _Watch(counters)
+    watch = _Watch(counters, on_login_failed)
     return {listener.name: _rules_of(listener, watch) for listener in listeners}
 
 
@@ -37,6 +39,7 @@ def _rules_of(listener: Listener, watch: _Watch) -> IdentityRules:
         builder=builder,
         on_fault=watch.fault,
         on_plain_exposed=None if listener.insecure_plain else watch.plain_exposed,
+        on_login_failed=watch.on_login_failed,
     )
 
 
@@ -72,8 +75,9 @@ def _refuse(file: str, message: str, remedy: str, cause: Exception | None) -> No
 class _Watch:
     """Counts what happens, and says it once for each listener."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, on_login_failed: Callable[[Peer], None] | None) -> None:
         self._counters = counters
+        self.on_login_failed = on_login_failed
         self._warned: set[str] = set()
 
     def fault(self, listener: str, error: Exception) -> None:

@@ -160,6 +160,7 @@ class LiveState:
             len(quotas.ips),
             quotas.ips.forgotten,
             self.busiest_ips(self.config.admin.ip_series),
+            len(admission.failed_logins),
         )
 
     def busiest_ips(self, count: int) -> Sequence[IpRate]:

@@ -112,6 +112,8 @@ class AdmissionStatus(NamedTuple):
     """Rates dropped because there were too many."""
     ip_series: Sequence[IpRate]
     """The addresses that have series of their own, if the operator asks for any."""
+    failing_ips: int = 0
+    """Addresses whose logins failed of late."""
 
 
 class ConnectionInfo(NamedTuple):

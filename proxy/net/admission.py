@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from proxy import log
+from proxy.clock import now_ms
 from proxy.counters import Counters, bump
+from proxy.failed_logins import FailedLogins
 from proxy.net.gate import Gate, OnPassed, Peer
 from proxy.net.held_sockets import HELD_MAX, HeldSockets
 from proxy.session.close_reason import CloseReason
@@ -33,6 +35,7 @@ class Admission:
         per_cluster: addresses are counted over all brokers together; otherwise for each by itself.
         only_observes: of the connection that is decided on now: rates and limits of addresses are worked out and not acted upon;
             `max_connections` always is.
+        failed_logins: who may not connect because its logins fail.
         make_room: closes a connection that is not of the protected listener; set by who keeps the connections.
     """
 
@@ -44,6 +47,7 @@ class Admission:
         self.gates: dict[str, Gate] = {}
         self._policy = policy
         self.only_observes = False
+        self.failed_logins = FailedLogins()
         self._held = HeldSockets(lambda: bump(counters.closes, CloseReason.IP_CONNECTION_RATE.value))
 
     def judges_listener(self, listener: str) -> bool:
@@ -79,6 +83,17 @@ class Admission:
         if self.per_cluster:
             return CLUSTER_TABLE
         return BOOTSTRAP_TABLE if node_id is None else node_id
+
+    def login_failed(self, peer: Peer) -> None:
+        """The broker let a client not in."""
+        self.failed_logins.note(self._failing_as(peer), now_ms())
+
+    def has_failed_too_often(self, peer: Peer, now_ms: int) -> bool:
+        """Return whether a new connection of a client is refused for the logins of its address."""
+        return bool(self.failed_logins) and self.failed_logins.refuses(self._failing_as(peer), now_ms)
+
+    def _failing_as(self, peer: Peer) -> str:
+        return self.quotas.ips.key_of(CLUSTER_TABLE, peer[0])[1]
 
     def slot_freed(self) -> None:
         """Somebody left, or limits changed: who waits may come."""

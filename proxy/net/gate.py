@@ -127,6 +127,11 @@ class Gate:
         key = self._quotas.ips.key_of(admission.table_of(node_id), peer[0])
         was_counted = admission.judges_listener(self.quota.name)
         counts = admission.judges_address(self.quota.name, plain_address(peer[0]))
+        if counts and not admission.only_observes and admission.has_failed_too_often(peer, now):
+            self._quotas.give_slot(self.quota)
+            admission.refuse(self.quota.name, sock, peer, CloseReason.FAILED_LOGINS, limit=admission.failed_logins.max_per_minute)
+            admission.slot_freed()
+            return None
         decision = self._quotas.admit(self.quota, key, now, counts=counts, was_counted=was_counted)
         if decision is ACCEPTED:
             return key

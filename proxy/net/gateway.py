@@ -391,6 +391,8 @@ class Gateway:
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """Count and log the end of a connection."""
+        if reason is CloseReason.BROKER_CLOSED or reason is CloseReason.BROKER_RESET:
+            connection.session.login.broker_left()
         if connection in self.connections:
             del self.connections[connection]
             self.counters.connections_open -= 1

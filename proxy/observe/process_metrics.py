@@ -106,6 +106,7 @@ def _admission_families(admission: AdmissionStatus, counted: Counters) -> Iterat
     )
     yield gauge("kafka_sluice_connections_held", "Sockets of who came too fast, kept unread.", admission.held)
     yield gauge("kafka_sluice_tracked_ips", "Addresses with a rate of their own.", admission.tracked_ips)
+    yield gauge("kafka_sluice_failing_ips", "Addresses whose logins failed within a minute, where that is limited.", admission.failing_ips)
     yield counter("kafka_sluice_forgotten_ips_total", "Addresses whose rate was dropped, too many having one.", admission.forgotten_ips)
 
 

@@ -17,6 +17,7 @@ class CloseReason(StrEnum):
     BROKER_RESET = "broker_reset"
     BROKER_SILENT = "broker_silent"  # nothing comes from its machine, not even an acknowledgement
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
+    FAILED_LOGINS = "failed_logins"  # its address failed to log in too often
     MAX_CONNECTIONS_PER_IP = "max_connections_per_ip"
     IP_CONNECTION_RATE = "ip_connection_rate"  # held unread for its delay
     IP_CONNECTION_RATE_UNHELD = "ip_connection_rate_unheld"  # as above, when too many were held already

@@ -38,6 +38,7 @@ class IdentityRules:
         claim: which claim of a bearer token names the user.
         mechanisms: those that may pass; None: all.
         on_plain_exposed: told that a password crosses the network in the clear; once per login.
+        on_login_failed: told each time that the broker says no.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class IdentityRules:
         "is_builder",
         "listener",
         "mechanisms",
+        "on_login_failed",
         "on_plain_exposed",
         "requires_login",
     )
@@ -63,6 +65,7 @@ class IdentityRules:
         builder: PrincipalBuilder | None = None,
         on_fault: Callable[[str, Exception], None] | None = None,
         on_plain_exposed: Callable[[str, Peer], None] | None = None,
+        on_login_failed: Callable[[Peer], None] | None = None,
     ) -> None:
         self.listener = listener
         self.requires_login = requires_login
@@ -73,6 +76,7 @@ class IdentityRules:
         self.is_builder = builder is not None
         self._on_fault = on_fault
         self.on_plain_exposed = on_plain_exposed
+        self.on_login_failed = on_login_failed
 
     def before_login(self, peer: Peer, tls: TlsPeer | None = None) -> KafkaPrincipal | None:
         """Return who a client is that has not logged in, and perhaps never will; None: it may not stay."""

@@ -181,6 +181,18 @@ class Login:
         self._observer = None
         self.under_way = False
         self._count("failure")
+        self._tell_failed()
+
+    def _tell_failed(self) -> None:
+        if self._rules.on_login_failed is not None:
+            self._rules.on_login_failed(self._peer)
+
+    def broker_left(self) -> None:
+        """The broker ended the connection: to bare tokens it has no other way to say no."""
+        if self.bare and self.under_way and self._who is None:
+            self.under_way = self.bare = False
+            self._count("failure")
+            self._tell_failed()
 
     def _end(self, progress: Progress, lifetime_ms: int, sent_ms: int) -> None:
         observer, mechanism, rules = self._observer, self._mechanism, self._rules

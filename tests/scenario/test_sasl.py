@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from proxy.config import Listener
+from proxy.config import Connections, Listener
 from proxy.host_port import HostPort
 from proxy.net.login_channel import LoginChannel
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
@@ -138,6 +138,56 @@ async def test_e02_a_storm_of_failed_logins() -> None:
         await until(lambda: not sluice.connections)
         assert sluice.counters.logins == {("PLAIN", "failure"): 100}
         assert not sluice.groups()
+
+
+async def refused(connection: BrokerConnection, asked: Request) -> None:
+    """Let nobody in: an error, or just the end where tokens are bare."""
+    await (says_no(connection, asked) if asked.key != 17 or asked.version else no_bare_token(connection, asked))
+
+
+async def no_bare_token(connection: BrokerConnection, asked: Request) -> None:
+    """Accept a handshake v0; the test ends the connection itself."""
+    await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
+
+
+async def fails(sluice: RunningGateway, broker: ScriptedBroker, version: int, source: str) -> None:
+    """Try to log in, in vain."""
+    client = await sluice.client(source=source)
+    await client.ask(sasl_frames.handshake("PLAIN", version=version))
+    if version:
+        await client.ask(sasl_frames.authenticate(TOKEN))
+    else:
+        await client.send(sasl_frames.bare(TOKEN))
+        seen = broker.connections[-1]
+        await until(lambda: seen.received.endswith(TOKEN))
+        await seen.close()
+    await client.read_to_end()
+    client.close()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_e02_who_fails_too_often_is_kept_out(version: int) -> None:
+    """After so many failures an address is refused before the broker hears of it; another one, and who is connected, are not."""
+    limits = Connections(max_failed_logins_per_ip=5)
+    async with (
+        ScriptedBroker(says_yes) as broker,
+        open_gateway(broker, listeners=declared(), serves=False, connections=limits) as sluice,
+    ):
+        there = await logged_in(sluice)
+        broker.script = refused
+        for number in range(5):
+            await fails(sluice, broker, version, HOST)
+            await until(lambda number=number: sluice.counters.logins[("PLAIN", "failure")] == number + 1)
+        assert sluice.app.state.admission().failing_ips == 1
+        met = broker.accepted
+        for _ in range(20):
+            turned_away = await sluice.client()
+            assert await turned_away.read_to_end() == b""
+        assert sluice.closes["failed_logins"] == 20
+        assert broker.accepted == met
+        await fails(sluice, broker, version, "127.0.0.9")
+        broker.script = None
+        await there.ask(produce_request(3))
         broker.script = None
 
 

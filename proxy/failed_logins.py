@@ -1,0 +1,58 @@
+"""Failed logins by address: who guesses passwords is kept out before a login costs the brokers anything."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ADDRESSES_MAX: Final = 10_000
+"""Addresses choose themselves; beyond so many the one that failed longest ago is forgotten."""
+MINUTE_MS: Final = 60_000
+
+
+class FailedLogins:
+    """So many failures at once, and so many a minute after that; told the time.
+
+    Each failure of an address fills its measure by one, and a minute empties it by `max_per_minute`. While there is no room for a whole
+    further failure its new connections are refused; those that it has stay.
+
+    Attributes:
+        max_per_minute: None: everybody may fail as often as the brokers let them.
+        forgotten: addresses dropped because there were too many.
+    """
+
+    def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:
+        self._addresses_max = addresses_max
+        self._measures: dict[str, tuple[float, int]] = {}  # fill and when that was; in the order of the last failure
+        self.max_per_minute: int | None = None
+        self.forgotten = 0
+
+    def __len__(self) -> int:
+        return len(self._measures)
+
+    def note(self, address: str, now_ms: int) -> None:
+        """A login from `address` failed."""
+        if self.max_per_minute is None:
+            return
+        fill = self._fill(address, now_ms)
+        self._measures.pop(address, None)
+        self._measures[address] = (min(fill + 1.0, float(self.max_per_minute)), now_ms)
+        if len(self._measures) > self._addresses_max:
+            del self._measures[next(iter(self._measures))]
+            self.forgotten += 1
+
+    def refuses(self, address: str, now_ms: int) -> bool:
+        """Return whether a new connection from `address` may not come in."""
+        if not self._measures or self.max_per_minute is None:
+            return False
+        return self._fill(address, now_ms) > self.max_per_minute - 1.0
+
+    def expire(self, now_ms: int) -> None:
+        """Forget addresses whose measure is empty again: a minute after the last failure, or when there is no limit any more."""
+        for address, (_, failed_ms) in list(self._measures.items()):
+            if self.max_per_minute is not None and now_ms - failed_ms < MINUTE_MS:
+                return
+            del self._measures[address]
+
+    def _fill(self, address: str, now_ms: int) -> float:
+        fill, failed_ms = self._measures.get(address, (0.0, now_ms))
+        return max(0.0, fill - (now_ms - failed_ms) * (self.max_per_minute or 0) / MINUTE_MS)
