@@ -16,7 +16,7 @@ from tests.support.places import BUILD, ROOT
 
 NODE_MIN = (20, 19)
 INSTALL_SECONDS = 300
-PLAY_SECONDS = 120
+PLAY_SECONDS = 180
 """Hang guards."""
 
 _SOURCES = ROOT / "tests/support/node"

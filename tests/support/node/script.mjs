@@ -5,11 +5,14 @@
 import { Admin, Consumer, Producer } from '@platformatic/kafka'
 
 const steps = {
-  async produce ({ topic, count, bytes, batch = count, acks = -1, options = {} }, client) {
+  // With "seconds" it ends then, however much of "count" it has sent.
+  async produce ({ topic, count, bytes, batch = count, acks = -1, seconds = Infinity, options = {} }, client) {
     const producer = new Producer({ ...client, ...options })
     const slowest = { ms: 0 }
+    const end = performance.now() + seconds * 1000
+    let sent = 0
     try {
-      for (let sent = 0; sent < count; sent += batch) {
+      for (; sent < count && performance.now() < end; sent += batch) {
         const messages = Array.from({ length: Math.min(batch, count - sent) }, (_, at) => ({
           topic, partition: 0, value: Buffer.alloc(bytes, (sent + at) % 251)
         }))
@@ -20,7 +23,7 @@ const steps = {
     } finally {
       await producer.close()
     }
-    return { produced: count, slowest_ms: Math.round(slowest.ms) }
+    return { produced: Math.min(sent, count), slowest_ms: Math.round(slowest.ms) }
   },
 
   async consume ({ topic, count, group, options = {} }, client) {
