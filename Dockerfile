@@ -18,7 +18,7 @@ FROM python:3.11-slim
 RUN groupadd --gid 10001 sluice && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin sluice
 COPY --from=build /opt/sluice /opt/sluice
 ENV PATH=/opt/sluice/bin:$PATH PYTHONDONTWRITEBYTECODE=1 SLUICE_ADMIN=127.0.0.1:9644
-# Here lie sluice.toml, quotas.toml and the module of a callback, if there is one. Nothing is ever written.
+# Here lie sluice.toml, quotas.toml and the module of a callback, if there is one. Nothing is written but what these ask for.
 WORKDIR /etc/sluice
 USER 10001:10001
 # No EXPOSE: the ports are the listener's address and, for each broker, first_broker_port + node id, all of your choice.

@@ -145,11 +145,12 @@ class QuotaScopes:
             callback.close()
 
     def apply_table(self, table: QuotaTable) -> None:
-        """Put a quota table in place everywhere; who is not in it has no quota."""
-        self._table = table
+        """Put a quota table in place everywhere; who is not in it has no quota. A type with the very mapping of before is as it was."""
+        before, self._table = self._table, table
         for scope in self.all():
-            self._fill(scope)
-        self.mutation.replace_quotas(table.get(ClientQuotaType.CONTROLLER_MUTATION, {}))
+            self._fill(scope, before)
+        if table.get(ClientQuotaType.CONTROLLER_MUTATION) is not before.get(ClientQuotaType.CONTROLLER_MUTATION):
+            self.mutation.replace_quotas(table.get(ClientQuotaType.CONTROLLER_MUTATION, {}))
 
     def switch(self, *, produce: bool = True, fetch: bool = True, request: bool = True, mutation: bool = True) -> None:
         """Let quotas of each type apply, or not."""
@@ -286,9 +287,10 @@ class QuotaScopes:
     def _configs(self, node_id: int | None) -> dict[str, Any]:
         return {**self._choice.settings, "broker.id": -1 if node_id is None else node_id}
 
-    def _fill(self, scope: QuotaScope) -> None:
+    def _fill(self, scope: QuotaScope, before: QuotaTable = EMPTY_TABLE) -> None:
         for manager in scope.own_managers:
-            manager.replace_quotas(self._table.get(manager.quota_type, {}))
+            if self._table.get(manager.quota_type) is not before.get(manager.quota_type):
+                manager.replace_quotas(self._table.get(manager.quota_type, {}))
 
 
 def _log_fault(method: str, error: str) -> None:

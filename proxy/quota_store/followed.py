@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from proxy import log
+from proxy.config_problem import ConfigProblems, Problem
 from proxy.quota_store.in_force import NOTHING, InForce, QuotaTable, in_force
 from proxy.quota_store.store import EMPTY, Decide, OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable
 from proxy.status import SourceStatus
@@ -14,6 +15,8 @@ from quota.admin.messages import EntityKey
 T = TypeVar("T")
 
 REPLACED_LOGGED_MAX: Final = 8
+OTHER_S: Final = 20.0
+"""How long another store may take to answer when it takes the place of one that works."""
 NOT_READ: Final = SourceStatus("none", 0, 0.0, 0, "quotas are not read yet")
 
 
@@ -69,10 +72,17 @@ class FollowedQuotas:
 
         store = self._first = make(take)
         try:
-            await store.start()
+            await asyncio.wait_for(store.start(), None if self._store is None else OTHER_S)
+        except TimeoutError:
+            await store.close()
+            raise ConfigProblems(
+                [Problem("sluice.toml", "quotas.store", store.status.error or "does not answer", "reload again")]
+            ) from None
         except BaseException:
             await store.close()
             raise
+        finally:
+            self._first = None
         await self._let_go()
         self._store, current = store, True
         self._take(contents[-1] if contents else store.content, "start")

@@ -56,7 +56,7 @@ def in_force(content: StoreContent, before: InForce = NOTHING) -> InForce:
         return before._replace(content=content)
     old, new = before.content.quotas, content.quotas
     gone = [entity for entity in old if entity not in new]
-    different = [entity for entity, values in new.items() if old.get(entity) != values]
+    different = [entity for entity, values in new.items() if (held := old.get(entity)) is not values and held != values]
     edit = _Edit(before)
     for entity in (*gone, *different):
         edit.take_away(entity)
@@ -82,11 +82,11 @@ def _host(entity: EntityKey) -> str:
 
 
 class _Edit:
-    """The table of `before`, copied where it changes."""
+    """The table of `before`, copied where it changes: a type of which nothing changes keeps its very mapping."""
 
     def __init__(self, before: InForce) -> None:
         self._before = before
-        self._tables = {quota_type: dict(before.table[quota_type]) for quota_type in _TYPES.values()}
+        self._tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {}
         self._connection_rates = dict(before.connection_rates)
         self._replaced = dict(before.replaced)
 
@@ -97,7 +97,7 @@ class _Edit:
             if key == _CONNECTION_RATE:
                 self._connection_rates.pop(_host(entity), None)
             elif key in _TYPES:
-                self._tables[_TYPES[key]].pop(entity_of(entity), None)
+                self._table(_TYPES[key]).pop(entity_of(entity), None)
 
     def put(self, entity: EntityKey, values: Mapping[str, float]) -> None:
         if entity[0][0] == IP:
@@ -108,7 +108,7 @@ class _Edit:
             value = values.get(key)
             if value is not None:
                 bound = value if value > 0 else self._instead(entity, key, self._before.table[quota_type].get(client))
-                self._tables[quota_type][client] = min(bound, UNLIMITED)
+                self._table(quota_type)[client] = min(bound, UNLIMITED)
 
     def _put_rate(self, entity: EntityKey, values: Mapping[str, float]) -> None:
         rate, host = values.get(_CONNECTION_RATE), _host(entity)
@@ -120,6 +120,12 @@ class _Edit:
         self._replaced[entity, key] = bound = held or SMALLEST
         return bound
 
+    def _table(self, quota_type: ClientQuotaType) -> dict[ClientQuotaEntity, float]:
+        if quota_type not in self._tables:
+            self._tables[quota_type] = dict(self._before.table[quota_type])
+        return self._tables[quota_type]
+
     def done(self, content: StoreContent) -> InForce:
-        table = MappingProxyType({quota_type: MappingProxyType(entries) for quota_type, entries in self._tables.items()})
+        new = {quota_type: MappingProxyType(entries) for quota_type, entries in self._tables.items()}
+        table = MappingProxyType({**self._before.table, **new})
         return InForce(content, table, MappingProxyType(self._connection_rates), MappingProxyType(self._replaced))

@@ -1,8 +1,8 @@
 """The text of `quotas.toml` while it is altered: what does not change stays as it was typed, comments and order included.
 
-tomlkit keeps all of that too, at about half a millisecond an entry and more the longer the file is. So a file is cut at the headers of
-its entries, and only those that change are touched: line by line where each line is plain, by tomlkit where not. A file that cannot be
-cut so (`quota = [{...}]`) goes through tomlkit as a whole.
+tomlkit keeps all of that too, and takes too long for thousands of entries. So a file is cut at the headers of its entries, and only those
+that change are touched: line by line where each line is plain, by tomlkit where not. A file that cannot be cut so (`quota = [{...}]`) goes
+through tomlkit as a whole.
 """
 
 import json

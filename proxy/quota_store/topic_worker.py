@@ -22,7 +22,8 @@ TRIES: Final = 100
 COMMIT_S: Final = 20.0
 SHORTER_TRIES: Final = 10
 """A broker that just came back may not know yet how far its log is committed."""
-JOIN_S: Final = 5.0
+READY_S: Final = 5.0
+"""A hang guard: a thread begins at once."""
 _FAILURES: Final = (KafkaError, OSError, TimeoutError, CredentialsError)
 
 
@@ -65,6 +66,7 @@ class TopicWorker:
         self._asked: asyncio.Queue[tuple[Judge, Answered]] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
+        self._looks: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="sluice-topic", daemon=True)
 
@@ -77,10 +79,6 @@ class TopicWorker:
     def stop(self) -> None:
         """End; waits for nothing."""
         self._call(lambda: self._main.cancel() if self._main is not None else None)
-
-    def join(self) -> None:
-        """Wait until it has ended, or some seconds."""
-        self._thread.join(JOIN_S)
 
     def alter(self, decide: Judge, answered: Answered) -> None:
         """Make a change; `answered` is called on the thread."""
@@ -103,8 +101,7 @@ class TopicWorker:
         self._call(lambda: self._keep(asyncio.ensure_future(read())))
 
     def _call(self, function: Callable[[], Any]) -> None:
-        self._ready.wait(JOIN_S)
-        if self._loop is not None:
+        if self._thread.is_alive() and self._ready.wait(READY_S) and self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(function)
 
@@ -113,7 +110,6 @@ class TopicWorker:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(lambda _loop, _context: None)  # aiokafka leaves futures behind that failed; it is told otherwise
-        self._looks: set[asyncio.Task[None]] = set()
         self._main = asyncio.ensure_future(self._serve())
         self._ready.set()
         with contextlib.suppress(asyncio.CancelledError):
@@ -155,7 +151,7 @@ class TopicWorker:
             self._report("outside", self._truncation())
         except TopicProblem as problem:
             self._report("outside", f"{self._place}: {problem}")
-        except _FAILURES as error:
+        except Exception as error:  # noqa: BLE001 - whatever aiokafka raises, and it is not always its own: the next try may work
             self._report("outside", f"{self._place}: {problem_of(error)}; the quotas that were read last hold until it answers")
 
     def _truncation(self) -> str:

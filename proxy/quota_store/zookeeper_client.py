@@ -212,6 +212,8 @@ class ZookeeperClient:
             match one:
                 case Create(path, data, like, sequence):
                     transaction.create(path, data, acl=self._acl(like), sequence=sequence)
+                    if not data:  # null, as brokers have it, and not an empty text
+                        transaction.operations[-1] = transaction.operations[-1]._replace(data=None)
                 case Write(path, data, version):
                     transaction.set_data(path, data, version)
                 case Delete(path, version):

@@ -19,6 +19,8 @@ from proxy.quota_store.zookeeper_client import Conflict, Denied, Lost, Node, Zoo
 BEAT_S: Final = 5.0
 """At least so often ZooKeeper is asked for what changed, watch or no watch."""
 RETRY_S: Final = 0.5
+WHOLE_MS: Final = 5 * 60 * 1_000
+"""At least so often everything is read: somebody may have changed a node and told nobody."""
 NOTIFICATIONS_MAX: Final = 1_000
 """More at once, and everything is read again instead."""
 KEPT_MS: Final = 15 * 60 * 1_000
@@ -65,6 +67,7 @@ class ZookeeperWorker:
         self._last_number = -1
         self._connected = False
         self._whole = False
+        self._all_read_ms = now_ms()
         self._looking = threading.Event()  # set: a look is already to come
         self._thread = threading.Thread(target=self._run, name="sluice-zookeeper", daemon=True)
 
@@ -77,9 +80,17 @@ class ZookeeperWorker:
         self._jobs.put(None)
         self._client.close()
 
-    def look(self, done: Callable[[], None] = lambda: None) -> None:
-        """Read everything again."""
-        self._jobs.put(lambda: self._guarded(self._read_all, done))
+    def look(self, done: Callable[[], None]) -> None:
+        """Read everything again, where that is possible."""
+
+        def job() -> None:
+            if self._connected:
+                self._guarded(self._read_all)
+            else:
+                self._suspended()
+            done()
+
+        self._jobs.put(job)
 
     def alter(self, decide: Judge, answered: Answered) -> None:
         """Make a change; `answered` is called on the thread."""
@@ -107,7 +118,11 @@ class ZookeeperWorker:
                 job = self._look_at_changes if self._whole else self._resync
             if job is None:
                 return
-            job()
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 - a bug of ours or kazoo's ends neither the thread nor the quotas
+                self._whole = False
+                self._report("outside", f"{self._place}: {type(error).__name__}: {error}; the quotas that were read last hold")
 
     def _resync(self) -> None:
         if self._connected:
@@ -125,9 +140,10 @@ class ZookeeperWorker:
         if not self._whole:
             self._resync()
         elif self._connected:
-            self._guarded(self._read_changes)
+            is_time = self._now_ms() - self._all_read_ms > WHOLE_MS
+            self._guarded(self._read_all if is_time else self._read_changes)
 
-    def _guarded(self, read: Callable[[], None], done: Callable[[], None] = lambda: None) -> None:
+    def _guarded(self, read: Callable[[], None]) -> None:
         """Read, and report what came of it."""
         problem: str | None = None
         try:
@@ -139,7 +155,6 @@ class ZookeeperWorker:
         except Denied as denied:
             self._whole, problem = False, f"{self._place}: does not let Sluice read the quotas ({denied}); check the ACLs of {CONFIG}"
         self._report("outside", problem)
-        done()
 
     def _report(self, origin: Origin, error: str | None = None) -> None:
         content = self.tree.content()
@@ -165,6 +180,7 @@ class ZookeeperWorker:
         ]
         self._read(below)
         self.tree.keep_only([*paths, *below])
+        self._all_read_ms = self._now_ms()
 
     def _watch_changes(self) -> list[str]:
         """Return the names of all notifications, and be told of the next."""
