@@ -139,7 +139,7 @@ def _problems_beyond(config: Config, source: ConfigSource) -> list[Problem]:
     problems: list[Problem] = []
     if config.quotas.path is not None:
         try:
-            read_quota_file(config.quotas.path)
+            read_quota_file(config.quotas.path, any_sign=config.quotas.profile == "zookeeper")
         except ConfigProblems as found:
             problems += found.problems
     for listener in config.listeners:

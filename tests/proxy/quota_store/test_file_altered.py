@@ -284,6 +284,19 @@ async def test_what_cannot_be_written_changes_nothing(house: House, path: Path, 
     assert sorted(one.name for one in path.parent.iterdir()) == ["quotas.toml", "quotas.toml.lock"]
 
 
+async def test_the_zookeeper_profile_keeps_zero_and_below(path: Path) -> None:
+    """What Kafka with ZooKeeper stores is stored, and read again by whoever starts with that profile, and by nobody else."""
+    house = House(path, any_sign=True)
+    await house.store.start()
+    await house.set(ALICE, PRODUCE, 0.0)
+    await house.set(BOB, PERCENT, -0.5)
+    again = House(path, any_sign=True)
+    await again.store.start()
+    assert again.store.content.quotas == {ALICE: {PRODUCE: 0.0, FETCH: 5.0}, BOB: {PERCENT: -0.5}}
+    with pytest.raises(ConfigProblems, match="is not above 0"):
+        await House(path).store.start()
+
+
 async def test_behind_a_symlink_the_file_is_replaced_and_not_the_link(path: Path, tmp_path: Path) -> None:
     """Both names go on to mean one file."""
     link = tmp_path / "link.toml"

@@ -1,0 +1,120 @@
+"""The store that is followed: another one takes its place whole, or not at all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from proxy.clock import now_ms, wall_time_s
+from proxy.config_problem import ConfigProblems
+from proxy.quota_store import followed as module
+from proxy.quota_store.file import FileStore
+from proxy.quota_store.followed import FollowedQuotas
+from proxy.quota_store.in_force import QuotaTable
+from proxy.quota_store.memory import MemoryStore
+from proxy.quota_store.store import OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable
+from quota.admin.kraft import Change
+from quota.admin.messages import entity_key
+from quota.entity import ClientQuotaEntity, ClientQuotaType
+
+ALICE = entity_key([("user", "alice")])
+OF_ALICE = ClientQuotaEntity("alice")
+PRODUCE = "producer_byte_rate"
+
+
+class House:
+    """Followed quotas, and what they put in place."""
+
+    def __init__(self) -> None:
+        self.table: QuotaTable = {}
+        self.rates: Mapping[str, int] = {}
+        self.told: list[tuple[Origin, StoreContent]] = []
+        self.quotas = FollowedQuotas(self._take_table, self._take_rates)
+        self.quotas.listeners.append(lambda content, origin: self.told.append((origin, content)))
+
+    def _take_table(self, table: QuotaTable) -> None:
+        self.table = table
+
+    def _take_rates(self, rates: Mapping[str, int]) -> None:
+        self.rates = rates
+
+    @property
+    def produce(self) -> dict[ClientQuotaEntity, float]:
+        return dict(self.table[ClientQuotaType.PRODUCE])
+
+
+def memory(on_content: OnContent) -> QuotaStore:
+    return MemoryStore(on_content, now_ms=now_ms, wall_time_s=wall_time_s)
+
+
+class Silent(MemoryStore):
+    """A store that never answers."""
+
+    def __init__(self, on_content: OnContent) -> None:
+        super().__init__(on_content, now_ms=now_ms, wall_time_s=wall_time_s)
+        self.closed = False
+
+    async def start(self) -> None:
+        await self.follow_forever()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_nothing_is_altered_before_quotas_are_read() -> None:
+    """The admin port is open by then; it says that they are not."""
+    house = House()
+    assert house.quotas.status.error == "quotas are not read yet"
+    with pytest.raises(StoreUnavailable, match="not read yet"):
+        await house.quotas.alter(lambda _: (None, []))
+
+
+async def test_another_store_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    """Its content is in force when `use` returns; what the old one held is gone, and it is not followed any more."""
+    house = House()
+    await house.quotas.use(memory)
+    await house.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 5.0)]))
+    assert house.produce == {OF_ALICE: 5.0}
+    path = tmp_path / "quotas.toml"
+    path.write_text('[[quota]]\nip = "10.0.0.1"\nconnection_creation_rate = 3\n')
+    await house.quotas.use(lambda on_content: FileStore(path, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
+    assert (house.produce, house.rates) == ({}, {"10.0.0.1": 3})
+    assert [origin for origin, _ in house.told] == ["start", "own", "start"]
+    assert house.quotas.status.source == f"file:{path}"
+    await house.quotas.close()
+
+
+async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong or silent: the one before stays, is followed, and can be altered."""
+    monkeypatch.setattr(module, "OTHER_S", 0.01)
+    house = House()
+    await house.quotas.use(memory)
+    await house.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 5.0)]))
+    path = tmp_path / "nowhere.toml"
+    with pytest.raises(ConfigProblems, match="cannot be read"):
+        await house.quotas.use(lambda on_content: FileStore(path, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
+    made: list[Silent] = []
+
+    def silent(on_content: OnContent) -> QuotaStore:
+        made.append(Silent(on_content))
+        return made[0]
+
+    with pytest.raises(ConfigProblems, match=r"quotas.store: .*; reload again"):
+        await house.quotas.use(silent)
+    assert made[0].closed
+    assert house.produce == {OF_ALICE: 5.0}
+    await house.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 6.0)]))
+    assert house.produce == {OF_ALICE: 6.0}
+    await house.quotas.close()
+
+
+async def test_a_bound_of_zero_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with what holds instead."""
+    house = House()
+    await house.quotas.use(memory)
+    for value in (5.0, 0.0, -1.0):
+        await house.quotas.alter(lambda _, value=value: (None, [Change(ALICE, PRODUCE, value)]))  # type: ignore[misc]
+    assert house.produce == {OF_ALICE: 5.0}
+    assert house.quotas.status.replaced == 1
+    assert [record.getMessage() for record in caplog.records] == ["quota_not_enforced_as_kept"]
+    await house.quotas.close()
