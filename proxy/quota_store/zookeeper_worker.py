@@ -19,7 +19,7 @@ from proxy.quota_store.zookeeper_client import Conflict, Denied, Lost, Node, Zoo
 BEAT_S: Final = 5.0
 """At least so often ZooKeeper is asked for what changed, watch or no watch."""
 RETRY_S: Final = 0.5
-WHOLE_MS: Final = 5 * 60 * 1_000
+WHOLE_MS: Final = 15 * 60 * 1_000
 """At least so often everything is read: somebody may have changed a node and told nobody."""
 NOTIFICATIONS_MAX: Final = 1_000
 """More at once, and everything is read again instead."""
