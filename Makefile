@@ -34,8 +34,9 @@ check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(VENV)/.dev  ## cost per request against a bare uvloop pump, and the micro benches
+bench: $(VENV)/.dev  ## cost per request against a bare uvloop pump, the same by TLS, and the micro benches
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.tls
 
 kafka: $(VENV)/.dev  ## a real Apache Kafka in the foreground (VERSION=4.3.1 or 3.9.1)
 	@$(BIN)/python -m tests.support.kafka $(VERSION)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ import pytest
 from proxy.config import Upstream
 from proxy.config_tls import UpstreamTls
 from proxy.host_port import HostPort
-from proxy.tls import handshakes
+from proxy.tls import contexts, handshakes
 from proxy.tls import transport as tls_transport
 from proxy.tls.credentials import TlsFiles, server_context
 from proxy.tls.handshakes import UNDER_WAY_MAX
@@ -209,6 +210,31 @@ async def test_a_new_certificate_needs_no_restart_and_a_bad_one_changes_nothing(
             await client.close()
 
 
+async def test_a_certificate_that_changes_is_taken_over_by_itself(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has to tell: files are looked at every few seconds. The gauge follows; an expired one is named in the log and passed over."""
+    monkeypatch.setattr(contexts, "REFRESH_S", 0.05)
+    caplog.set_level(logging.INFO)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
+        before = await house.connect(sluice.port)
+        (ends,) = sluice.counters.certificate_expiries_s.values()
+        house.authority.issue("server", hosts=(HOST,), days=60)
+        await until(lambda: sluice.counters.certificate_expiries_s["listener.test"] > ends)
+        assert "certificate_reloaded" in caplog.text
+        renewed = (await house.connect(sluice.port)).writer.get_extra_info("peercert")["serialNumber"]
+        house.authority.issue("server", hosts=(HOST,), days=-1, since_days=9)
+        await until(lambda: sluice.counters.certificates_rejected > 0)
+        after = await house.connect(sluice.port)
+        assert after.writer.get_extra_info("peercert")["serialNumber"] == renewed
+        (fields,) = [record.fields for record in caplog.records if record.message == "certificate_rejected"]  # type: ignore[attr-defined]
+        assert fields["key"] == "certificate"
+        assert "ended on" in fields["problem"]
+        for client in (before, after):
+            await client.ask(metadata_request(1))
+            await client.close()
+
+
 @pytest.mark.parametrize("end", ["close_notify", "fin"])
 @pytest.mark.parametrize("queued_bytes", [4_096, 3_000_000])
 async def test_d02_a_muted_client_that_leaves_loses_nothing(house: House, queued_bytes: int, end: str) -> None:
@@ -308,6 +334,25 @@ async def test_brokers_are_met_by_tls(house: House) -> None:
             await until(lambda: sluice.app.prober.answered_ms is not None)
             client: ScriptedClient = await sluice.client()
             assert await client.ask(produce_request(4, bytes(500_000))) == produce_answer(9, 4)
+            client.close()
+            await sluice.until_closed("client_closed")
+
+
+@pytest.mark.parametrize("server_name", [None, "kafka.example.org"])
+async def test_brokers_are_told_whom_sluice_wants(house: House, tmp_path: Path, server_name: str | None) -> None:
+    """The host that is connected to, or `server_name`, goes to the broker in the hello (SNI), and its certificate has to be for it."""
+    (tmp_path / "named").mkdir()
+    named = Authority(tmp_path / "named", "named")
+    files = named.issue("broker", hosts=("localhost", "kafka.example.org"))
+    context = server_context(TlsFiles(files.certificate, files.key), "none", time.time())
+    told: list[str | None] = []
+    context.sni_callback = lambda _tls, name, _context: told.append(name)
+    async with ScriptedBroker() as broker, tls_front(broker, context) as port:
+        upstream = Upstream(bootstrap=(HostPort("localhost", port),), tls=UpstreamTls(ca=named.file, server_name=server_name))
+        async with open_gateway(broker, upstream=upstream, probed=False, clean=False) as sluice:
+            client: ScriptedClient = await sluice.client()
+            assert await client.ask(produce_request(4)) == produce_answer(9, 4)
+            assert set(told) == {server_name or "localhost"}
             client.close()
             await sluice.until_closed("client_closed")
 
