@@ -145,7 +145,7 @@ def start_haproxy(upstream_port: int, folder: Path) -> Arm:
     port = free_port()
     config = folder / "haproxy.cfg"
     config.write_text(
-        "global\n  nbthread 1\n  maxconn 20000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n"
+        "global\n  nbthread 1\n  maxconn 5000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n"
         f"frontend f\n  bind {HOST}:{port}\n  default_backend b\nbackend b\n  server s {HOST}:{upstream_port}\n"
     )
     return _when_listening(Arm("haproxy", _child(["haproxy", "-db", "-f", str(config)]), port))
