@@ -9,6 +9,7 @@ import msgspec
 
 from pipeline.errors import IncompleteError
 from pipeline.manifest import Manifest, find_manifests, problems_of
+from pipeline.spark.partial_sums import Source, sums_of
 from pipeline.spark.validate import judge_stems, works_of
 from pipeline.stem import runs_of
 from pipeline.stream.ledger import batch_name
@@ -85,22 +86,18 @@ def _read(spark: Any, directory: Path, manifests: Sequence[Manifest], table: str
 
 
 def _decisions(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:
-    from pyspark.sql import functions as F
-
-    samples, groups = _read(spark, directory, manifests, "samples"), _read(spark, directory, manifests, "dim_group")
-    if samples is None:
+    samples = [
+        Source(str(directory / entry.path), manifest.run_id, manifest.proxy_id)
+        for manifest in manifests
+        for entry in manifest.files
+        if entry.table == "samples"
+    ]
+    if not samples:
         return None
+    groups = _read(spark, directory, manifests, "dim_group")
     key = ["run_id", "proxy_id", "group_ref"]
     names = groups.select(*key, "quota_type", "scope", "node_id", "tag_user", "tag_client_id", "tag_ip").dropDuplicates(key)
-    second = (F.col("sample_start_ms") - F.col("sample_start_ms") % SECOND_MS).alias("second_ms")
-    sums = samples.groupBy(*key, second).agg(
-        F.sum("n").alias("decisions"),
-        F.sum("sum").alias("units"),
-        F.sum("throttled_n").alias("throttled"),
-        F.sum("throttle_ms_sum").alias("throttle_ms"),
-        F.max(F.col("max_observed") / F.col("bound")).alias("utilisation_max"),
-    )
-    return sums.join(names, key)
+    return sums_of(spark, samples, SECOND_MS).withColumnRenamed("start_ms", "second_ms").join(names, key)
 
 
 def _usage(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:

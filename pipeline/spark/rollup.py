@@ -38,8 +38,6 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
         IncompleteError: what files hold does not add up to what their manifests say; then nothing is published.
     """
     ledger, plan = plan_of_source(spark, settings)
-    if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
-        spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
     result = RollupResult(len(plan.hours), len(plan.days), len(plan.late))
     if plan.hours:
         _build_open(spark, settings, plan, result, tell)

@@ -59,6 +59,8 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
     except (PySparkException, RuntimeError, OSError) as error:
         raise BadInputError(f"--master {master}: Spark does not start there ({str(error).splitlines()[0]})") from error
     spark.sparkContext.setLogLevel("OFF")  # what fails comes back as an exception, and becomes one line
+    if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
+        spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
     try:
         yield spark
     finally:

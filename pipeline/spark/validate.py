@@ -15,6 +15,7 @@ from pipeline.manifest import Manifest
 from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
 from pipeline.spark.sql_form import cross_check
+from pipeline.spark.worker import settle
 from pipeline.stem import Stem
 from pipeline.validation.local import checked_runs, manifest_hashes
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
@@ -56,9 +57,10 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]]) -
 
 
 def judge_stems(spark: Any, directory: Path, works: Works) -> dict[int, bytes]:
-    """Return the encoded verdict of each task: one Spark task each, no shuffle."""
-    tasks = spark.range(0, len(works), 1, max(len(works), 1))
-    rows = tasks.mapInArrow(_reading(str(directory.resolve()), list(works.items())), OUTCOME).collect()
+    """Return the encoded verdict of each task: a Spark task each, no shuffle; the largest first, so that none is left alone at the end."""
+    in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
+    tasks = spark.range(0, len(in_order), 1, max(len(in_order), 1))
+    rows = tasks.mapInArrow(_reading(str(directory.resolve()), in_order), OUTCOME).collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
@@ -100,6 +102,7 @@ def _reading(
                 verdict = _judge([Stem(Path(directory), manifest) for manifest in manifests])
                 columns = [pa.array([position], pa.int32()), pa.array([verdict], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, names=["position", "verdict"])
+        settle()
 
     return judge_batches
 

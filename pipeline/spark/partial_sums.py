@@ -1,0 +1,78 @@
+"""Packed samples added up by sensor and stretch of time: first each file by itself, in Arrow, then what is left of it in Spark.
+
+A file of five minutes holds each sensor in few stretches, so hardly anything of it goes through the shuffle.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.spark.worker import settle
+
+SUMS: Final = {"n": "decisions", "sum": "units", "throttled_n": "throttled", "throttle_ms_sum": "throttle_ms"}
+KEY: Final = ("run", "group_ref", "start_ms")
+PARTIAL: Final = (
+    "run int, group_ref int, start_ms long, decisions long, units long, throttled long, throttle_ms long, utilisation_max double"
+)
+_COLUMNS: Final = ["group_ref", "sample_start_ms", "max_observed", "bound", *SUMS]
+_TASKS_PER_CORE: Final = 2
+
+
+class Source(NamedTuple):
+    """A file of samples: its path, run_id and proxy_id, which are the same in all of its rows."""
+
+    path: str
+    run_id: str
+    proxy_id: str
+
+
+def sums_of(spark: Any, sources: Sequence[Source], stretch_ms: int) -> Any:
+    """Return a frame with one row for each sensor and stretch in which it recorded; a sample counts where it begins.
+
+    Columns: run_id, proxy_id, group_ref, start_ms, those of SUMS, and utilisation_max.
+    """
+    from pyspark.sql import functions as F
+
+    runs = sorted({(source.run_id, source.proxy_id) for source in sources})
+    numbered = [(source.path, runs.index((source.run_id, source.proxy_id))) for source in sources]
+    parts = max(1, min(len(sources), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    partial = spark.range(0, len(sources), 1, parts).mapInArrow(_summing(numbered, stretch_ms), PARTIAL)
+    added = [F.sum(name).alias(name) for name in SUMS.values()]
+    sums = partial.groupBy(*KEY).agg(*added, F.max("utilisation_max").alias("utilisation_max"))
+    names = [F.array(*(F.lit(run[at]) for run in runs))[F.col("run")] for at in (0, 1)]
+    return sums.select(names[0].alias("run_id"), names[1].alias("proxy_id"), *KEY[1:], *SUMS.values(), "utilisation_max")
+
+
+def _summing(sources: Sequence[tuple[str, int]], stretch_ms: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def sum_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                path, run = sources[number]
+                yield from file_sums(path, run, stretch_ms).to_batches()
+        settle()
+
+    return sum_batches
+
+
+def file_sums(path: str, run: int, stretch_ms: int) -> pa.Table:
+    """Return the rows of PARTIAL of one file."""
+    with pq.ParquetFile(path, memory_map=True) as file:
+        rows = file.read(_COLUMNS, use_threads=False)  # the other cores have files of their own
+    begins, bound = rows.column("sample_start_ms"), rows.column("bound")
+    table = pa.table(
+        {
+            "group_ref": rows.column("group_ref"),
+            "start_ms": pc.multiply(pc.divide(begins, stretch_ms), stretch_ms),
+            "utilisation": pc.if_else(pc.greater(bound, 0.0), pc.divide(rows.column("max_observed"), bound), None),
+            **{name: rows.column(name) for name in SUMS},
+        }
+    )
+    wanted = [*((name, "sum") for name in SUMS), ("utilisation", "max")]
+    added = table.group_by(["group_ref", "start_ms"], use_threads=False).aggregate(wanted)
+    columns = [pa.repeat(pa.scalar(run, pa.int32()), len(added)), added.column("group_ref"), added.column("start_ms")]
+    columns += [added.column(f"{name}_sum").cast(pa.int64()) for name in SUMS]
+    columns.append(added.column("utilisation_max"))
+    return pa.table(columns, names=[*KEY, *SUMS.values(), "utilisation_max"])

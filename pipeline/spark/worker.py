@@ -1,0 +1,14 @@
+"""What a Python worker of Spark does once, before its first task."""
+
+import functools
+import gc
+
+
+@functools.cache
+def settle() -> None:
+    """Let nothing that is there by now be looked at for garbage again.
+
+    Spark collects garbage after each task. What was imported is most of what there is, stays, and takes longer to look through than a small
+    task takes.
+    """
+    gc.freeze()
