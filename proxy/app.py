@@ -31,6 +31,7 @@ from proxy.identities import identities_of
 from proxy.live_state import LiveState
 from proxy.net.admission import Admission
 from proxy.net.broker_authority import BrokerAuthority
+from proxy.net.brokers_quotas import BrokersQuotas
 from proxy.net.canary_watch import CanaryWatch
 from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
 from proxy.net.memory import BufferBudget
@@ -50,6 +51,7 @@ from proxy.open_files import fit_open_files
 from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable, QuotaWindows
 from proxy.quota_store.choice import make_store, other_store
 from proxy.quota_store.followed import FollowedQuotas
+from proxy.quota_store.forward import ForwardStore
 from proxy.reload import needs_restart
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.settings import SessionSettings
@@ -191,7 +193,7 @@ class App:
         self.config = self.state.config = config
         if quotas_are_right:
             self.counters.config_reloads_succeeded += 1
-            log.info("config_reloaded", mode=config.enforcement.mode, scope=config.enforcement.scope)
+            log.info("config_reloaded", mode=config.acting_mode, scope=config.enforcement.scope)
         else:
             self.counters.config_reloads_rejected += 1
         return quotas_are_right
@@ -248,7 +250,8 @@ class App:
 
     def _apply_live(self, config: Config) -> None:
         """Settings that take effect on the next request."""
-        self.enforcement.mode = Mode(config.enforcement.mode)
+        self.enforcement.mode = Mode(config.acting_mode)
+        self._session_settings.shadows = config.quotas.store == "forward"
         self.enforcement.delay_max_ms = config.enforcement.delay_max_ms
         self._session_settings.policy.configured(config.quotas.exempt, self._groups)
         self._session_settings.empty_client_id_is_default = config.empty_client_id == "default-entity"
@@ -309,7 +312,14 @@ class App:
 
     async def _use_store(self, config: Config) -> None:
         """Follow the store of quotas of the configuration from now on."""
-        await self.quotas.use(lambda on_content: make_store(config, on_content, altering=can_change(config)))
+        if config.quotas.store != "forward":
+            await self.quotas.use(lambda on_content: make_store(config, on_content, altering=can_change(config)))
+            return
+        upstream = self._route.upstream
+        brokers = BrokersQuotas(
+            self._route.bootstrap, self.tls.brokers.get(upstream), upstream.credentials, config.limits.upstream_connect_ms
+        )
+        await self.quotas.use(lambda on_content: ForwardStore(brokers, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
 
     def _apply_table(self, table: QuotaTable) -> None:
         self.scopes.apply_table(table)

@@ -134,6 +134,8 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Literal["file", "zookeeper", "topic", "forward"] = "file"
     """"forward": brokers keep them, and answer for them."""
+    shadow: Literal["observe", "enforce"] | None = None
+    """What Sluice does beside brokers that keep, and enforce, the quotas. None: observe."""
     profile: Literal["kraft", "zookeeper"] = "kraft"
     """Which kind of cluster is imitated where quotas are altered: what is refused, and with which words."""
     connect: Annotated[str | None, Reader(read_connect, CONNECT_REMEDY)] = None
@@ -279,6 +281,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """An account without rights, to see that brokers refuse those."""
     profile: Annotated[bool, FLAG_ONLY] = False
     """Print where the time goes when the run ends. Only a flag sets it."""
+
+    @property
+    def acting_mode(self) -> EnforcementMode:
+        """What a verdict does: nothing where brokers enforce the quotas themselves, unless the operator wants both."""
+        if self.quotas.store == "forward" and self.quotas.shadow != "enforce":
+            return "observe"
+        return self.enforcement.mode
 
 
 _LATER: Final = "is not part of this version"

@@ -21,7 +21,8 @@ CONNECT_REMEDY: Final = 'addresses of ZooKeeper such as "zk-1:2181,zk-2:2181", f
 _CHROOT: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _NEEDED: Final = {"zookeeper": ("connect", CONNECT_REMEDY), "topic": ("topic", "the name of a compacted topic with one partition")}
 _OF_STORE: Final = {
-    "path": ("file", "forward"),
+    "path": ("file",),
+    "shadow": ("forward",),
     "connect": ("zookeeper",),
     "auth_file": ("zookeeper",),
     "topic": ("topic",),

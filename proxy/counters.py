@@ -85,6 +85,29 @@ class MeteringCounts:
         return self.handed_bytes - self.done_bytes
 
 
+class ShadowCounts:
+    """What brokers that enforce the same quotas announced beside what Sluice would, by quota type; milliseconds."""
+
+    __slots__ = ("broker_ms", "difference_ms", "sluice_ms", "verdicts")
+
+    def __init__(self) -> None:
+        self.broker_ms: dict[str, int] = {}
+        self.sluice_ms: dict[str, int] = {}
+        self.difference_ms: dict[str, int] = {}
+        self.verdicts: dict[tuple[str, str], int] = {}
+        """Answers that somebody throttled: "both", "broker" or "sluice"."""
+
+    def compared(self, quota_type: str, broker_ms: int, sluice_ms: int) -> None:
+        """Count the two throttles of one answer."""
+        if broker_ms <= 0 >= sluice_ms:
+            return
+        self.broker_ms[quota_type] = self.broker_ms.get(quota_type, 0) + broker_ms
+        self.sluice_ms[quota_type] = self.sluice_ms.get(quota_type, 0) + sluice_ms
+        self.difference_ms[quota_type] = self.difference_ms.get(quota_type, 0) + abs(broker_ms - sluice_ms)
+        by = "sluice" if broker_ms <= 0 else "broker" if sluice_ms <= 0 else "both"
+        self.verdicts[quota_type, by] = self.verdicts.get((quota_type, by), 0) + 1
+
+
 class AdministrationCounts:
     """What became of requests to read or change quotas, by the way they came: "kafka", "http", "command"; "outside" in the store."""
 
@@ -133,6 +156,7 @@ class Counters:
         "proxy_headers_waiting",
         "requests",
         "responses",
+        "shadow",
         "throttles",
         "unmapped",
         "upstream_connect_failures",
@@ -147,6 +171,7 @@ class Counters:
         self.accepts_waited = 0
         """How often a listener stopped accepting because of a rate, or for want of a slot."""
         self.administration = AdministrationCounts()
+        self.shadow = ShadowCounts()
         self.certificate_expiries_s: dict[str, float] = {}
         """Wall time at which each certificate in use ends, by whose it is."""
         self.certificates_rejected = 0

@@ -74,7 +74,7 @@ class LiveState:
 
     def mode(self) -> str:
         """The enforcement mode."""
-        return self.config.enforcement.mode
+        return self.config.acting_mode
 
     def scope(self) -> str:
         """Whether sensors belong to a broker or to the cluster."""

@@ -117,7 +117,7 @@ class Metering:
         """Note how the proxy is set from here on."""
         self._config = config
         state = {
-            "mode": config.enforcement.mode,
+            "mode": config.acting_mode,
             "scope": config.enforcement.scope,
             "delay_max_ms": config.enforcement.delay_max_ms,
             "num_samples": config.quotas.window_num,

@@ -24,6 +24,11 @@ class OwnConnection:
         self._reader = reader
         self._writer = writer
 
+    @property
+    def own_host(self) -> str:
+        """The address that the broker sees."""
+        return str(self._writer.get_extra_info("sockname")[0])
+
     async def ask(self, frame: bytes) -> bytes:
         """Send a whole request, return the whole answer.
 

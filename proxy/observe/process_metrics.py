@@ -6,7 +6,7 @@ from prometheus_client import GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
-from proxy.counters import OTHER, AdministrationCounts, Counters, MeteringCounts
+from proxy.counters import OTHER, AdministrationCounts, Counters, MeteringCounts, ShadowCounts
 from proxy.observe.families import API_NAMES, counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
 from proxy.observe.loop_lag import LoopLag
 from proxy.observe.snapshot import Snapshot
@@ -48,6 +48,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
     yield counter("kafka_sluice_gc_long_pauses_total", "Times that it took 20 ms and more.", snapshot.counters.gc_long)
     yield from _source_families(snapshot)
     yield from _administration_families(snapshot.counters.administration)
+    yield from _shadow_families(snapshot.counters.shadow)
     yield throttle_histogram("kafka_quota_throttle_duration_seconds", "How long throttles were.", snapshot.counters.throttles)
     yield from _PROCESS.collect()
     yield from _GC.collect()
@@ -139,6 +140,17 @@ def _latencies(counted: Counters) -> dict[str, list[int]]:
     rows = {API_NAMES[key]: row for key, row in list(counted.latencies.rows.items())}
     other = counted.latencies.other
     return rows | ({OTHER: other} if any(other) else {})
+
+
+def _shadow_families(counted: ShadowCounts) -> Iterator[Metric]:
+    sums = (("broker", counted.broker_ms), ("sluice", counted.sluice_ms))
+    sides = [((kind, side), ms / 1_000) for side, of_kind in sums for kind, ms in list(of_kind.items())]
+    labels = ("quota_type", "by")
+    yield counters("kafka_sluice_shadow_throttle_seconds_total", "Throttles of brokers that keep the quotas, and ours.", labels, sides)
+    apart = [((kind,), ms / 1_000) for kind, ms in list(counted.difference_ms.items())]
+    yield counters("kafka_sluice_shadow_difference_seconds_total", "How far apart they were, answer by answer.", labels[:1], apart)
+    answers = list(counted.verdicts.items())
+    yield counters("kafka_sluice_shadow_answers_total", "Answers that one of them, or both, throttled.", labels, answers)
 
 
 def _administration_families(counted: AdministrationCounts) -> Iterator[Metric]:

@@ -24,6 +24,7 @@ from proxy.session.request_side import InFlight, RequestSide, Stop
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
+from proxy.session.shadow import ShadowResponseSide
 from quota.declared_groups import Member, Origin
 from quota.entity import KafkaPrincipal
 
@@ -77,7 +78,11 @@ class Session:
             min(settings.frame_bytes_max, MAX_LOGIN_FRAME_BYTES) if rules.requires_login else settings.frame_bytes_max,
             self.login,
         )
-        self.responses = ResponseSide(self.in_flight, self.attention, self.debt, self.gate, rewriter, self._heads, self.login)
+        make_responses = ShadowResponseSide if settings.shadows else ResponseSide
+        self.responses = make_responses(self.in_flight, self.attention, self.debt, self.gate, rewriter, self._heads, self.login)
+
+        if isinstance(self.responses, ShadowResponseSide):
+            self.responses.counts = settings.counters.shadow
 
     @property
     def client_ids(self) -> tuple[str, ...]:

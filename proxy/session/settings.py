@@ -29,6 +29,7 @@ class SessionSettings:
         "policy",
         "principals",
         "sessions",
+        "shadows",
         "unknown_apis_pass",
         "usages",
     )
@@ -40,6 +41,8 @@ class SessionSettings:
         self.counters = counters
         self.empty_client_id_is_default = True
         self.unknown_apis_pass = False
+        self.shadows = False
+        """Whether brokers enforce the quotas too, so that what they announce is compared."""
         self.answers_quotas = False
         """Whether requests about quotas are answered here; else the broker answers them."""
         self.heads_met = HeadsMet()

@@ -17,7 +17,6 @@ from protocol.messages.client_quotas import (
     read_describe_answer,
 )
 from proxy.administration.authorizer import Rules
-from proxy.config import Quotas
 from tests.support.administered_gateway import Keeper
 from tests.support.gateway_fixture import open_gateway
 from tests.support.scripted_broker import Hold, ScriptedBroker
@@ -59,14 +58,11 @@ async def test_set_described_and_removed(version: int) -> None:
 
 
 async def test_api_versions_offer_them() -> None:
-    """Versions 0 and 1, also where the broker has none of them or more; where brokers keep the quotas, what they have."""
+    """Versions 0 and 1, also where the broker has none of them or more."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         broker.offered = {0: (0, 9), 3: (0, 9), 18: (0, 3), 49: (0, 9)}
         ours = await (await sluice.client()).ask(api_versions_request(version=3))
         assert [one for one in read_api_keys(3, ours) if one[0] in (48, 49)] == [(49, 0, 1), (48, 0, 1)]
-        assert await sluice.reload(quotas=Quotas(store="forward"))
-        theirs = await (await sluice.client()).ask(api_versions_request(version=3))
-        assert [one for one in read_api_keys(3, theirs) if one[0] in (48, 49)] == [(49, 0, 1)]
 
 
 async def test_nobody_may_unless_somebody_says_so() -> None:

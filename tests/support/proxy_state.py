@@ -136,6 +136,7 @@ def busy_state() -> FakeState:
     counted.throttled("Produce", 120)
     counted.administration.changes["kafka"] = 2
     counted.administration.denials["http"] = 1
+    counted.shadow.compared("Produce", 7, 12)
     counted.latencies.of(0, known=True)[1] += 5
     usage = state.usages.get("alice", "etl")
     usage.produce_bytes, usage.fetch_bytes = 1_000, 2_000

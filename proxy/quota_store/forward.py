@@ -1,0 +1,142 @@
+"""Quotas that the brokers keep and enforce; Sluice learns them by asking, and changes none."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from proxy import log
+from proxy.config_problem import ConfigProblems, Problem
+from proxy.quota_store.store import EMPTY, Decide, OnContent, StoreContent, StoreUnavailable, SwitchChange, changed
+from proxy.status import SourceStatus
+from quota.admin.messages import IP, EntityKey
+
+T = TypeVar("T")
+
+ASK_EVERY_S: Final = 1.5
+"""What is set at a broker is known here within 2 s."""
+_RATE: Final = "connection_creation_rate"
+
+
+class BrokersSilent(Exception):
+    """The brokers did not say what they keep; `str` is one line with place and remedy."""
+
+
+class Kept(NamedTuple):
+    """What the brokers keep, and at which address they see Sluice, with all its clients."""
+
+    quotas: Mapping[EntityKey, Mapping[str, float]]
+    own_host: str
+
+
+class Brokers(Protocol):
+    """Whom the store asks."""
+
+    async def read(self) -> Kept:
+        """Return what they keep; raises `BrokersSilent`."""
+
+    async def close(self) -> None:
+        """Hang up."""
+
+
+class ForwardStore:
+    """Follows the brokers. Switches of enforcement are kept here, as long as the process runs."""
+
+    def __init__(self, brokers: Brokers, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
+        self.content: StoreContent = EMPTY
+        self._brokers = brokers
+        self._on_content = on_content
+        self._now_ms = now_ms
+        self._wall_time_s = wall_time_s
+        self._success_s = 0.0
+        self._success_ms = 0
+        self._error: str | None = "not asked yet"
+        self._limit: str | None = None
+
+    @property
+    def status(self) -> SourceStatus:
+        """How it stands with the brokers' answers."""
+        return SourceStatus("brokers", len(self.content.quotas), self._success_s, self._success_ms, self._error)
+
+    async def start(self) -> None:
+        """Ask for the first time; where nobody answers yet, begin with nothing.
+
+        Raises:
+            ConfigProblems: the brokers limit how fast Sluice itself may connect, and with it all its clients.
+        """
+        await self.reload()
+        if self._limit is not None:
+            remedy = "take it away, or give Sluice's address one that is high enough for all clients and set it outside"
+            raise ConfigProblems([Problem("sluice.toml", "quotas.store", self._limit, remedy)])
+        self._on_content(self.content, "start")
+
+    async def reload(self) -> bool:
+        """Ask now; True when what the brokers keep is in force."""
+        try:
+            kept = await self._brokers.read()
+        except BrokersSilent as error:
+            if self._error != str(error):
+                log.warning("brokers_quotas_unknown", limit_key="brokers_quotas_unknown", problem=str(error))
+            self._error = str(error)
+            return False
+        self._error = None
+        self._success_s, self._success_ms = self._wall_time_s(), self._now_ms()
+        self._look_for_limit(kept)
+        if kept.quotas != self.content.quotas:
+            quotas = {entity: MappingProxyType(dict(values)) for entity, values in kept.quotas.items()}
+            self.content = self.content._replace(quotas=MappingProxyType(quotas))
+            self._on_content(self.content, "outside")
+        return True
+
+    async def follow_forever(self) -> None:
+        """Ask again and again."""
+        while True:
+            await asyncio.sleep(ASK_EVERY_S)
+            await self.reload()
+
+    async def alter(self, decide: Decide[T]) -> T:
+        """Set switches; quotas are not set here.
+
+        Raises:
+            StoreUnavailable: a quota was to be changed.
+        """
+        answer, changes = decide(self.content)
+        if any(not isinstance(change, SwitchChange) for change in changes):
+            raise StoreUnavailable('quotas.store = "forward": the brokers keep the quotas; set them there, for example with kafka-configs')
+        content = changed(self.content, changes)
+        if content is not self.content:
+            self.content = content
+            self._on_content(content, "own")
+        return answer
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._brokers.close()
+
+    def _look_for_limit(self, kept: Kept) -> None:
+        """Note a rate of connections that the brokers would hold Sluice to, for all its clients together."""
+        limit = _limit_of(kept)
+        if limit is not None and limit != self._limit and self._success_ms and self.content is not EMPTY:
+            log.error("brokers_limit_sluice", problem=limit)
+        self._limit = limit
+
+
+def _limit_of(kept: Kept) -> str | None:
+    own = _plain(kept.own_host)
+    for entity, values in sorted(kept.quotas.items(), key=lambda item: item[0][0][1] is None):  # its own rate hides the default one
+        (kind, name), *_ = entity
+        if kind == IP and _RATE in values and (name is None or _plain(name) == own):
+            who = "any address" if name is None else name
+            return f"the brokers keep {_RATE} = {values[_RATE]:g} for {who}, and see all clients at Sluice's address {kept.own_host}"
+    return None
+
+
+def _plain(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return str(getattr(address, "ipv4_mapped", None) or address)

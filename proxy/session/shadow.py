@@ -1,0 +1,45 @@
+"""Where the brokers enforce the quotas too: what they announce beside what Sluice would. Ordinary sessions know nothing of this."""
+
+from __future__ import annotations
+
+from protocol.limits import LENGTH_BYTES
+from protocol.messages.throttle_time import throttle_at
+from protocol.primitives import INT32
+from proxy.counters import ShadowCounts
+from proxy.session.known_head import FETCH, PRODUCE, KnownHead
+from proxy.session.response_side import ResponseSide
+
+_TYPES = {PRODUCE: "Produce", FETCH: "Fetch"}
+
+
+class ShadowResponseSide(ResponseSide):
+    """Takes the long way with each answer, and compares."""
+
+    __slots__ = ("counts",)
+
+    counts: ShadowCounts
+
+    def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
+        return False
+
+    def _judge(
+        self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
+    ) -> int:
+        quota_type = _TYPES.get(head.kind)
+        if quota_type is None:
+            return super()._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)
+        group = head.client.produce(now_ms) if head.kind == PRODUCE else head.client.fetch(now_ms)
+        before_ms = 0 if group is None else group.throttle_ms_total
+        announce_ms = super()._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)
+        ours_ms = 0 if group is None else group.throttle_ms_total - before_ms
+        self.counts.compared(quota_type, _broker_ms(head, data[at : at + size + LENGTH_BYTES]), max(ours_ms, time_ms))
+        return announce_ms
+
+
+def _broker_ms(head: KnownHead, frame: bytes) -> int:
+    """What the broker announces in as much of an answer as is here."""
+    place = throttle_at(head.api, frame)
+    if place is None or place < 0 or place + INT32.size > len(frame):
+        return 0
+    throttle_ms: int = INT32.unpack_from(frame, place)[0]
+    return max(0, throttle_ms)
