@@ -22,6 +22,7 @@ from kafka.protocol.admin.client_quotas import (
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import Command, JavaTools, ToolFailedError
 from tests.support.kafka.tool_calls import CONFIG_COMMAND
+from tests.support.node_clients import client_options, play, require_node
 from tests.support.sluice_process import SluiceProcess
 
 pytestmark = pytest.mark.kafka
@@ -175,6 +176,29 @@ def _unordered(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {name: _unordered(value) for name, value in tree.items()}
     return sorted(map(_unordered, tree), key=repr) if isinstance(tree, list | tuple) else tree
+
+
+def test_platformatics_admin_sees_the_same(two: Two) -> None:
+    """@platformatic/kafka: what it sets, describes and takes away, and what it makes of refusals."""
+    require_node()
+    entity = [{"entityType": "user", "entityName": "n-1"}, {"entityType": "client-id", "entityName": "n c"}]
+    named = [{"entityType": "user", "matchType": 0, "match": "n-1"}]
+    wrong = [{"entityType": "group", "matchType": 2, "match": None}]
+    sets = {"key": "producer_byte_rate", "value": 4_096, "remove": False}
+    nobody = [{"entityType": "user", "entityName": ""}]
+    for ops, refused in (([sets], []), ([sets | {"remove": True}], [{"entities": nobody, "ops": [sets]}])):
+        alters = {"do": "alter_quotas", "entries": [{"entities": entity, "ops": ops}, *refused]}
+        theirs, ours = (said(address, [alters, {"do": "describe_quotas", "components": wrong}]) for address in (two.direct, two.sluice))
+        assert ours == theirs
+        deadline = time.monotonic() + LAG_SECONDS
+        while len({repr(said(address, [{"do": "describe_quotas", "components": named}])) for address in (two.direct, two.sluice)}) > 1:
+            assert time.monotonic() < deadline
+
+
+def said(address: str, steps: list[dict[str, Any]]) -> list[Any]:
+    """What a script says of each step, without the time that it took."""
+    lines = play(client_options(address, "node"), steps)
+    return [_unordered({name: value for name, value in line.items() if name != "elapsed_ms"}) for line in lines]
 
 
 def test_javas_admin_sees_the_same(two: Two) -> None:

@@ -35,7 +35,7 @@ def test_a_new_quota(house: House) -> None:
 def test_a_removed_quota(house: House) -> None:
     """Who has none is not held."""
     peer = house.connect()
-    house.scopes.apply_table({})
+    house.scopes.apply_table({ClientQuotaType.PRODUCE: {}, ClientQuotaType.FETCH: {}})
     assert announced(house, peer, produce_for(60_000, 1), 1) == 0
     request = fetch(2)
     peer.client.arrive(request)
