@@ -93,6 +93,7 @@ class QuotaDesk:
         allows = None
         if self._administration.authority == "broker":
             allows = await self._authority.may_describe(connection, request)
+        may = self._administration.may_describe(asker, allows)
         results: dict[int, bytes] = {}
         for place, resource in ours.items():
             try:
@@ -101,7 +102,7 @@ class QuotaDesk:
                 if found.entries is None:
                     raise AdminError(found.error_code, found.error_message or DENIED)
             except AdminError as error:
-                results[place] = plain_result(request.api, error.code, error.message, resource)
+                results[place] = _refusal(request, error, resource, may=may)
             else:
                 results[place] = described_result(request.api, body, resource, configs_of(resource, entity, found.entries.get(entity, {})))
         return results
@@ -109,19 +110,27 @@ class QuotaDesk:
     async def _alter_resources(
         self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
     ) -> dict[int, bytes]:
+        may = self._administration.authority == "broker" or self._administration.may_alter(asker)
         results: dict[int, bytes] = {}
         alterations: dict[int, Alteration] = {}
         for place, resource in ours.items():
             try:
                 alterations[place] = alteration_of(resource)
             except AdminError as error:
-                results[place] = plain_result(request.api, error.code, error.message, resource)
+                results[place] = _refusal(request, error, resource, may=may)
         made = await self._alter(connection, asker, request, list(alterations.values()), validate_only=body.flags[0])
         by_entity = {result.entity: result for result in made}
         for place, alteration in alterations.items():
             result = by_entity[alteration.entity]
             results[place] = plain_result(request.api, result.error_code, result.error_message, ours[place])
         return results
+
+
+def _refusal(request: Administered, error: AdminError, resource: ConfigResource, *, may: bool) -> bytes:
+    """Say what is wrong; to who may not, that they may not, before anything else."""
+    if may:
+        return plain_result(request.api, error.code, error.message, resource)
+    return plain_result(request.api, CLUSTER_AUTHORIZATION_FAILED, DENIED, resource)
 
 
 def asker_of(connection: Connection) -> Asker:

@@ -70,3 +70,18 @@ async def test_a_reload_gives_and_takes_the_right() -> None:
         for rules, code in ((Rules(), DENIED), (Rules("list", frozenset({"User:ANONYMOUS"})), 0), (Rules(), DENIED)):
             keeper.administration.authorizer.rules = rules
             assert read_alter_answer(1, await client.ask(ask))[0].error_code == code
+
+
+async def test_who_may_not_hears_nothing_else_about_configurations() -> None:
+    """A name that is none is not judged for them, neither described nor altered; for who may it is."""
+    alter, describe = API_VERSIONS[44 << 16 | 1], API_VERSIONS[32 << 16 | 4]
+    resource = {"ResourceType": USER, "ResourceName": "a/b/c", "Configs": [], "ConfigurationKeys": None}
+    async with ScriptedBroker(node_id=1) as broker, open_gateway(broker) as sluice:
+        keeper = Keeper(sluice, Rules())
+        client = await sluice.client()
+        for rules, expected in ((Rules(), DENIED), (Rules("list", frozenset({"User:ANONYMOUS"})), 42)):
+            keeper.administration.authorizer.rules = rules
+            for api in (alter, describe):
+                body = {"Resources": [resource], "ValidateOnly": False, "IncludeSynonyms": False, "IncludeDocumentation": False}
+                results = results_of(api, await client.ask(a_request(api, body)))[1]
+                assert [result["ErrorCode"] for result in results] == [expected]
