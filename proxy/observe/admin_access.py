@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -63,11 +63,13 @@ class Access:
     Args:
         tokens: those that are valid.
         open_quotas: without tokens, whether what can be looked at may be so from other machines, too.
+        is_local: whether an address is this machine's own.
     """
 
-    def __init__(self, tokens: Tokens, *, open_quotas: bool) -> None:
+    def __init__(self, tokens: Tokens, *, open_quotas: bool, is_local: Callable[[str], bool]) -> None:
         self.tokens = tokens
         self._open_quotas = open_quotas
+        self._is_local = is_local
 
     def reader(self, request: web.Request, *, can_be_opened: bool = False) -> Asker:
         """Return who asks to look at something.
@@ -104,12 +106,12 @@ class Access:
     def _holder(self, request: web.Request) -> tuple[str, Right] | None:
         """A token counts where nobody can have read it on its way."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not (request.secure or is_loopback(request.remote or "")):
+        if scheme.lower() != "bearer" or not (request.secure or self._is_local(request.remote or "")):
             return None
         return self.tokens.holder(token.strip().encode("utf-8", "surrogateescape"))
 
     def _refuse_strangers(self, request: web.Request) -> None:
-        if not is_loopback(request.remote or ""):
+        if not self._is_local(request.remote or ""):
             raise web.HTTPForbidden(reason="only with a token and TLS, or on this machine")
         # A page whose own name was pointed at this address (DNS rebinding) comes with that name as the host.
         host = request.url.host or ""

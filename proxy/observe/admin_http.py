@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 
 from proxy.errors import StartError
 from proxy.host_port import HostPort
-from proxy.observe.admin_access import Access, Tokens
+from proxy.observe.admin_access import Access, Tokens, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.health import Health
 from proxy.observe.loop_lag import LoopLag
@@ -48,6 +48,7 @@ class AdminHttp:
         tokens: who may see more, and change something.
         changes: makes the pages about quotas as they are kept; None: there are none.
         tls: the certificate; None: plain HTTP.
+        is_local: whether an address is this machine's own.
     """
 
     def __init__(
@@ -60,10 +61,11 @@ class AdminHttp:
         tokens: Tokens | None = None,
         changes: Callable[[Access], ChangesPages] | None = None,
         tls: ContextKeeper | None = None,
+        is_local: Callable[[str], bool] = is_loopback,
     ) -> None:
         self._state = state
         self._address = address
-        self._access = Access(tokens or Tokens(), open_quotas=open_quotas)
+        self._access = Access(tokens or Tokens(), open_quotas=open_quotas, is_local=is_local)
         self._changes = None if changes is None else changes(self._access)
         self._tls = tls
         self._metrics = MetricsPage(lag)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from proxy.observe import admin_access
 from proxy.quotas_command.live import lines_of
 from proxy.switches import Switches
 from quota.admin.messages import entity_key
@@ -30,12 +29,6 @@ CHANGES = [("/admin/quotas", ALTER), ("/admin/switches", SWITCH)]
 async def port(tmp_path: Path) -> AsyncIterator[Port]:
     async with Port(tmp_path) as port:
         yield port
-
-
-@pytest.fixture
-def from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is all that tests have: here its addresses count as those of another machine."""
-    monkeypatch.setattr(admin_access, "is_loopback", lambda _remote: False)
 
 
 async def statuses(port: Port, token: str | None) -> tuple[set[int], set[int], set[int]]:
@@ -72,32 +65,29 @@ async def test_without_tokens_this_machine_may_look_and_nobody_may_change(tmp_pa
         assert port.counts.denials == {"http": 4}
 
 
-@pytest.mark.usefixtures("from_elsewhere")
 @pytest.mark.parametrize("tokens", [False, True])
 async def test_from_another_machine_without_tls_only_metrics_and_health_are_there(tmp_path: Path, tokens: bool) -> None:
     """Also with a token, which others may have read on its way; what there would be is not told."""
-    async with Port(tmp_path, tokens=tokens) as port:
+    async with Port(tmp_path, tokens=tokens, elsewhere=True) as port:
         for token in (None, READER, WRITER):
             assert await statuses(port, token) == ({200}, {403}, {403})
         assert (await port.ask("/nothing"))[0] == 403
         assert not port.store.content.quotas
 
 
-@pytest.mark.usefixtures("from_elsewhere")
 async def test_from_another_machine_with_tls_a_token_counts(tmp_path: Path) -> None:
     """And without one nothing but metrics and health."""
-    async with Port(tmp_path, tls=True) as port:
+    async with Port(tmp_path, tls=True, elsewhere=True) as port:
         assert await statuses(port, None) == ({200}, {403}, {403})
         assert await statuses(port, READER) == ({200}, {200}, {403})
         assert await statuses(port, WRITER) == ({200}, {200}, {200})
 
 
-@pytest.mark.usefixtures("from_elsewhere")
 async def test_opened_pages_show_what_happens_and_not_what_is_kept(tmp_path: Path) -> None:
     """`open_quotas` opens the two pages that it always opened; it opens nothing where there are tokens."""
-    async with Port(tmp_path, tokens=False, open_quotas=True) as port:
+    async with Port(tmp_path, tokens=False, open_quotas=True, elsewhere=True) as port:
         assert [(await port.ask(path))[0] for path in SHOWN] == [200, 200, 403, 403, 403, 403, 403]
-    async with Port(tmp_path, open_quotas=True) as port:
+    async with Port(tmp_path, open_quotas=True, elsewhere=True) as port:
         assert await statuses(port, None) == ({200}, {403}, {403})
 
 

@@ -14,7 +14,7 @@ from proxy.administration.service import Administration
 from proxy.config_admin import AdminTls, AdminToken
 from proxy.counters import AdministrationCounts
 from proxy.host_port import HostPort
-from proxy.observe.admin_access import Tokens
+from proxy.observe.admin_access import Tokens, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
 from proxy.observe.loop_lag import LoopLag
@@ -28,9 +28,9 @@ READER, WRITER = "reader-0123456789", "writer-0123456789"
 
 
 class ChangingPort:
-    """An admin port, the house behind it, and somebody who asks."""
+    """An admin port, the house behind it, and somebody who asks; with `elsewhere`, as if from another machine."""
 
-    def __init__(self, folder: Path, *, tokens: bool = True, tls: bool = False, open_quotas: bool = False) -> None:
+    def __init__(self, folder: Path, *, tokens: bool = True, tls: bool = False, open_quotas: bool = False, elsewhere: bool = False) -> None:
         self.state: FakeState = busy_state()
         self.store = MemoryStore(self._on_content, now_ms=lambda: 0, wall_time_s=lambda: 0.0)
         self.audit = AuditLog(None, wall_time_s=lambda: 1_700_000_000.0)
@@ -55,6 +55,7 @@ class ChangingPort:
             tokens=self.held,
             changes=lambda access: ChangesPages(self.state, self.administration, self.audit, access),
             tls=keeper,
+            is_local=(lambda _address: False) if elsewhere else is_loopback,
         )
         self.address = HostPort("", 0)
         self.session: aiohttp.ClientSession
