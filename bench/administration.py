@@ -60,6 +60,7 @@ def _one_by_one(sluice: SluiceProcess) -> None:
             assert results == {alice: None}, results
             slowest = max(slowest, time.monotonic() - asked)
             time.sleep(max(0.0, begun + (number + 1) * MINUTE_S / CHANGES - time.monotonic()))
+        admin.alter_client_quotas([ClientQuotaAlteration(alice, {"producer_byte_rate": None})])
     lag_ms = sluice.metric("kafka_sluice_loop_lag_max_seconds") * 1_000
     print(f"{CHANGES:,} changes in a minute: slowest answer {slowest * 1_000:.0f} ms, longest lag of the loop {lag_ms:.0f} ms", flush=True)
 
