@@ -74,13 +74,11 @@ def start_direct(upstream_port: int, folder: Path) -> Arm:
 
 
 def quota_file(folder: Path, produce: float | None, fetch: float | None, request: float | None = None) -> Path:
-    """quotas.toml with one default client-id quota."""
-    lines = ["[[quota]]", 'client-id = "<default>"']
-    lines += [f"request_percentage = {request}"] if request else []
-    lines += [f"producer_byte_rate = {produce}"] if produce else []
-    lines += [f"consumer_byte_rate = {fetch}"] if fetch else []
+    """quotas.toml with one default client-id quota; without any value, with none."""
+    values = {"request_percentage": request, "producer_byte_rate": produce, "consumer_byte_rate": fetch}
+    lines = [f"{key} = {value}" for key, value in values.items() if value]
     path = folder / f"quotas-{free_port()}.toml"
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(["[[quota]]", 'client-id = "<default>"', *lines, ""]) if lines else "")
     return path
 
 

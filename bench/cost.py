@@ -42,13 +42,13 @@ class CostLoad:
 LOADS = [
     CostLoad("produce-200B-depth1", 1.30, produce_request(7, filler=SMALL_RECORD_BYTES)),
     CostLoad("produce-200B-depth16", 5.0, produce_request(7, filler=SMALL_RECORD_BYTES), depth=16),
-    CostLoad("produce-1MB", 1.10, produce_request(7, filler=MIB), runs=8, quick_runs=6),
-    CostLoad("fetch-1MB", 1.10, fetch_request(11), fetch_record_bytes=MIB, runs=8, quick_runs=6),
+    CostLoad("produce-1MB", 1.10, produce_request(7, filler=MIB), runs=16, quick_runs=6),
+    CostLoad("fetch-1MB", 1.10, fetch_request(11), fetch_record_bytes=MIB, runs=16, quick_runs=6),
     CostLoad("conns-1000", 1.40, produce_request(7, filler=SMALL_RECORD_BYTES), conns=1_000, rate=2_000),
     CostLoad("churn", 1.60, api_versions_request(3), churn=True),
     CostLoad("newest-produce-200B", 1.50, produce_request(13, filler=SMALL_RECORD_BYTES)),
     CostLoad("newest-fetch-4KB", 1.50, fetch_request(18), fetch_record_bytes=4 * KIB),
-    CostLoad("newest-fetch-1MB", 1.50, fetch_request(18), fetch_record_bytes=MIB, runs=8, quick_runs=6),
+    CostLoad("newest-fetch-1MB", 1.50, fetch_request(18), fetch_record_bytes=MIB, runs=16, quick_runs=6),
 ]
 
 

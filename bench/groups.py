@@ -11,7 +11,7 @@ from bench.memory import MemoryRow
 
 GROUPS, CONNECTIONS, RATE = 10_000, 1_000, 2_000.0
 AT_ONCE = 50
-RUNS = 5
+RUNS = 9
 
 
 def many_groups(engine: Engine, *, quick: bool) -> list[MemoryRow]:

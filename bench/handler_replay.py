@@ -43,7 +43,7 @@ class Replay:
         if times is None:
             broker = self._brokers.setdefault(row.broker, self._estimator.BrokerHandlerTime())
             times = self._connections[row.connection] = self._estimator.ConnectionHandlerTime(broker)
-        times.rtt_ns = row.rtt_ns
+        times.set_rtt(row.rtt_ns)
         if row.kind == PAUSE:
             times.pause()
         elif row.kind == RESUME:

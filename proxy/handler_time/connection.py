@@ -3,7 +3,8 @@
 What a proxy sees of a request is when it left and when its answer came; in between it travelled, stood in queues, was worked on, and may
 have waited for records, replicas or other members of a group. Work is what a quota is about. The estimate is the smaller of two:
 
-* what passed, less the way there and back, times the share that small requests spend with threads rather than in queues;
+* what passed, less the way there and back and what threads take to hand a request on, times the share that small requests spend with
+  threads rather than in queues;
 * what such requests cost when nothing holds them up: a low percentile of the former, by kind and size, learnt as traffic passes. Where
   every request waits such a percentile means nothing, so it is capped at a few times what a small prompt request costs.
 """
@@ -16,6 +17,9 @@ from proxy.handler_time.broker import BrokerHandlerTime
 from proxy.handler_time.work import ALONE, Work
 
 ANSWERS_PER_RTT: Final = 64
+HANDOVERS_NS: Final = 35_000
+"""What it takes to wake the threads that a request goes through at a broker: next to nothing beside the work of one that finds them asleep
+and cold, as much as the work of one that comes right behind another. It is no more than half of what passed."""
 NEVER_NS: Final = 2**63
 
 
@@ -24,7 +28,7 @@ class ConnectionHandlerTime:
 
     Attributes:
         broker: what is known of the broker; shared.
-        rtt_ns: the smallest round trip that the kernel has seen.
+        way_ns: the smallest round trip that the kernel has seen, and the time between a broker's threads.
         rtt_due: answers until it should be asked again; 0 and below: now.
         read_since_ns: since when this side has been read without a pause; answers to requests that left before are charged what
             such requests cost, and nothing is learnt from them.
@@ -42,12 +46,12 @@ class ConnectionHandlerTime:
         "broker",
         "read_since_ns",
         "rtt_due",
-        "rtt_ns",
+        "way_ns",
     )
 
     def __init__(self, broker: BrokerHandlerTime) -> None:
         self.broker = broker
-        self.rtt_ns = 0
+        self.way_ns = HANDOVERS_NS
         self.rtt_due = 0
         self.read_since_ns = 0
         self._end_ns = 0  # when the last answer was here in whole
@@ -59,9 +63,14 @@ class ConnectionHandlerTime:
         self._forwarded_ns = 0
         self._charged_ns = 0.0
 
+    @property
+    def rtt_ns(self) -> int:
+        """The smallest round trip that the kernel has seen; 0 before it was asked."""
+        return self.way_ns - HANDOVERS_NS
+
     def set_rtt(self, rtt_ns: int) -> None:
         """The smallest round trip as the kernel says now."""
-        self.rtt_ns = rtt_ns
+        self.way_ns = rtt_ns + HANDOVERS_NS
         self.rtt_due = ANSWERS_PER_RTT
 
     def pause(self) -> None:
@@ -88,7 +97,10 @@ class ConnectionHandlerTime:
         self._end_ns = now_ns
         if forwarded_ns >= end_ns:
             elapsed_ns = now_ns - forwarded_ns
-            return self.broker.charge(work, size, elapsed_ns, (elapsed_ns - self.rtt_ns) * ALONE, now_ns)
+            passed_ns = elapsed_ns - self.way_ns
+            if passed_ns < HANDOVERS_NS:
+                passed_ns = (passed_ns + HANDOVERS_NS) // 2
+            return self.broker.charge(work, size, elapsed_ns, passed_ns * ALONE, now_ns)
         elapsed_ns = now_ns - end_ns  # who stood behind another one has no way to pay for
         return self.broker.charge(work, size, elapsed_ns, elapsed_ns * work.behind, now_ns)
 
@@ -146,6 +158,9 @@ class ConnectionHandlerTime:
         """How long an answer took, and how much of that may be work; the way is nothing to who stood behind another one."""
         if forwarded_ns >= self._end_ns:
             elapsed_ns = now_ns - forwarded_ns
-            return elapsed_ns, (elapsed_ns - self.rtt_ns) * ALONE
+            passed_ns = elapsed_ns - self.way_ns
+            if passed_ns < HANDOVERS_NS:
+                passed_ns = (passed_ns + HANDOVERS_NS) // 2
+            return elapsed_ns, passed_ns * ALONE
         elapsed_ns = now_ns - self._end_ns
         return elapsed_ns, elapsed_ns * work.behind
