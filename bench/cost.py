@@ -22,7 +22,7 @@ class CostLoad:
     """One row of the cost table."""
 
     name: str
-    goal: float
+    goal: float | None
     request: Template
     conns: int = 8
     depth: int = 1
@@ -45,7 +45,9 @@ LOADS = [
     CostLoad("produce-1MB", 1.10, produce_request(7, filler=MIB), runs=16, quick_runs=6),
     CostLoad("fetch-1MB", 1.10, fetch_request(11), fetch_record_bytes=MIB, runs=16, quick_runs=6),
     CostLoad("conns-1000", 1.40, produce_request(7, filler=SMALL_RECORD_BYTES), conns=1_000, rate=2_000),
-    CostLoad("churn", 1.60, api_versions_request(3), churn=True),
+    CostLoad("churn", 1.60, api_versions_request(3), conns=32, churn=True),
+    CostLoad("churn-8", None, api_versions_request(3), churn=True),
+    CostLoad("churn-128", None, api_versions_request(3), conns=128, churn=True),
     CostLoad("newest-produce-200B", 1.50, produce_request(13, filler=SMALL_RECORD_BYTES)),
     CostLoad("newest-fetch-4KB", 1.50, fetch_request(18), fetch_record_bytes=4 * KIB),
     CostLoad("newest-fetch-1MB", 1.50, fetch_request(18), fetch_record_bytes=MIB, runs=16, quick_runs=6),
@@ -152,7 +154,8 @@ def _row_line(row: CostRow, name: str, cost: Cost) -> str:
     us = cost.microseconds
     ratio = row.ratio(name)
     shown = "" if ratio is None else f"{ratio:.2f}"
-    goal, verdict = (f"<= {row.load.goal:.2f}", verdict_of(ratio, row.load.goal)) if name == "sluice" else ("", "")
+    judged = row.load.goal if name == "sluice" else None
+    goal, verdict = ("", "") if judged is None else (f"<= {judged:.2f}", verdict_of(ratio, judged))
     spread = f"{min(us):.2f} - {max(us):.2f}"
     return f"| {title} | {name} | {median(us):.2f} | {spread} | {median(cost.per_second):,.0f} | {shown} | {goal} | {verdict} |"
 
