@@ -17,7 +17,7 @@ from proxy.handler_time.broker import BrokerHandlerTime
 from proxy.handler_time.work import ALONE, Work
 
 ANSWERS_PER_RTT: Final = 64
-HANDOVERS_NS: Final = 35_000
+HANDOVERS_NS: Final = 42_000
 """What it takes to wake the threads that a request goes through at a broker: next to nothing beside the work of one that finds them asleep
 and cold, as much as the work of one that comes right behind another. It is no more than half of what passed."""
 NEVER_NS: Final = 2**63
