@@ -119,6 +119,10 @@ class ResponseSide:
         Raises:
             ProtocolError: the answer belongs to no request, or an address would leave that is not ours.
         """
+        body_left = self._body_left
+        if body_left > len(data) and self._walker is None and self._held is None and self._tail is None:
+            self._body_left = body_left - len(data)
+            return data
         if self._passes_whole(data, now_ms, now_ns):
             return data
         if self._tail is not None:
@@ -129,7 +133,6 @@ class ResponseSide:
                 return None
             data = bytes(self._tail)
             self._tail = None
-        body_left = self._body_left
         if body_left:
             if body_left <= len(data) and self._paying is not None:
                 self._pay_rest(self._paying, now_ms, now_ns)
