@@ -49,7 +49,8 @@ func main() {
 	ctx, stop := context.WithTimeout(context.Background(), 120*time.Second)
 	defer stop()
 
-	producer, waited := client(arguments, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(count))
+	producer, waited := client(arguments, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(count),
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
 	var acknowledged, failed atomic.Int64
 	for i := 0; i < count; i++ {
 		head := fmt.Sprintf("%s:%d", name, i)
