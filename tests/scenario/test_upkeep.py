@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from protocol.api_keys import ApiKey
 from protocol.messages.api_versions import read_api_keys
 from proxy.host_port import HostPort
 from proxy.net import prober
@@ -107,9 +108,10 @@ async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -
 async def test_a_reload_changes_which_apis_are_offered() -> None:
     """Who connects after `unknown_apis` became "pass" is told of the APIs that only the vendor knows."""
     vendors = 9_999
+    own = {API_VERSIONS, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         broker.offered = {API_VERSIONS: (0, 3), vendors: (0, 0)}
-        for unknown_apis, offered in (("close", {API_VERSIONS}), ("pass", {API_VERSIONS, vendors})):
+        for unknown_apis, offered in (("close", own), ("pass", {*own, vendors})):
             await sluice.reload(unknown_apis=unknown_apis)
             client = await sluice.client()
             answer = await client.ask(api_versions_request(1, version=0))
