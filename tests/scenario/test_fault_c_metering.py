@@ -68,8 +68,8 @@ def test_c2_a_sink_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
     assert house.writer.stop(60)
     verdict = validate(tmp_path)
     assert verdict.kinds() == {}
-    assert verdict.dropped == dropped == house.writer.counts.dropped_decisions
-    assert verdict.decisions + verdict.unjudged + dropped == 181_000
+    assert verdict.dropped == house.writer.counts.dropped_decisions >= dropped  # more where this machine is slow to write the rest
+    assert verdict.decisions + verdict.unjudged + verdict.dropped == 181_000
     assert 0 < verdict.unjudged < 10_000
 
 
