@@ -95,7 +95,7 @@ class ConnectionHandlerTime:
         if now_ns == end_ns or not last or forwarded_ns < self.read_since_ns:
             return self._charge_unsure(work, size, forwarded_ns, now_ns, last=last)
         self._end_ns = now_ns
-        if forwarded_ns >= end_ns:
+        if forwarded_ns >= end_ns:  # `_passed`, in place
             elapsed_ns = now_ns - forwarded_ns
             passed_ns = elapsed_ns - self.way_ns
             if passed_ns < HANDOVERS_NS:

@@ -256,7 +256,7 @@ class Gateway:
             self._refuse(sock, error)
             door.gate.left(key)
         finally:
-            self._arrivals.pop(sock, None)  # not there while the process ends
+            del self._arrivals[sock]
 
     async def _meet(self, door: Door, node_id: int | None, arrival: Arrival) -> Connection:
         transport = tls = None

@@ -6,7 +6,7 @@ Source: Kafka 3.9 `ConfigEntityZNode`, `ConfigEntityChangeNotificationZNode`, `Z
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -44,15 +44,7 @@ def read_config(data: bytes) -> dict[str, str]:
     Raises:
         BadNode: it is not what Kafka writes.
     """
-    if not data:
-        return {}
-    try:
-        node = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        raise BadNode("is not JSON") from None
-    config = node.get("config") if isinstance(node, dict) else None
-    if not isinstance(config, dict):
-        raise BadNode('has no table "config"')
+    config = _table(data, "config")
     if not all(isinstance(value, str) for value in config.values()):
         raise BadNode('has a value in "config" that is no text')
     return config
@@ -156,13 +148,21 @@ def read_switches(data: bytes) -> dict[str, str]:
     Raises:
         BadNode: these are none.
     """
+    switches = _table(data, "switches")
+    if not all(isinstance(mode, str) for mode in switches.values()):
+        raise BadNode('has no table "switches"')
+    return switches
+
+
+def _table(data: bytes, key: str) -> dict[str, Any]:
+    """Return the table under `key` of a node; empty where it has no data."""
     if not data:
         return {}
     try:
         node = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError):
         raise BadNode("is not JSON") from None
-    switches = node.get("switches") if isinstance(node, dict) else None
-    if not isinstance(switches, dict) or not all(isinstance(mode, str) for mode in switches.values()):
-        raise BadNode('has no table "switches"')
-    return switches
+    table = node.get(key) if isinstance(node, dict) else None
+    if not isinstance(table, dict):
+        raise BadNode(f'has no table "{key}"')
+    return table
