@@ -1,7 +1,7 @@
 """Is a client held to its quota as the broker would have held it? The same load against a real broker's own quota and against Sluice.
 
 python -m bench.accuracy [--seconds 60] [--connections 1 16 64] [--kind produce fetch] [--modes mute delay] [--obey] [--no-write]
-python -m bench.accuracy --quota request [--seconds 40] [--modes mute delay] [--no-write]          see bench/request_accuracy.py
+python -m bench.accuracy --quota request [--seconds 40] [--rounds 2] [--modes mute delay] [--no-write]   see bench/request_accuracy.py
 
 The three runs of a cell (the broker, Sluice in mute, Sluice in delay) go on at the same time, with client-ids of their own, on one
 broker: at the quota they leave the machine nearly idle. Needs a JDK and Maven (see tests/support/kafka).
@@ -169,6 +169,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
     parser.add_argument("--quota", choices=["bytes", "request"], default="bytes", help="what the clients are held to")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rounds", type=int, default=2, help="of request quotas: so often each load is run under each enforcer")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
     parser.add_argument("--modes", nargs="*", choices=["mute", "delay"], default=["mute", "delay"])

@@ -9,7 +9,7 @@ does shows against the broker behind Sluice.
 import argparse
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.arms import Arm, start_sluice
 from bench.engine import Engine
@@ -40,10 +40,17 @@ class RequestCell:
     seconds: float
     after_burst: int
 
+    rounds: int = 1
+
+    def __add__(self, other: "RequestCell") -> "RequestCell":
+        """Both rounds together; `seconds` are those of one."""
+        requests, after_burst = self.requests + other.requests, self.after_burst + other.after_burst
+        return replace(self, requests=requests, after_burst=after_burst, rounds=self.rounds + other.rounds)
+
     @property
     def steady(self) -> str:
         """Requests per second after the burst."""
-        return f"{self.after_burst / (self.seconds - BURST_SECONDS):,.0f}" if self.seconds > BURST_SECONDS else ""
+        return f"{self.after_burst / self.rounds / (self.seconds - BURST_SECONDS):,.0f}" if self.seconds > BURST_SECONDS else ""
 
     def against(self, broker: "RequestCell") -> str:
         """How many get through, by how many the broker lets through."""
@@ -89,10 +96,11 @@ def run(options: argparse.Namespace) -> int:
                     arms[mode] = start_sluice(port, engine.folder, produce=None, fetch=None, request=percent, flags=flags)
                     running.callback(arms[mode].stop)
                 for kind in KINDS:
-                    cells += [_measure(engine, arm, kind, percent, enforcer, options.seconds) for enforcer, arm in arms.items()]
+                    cells += _measure_all(engine, arms, kind, percent, options)
                     print("\n".join(table(cells)[-len(arms) :]), flush=True)
     report = Report("accuracy-request")
-    how = f"- Apache Kafka {KRAFT}, one connection, {options.seconds:g} s each, one after the other"
+    each = f"{options.rounds} x {options.seconds:g} s"
+    how = f"- Apache Kafka {KRAFT}, one connection, {each} for each, one after the other, every second time backwards"
     report.add(*machine_lines(), how, "", *table(cells))
     report.data["cells"] = [vars(cell) for cell in cells]
     print("\n" + report.text())
@@ -110,6 +118,16 @@ def _warm(engine: Engine, port: int) -> None:
     load = engine.load([make(f"warm-{name.split()[0]}") for name, make in KINDS.items()], port, conns=len(KINDS))
     time.sleep(WARM_SECONDS)
     load.stop()
+
+
+def _measure_all(engine: Engine, arms: dict[str, Arm], kind: str, percent: int, options: argparse.Namespace) -> list[RequestCell]:
+    """One load under every enforcer, as often as asked for; what one has left in a window is long gone when its turn comes again."""
+    cells: dict[str, RequestCell] = {}
+    for number in range(options.rounds):
+        for enforcer in arms if number % 2 == 0 else reversed(arms):
+            cell = _measure(engine, arms[enforcer], kind, percent, enforcer, options.seconds)
+            cells[enforcer] = cells[enforcer] + cell if enforcer in cells else cell
+    return [cells[enforcer] for enforcer in arms]
 
 
 def _measure(engine: Engine, arm: Arm, kind: str, percent: int, enforcer: str, seconds: float) -> RequestCell:

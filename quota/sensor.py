@@ -102,9 +102,10 @@ class SampleRing:
         self._last_ms = now_ms
 
     def _open_first(self, now_ms: int) -> None:
-        self._values.append(0.0)
-        self._starts.append(now_ms)
-        self._lasts.append(NEVER_MS)
+        # a list written out has room for what is in it and no more: of very many groups most have one sample
+        self._values = [0.0]
+        self._starts = [now_ms]
+        self._lasts = [NEVER_MS]
         self._start_ms = self._last_ms = now_ms
         self._end_ms = now_ms + self.window_ms
         self._rolled()

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from protocol.api_keys import ApiKey, ApiVersion
 from protocol.errors import BadRequestError
+from protocol.limits import LENGTH_BYTES
 from protocol.primitives import INT16, INT32, Reader, string, uvarint, with_length
 
 NO_ID = bytes(16)
 """The topic id of a topic that is named."""
 
 _ID_BYTES = 16
-_LENGTH_BYTES = 4
 _DELETE_SINCE_IDS = 6
 _PROBE_VERSION = 5
 _PROBE_TIMEOUT_MS = 30_000
@@ -79,7 +79,7 @@ def cut_request(api: ApiVersion, frame: bytes, changes: TopicChanges, keep: Cont
     kept = [frame[topic.at : topic.end] for place, topic in enumerate(changes.topics) if place in keep]
     count = uvarint(len(kept) + 1) if api.flexible else INT32.pack(len(kept))
     entries_end = changes.topics[-1].end
-    return with_length(b"".join((frame[_LENGTH_BYTES : changes.array_at], count, *kept, frame[entries_end:])))
+    return with_length(b"".join((frame[LENGTH_BYTES : changes.array_at], count, *kept, frame[entries_end:])))
 
 
 def default_partitions_request(correlation_id: int, client_id: bytes | None, names: list[str]) -> bytes:

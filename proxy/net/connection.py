@@ -19,7 +19,7 @@ from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_opt
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.administered import BrokersAnswer
 from proxy.session.close_reason import CloseReason, reason_of
-from proxy.session.request_side import Stop
+from proxy.session.request_bytes import Stop
 from proxy.session.session import Session
 from proxy.tls.transport import TlsTransport
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from protocol.api_keys import API_VERSIONS, ApiKey
+from protocol.limits import LENGTH_BYTES
 from protocol.primitives import Buffer
 from protocol.request_head import RequestHead, read_request_head
 
 FRAME_BYTES_MAX = 256  # larger ones carry what differs each time
 HEADS_MAX = 1_024
-LENGTH_BYTES = 4
 INDEX_BYTES = 4  # API key and version
 CORRELATION_ID_BYTES = 4
 

@@ -11,59 +11,47 @@ from struct import Struct
 from protocol.api_keys import ApiVersion
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.headers import response_header_len
-from protocol.limits import MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES
+from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.fetch import find_tail
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
-from proxy.handler_time import ConnectionHandlerTime
 from proxy.latency import SHIFT
-from proxy.metering.record import EXCUSED_MS
+from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.known_head import ENDPOINTS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, WHOLE, KnownHead
+from proxy.session.in_flight import InFlight
+from proxy.session.known_head import ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, KnownHead
 from proxy.session.login import Login
-from proxy.session.mutations.ticket import Refusal, Ticket
-from proxy.session.request_side import InFlight
+from proxy.session.mutations.ticket import Refusal
 from proxy.session.rewrite import AnswerWalker, Rewriter
-from quota.group import QuotaGroup
-from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
 
 HEAD = Struct(">ii")  # size, correlation id
-HEAD_BYTES = HEAD.size
+
 SIZE = Struct(">i")
-LENGTH_BYTES = 4
 STAMP_BYTES = 24  # enough of a Fetch answer to reach its throttle time when the header carries no tagged fields
 
 
-class ResponseSide:
-    """What the broker sends on one connection."""
+class ResponseSide(AnswerVerdicts):
+    """What the broker sends on one connection.
+
+    Attributes:
+        hold_until_ms: above 0: an answer is held until then.
+        broken: nothing behind this leaves; `Connection.settle` ends the connection.
+    """
 
     __slots__ = (
-        "_attention",
         "_body_left",
-        "_charged_ns",
-        "_debt",
-        "_gate",
-        "_heads",
         "_held",
         "_held_stamps",
-        "_in_flight",
-        "_login",
-        "_meter",
-        "_number",
-        "_paying",
         "_rewriter",
         "_tail",
         "_tail_need",
-        "_timed_group",
         "_walker",
         "answers",
         "broken",
         "hold_until_ms",
-        "request_quota",
-        "times",
     )
 
     def __init__(
@@ -76,16 +64,7 @@ class ResponseSide:
         heads: Heads,
         login: Login,
     ) -> None:
-        self._login = login
-        self._heads = heads
-        self._meter = heads.meter
-        self._number = heads.number
-        self._timed_group: QuotaGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
-        self._charged_ns = 0  # ... and how much
-        self._in_flight = in_flight
-        self._attention = attention
-        self._debt = debt
-        self._gate = gate
+        super().__init__(in_flight, attention, debt, gate, heads, login)
         self._rewriter = rewriter
         self._body_left = 0
         self._tail: bytearray | None = None
@@ -93,12 +72,9 @@ class ResponseSide:
         self._walker: AnswerWalker | None = None
         self._held: list[bytes] | None = None  # what left the broker's socket with or behind a held answer
         self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
-        self.hold_until_ms = 0  # above 0: an answer is held until then
+        self.hold_until_ms = 0
         self.answers = 0
-        self.request_quota: ClientRequestQuotaManager | None = None  # of the scope; while it is not enabled no time is taken
-        self.times: ConnectionHandlerTime | None = None  # made when it is
-        self._paying: KnownHead | None = None  # who pays for the answer whose end is to come
-        self.broken: ProtocolError | None = None  # nothing behind this leaves; `Connection.settle` ends the connection
+        self.broken: ProtocolError | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -149,7 +125,7 @@ class ResponseSide:
         if not in_flight or self._body_left or self._tail is not None or self._held is not None or self._debt.active:
             return False
         expected, head, request_size, _, forwarded_ns = in_flight[0]
-        if len(data) < HEAD_BYTES or head.__class__ is not KnownHead:
+        if len(data) < RESPONSE_HEAD_BYTES or head.__class__ is not KnownHead:
             return False
         size, correlation_id = HEAD.unpack_from(data)
         if size + LENGTH_BYTES != len(data) or correlation_id != expected:
@@ -247,8 +223,8 @@ class ResponseSide:
         times = None if request_quota is None or not request_quota.enabled else self.times or self._take_times()
         try:
             while at < end:
-                if end - at < HEAD_BYTES:
-                    self._keep_tail(data, at, HEAD_BYTES)
+                if end - at < RESPONSE_HEAD_BYTES:
+                    self._keep_tail(data, at, RESPONSE_HEAD_BYTES)
                     break
                 size, correlation_id = HEAD.unpack_from(data, at)
                 if not in_flight:
@@ -269,7 +245,7 @@ class ResponseSide:
                 timed = times is not None and head.work is not None  # type: ignore[union-attr]
                 if kind or rewrite or timed:
                     wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)  # type: ignore[union-attr]
-                    if end - at >= wanted == STAMP_BYTES and data[at + HEAD_BYTES]:
+                    if end - at >= wanted == STAMP_BYTES and data[at + RESPONSE_HEAD_BYTES]:
                         wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)  # type: ignore[union-attr]
                     if end - at < wanted:
                         self._keep_tail(data, at, wanted)
@@ -318,150 +294,6 @@ class ResponseSide:
             out = leaving or []
         return b"".join(out) if out else None
 
-    def _judge(
-        self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
-    ) -> int:
-        """Record what the request brought or the answer brings; return milliseconds to announce in the answer.
-
-        `time_ms` is what the time of the request says already; the longer of the two throttles holds, and only it is in the books.
-        """
-        client, meter = head.client, self._meter
-        if head.kind >= MUTATION:
-            if head.kind == LOGIN:
-                self._settle_login(head, data[at : at + size + LENGTH_BYTES], received_ms)
-                return 0
-            return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, time_ms, now_ms)
-        group: QuotaGroup | None
-        if head.kind == PRODUCE:
-            amount = request_size
-            client.usage.produce_bytes += amount
-            group = client.produce(now_ms)
-        elif head.kind == FETCH:
-            # Kafka meters 4 + body: the frame without its length, its correlation id standing for the 4
-            amount = size
-            if head.api.response_header_version:
-                no_tags = size > LENGTH_BYTES and data[at + HEAD_BYTES] == 0
-                amount -= 1 if no_tags else (response_header_len(head.api, data, at) or HEAD_BYTES) - LENGTH_BYTES
-            client.usage.fetch_bytes += amount
-            if head.cell is not None:
-                head.cell.fetch_bytes += amount
-            self._gate.answered(amount)
-            group = client.fetch(now_ms)
-        else:
-            amount, group = 0, None
-        throttle_ms = 0 if group is None else group.record(amount, now_ms)
-        debt = self._debt
-        if meter is not None:
-            if throttle_ms <= 0 >= time_ms:
-                if group is not None:
-                    meter.passed(group, amount, now_ms, self._number, head.index)
-            else:
-                self._note_verdict(head, group, amount, throttle_ms, time_ms, now_ms)
-        if throttle_ms <= 0 >= time_ms and not debt.active:
-            return 0
-        if throttle_ms > time_ms and group is not None:
-            (client.produce_throttled if head.kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
-            return debt.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
-        return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=group is not None)
-
-    def _note_verdict(self, head: KnownHead, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int) -> None:
-        """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
-        waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._heads.throttle_max_ms)
-        if head.cell is not None:
-            head.cell.throttled(max(throttle_ms, time_ms))
-        only_observes = head.client.enforcement.only_observes
-        if only_observes:
-            waits_ms = 0
-        meter, timed_group = self._meter, self._timed_group
-        assert meter is not None
-        if timed_group is not None:
-            self._timed_group = None
-            applied_ms = _applied_ms(waits_ms, time_ms, only_observes=only_observes)
-            meter.record(timed_group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
-        if group is not None:
-            throttle_ms = max(throttle_ms, 0)
-            applied_ms = _applied_ms(waits_ms, throttle_ms, only_observes=only_observes)
-            meter.record(group, amount, throttle_ms, applied_ms, now_ms, self._number, head.index)
-
-    def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int, *, is_limited: bool) -> int:
-        """Take in the verdict on a request's time, where no other is longer; `is_limited`: another quota applies to it too."""
-        debt, client = self._debt, head.client
-        timed_by = None if head.work is None else client.request(now_ms)
-        if time_ms > 0 and timed_by is not None:
-            client.request_throttled(timed_by, time_ms, now_ms)
-            return debt.judge(client, min(time_ms, self._heads.throttle_max_ms), timed_by, now_ms, received_ms, len(self._in_flight))
-        if head.kind == PASS and not debt.is_of(timed_by):
-            debt.pass_answer()
-        elif timed_by is None and not is_limited:
-            debt.judge_free()
-        else:
-            debt.judge_within(client, now_ms)
-        return 0
-
-    def _take_time(
-        self, head: KnownHead, size: int, request_size: int, forwarded_ns: int, beyond_bytes: int, now_ms: int, now_ns: int
-    ) -> int:
-        """Charge the time of a request whose answer begins here; return the throttle time in ms.
-
-        Args:
-            beyond_bytes: how many bytes were read behind the end of the answer; below zero: so many are to come.
-        """
-        work, times, client = head.work, self.times, head.client
-        assert work is not None
-        assert times is not None
-        amount = request_size if work.by_request else size
-        if beyond_bytes >= 0:
-            charged_ns = int(times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0))
-        else:
-            charged_ns = int(times.charge_head(work, amount, forwarded_ns, now_ns))
-            self._paying = head
-        if times.rtt_due <= 0:
-            self._attention.wanted = True
-        client.usage.request_ns += charged_ns
-        if head.cell is not None:
-            head.cell.handler_ns += charged_ns
-        group = client.request(now_ms)
-        if group is None:
-            if client.is_exempt:
-                client.exempt(charged_ns, now_ms)
-            return 0
-        throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
-        if self._meter is not None:
-            if throttle_ms <= 0:
-                self._meter.passed(group, charged_ns, now_ms, self._number, head.index)
-            else:
-                self._timed_group, self._charged_ns = group, charged_ns
-        return throttle_ms
-
-    def _pay_rest(self, head: KnownHead, now_ms: int, now_ns: int) -> None:
-        """The end of an answer is here: what it cost beyond what its head was charged for counts without a verdict, as in Kafka."""
-        self._paying = None
-        if self.times is None:
-            return
-        rest_ns, client = int(self.times.charge_end(now_ns)), head.client
-        client.usage.request_ns += rest_ns
-        if head.cell is not None:
-            head.cell.handler_ns += rest_ns
-        group = client.request(now_ms)
-        if rest_ns and group is not None:
-            group.record_unchecked(rest_ns * PERCENT_PER_NANOSECOND, now_ms)
-            if self._meter is not None:
-                self._meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
-
-    def _take_times(self) -> ConnectionHandlerTime:
-        """From here on the time of answers is taken."""
-        self.times = ConnectionHandlerTime(self._heads.broker_times)
-        return self.times
-
-    def pause(self) -> None:
-        """The broker is not read from now on."""
-        (self.times or self._take_times()).pause()
-
-    def resume(self, now_ns: int) -> None:
-        """It is read again."""
-        if self.times is not None:
-            self.times.resume(now_ns)
-
     def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int) -> None:
         """Take in what the broker says of a message of its client's login."""
         if self._debt.active:
@@ -494,23 +326,6 @@ class ResponseSide:
             if tail:
                 raise ProtocolError("an answer although no request is in flight", reason="response_unsolicited")
         return bytes(leaving) or None
-
-    def _settle_changes(self, head: KnownHead, frame: bytes, received_ms: int, time_ms: int, now_ms: int) -> int:
-        """Charge what the answer says became of topics; return milliseconds to announce in it."""
-        ticket = head.ticket
-        assert isinstance(ticket, Ticket)
-        throttle_ms = ticket.settle(frame, now_ms)
-        if self._meter is not None and time_ms > 0:
-            self._note_verdict(head, None, 0, throttle_ms, time_ms, now_ms)
-        elif throttle_ms > 0 and head.cell is not None:
-            head.cell.throttled(throttle_ms)
-        if throttle_ms <= 0 >= time_ms and not self._debt.active:
-            return 0
-        if time_ms > 0 and time_ms >= throttle_ms:
-            return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=True)
-        if throttle_ms > 0:
-            head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
-        return self._debt.judge(head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight))
 
     def _note_stamp(self, api: ApiVersion, data: bytes, at: int, frame_bytes: int, announce_ms: int, held_at: int) -> None:
         """Remember where a held answer, which will stand at `held_at` of what is held, says how long its client is throttled."""
@@ -564,10 +379,6 @@ class ResponseSide:
         self._tail_need = need
 
 
-def _applied_ms(waits_ms: int, throttle_ms: int, *, only_observes: bool) -> int:
-    return waits_ms if waits_ms >= throttle_ms or only_observes else EXCUSED_MS
-
-
 def _bytes_to_stamp(api: ApiVersion, data: bytes, at: int, frame_bytes: int) -> int:
     """How much of a Fetch answer it takes to reach its throttle time, when its header may carry tagged fields."""
     if not api.response_header_version:
@@ -588,7 +399,7 @@ def _is_plain(head: KnownHead, data: bytes) -> bool:
     """Whether a whole answer has a header without tags, and nothing in it may have to change."""
     if head.kind > FETCH or head.rewrite == WHOLE:
         return False
-    if head.api.response_header_version and (len(data) == HEAD_BYTES or data[HEAD_BYTES]):
+    if head.api.response_header_version and (len(data) == RESPONSE_HEAD_BYTES or data[RESPONSE_HEAD_BYTES]):
         return False
     try:
         return not head.rewrite or _is_clean(head, head.rewrite, data, 0, len(data))

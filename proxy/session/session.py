@@ -17,10 +17,12 @@ from proxy.session.enforcement import INT32_MAX
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
+from proxy.session.in_flight import InFlight
 from proxy.session.known_head import AS_IT_IS, PASS, WHOLE, KnownHead
 from proxy.session.login import Login
 from proxy.session.quota_scope import QuotaScope
-from proxy.session.request_side import InFlight, RequestSide, Stop
+from proxy.session.request_bytes import Stop
+from proxy.session.request_side import RequestSide
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings

@@ -13,7 +13,7 @@ from proxy.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.heads import Heads
 from proxy.session.known_head import KnownHead
-from proxy.session.request_side import Stop
+from proxy.session.request_bytes import Stop
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings

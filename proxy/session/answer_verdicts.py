@@ -1,0 +1,227 @@
+"""What an answer means for the quotas of who asked: bytes, time of the broker's threads, topics that changed."""
+
+from __future__ import annotations
+
+from protocol.headers import response_header_len
+from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
+from proxy.handler_time import ConnectionHandlerTime
+from proxy.metering.record import EXCUSED_MS
+from proxy.session.attention import Attention
+from proxy.session.debt import Debt
+from proxy.session.fetch_gate import FetchGate
+from proxy.session.heads import Heads
+from proxy.session.in_flight import InFlight
+from proxy.session.known_head import FETCH, LOGIN, MUTATION, PASS, PRODUCE, KnownHead
+from proxy.session.login import Login
+from proxy.session.mutations.ticket import Ticket
+from quota.group import QuotaGroup
+from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
+
+
+class AnswerVerdicts:
+    """Records and judges the answers of one connection.
+
+    Attributes:
+        request_quota: of the scope; while it is not enabled no time is taken.
+        times: made when it is.
+    """
+
+    __slots__ = (
+        "_attention",
+        "_charged_ns",
+        "_debt",
+        "_gate",
+        "_heads",
+        "_in_flight",
+        "_login",
+        "_meter",
+        "_number",
+        "_paying",
+        "_timed_group",
+        "request_quota",
+        "times",
+    )
+
+    def __init__(self, in_flight: InFlight, attention: Attention, debt: Debt, gate: FetchGate, heads: Heads, login: Login) -> None:
+        self._in_flight = in_flight
+        self._attention = attention
+        self._debt = debt
+        self._gate = gate
+        self._heads = heads
+        self._login = login
+        self._meter = heads.meter
+        self._number = heads.number
+        self._timed_group: QuotaGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
+        self._charged_ns = 0  # ... and how much
+        self._paying: KnownHead | None = None  # who pays for the answer whose end is to come
+        self.request_quota: ClientRequestQuotaManager | None = None
+        self.times: ConnectionHandlerTime | None = None
+
+    def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int) -> None:
+        """Take in what the broker says of a message of its client's login."""
+        raise NotImplementedError
+
+    def _judge(
+        self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
+    ) -> int:
+        """Record what the request brought or the answer brings; return milliseconds to announce in the answer.
+
+        `time_ms` is what the time of the request says already; the longer of the two throttles holds, and only it is in the books.
+        """
+        client, meter = head.client, self._meter
+        if head.kind >= MUTATION:
+            if head.kind == LOGIN:
+                self._settle_login(head, data[at : at + size + LENGTH_BYTES], received_ms)
+                return 0
+            return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, time_ms, now_ms)
+        group: QuotaGroup | None
+        if head.kind == PRODUCE:
+            amount = request_size
+            client.usage.produce_bytes += amount
+            group = client.produce(now_ms)
+        elif head.kind == FETCH:
+            # Kafka meters 4 + body: the frame without its length, its correlation id standing for the 4
+            amount = size
+            if head.api.response_header_version:
+                no_tags = size > LENGTH_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0
+                amount -= 1 if no_tags else (response_header_len(head.api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES
+            client.usage.fetch_bytes += amount
+            if head.cell is not None:
+                head.cell.fetch_bytes += amount
+            self._gate.answered(amount)
+            group = client.fetch(now_ms)
+        else:
+            amount, group = 0, None
+        throttle_ms = 0 if group is None else group.record(amount, now_ms)
+        debt = self._debt
+        if meter is not None:
+            if throttle_ms <= 0 >= time_ms:
+                if group is not None:
+                    meter.passed(group, amount, now_ms, self._number, head.index)
+            else:
+                self._note_verdict(head, group, amount, throttle_ms, time_ms, now_ms)
+        if throttle_ms <= 0 >= time_ms and not debt.active:
+            return 0
+        if throttle_ms > time_ms and group is not None:
+            (client.produce_throttled if head.kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
+            return debt.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
+        return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=group is not None)
+
+    def _note_verdict(self, head: KnownHead, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int) -> None:
+        """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
+        waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._heads.throttle_max_ms)
+        if head.cell is not None:
+            head.cell.throttled(max(throttle_ms, time_ms))
+        only_observes = head.client.enforcement.only_observes
+        if only_observes:
+            waits_ms = 0
+        meter, timed_group = self._meter, self._timed_group
+        assert meter is not None
+        if timed_group is not None:
+            self._timed_group = None
+            applied_ms = _applied_ms(waits_ms, time_ms, only_observes=only_observes)
+            meter.record(timed_group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
+        if group is not None:
+            throttle_ms = max(throttle_ms, 0)
+            applied_ms = _applied_ms(waits_ms, throttle_ms, only_observes=only_observes)
+            meter.record(group, amount, throttle_ms, applied_ms, now_ms, self._number, head.index)
+
+    def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int, *, is_limited: bool) -> int:
+        """Take in the verdict on a request's time, where no other is longer; `is_limited`: another quota applies to it too."""
+        debt, client = self._debt, head.client
+        timed_by = None if head.work is None else client.request(now_ms)
+        if time_ms > 0 and timed_by is not None:
+            client.request_throttled(timed_by, time_ms, now_ms)
+            return debt.judge(client, min(time_ms, self._heads.throttle_max_ms), timed_by, now_ms, received_ms, len(self._in_flight))
+        if head.kind == PASS and not debt.is_of(timed_by):
+            debt.pass_answer()
+        elif timed_by is None and not is_limited:
+            debt.judge_free()
+        else:
+            debt.judge_within(client, now_ms)
+        return 0
+
+    def _take_time(
+        self, head: KnownHead, size: int, request_size: int, forwarded_ns: int, beyond_bytes: int, now_ms: int, now_ns: int
+    ) -> int:
+        """Charge the time of a request whose answer begins here; return the throttle time in ms.
+
+        Args:
+            beyond_bytes: how many bytes were read behind the end of the answer; below zero: so many are to come.
+        """
+        work, times, client = head.work, self.times, head.client
+        assert work is not None
+        assert times is not None
+        amount = request_size if work.by_request else size
+        if beyond_bytes >= 0:
+            charged_ns = int(times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0))
+        else:
+            charged_ns = int(times.charge_head(work, amount, forwarded_ns, now_ns))
+            self._paying = head
+        if times.rtt_due <= 0:
+            self._attention.wanted = True
+        client.usage.request_ns += charged_ns
+        if head.cell is not None:
+            head.cell.handler_ns += charged_ns
+        group = client.request(now_ms)
+        if group is None:
+            if client.is_exempt:
+                client.exempt(charged_ns, now_ms)
+            return 0
+        throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
+        if self._meter is not None:
+            if throttle_ms <= 0:
+                self._meter.passed(group, charged_ns, now_ms, self._number, head.index)
+            else:
+                self._timed_group, self._charged_ns = group, charged_ns
+        return throttle_ms
+
+    def _pay_rest(self, head: KnownHead, now_ms: int, now_ns: int) -> None:
+        """The end of an answer is here: what it cost beyond what its head was charged for counts without a verdict, as in Kafka."""
+        self._paying = None
+        if self.times is None:
+            return
+        rest_ns, client = int(self.times.charge_end(now_ns)), head.client
+        client.usage.request_ns += rest_ns
+        if head.cell is not None:
+            head.cell.handler_ns += rest_ns
+        group = client.request(now_ms)
+        if rest_ns and group is not None:
+            group.record_unchecked(rest_ns * PERCENT_PER_NANOSECOND, now_ms)
+            if self._meter is not None:
+                self._meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
+
+    def _take_times(self) -> ConnectionHandlerTime:
+        """From here on the time of answers is taken."""
+        self.times = ConnectionHandlerTime(self._heads.broker_times)
+        return self.times
+
+    def pause(self) -> None:
+        """The broker is not read from now on."""
+        (self.times or self._take_times()).pause()
+
+    def resume(self, now_ns: int) -> None:
+        """It is read again."""
+        if self.times is not None:
+            self.times.resume(now_ns)
+
+    def _settle_changes(self, head: KnownHead, frame: bytes, received_ms: int, time_ms: int, now_ms: int) -> int:
+        """Charge what the answer says became of topics; return milliseconds to announce in it."""
+        ticket = head.ticket
+        assert isinstance(ticket, Ticket)
+        throttle_ms = ticket.settle(frame, now_ms)
+        if self._meter is not None and time_ms > 0:
+            self._note_verdict(head, None, 0, throttle_ms, time_ms, now_ms)
+        elif throttle_ms > 0 and head.cell is not None:
+            head.cell.throttled(throttle_ms)
+        if throttle_ms <= 0 >= time_ms and not self._debt.active:
+            return 0
+        if time_ms > 0 and time_ms >= throttle_ms:
+            return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=True)
+        if throttle_ms > 0:
+            head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
+        return self._debt.judge(head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight))
+
+
+def _applied_ms(waits_ms: int, throttle_ms: int, *, only_observes: bool) -> int:
+    return waits_ms if waits_ms >= throttle_ms or only_observes else EXCUSED_MS

@@ -1,0 +1,247 @@
+"""Requests that are looked at as a whole before they go on: logins, changes of topics, what is answered here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from protocol.api_keys import ApiKey
+from protocol.errors import FrameSizeError, ProtocolError
+from protocol.limits import (
+    HEAD_BYTES,
+    LENGTH_BYTES,
+    MAX_CHANGE_REQUEST_BYTES,
+    MAX_CONFIG_REQUEST_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_LOGIN_FRAME_BYTES,
+    MAX_QUOTA_REQUEST_BYTES,
+)
+from proxy.session.administered import is_for_us, read_administered
+from proxy.session.attention import Attention
+from proxy.session.debt import Debt
+from proxy.session.enforcement import IN_FLIGHT_MAX
+from proxy.session.heads import Heads
+from proxy.session.in_flight import InFlight
+from proxy.session.known_head import ADMIN, LOGIN, MUTATION, KnownHead
+from proxy.session.login import Login
+from proxy.session.mutations.gate import MutationGate, plain_head, question_head
+from proxy.session.mutations.questions import CORRELATION_ID
+from proxy.session.request_bytes import HEAD, INT32, RequestBytes, Stop
+
+Step = tuple[bytes | bytearray, int, int, bool]
+"""The bytes as they go on, where in them the next request begins, how many requests were noted, and whether scanning goes on."""
+
+
+class WholeRequests(RequestBytes):
+    """Those of one connection."""
+
+    __slots__ = ("_heads", "_login", "_mutations", "_reply")
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        attention: Attention,
+        debt: Debt,
+        frame_bytes_max: int,
+        heads: Heads,
+        reply: Callable[[int, KnownHead], bytes],
+        login: Login,
+    ) -> None:
+        super().__init__(in_flight, attention, debt, frame_bytes_max)
+        self._heads = heads
+        self._reply = reply
+        self._login = login
+        self._mutations: MutationGate | None = None  # made when it is needed: few connections make or delete topics
+
+    def forget_heads(self) -> None:
+        """Resolve every client anew: principal, scope or settings changed."""
+        raise NotImplementedError
+
+    def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
+        raise NotImplementedError
+
+    def _take_whole(
+        self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
+    ) -> Step:
+        """Deal with the request at `at`, of a kind that is none of the data path's."""
+        kind = head.kind
+        if kind == MUTATION:
+            if not self._mutation_gate().judges(head, now_ms):
+                return self._note(plain_head(head), data, at, size, now_ns, read_ms)
+            size_max = MAX_CHANGE_REQUEST_BYTES
+        elif kind == LOGIN:
+            size_max = MAX_LOGIN_FRAME_BYTES
+        elif kind >= ADMIN:
+            if kind != ADMIN and size > MAX_CONFIG_REQUEST_BYTES:
+                return self._note(plain_head(head), data, at, size, now_ns, read_ms)
+            size_max = MAX_QUOTA_REQUEST_BYTES
+        else:
+            size_max = MAX_HEADER_BYTES
+        end = at + LENGTH_BYTES + size
+        if end > len(data):
+            self._keep_whole(data, start, at, size, size_max)
+            return data, at, 0, False
+        if kind == MUTATION:
+            return self._change_topics(head, data, start, at, size, now_ms, now_ns, read_ms)
+        if kind == LOGIN:
+            return self._log_in(head, data, start, at, size, now_ns, read_ms)
+        if kind >= ADMIN:
+            if kind == ADMIN or is_for_us(head.api, bytes(data[at:end])):
+                return self._take_in(head, data, start, at, size, read_ms)
+            return self._note(plain_head(head), data, at, size, now_ns, read_ms)
+        (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
+        self._in_flight.append((None, self._reply(correlation_id, head), size, read_ms, now_ns))
+        self._attention.wanted = True
+        return data[:at] + data[end:], at, 0, True
+
+    def _note(self, head: KnownHead, data: bytes | bytearray, at: int, size: int, now_ns: int, read_ms: int) -> Step:
+        """Let the request at `at` go on as it is."""
+        (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
+        self._in_flight.append((correlation_id, head, size, read_ms, now_ns))
+        head.client.usage.requests[head.key] += 1
+        return data, at + size + LENGTH_BYTES, 1, True
+
+    def _mutation_gate(self) -> MutationGate:
+        if self._mutations is None:
+            self._mutations = self._heads.mutation_gate()
+        return self._mutations
+
+    def _change_topics(
+        self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
+    ) -> Step:
+        """Judge the whole request at `at`, which makes or deletes topics. With a stop it, or what is behind it, is kept back."""
+        end = at + LENGTH_BYTES + size
+        in_flight, gate = self._in_flight, self._mutation_gate()
+        may_wait = not self.ungated
+        if may_wait and in_flight and gate.waits_for_its_turn(head):
+            self._keep(data, at, read_ms)
+            self.stop = Stop.ALONE
+            return data[:at], at, 0, False
+        try:
+            passage = gate.judge(head, bytes(data[at:end]), now_ms, may_wait=may_wait)
+        except ProtocolError:
+            if at == start:
+                raise
+            self._defer(data, at)
+            return data[:at], at, 0, False
+        for question in passage.questions:
+            in_flight.append((CORRELATION_ID, question_head(question, head), len(question.frame) - LENGTH_BYTES, now_ms, now_ns))
+        asked = b"".join(question.frame for question in passage.questions)
+        if passage.waits:
+            self._keep(data, at, read_ms)
+            self.stop = Stop.ALONE
+            return data[:at] + asked, at + len(asked), 0, False
+        (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
+        head.client.usage.requests[head.key] += 1
+        if passage.head is not None:
+            onward = asked + passage.frame
+            in_flight.append((correlation_id, passage.head, len(passage.frame) - LENGTH_BYTES, read_ms, now_ns))
+            return data[:at] + onward + data[end:], at + len(onward), 1, True
+        assert passage.refusal is not None
+        self._attention.wanted = True
+        if not may_wait:  # nobody waits for its verdict any more
+            reply, _ = passage.refusal.answer(passage.refusal.left_ms(now_ms))
+            in_flight.append((None, reply, size, read_ms, now_ns))
+            return data[:at] + data[end:], at, 1, True
+        in_flight.append((None, passage.refusal, size, read_ms, now_ns))
+        self._keep(data, end, read_ms)  # what is behind it waits for the verdict
+        self.stop = Stop.ALONE
+        return data[:at], at, 1, False
+
+    def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
+        """Note a token, whole and by itself, that goes to the broker from where it lies. False: it is something else, nothing was done.
+
+        Raises:
+            ProtocolError: it cannot be read.
+        """
+        if self.stop or self._body_left or self._kept is not None or self.draining:
+            return False
+        if self._login.bare:
+            if self._tail or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
+                return False
+            self._login.sent_bare(frame[LENGTH_BYTES:])
+        else:
+            if self._tail is not None or len(frame) < HEAD_BYTES or len(self._in_flight) >= IN_FLIGHT_MAX:
+                return False
+            size, index, correlation_id = HEAD.unpack_from(frame)
+            if index >> 16 != ApiKey.SASL_AUTHENTICATE:
+                return False
+            head = self._heads.resolve(frame, 0, size)
+            if head is None:
+                raise ProtocolError("request head is longer than its frame", reason="bad_header")
+            self._login.requested(head.api, frame, HEAD_BYTES + len(head.prefix))
+            self._debt.logging_in = True
+            self.forget_heads()
+            self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
+            head.client.usage.requests[head.key] += 1
+        self.frames += 1
+        if self._login.awaits:
+            self._tail = None
+            self._keep(b"", 0, now_ms)
+            self.stop = Stop.LOGIN
+        return True
+
+    def _log_in(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ns: int, read_ms: int) -> Step:
+        """Watch a message of a login go to the broker; what is behind it waits for the answer."""
+        end = at + LENGTH_BYTES + size
+        try:
+            with memoryview(data) as whole, whole[at:end] as frame:
+                self._login.requested(head.api, frame, HEAD_BYTES + len(head.prefix))
+        except ProtocolError:
+            if at == start:
+                raise
+            self._defer(data, at)
+            return data, at, 0, False
+        self._debt.logging_in = True
+        self._keep(data[end:], 0, read_ms)
+        self.stop = Stop.LOGIN
+        data, at, noted, _ = self._note(head, data, at, size, now_ns, read_ms)
+        return data, at, noted, False
+
+    def _take_in(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, read_ms: int) -> Step:
+        """Take the request at `at` to be answered here, when nothing is in flight; until then it is kept with what is behind it."""
+        if self._in_flight:
+            self._keep(data, at, read_ms)
+            self.stop = Stop.OURS
+            return data, at, 0, False
+        end = at + LENGTH_BYTES + size
+        try:
+            self.administered = read_administered(head, bytes(data[at:end]))
+        except ProtocolError:
+            if at == start:
+                raise
+            self._defer(data, at)
+            return data, at, 0, False
+        head.client.usage.requests[head.key] += 1
+        self._keep(data, end, read_ms)
+        self.stop = Stop.ANSWERED
+        return data, at, 1, False
+
+    def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
+        """Follow tokens that travel bare, each when the one before it was answered."""
+        login = self._login
+        onward = bytearray()
+        while len(tail) >= LENGTH_BYTES:
+            (size,) = INT32.unpack_from(tail)
+            if not 0 <= size <= MAX_LOGIN_FRAME_BYTES:
+                raise FrameSizeError(f"token of {size} bytes, limit {MAX_LOGIN_FRAME_BYTES}")
+            end = LENGTH_BYTES + size
+            if len(tail) < min(end, LENGTH_BYTES + 2):
+                break
+            if login.bare_ends(tail[LENGTH_BYTES : min(end, LENGTH_BYTES + 2)]):
+                login.end_bare()
+                self._tail = None
+                rest = self._scan_heads(bytes(tail), 0, 0, now_ms, now_ns, now_ms)
+                return bytes(onward) + (rest or b"")
+            if len(tail) < end:
+                break
+            login.sent_bare(tail[LENGTH_BYTES:end])
+            onward += tail[:end]
+            del tail[:end]
+            self.frames += 1
+            if login.awaits:
+                self._tail = None
+                self._keep(tail, 0, now_ms)
+                self.stop = Stop.LOGIN
+                return bytes(onward)
+        self._tail = tail
+        return bytes(onward) or None
