@@ -4,7 +4,10 @@ Times are Zipf's and bursty: `hottest` of all decisions belong to the first grou
 group's bound is 0.8 to 5 times its own mean rate, so that about a quarter of all decisions lead to a wait. Waits do not move arrivals.
 """
 
+from __future__ import annotations
+
 import json
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +60,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Decided:
-    """Raw decisions, as many arrays; `bound` of each group; of token buckets the `steps` too (balance before, its time, balance after)."""
+    """Raw decisions, as many arrays; `bound` of each group; of token buckets what each step found, of which time, and what it left."""
 
     group: Any
     ts_ms: Any
@@ -65,7 +68,9 @@ class Decided:
     kind: Any
     throttle_ms: Any
     bound: Any
-    steps: list[tuple[float, int, float]] = field(default_factory=list)
+    before: array[float] = field(default_factory=lambda: array("d"))
+    since_ms: array[int] = field(default_factory=lambda: array("q"))
+    after: array[float] = field(default_factory=lambda: array("d"))
 
 
 def decide(shape: Shape) -> Decided:
@@ -118,7 +123,9 @@ def _decide_buckets(shape: Shape, asked: Decided, dice: Any) -> Decided:
         else:
             asked.kind[at] = REFUSED if group.is_exhausted(now_ms) else CHARGED
             asked.throttle_ms[at] = group.record(permits, now_ms)
-        asked.steps.append((before, since_ms, group.tokens(now_ms)))
+        asked.before.append(before)
+        asked.since_ms.append(since_ms)
+        asked.after.append(group.tokens(now_ms))
     return asked
 
 
@@ -171,8 +178,10 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
     writer = SegmentWriter(directory / SEGMENTS / stem)
     writer.write(Batch(part.start, 0, b"", []), facts)
     for first in range(part.start, part.stop, BATCH_RECORDS):
-        records = _raw(decided, slice(first, min(first + BATCH_RECORDS, part.stop)))
-        steps = [(first + at, *step) for at, step in enumerate(decided.steps[first : first + len(records)])]
+        own = slice(first, min(first + BATCH_RECORDS, part.stop))
+        records = _raw(decided, own)
+        seqs = range(own.start, own.stop if decided.before else own.start)
+        steps = list(zip(seqs, decided.before[own], decided.since_ms[own], decided.after[own], strict=True))
         writer.write(Batch(first, len(records), records.tobytes(), []), [{"buckets": steps}] if steps else [])
     writer.close()
     convert(directory, stem, {"final": final, "dropped_usage_rows": 0})

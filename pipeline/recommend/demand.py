@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.replay.rows import COLUMNS, Floats, Ints
 from pipeline.stem import Stem
 from pipeline.whatif.events import recorded_ms, unpacked
-from pipeline.whatif.groups import Group, Sensor, sensors_of
+from pipeline.whatif.groups import MUTATION, Group, Sensor, sensors_of
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 REQUEST: Final = "Request"
@@ -56,7 +56,7 @@ def demand_of(stems: Sequence[Stem], known: dict[Group, Demand]) -> None:
         BadInputError: the level was `sample`, or names are not plain.
     """
     sensors = sensors_of(stems)
-    refs = np.array(sorted(sensors), np.int64)
+    refs = np.array(sorted(ref for ref, sensor in sensors.items() if sensor.group.quota_type != MUTATION), np.int64)
     for stem in stems:
         table = stem.read("samples", columns=COLUMNS)
         if not len(table) or not len(refs):

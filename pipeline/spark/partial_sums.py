@@ -6,10 +6,12 @@ A file of five minutes holds each sensor in few stretches, so hardly anything of
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from pipeline.replay.rows import Ints
 from pipeline.spark.worker import settle
 
 SUMS: Final = {"n": "decisions", "sum": "units", "throttled_n": "throttled", "throttle_ms_sum": "throttle_ms"}
@@ -18,7 +20,7 @@ PARTIAL: Final = (
     "run int, group_ref int, start_ms long, decisions long, units long, throttled long, throttle_ms long, utilisation_max double"
 )
 _COLUMNS: Final = ["group_ref", "sample_start_ms", "max_observed", "bound", *SUMS]
-_TASKS_PER_CORE: Final = 2
+_TASKS_PER_CORE: Final = 1
 
 
 class Source(NamedTuple):
@@ -38,7 +40,7 @@ def sums_of(spark: Any, sources: Sequence[Source], stretch_ms: int) -> Any:
 
     runs = sorted({(source.run_id, source.proxy_id) for source in sources})
     numbered = [(source.path, runs.index((source.run_id, source.proxy_id))) for source in sources]
-    parts = max(1, min(len(sources), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    parts = max(1, min(len(sources), spark.sparkContext.defaultParallelism))
     partial = spark.range(0, len(sources), 1, parts).mapInArrow(_summing(numbered, stretch_ms), PARTIAL)
     added = [F.sum(name).alias(name) for name in SUMS.values()]
     sums = partial.groupBy(*KEY).agg(*added, F.max("utilisation_max").alias("utilisation_max"))
@@ -58,21 +60,31 @@ def _summing(sources: Sequence[tuple[str, int]], stretch_ms: int) -> Callable[[I
 
 
 def file_sums(path: str, run: int, stretch_ms: int) -> pa.Table:
-    """Return the rows of PARTIAL of one file."""
-    with pq.ParquetFile(path, memory_map=True) as file:
+    """Return rows of PARTIAL of one file: one as long as sensor and stretch stay the same; files are sorted by sensor and time."""
+    with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
         rows = file.read(_COLUMNS, use_threads=False)  # the other cores have files of their own
-    begins, bound = rows.column("sample_start_ms"), rows.column("bound")
-    table = pa.table(
-        {
-            "group_ref": rows.column("group_ref"),
-            "start_ms": pc.multiply(pc.divide(begins, stretch_ms), stretch_ms),
-            "utilisation": pc.if_else(pc.greater(bound, 0.0), pc.divide(rows.column("max_observed"), bound), None),
-            **{name: rows.column(name) for name in SUMS},
-        }
-    )
-    wanted = [*((name, "sum") for name in SUMS), ("utilisation", "max")]
-    added = table.group_by(["group_ref", "start_ms"], use_threads=False).aggregate(wanted)
-    columns = [pa.repeat(pa.scalar(run, pa.int32()), len(added)), added.column("group_ref"), added.column("start_ms")]
-    columns += [added.column(f"{name}_sum").cast(pa.int64()) for name in SUMS]
-    columns.append(added.column("utilisation_max"))
+    column = {name: rows.column(name).to_numpy() for name in _COLUMNS}
+    stretch = column["sample_start_ms"] // stretch_ms
+    begins = _begins(column["group_ref"], stretch)
+    bound, observed = column["bound"], column["max_observed"]
+    utilisation = np.divide(observed, bound, out=np.full(len(bound), -np.inf), where=bound > 0.0)
+    highest = _of_each(np.fmax, utilisation, begins)
+    columns = [
+        pa.repeat(pa.scalar(run, pa.int32()), len(begins)),
+        pa.array(column["group_ref"][begins]),
+        pa.array(stretch[begins] * stretch_ms),
+        *(pa.array(_of_each(np.add, column[name].astype(np.int64, copy=False), begins)) for name in SUMS),
+        pa.array(highest, mask=~(highest > -np.inf)),
+    ]
     return pa.table(columns, names=[*KEY, *SUMS.values(), "utilisation_max"])
+
+
+def _begins(group: Ints, stretch: Ints) -> Ints:
+    """Where another sensor or another stretch comes than in the row before."""
+    differs = np.ones(len(group), np.bool_)
+    differs[1:] = (group[1:] != group[:-1]) | (stretch[1:] != stretch[:-1])
+    return np.flatnonzero(differs)
+
+
+def _of_each(add: np.ufunc, values: NDArray[Any], begins: Ints) -> NDArray[Any]:
+    return add.reduceat(values, begins) if len(begins) else values

@@ -44,7 +44,7 @@ def _bounds(stem: Stem) -> list[dict[str, Any]]:
 
 def _check_run(stems: Sequence[Stem], bounds: Sequence[Mapping[str, Any]], quotas: QuotaFile) -> Findings:
     findings = Findings()
-    sensors = sensors_of(stems, buckets=True)
+    sensors = sensors_of(stems)
     placed = {one.ref: one for one in place(sensors.values(), clients_of(stems), quotas, REGROUP)}
     for row in bounds:
         one = placed.get(row["group_ref"])

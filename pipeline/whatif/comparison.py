@@ -54,6 +54,7 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
         f"{outcome.groups} groups become one" if outcome.groups > 1 else "",
         "" if outcome.is_certain else "its members would part; the record does not tell them apart",
         "connections unknown: each group played as one" if mode == CLOSED and not outcome.knows_connections else "",
+        "" if outcome.knows_requests else "lets refused requests pass, of which the record has the first topic only",
     ]
     return Change(
         scenario,

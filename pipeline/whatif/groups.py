@@ -60,11 +60,8 @@ class Placed(msgspec.Struct, frozen=True):
     is_certain: bool
 
 
-def sensors_of(stems: Iterable[Stem], *, buckets: bool = False) -> dict[int, Sensor]:
-    """Return the sensors of one run by their number.
-
-    Args:
-        buckets: the token buckets of controller mutations too.
+def sensors_of(stems: Iterable[Stem]) -> dict[int, Sensor]:
+    """Return the sensors of one run by their number, token buckets among them.
 
     Raises:
         BadInputError: names are not plain, so no quota file speaks of them.
@@ -76,7 +73,7 @@ def sensors_of(stems: Iterable[Stem], *, buckets: bool = False) -> dict[int, Sen
                 f"{stem.manifest.stem}: names are {stem.manifest.names}, so a quota file cannot be applied; meter with plain names"
             )
         for row in stem.read("dim_group").to_pylist():
-            if (buckets or row["quota_type"] != MUTATION) and row["group_ref"] not in sensors:
+            if row["group_ref"] not in sensors:
                 sensors[row["group_ref"]] = Sensor(row["group_ref"], _group(row), row["num_samples"], row["window_ms"], row["cap_ms"])
     return sensors
 

@@ -68,6 +68,7 @@ class Outcome(msgspec.Struct):
         groups: recorded groups that are one under the quota file.
         is_certain: False when members would part that the record does not tell apart.
         knows_connections: False when a group was played as one connection.
+        knows_requests: False when requests pass that were refused, of which the record has the first topic only.
     """
 
     group: Group
@@ -82,6 +83,7 @@ class Outcome(msgspec.Struct):
     groups: int = 1
     is_certain: bool = True
     knows_connections: bool = True
+    knows_requests: bool = True
 
     @classmethod
     def total(cls, parts: "Sequence[Outcome]") -> "Outcome":
@@ -100,6 +102,7 @@ class Outcome(msgspec.Struct):
             max(part.groups for part in parts),
             all(part.is_certain for part in parts),
             all(part.knows_connections for part in parts),
+            all(part.knows_requests for part in parts),
         )
 
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pipeline.stem import Stem
-from pipeline.whatif.closed import play
+from pipeline.whatif.buckets import bucket_outcome, read_steps
+from pipeline.whatif.closed import play, sensor_under
 from pipeline.whatif.events import Events, read_events
-from pipeline.whatif.groups import Group, Placed, Sensor
+from pipeline.whatif.groups import MUTATION, Group, Placed, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
 from pipeline.whatif.regroup import replay
 from pipeline.whatif.stem_outcome import measure_of
@@ -28,17 +29,18 @@ def run_outcomes(
 ) -> list[list[Outcome]]:
     """Return, for each scenario, what each of its groups would have decided in this run."""
     refs = sorted({ref for scenario in scenarios for ref in scenario})
-    if not refs:
-        return [[] for _ in scenarios]
-    events = read_events(stems, refs)
-    return [
-        [
-            outcome
-            for group, placed in members_of(scenario).items()
-            if (outcome := _outcome(group, placed, events, sensors, mode)) is not None
-        ]
-        for scenario in scenarios
-    ]
+    buckets = [ref for ref in refs if sensors[ref].group.quota_type == MUTATION]
+    measured = [ref for ref in refs if sensors[ref].group.quota_type != MUTATION]
+    events = read_events(stems, measured) if measured else None
+    steps = read_steps(stems, buckets) if buckets else None
+
+    def outcome_of(group: Group, placed: list[Placed]) -> Outcome | None:
+        if group.quota_type != MUTATION:
+            return None if events is None else _outcome(group, placed, events, sensors, mode)
+        return None if steps is None else bucket_outcome(group, placed, steps, sensors[placed[0].ref], is_closed=mode == CLOSED)
+
+    found = [[outcome_of(group, placed) for group, placed in members_of(scenario).items()] for scenario in scenarios]
+    return [[outcome for outcome in outcomes if outcome is not None] for outcomes in found]
 
 
 def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mapping[int, Sensor], mode: str) -> Outcome | None:
@@ -65,7 +67,8 @@ def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mappin
         return outcome
     known = None if events.connection is None else events.connection[at]
     lines = events.group_ref[at] if known is None else known  # unknown connections: each recorded group is one
-    played = play(ts_ms, value, checked, events.waited_ms[at], lines, float(events.bound[at][-1]) if bound is None else bound, measure)
+    decide = sensor_under(float(events.bound[at][-1]) if bound is None else bound, measure, value, checked)
+    played = play(ts_ms, value, events.waited_ms[at], lines, decide)
     outcome.waits, outcome.units_sent, outcome.units_offered = Waits.of(played.throttle_ms), played.units_sent, played.units_offered
     outcome.knows_connections = known is not None
     return outcome

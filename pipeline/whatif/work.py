@@ -10,7 +10,7 @@ from pipeline.manifest import Manifest
 from pipeline.quotas.file import QuotaFile
 from pipeline.stem import Stem
 from pipeline.validation.local import checked_runs
-from pipeline.whatif.groups import OPEN, Placed, Sensor, clients_of, place, sensors_of
+from pipeline.whatif.groups import MUTATION, OPEN, Placed, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
 from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
 from pipeline.whatif.stem_outcome import stem_outcomes
@@ -59,13 +59,18 @@ def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_m
 
 
 def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], list[Scenario]]:
-    """Part sensors that stay alone from those that need the whole run."""
+    """Part sensors that stay alone from those that need the whole run: token buckets, which forget nothing, are among these."""
     if mode == CLOSED:
         return [{} for _ in scenarios], list(scenarios)
     alone: list[Scenario] = []
     together: list[Scenario] = []
     for scenario in scenarios:
-        shared = {item.ref for members in members_of(scenario).values() if len(members) > 1 for item in members}
+        shared = {
+            item.ref
+            for group, members in members_of(scenario).items()
+            if len(members) > 1 or group.quota_type == MUTATION
+            for item in members
+        }
         alone.append({ref: placed for ref, placed in scenario.items() if ref not in shared})
         together.append({ref: placed for ref, placed in scenario.items() if ref in shared})
     return alone, together

@@ -1,5 +1,6 @@
 """A metering directory of controller mutations: token buckets of `quota` decide one by one, and rows say what they did."""
 
+import heapq
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -29,14 +30,16 @@ class Buckets:
         self.rows: list[dict[str, Any]] = []
         self.seq = 0
         self.now_ms = START_MS
+        self.connection = 1
+        self.due: list[tuple[int, int]] = []
 
     def change(self, ref: int, bound: float) -> None:
         """Give a group another bound from here on."""
         self.groups[ref].update_bound(bound)
         self.bounds.append({"group_ref": ref, "from_seq": self.seq, "bound": bound})
 
-    def step(self, ref: int, permits: int, way: str) -> None:
-        """Let a group take `permits`: `strict`, `permissive`, or `settled` when the answer says another number."""
+    def step(self, ref: int, permits: int, way: str) -> int:
+        """Let a group take `permits`: `strict`, `permissive`, or `settled` when the answer says another number; return the wait in ms."""
         group = self.groups[ref]
         before, since_ms = group.balance
         throttle_ms, kind = 0, SETTLED
@@ -49,10 +52,11 @@ class Buckets:
             group.record_unchecked(permits, self.now_ms)
         place = {"run_id": RUN_ID, "proxy_id": PROXY_ID, "group_ref": ref, "seq": self.seq, "ts_ms": self.now_ms}
         told = {"sample_start_ms": self.now_ms, "kind": kind, "value": permits, "window_sum": 0, "window_ms": 0}
-        asked = {"conn_id": 1, "api_key": 19, "api_version": 7, "before": before, "since_ms": since_ms, "bound": group.bound}
+        asked = {"conn_id": self.connection, "api_key": 19, "api_version": 7, "before": before, "since_ms": since_ms, "bound": group.bound}
         waits = {"throttle_ms": throttle_ms, "applied_ms": throttle_ms, "observed": group.tokens(self.now_ms)}
         self.rows.append({**place, **told, **asked, **waits})
         self.seq += 1
+        return throttle_ms
 
     def play(self, steps: int, dice: random.Random) -> None:
         """Let clients ask at random."""
@@ -61,6 +65,16 @@ class Buckets:
             way = dice.choice(["strict", "strict", "strict", "permissive", "settled"])
             permits = -dice.randrange(1, 6) if way == "settled" else dice.randrange(1, 40)
             self.step(dice.randrange(len(self.groups)), permits, way)
+
+    def serve(self, connections: int, until_s: float, dice: random.Random) -> None:
+        """Let connections ask, each of one group, wait as they are told, think, and ask again; called again, they go on."""
+        self.due = self.due or [(self.now_ms + 7 * number, number) for number in range(1, connections + 1)]
+        end_ms = self.now_ms + int(1_000 * until_s)
+        while self.due[0][0] <= end_ms:
+            self.now_ms, self.connection = heapq.heappop(self.due)
+            way = "permissive" if self.connection % 3 == 0 else "strict"
+            wait_ms = self.step(self.connection % len(self.groups), dice.randrange(1, 12), way)
+            heapq.heappush(self.due, (self.now_ms + wait_ms + dice.randrange(1, 900), self.connection))
 
 
 def write_buckets(

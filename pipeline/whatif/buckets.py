@@ -1,0 +1,166 @@
+"""Controller mutations under another quota file: a token bucket forgets nothing, so each step is taken again, one after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.replay.buckets import ASKED, CHARGED, OWED, REFUSED, SETTLED
+from pipeline.replay.rows import Floats, Ints
+from pipeline.stem import Stem
+from pipeline.whatif.closed import Answer, Played, play
+from pipeline.whatif.groups import Group, Placed, Sensor
+from pipeline.whatif.outcome import Outcome, Waits
+from quota.mutation_group import MutationGroup
+
+_INTEGERS = ("group_ref", "ts_ms", "kind", "value", "throttle_ms", "applied_ms", "conn_id", "since_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of some buckets of a run, in decision order.
+
+    Attributes:
+        value: mutations asked for; given back where negative.
+        before, since_ms: the balance that was found, and the time of it; NaN where the files do not tell.
+    """
+
+    group_ref: Ints
+    ts_ms: Ints
+    kind: Ints
+    value: Ints
+    throttle_ms: Ints
+    applied_ms: Ints
+    conn_id: Ints
+    since_ms: Ints
+    before: Floats
+    bound: Floats
+
+    def of(self, refs: Sequence[int]) -> "Steps":
+        """The steps of some of the buckets."""
+        at = np.flatnonzero(np.isin(self.group_ref, refs))
+        return Steps(*(getattr(self, name)[at] for name in self.__slots__))
+
+    @property
+    def taken(self) -> Ints:
+        """What each step took or gave back, as recorded."""
+        taken: Ints = np.where((self.kind == REFUSED) | (self.kind == ASKED), 0, self.value)
+        return taken
+
+
+def read_steps(stems: Sequence[Stem], refs: Sequence[int]) -> Steps:
+    """Return the steps of some buckets of one run."""
+    wanted = pa.array(sorted(refs), pa.int32())
+    parts = []
+    for stem in stems:
+        table = stem.read("events", columns=[*_INTEGERS, "before", "bound", "seq"])
+        parts.append(table.filter(pc.is_in(table.column("group_ref"), value_set=wanted)).sort_by("seq"))
+    table = pa.concat_tables(parts)
+    whole = {name: table.column(name).fill_null(0).to_numpy().astype(np.int64) for name in _INTEGERS}
+    exact = {name: table.column(name).to_numpy().astype(np.float64) for name in ("before", "bound")}  # null becomes NaN
+    return Steps(**whole, **exact)
+
+
+def bucket_outcome(group: Group, placed: Sequence[Placed], steps: Steps, sensor: Sensor, *, is_closed: bool) -> Outcome | None:
+    """Return what one bucket would have decided; None: it was never asked.
+
+    Args:
+        placed: the recorded buckets that it is made of; several begin as one that is full.
+        steps: of these and of others.
+    """
+    own = steps.of([item.ref for item in placed])
+    if not len(own.ts_ms):
+        return None
+    bound = placed[0].bound
+    today = dict(zip(own.group_ref.tolist(), own.bound.tolist(), strict=True))
+    bucket = _Bucket(own, bound, sensor, is_alone=len(placed) == 1)
+    played = _play_closed(own, bucket) if is_closed else _play_open(own, bucket)
+    return Outcome(
+        group,
+        bound,
+        sum(today.values()),
+        len(own.ts_ms),
+        played.units_offered,
+        Waits.of(own.throttle_ms),
+        Waits.of(played.throttle_ms),
+        played.units_sent if is_closed else 0,
+        played.units_offered if is_closed else 0,
+        groups=len(placed),
+        is_certain=all(item.is_certain for item in placed),
+        knows_requests=not bucket.let_more_through,
+    )
+
+
+class _Bucket:
+    """A bucket that takes recorded steps, at any time.
+
+    Attributes:
+        let_more_through: a request that was refused passed; how much it asked for beyond its first topic nobody wrote down.
+    """
+
+    def __init__(self, steps: Steps, bound: float | None, sensor: Sensor, *, is_alone: bool) -> None:
+        self._kind, self._value = steps.kind.tolist(), steps.value.tolist()
+        self._bounds = steps.bound.tolist() if bound is None else None
+        self._group = self._begun(steps, float(steps.bound[0]) if bound is None else bound, sensor, is_alone=is_alone)
+        self.let_more_through = False
+
+    @staticmethod
+    def _begun(steps: Steps, bound: float, sensor: Sensor, *, is_alone: bool) -> MutationGroup:
+        """As the record begins: with the balance that was found; full where several buckets come together."""
+        is_told = is_alone and not np.isnan(steps.before[0])
+        since_ms = int(steps.since_ms[0]) if is_told else int(steps.ts_ms[0]) - 2 * sensor.num_samples * sensor.window_ms
+        group = MutationGroup({}, bound, num_samples=sensor.num_samples, window_ms=sensor.window_ms, last_update_ms=since_ms)
+        if is_told:
+            group.record_unchecked(-float(steps.before[0]), since_ms)
+        return group
+
+    def take(self, at: int, now_ms: int, *, back: int = 0) -> Answer:
+        """Take one step; False: it was refused, though it was let through when it was recorded.
+
+        Args:
+            back: so much of what is given back was never taken.
+        """
+        if self._bounds is not None:
+            self._group.update_bound(self._bounds[at])
+        kind, permits = self._kind[at], self._value[at]
+        if kind == ASKED:
+            return 0, True
+        if kind == OWED:
+            return max(self._group.record_permissive(permits, now_ms), 0), True
+        if kind == SETTLED:
+            self._group.record_unchecked(permits + back, now_ms)
+            return 0, True
+        is_refused = self._group.is_exhausted(now_ms)
+        wait_ms = max(self._group.record(permits, now_ms), 0)
+        self.let_more_through |= kind == REFUSED and not is_refused
+        return wait_ms, kind == REFUSED or not is_refused
+
+
+def _play_open(steps: Steps, bucket: _Bucket) -> Played:
+    """Steps come as recorded. Of a request that is refused now the rest is refused with it, and what it did not take is not given back."""
+    waits = np.zeros(len(steps.ts_ms), np.int64)
+    refused: dict[int, tuple[int, int]] = {}  # by connection: when a request was refused that had been let through, and how much of it
+    told = zip(steps.ts_ms.tolist(), steps.kind.tolist(), steps.value.tolist(), steps.conn_id.tolist(), strict=True)
+    for at, (ts_ms, kind, permits, connection) in enumerate(told):
+        refused_ms, left = refused.get(connection, (None, 0))
+        if kind == SETTLED:
+            back = min(left, max(-permits, 0))
+            if back:
+                refused[connection] = ts_ms if refused_ms is None else refused_ms, left - back
+            bucket.take(at, ts_ms, back=back)
+        elif kind in (CHARGED, REFUSED) and refused_ms == ts_ms:
+            refused[connection] = ts_ms, left + (permits if kind == CHARGED else 0)
+        else:
+            waits[at], is_taken = bucket.take(at, ts_ms)
+            if not is_taken:
+                refused[connection] = ts_ms, permits
+            elif kind == CHARGED:
+                refused.pop(connection, None)
+    return Played(waits, 0, int(steps.taken.sum()))
+
+
+def _play_closed(steps: Steps, bucket: _Bucket) -> Played:
+    """Each connection goes on after its wait, and asks again for what it was refused."""
+    return play(steps.ts_ms, steps.taken, np.maximum(steps.applied_ms, 0), steps.conn_id, bucket.take)
