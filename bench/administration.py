@@ -34,8 +34,10 @@ def main(entities: int) -> int:
         upstream = cluster.bootstrap.partition(",")[0]
         (folder / "sluice.toml").write_text(f'[upstream]\nbootstrap = "{upstream}"\n[[listener]]\naddress = "127.0.0.1:1"\n{TABLES}')
         with SluiceProcess(cluster.bootstrap, arguments=("--config", str(folder / "sluice.toml")), name="bench-administration") as sluice:
-            _one_by_one(sluice)
+            _one_by_one(sluice, "alone")
             _bulk(folder, entities, sluice)
+            _one_by_one(sluice, f"among {entities:,} entities")
+            _rollback(folder, entities, sluice)
     return 0
 
 
@@ -45,12 +47,21 @@ def _bulk(folder: Path, entities: int, sluice: SluiceProcess) -> None:
         file.write_text("".join(f'[[quota]]\nuser = "u{at}"\nproducer_byte_rate = {rate + at}\n' for at in range(entities)))
         _timed(f"apply {entities:,} entities, {what}", "apply", str(file), "--yes", *where)
     _timed(f"diff {entities:,} entities", "diff", str(file), *where)
-    _timed(f"rollback of {2 * entities:,} changes", "rollback", "--to", "0", "--yes", "--audit", str(folder / "audit.jsonl"), *where)
-    lag_ms = sluice.metric("kafka_sluice_loop_lag_max_seconds") * 1_000
-    print(f"longest lag of the loop in the last one to two minutes: {lag_ms:.0f} ms", flush=True)
+    print(f"longest lag of the loop in the last one to two minutes: {_lag_ms(sluice):.0f} ms", flush=True)
 
 
-def _one_by_one(sluice: SluiceProcess) -> None:
+def _rollback(folder: Path, entities: int, sluice: SluiceProcess) -> None:
+    changes = 2 * entities + 2 * (CHANGES + 1)
+    where = ("--audit", str(folder / "audit.jsonl"), "--bootstrap-server", sluice.bootstrap)
+    _timed(f"rollback of {changes:,} changes", "rollback", "--to", "0", "--yes", *where)
+    print(f"longest lag of the loop in the last one to two minutes: {_lag_ms(sluice):.0f} ms", flush=True)
+
+
+def _lag_ms(sluice: SluiceProcess) -> float:
+    return sluice.metric("kafka_sluice_loop_lag_max_seconds") * 1_000
+
+
+def _one_by_one(sluice: SluiceProcess, where: str) -> None:
     alice = ClientQuotaEntity.of({"user": "alice"})
     with QuotaAdmin(sluice.bootstrap) as admin:
         begun, slowest = time.monotonic(), 0.0
@@ -61,8 +72,8 @@ def _one_by_one(sluice: SluiceProcess) -> None:
             slowest = max(slowest, time.monotonic() - asked)
             time.sleep(max(0.0, begun + (number + 1) * MINUTE_S / CHANGES - time.monotonic()))
         admin.alter_client_quotas([ClientQuotaAlteration(alice, {"producer_byte_rate": None})])
-    lag_ms = sluice.metric("kafka_sluice_loop_lag_max_seconds") * 1_000
-    print(f"{CHANGES:,} changes in a minute: slowest answer {slowest * 1_000:.0f} ms, longest lag of the loop {lag_ms:.0f} ms", flush=True)
+    figures = f"slowest answer {slowest * 1_000:.0f} ms, longest lag of the loop {_lag_ms(sluice):.0f} ms"
+    print(f"{CHANGES:,} changes in a minute, {where}: {figures}", flush=True)
 
 
 def _timed(what: str, *arguments: str) -> None:

@@ -8,13 +8,21 @@ from typing import Any, Final
 
 from quota.cluster import Cluster
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
+from quota.limits import (
+    CLIENT_ID_LEVEL,
+    DEFAULT_PART,
+    USER_CLIENT_ID_LEVEL,
+    USER_LEVEL,
+    QuotaLimits,
+    Rule,
+    RuleKey,
+    level_of,
+    rule_key,
+)
 
 USER_TAG: Final = "user"
 CLIENT_ID_TAG: Final = "client-id"
 
-CLIENT_ID_LEVEL: Final = 1
-USER_LEVEL: Final = 2
-USER_CLIENT_ID_LEVEL: Final = 4
 CUSTOM_LEVEL: Final = 8
 DECLARED_LEVEL: Final = 16
 
@@ -57,15 +65,6 @@ class ClientQuotaCallback:
         """Let go of resources, once, at the end."""
 
 
-class _DefaultPart:
-    """Stands for a default entity in keys: no name, however odd, equals it."""
-
-
-_DEFAULT_PART: Final = _DefaultPart()
-_Part = str | _DefaultPart | None
-_Key = tuple[_Part, _Part]
-
-
 class DefaultQuotaCallback(ClientQuotaCallback):
     """Kafka's own rule: the most specific entity wins. One object per quota type, because the levels in use are per type.
 
@@ -74,7 +73,8 @@ class DefaultQuotaCallback(ClientQuotaCallback):
     """
 
     def __init__(self, static_default: float | None = None) -> None:
-        self._entities: dict[_Key, tuple[ClientQuotaEntity, float]] = {}
+        self._rules: dict[RuleKey, Rule] = {}
+        self._shared = False  # the rules are also somebody else's: copied before they are changed
         self._static_default = static_default
         self.levels = CLIENT_ID_LEVEL if static_default is not None else 0
 
@@ -92,10 +92,10 @@ class DefaultQuotaCallback(ClientQuotaCallback):
         by_client_only = not metric_tags.get(USER_TAG) and bool(metric_tags.get(CLIENT_ID_TAG))
         return self._static_default if by_client_only else None
 
-    def rule(self, metric_tags: Mapping[str, str]) -> tuple[ClientQuotaEntity, float] | None:
+    def rule(self, metric_tags: Mapping[str, str]) -> Rule | None:
         """Return the entity whose quota these tags get, with its value; None: no entity's (perhaps the static default)."""
         for key in _keys(metric_tags.get(USER_TAG, ""), metric_tags.get(CLIENT_ID_TAG, "")):
-            found = self._entities.get(key)
+            found = self._rules.get(key)
             if found is not None:
                 return found
         return None
@@ -103,12 +103,22 @@ class DefaultQuotaCallback(ClientQuotaCallback):
     def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
         """Set an entity's quota."""
         self.levels |= level_of(entity)
-        self._entities[_key(entity)] = (entity, new_value)
+        self._own_rules()[rule_key(entity)] = (entity, new_value)
 
     def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
         """Remove an entity's quota; its level counts as used from now on, as in Kafka."""
         self.levels |= level_of(entity)
-        self._entities.pop(_key(entity), None)
+        self._own_rules().pop(rule_key(entity), None)
+
+    def replace_quotas(self, limits: QuotaLimits) -> None:
+        """Set the quotas of all entities at once; levels of those that go count as used, too."""
+        self.levels |= limits.levels
+        self._rules, self._shared = limits.rules, True
+
+    def _own_rules(self) -> dict[RuleKey, Rule]:
+        if self._shared:
+            self._rules, self._shared = self._rules.copy(), False
+        return self._rules
 
     def update_static_default(self, value: float | None) -> None:
         """Set the ninth level; None: there is none."""
@@ -127,20 +137,13 @@ class DefaultQuotaCallback(ClientQuotaCallback):
         return self._first_match(user, client_id)
 
     def _first_match(self, user: str, client_id: str) -> tuple[bool, bool]:
-        entities = self._entities
-        for user_part in (user, _DEFAULT_PART):
-            if (user_part, client_id) in entities or (user_part, _DEFAULT_PART) in entities:
+        rules = self._rules
+        for user_part in (user, DEFAULT_PART):
+            if (user_part, client_id) in rules or (user_part, DEFAULT_PART) in rules:
                 return True, True
-            if (user_part, None) in entities:
+            if (user_part, None) in rules:
                 return True, False
         return False, True
-
-
-def level_of(entity: ClientQuotaEntity) -> int:
-    """Return the bit of the level that an entity belongs to."""
-    if entity.user is None:
-        return CLIENT_ID_LEVEL if entity.client_id is not None else 0
-    return USER_LEVEL if entity.client_id is None else USER_CLIENT_ID_LEVEL
 
 
 def tags_of(entity: ClientQuotaEntity) -> dict[str, str]:
@@ -148,19 +151,11 @@ def tags_of(entity: ClientQuotaEntity) -> dict[str, str]:
     return {USER_TAG: sanitize(entity.user or ""), CLIENT_ID_TAG: entity.client_id or ""}
 
 
-def _key(entity: ClientQuotaEntity) -> _Key:
-    user: _Part = None if entity.user is None else sanitize(entity.user)
-    return (
-        _DEFAULT_PART if entity.user_is_default else user,
-        _DEFAULT_PART if entity.client_id_is_default else entity.client_id,
-    )
-
-
-def _keys(user: str, client_id: str) -> tuple[_Key, ...]:
+def _keys(user: str, client_id: str) -> tuple[RuleKey, ...]:
     if user and client_id:
-        return (user, client_id), (user, _DEFAULT_PART), (_DEFAULT_PART, client_id), (_DEFAULT_PART, _DEFAULT_PART)
+        return (user, client_id), (user, DEFAULT_PART), (DEFAULT_PART, client_id), (DEFAULT_PART, DEFAULT_PART)
     if user:
-        return (user, None), (_DEFAULT_PART, None)
+        return (user, None), (DEFAULT_PART, None)
     if client_id:
-        return (None, client_id), (None, _DEFAULT_PART)
+        return (None, client_id), (None, DEFAULT_PART)
     return ()

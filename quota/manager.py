@@ -6,13 +6,14 @@ Source: Kafka 3.8 `ClientQuotaManager`, `QuotaFactory`.
 from collections.abc import Collection, Mapping
 from typing import Final, Generic, TypeVar
 
-from quota.callback import CUSTOM_LEVEL, DECLARED_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, level_of, tags_of
+from quota.callback import CUSTOM_LEVEL, DECLARED_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, tags_of
 from quota.child_group import with_parent
 from quota.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
 from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
 from quota.errors import QuotaError
 from quota.group import GroupKey, QuotaGroup, group_key, max_value_in_window
 from quota.group_callback import GroupCallback
+from quota.limits import QuotaLimits, level_of
 from quota.mutation_group import MutationGroup
 
 INACTIVE_MS: Final = 3_600_000
@@ -25,8 +26,9 @@ GROUPS_PER_USER_MAX: Final = 1_000
 """So many of them one user that logged in may make by changing its client-id."""
 
 OVERFLOW: Final = "__other__"
+FIND_COST: Final = 3
+"""To find the group of an entity takes so many times as long as to ask for the limit of one that is at hand."""
 
-SINGLE_LEVELS: Final = (0, 1, 2, 4)
 _ANONYMOUS: Final = (ANONYMOUS.type, ANONYMOUS.name)
 
 Group = TypeVar("Group", QuotaGroup, MutationGroup)
@@ -69,7 +71,7 @@ class QuotaGroups(Generic[Group]):
         self._declared = NO_GROUPS
         self._lazy = lazy
         self._longest_ms = cap_ms
-        self._limits: dict[ClientQuotaEntity, float] = {}
+        self._limits = QuotaLimits()
         self._groups: dict[GroupKey, Group] = {}
         self._overflow: dict[tuple[str, float], Group] = {}  # by user with too many, "" for others, and limit
         self._maker_of: dict[GroupKey, str] = {}  # of groups of clients that logged in
@@ -85,26 +87,24 @@ class QuotaGroups(Generic[Group]):
     @property
     def limits(self) -> Mapping[ClientQuotaEntity, float]:
         """The quotas in force, by entity."""
-        return self._limits
+        return self._limits.bounds
 
     def update_quota(self, entity: ClientQuotaEntity, bound: float | None) -> None:
         """Set an entity's quota in units per second, or remove it with None; takes effect on the next record."""
+        self._limits = self._limits.changed({entity: bound})
         self._tell(entity, bound)
-        if self._levels in SINGLE_LEVELS and not entity.user_is_default and not entity.client_id_is_default:
-            self._refresh_one(group_key(tags_of(entity)))
-        else:
-            self._ask_bounds()
+        self._refresh({entity})
         self._changed()
 
     def replace_quotas(self, table: Mapping[ClientQuotaEntity, float]) -> None:
-        """Make `table` the quotas in force, with one refresh for all changes; unchanged entities are not touched."""
-        changes: dict[ClientQuotaEntity, float | None] = {entity: None for entity in self._limits if entity not in table}
-        changes.update((entity, bound) for entity, bound in table.items() if self._limits.get(entity) != bound)
+        """Make `table` the quotas in force, with one refresh for all changes; nobody else may change it afterwards."""
+        before, self._limits = self._limits, QuotaLimits.of(table)
+        changes = self._limits.since(before)
         if not changes:
             return
-        for entity, bound in changes.items():
-            self._tell(entity, bound)
-        self.refresh_bounds()
+        self._tell_all(changes)
+        self._refresh(changes)
+        self._changed()
 
     def update_static_default(self, bound: float | None) -> None:
         """Set the ninth level (`producer_default`, `consumer_default`); None: there is none. A custom callback never sees it."""
@@ -131,8 +131,7 @@ class QuotaGroups(Generic[Group]):
     def replace_callback(self, callback: ClientQuotaCallback | None) -> None:
         """Let another callback decide from the next request on; it learns every quota first. Groups with equal tags go on."""
         self._install(callback)
-        for entity, bound in self._limits.items():
-            self._tell(entity, bound)
+        self._tell_all(self._limits)
         self.refresh_bounds()
 
     # Groups that the operator declares
@@ -328,26 +327,42 @@ class QuotaGroups(Generic[Group]):
             self._levels |= DECLARED_LEVEL
         self._changed()
 
+    def _tell_all(self, changes: Collection[ClientQuotaEntity]) -> None:
+        """Let the callback know what is in force; a custom one hears of each change."""
+        if isinstance(self._base, DefaultQuotaCallback) and not self.custom_callback:
+            self._base.replace_quotas(self._limits)
+            self._levels |= self._limits.levels
+            return
+        for entity in changes:
+            self._tell(entity, self._limits.bounds.get(entity))
+
     def _tell(self, entity: ClientQuotaEntity, bound: float | None) -> None:
         level = level_of(entity)
         if not level:
             raise QuotaError("an entity needs a user, a client-id, or both")
         self._levels |= level
         if bound is None:
-            self._limits.pop(entity, None)
             self._callback.remove_quota(self.quota_type, entity)
         else:
-            self._limits[entity] = bound
             self._callback.update_quota(self.quota_type, entity, bound)
 
     def _limit(self, tags: Mapping[str, str]) -> float:
         limit = self._callback.quota_limit(self.quota_type, tags)
         return UNLIMITED if limit is None else float(limit)
 
-    def _refresh_one(self, key: GroupKey) -> None:
-        group = self._groups.get(key)
-        if group is not None:
-            group.update_bound(self._limit(group.tags))
+    def _refresh(self, changes: Collection[ClientQuotaEntity]) -> None:
+        """Ask for the limits of groups that may have others: by Kafka's own rule who names nobody else is one group's own affair."""
+        if (
+            self.custom_callback
+            or len(changes) * FIND_COST > len(self._groups)
+            or any(entity.user_is_default or entity.client_id_is_default for entity in changes)
+        ):
+            self._ask_bounds()
+            return
+        for entity in changes:
+            group = self._groups.get(group_key(tags_of(entity)))
+            if group is not None and (bound := self._limit(group.tags)) != group.bound:
+                group.update_bound(bound)
 
     def _ask_bounds(self) -> None:
         for group in self._groups.values():

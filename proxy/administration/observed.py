@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from proxy.quota_store.store import Origin, StoreChange, StoreContent, SwitchChange
+from proxy.quota_store.store import Origin, StoreChange, StoreContent, SwitchChange, different_entities
 from quota.admin.kraft import Change
 
 V = TypeVar("V")
@@ -34,20 +34,36 @@ class Observed:
         """What was to change has changed, or has not."""
         self._expected = frozenset()
 
-    def arrived(self, content: StoreContent, origin: Origin) -> list[Made]:
-        """Return what is different now, and was not expected."""
+    def arrived(self, content: StoreContent, origin: Origin) -> Unexpected | None:
+        """Take note of a new content; what is different in it, and was not expected, can be asked for at any time."""
         before, self._content = self._content, content
         if before is None or origin == "start":
-            return []
-        return [made for made in difference(before, content) if made.change not in self._expected]
+            return None
+        return Unexpected(before, content, self._expected)
+
+
+class Unexpected(NamedTuple):
+    """What to compare."""
+
+    before: StoreContent
+    after: StoreContent
+    expected: frozenset[StoreChange]
+
+    @property
+    def size(self) -> int:
+        """How many entities have to be looked at."""
+        return max(len(self.before.quotas), len(self.after.quotas))
+
+    def changes(self) -> list[Made]:
+        """Return what somebody else changed; pure."""
+        return [made for made in difference(self.before, self.after) if made.change not in self.expected]
 
 
 def difference(before: StoreContent, after: StoreContent) -> Iterator[Made]:
     """Yield what makes `after` of `before`."""
-    for entity in [*after.quotas, *(entity for entity in before.quotas if entity not in after.quotas)]:
-        old, new = before.quotas.get(entity, {}), after.quotas.get(entity, {})
-        if old is not new:
-            for key, was, now in _pairs(old, new):
+    if before.quotas is not after.quotas:
+        for entity in different_entities(before.quotas, after.quotas):
+            for key, was, now in _pairs(before.quotas.get(entity, {}), after.quotas.get(entity, {})):
                 yield Made(Change(entity, key, now), was)
     if before.switches is not after.switches:
         for target, old_mode, mode in _pairs(before.switches, after.switches):

@@ -15,8 +15,9 @@ from proxy.administration.asker import Asker
 from proxy.administration.audit import AuditTrail, AuditUnavailable, Event, entity_table, who
 from proxy.administration.authorizer import Authorizer, own_part
 from proxy.administration.limits import too_large
-from proxy.administration.observed import Made, Observed
+from proxy.administration.observed import Made, Observed, Unexpected
 from proxy.administration.profiles import Profile, describe, judge
+from proxy.aside import AT_ONCE, aside
 from proxy.counters import AdministrationCounts, bump
 from proxy.quota_store.store import Decide, Origin, StoreChange, StoreContent, StoreUnavailable, SwitchChange
 from proxy.switches import SwitchError, read_mode, read_target
@@ -41,6 +42,7 @@ NOT_CONTROLLER: Final = 41
 """Of Kafka's errors the one that says: not here and not now, ask again."""
 OUTSIDE: Final = "outside"
 """The way of changes that another process, or a person with an editor, made in the store."""
+OF_OTHERS: Final[Event] = {"way": OUTSIDE, "principal": None, "peer": "", "listener": ""}
 DENIALS_APART_MS: Final = 1_000
 """Of denials one line in so much time is written down, with how many were not."""
 DENIED: Final = "Cluster authorization failed."
@@ -87,6 +89,7 @@ class Administration:
         self._denials_untold = 0
         self._observed = Observed()
         self._one_at_a_time = asyncio.Lock()
+        self._in_order = asyncio.Lock()  # lines of changes, as they came into force
         self._under_way: set[asyncio.Task[Any]] = set()
 
     @property
@@ -121,14 +124,18 @@ class Administration:
             strict: whether entities may have no other types than those of the filter.
             broker_allows: what the broker said, where it is the authority.
         """
-        quotas = self._store.content.quotas
-        if not self.may_describe(asker, broker_allows):
-            if not self.authorizer.may_describe_own(asker):
-                self._deny(asker, "describe")
-                return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
-            assert asker.principal is not None
-            quotas = own_part(quotas, asker.principal)
-        return describe(self._profile, components, quotas, strict=strict)
+        if not self._may_see(asker, broker_allows):
+            return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
+        return self._described(self._store.content.quotas, self._seen_by(asker, broker_allows), components, strict)
+
+    async def describe_many(
+        self, asker: Asker, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+    ) -> Description:
+        """The same for a filter that may find much: looked through in a thread where much is kept."""
+        if not self._may_see(asker, broker_allows):
+            return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
+        quotas, only_of = self._store.content.quotas, self._seen_by(asker, broker_allows)
+        return await aside(len(quotas), self._described, quotas, only_of, components, strict)
 
     async def alter(
         self, asker: Asker, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
@@ -141,11 +148,12 @@ class Administration:
             if alterations:
                 self._deny(asker, "alter")
             return [Result(one.entity, CLUSTER_AUTHORIZATION_FAILED, DENIED) for one in alterations]
-        refused, right = self._sifted(asker, alterations)
+        refused, right = await self._sifted(asker, alterations)
         if not right:
             return refused
         if validate_only:
-            return refused + judge(self._profile, right, self._store.content.quotas)[0]
+            judged, _ = await aside(len(right), judge, self._profile, right, self._store.content.quotas)
+            return refused + judged
         return refused + await self._finished(self._alter(asker, right))
 
     async def switch(self, asker: Asker, target: str, mode: str | None) -> None:
@@ -174,21 +182,47 @@ class Administration:
 
     def content_arrived(self, content: StoreContent, origin: Origin) -> None:
         """Take note of what a store has now, and write down what somebody else changed; on the loop's thread."""
-        changes = self._observed.arrived(content, origin)
-        if changes:
-            self._keep(asyncio.ensure_future(self._note_outside(changes)))
+        unexpected = self._observed.arrived(content, origin)
+        if unexpected is None:
+            return
+        found = unexpected.changes() if unexpected.size <= AT_ONCE else None
+        if found is None or found:
+            self._keep(asyncio.ensure_future(self._note_outside(unexpected)))
 
     async def close(self) -> None:
         """Finish what was begun."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
+    # --- describing
+
+    def _may_see(self, asker: Asker, broker_allows: bool | None) -> bool:
+        """Whether one may see anything; a denial is counted."""
+        if self.may_describe(asker, broker_allows) or self.authorizer.may_describe_own(asker):
+            return True
+        self._deny(asker, "describe")
+        return False
+
+    def _seen_by(self, asker: Asker, broker_allows: bool | None) -> str | None:
+        """Return the principal who sees what holds for themselves alone; None: they see all."""
+        return None if self.may_describe(asker, broker_allows) else asker.principal
+
+    def _described(
+        self, quotas: Mapping[EntityKey, Mapping[str, float]], only_of: str | None, components: Sequence[Component], strict: bool
+    ) -> Description:
+        found = describe(self._profile, components, quotas, strict=strict)
+        if only_of is None or found.entries is None:
+            return found
+        return found._replace(entries=own_part(found.entries, only_of))
+
     # --- changing
 
-    def _sifted(self, asker: Asker, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
+    async def _sifted(self, asker: Asker, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
         refused: list[Result] = []
         right: list[Alteration] = []
-        for one in alterations:
+        for number, one in enumerate(alterations, 1):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn
             entity = one.entity
             if self.authorizer.is_denied_self(asker, entity):
                 self._deny(asker, "alter")
@@ -201,11 +235,10 @@ class Administration:
 
     async def _alter(self, asker: Asker, alterations: Sequence[Alteration]) -> list[Result]:
         async with self._one_at_a_time:
-            judged, _ = judge(self._profile, alterations, self._store.content.quotas)
+            judged, _ = await aside(len(alterations), judge, self._profile, alterations, self._store.content.quotas)
             if all(result.error_code for result in judged):
                 return judged
-            asked = [{"entity": entity_table(one.entity), "ops": _ops(one)} for one in alterations]
-
+            asked = await aside(len(alterations), _asked, alterations)
             results = judged
 
             def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
@@ -251,16 +284,21 @@ class Administration:
             self._observed.expected_no_more()
         self._count(asker.way, len(made))
         try:
-            await self._audit.append([{**_line_of(one), **named, "request": request} for one in made])
+            async with self._in_order:
+                await self._audit.append(await aside(len(made), _lines_of, made, {**named, "request": request}))
         except AuditUnavailable as error:
             self._counts.audit_failures += 1
             log.error("audit_unavailable", problem=str(error), request=request, changes=len(made))
             raise AdminError(UNKNOWN_SERVER_ERROR, f"It was changed, and could not be written down: {error}") from error
 
-    async def _note_outside(self, made: Sequence[Made]) -> None:
-        self._count(OUTSIDE, len(made))
-        log.info("quotas_changed_outside", changes=len(made))
-        await self._told(*({**_line_of(one), "way": OUTSIDE, "principal": None, "peer": "", "listener": ""} for one in made))
+    async def _note_outside(self, unexpected: Unexpected) -> None:
+        async with self._in_order:
+            made = await aside(unexpected.size, unexpected.changes)
+            if not made:
+                return
+            self._count(OUTSIDE, len(made))
+            log.info("quotas_changed_outside", changes=len(made))
+            await self._told(*await aside(len(made), _lines_of, made, OF_OTHERS))
 
     async def _told(self, *events: Event) -> None:
         """Write down what nobody waits for; that it cannot be is said once more, in the log."""
@@ -302,6 +340,14 @@ def _ops(alteration: Alteration) -> list[dict[str, Any]]:
 
 def _number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
+
+
+def _asked(alterations: Sequence[Alteration]) -> list[dict[str, Any]]:
+    return [{"entity": entity_table(one.entity), "ops": _ops(one)} for one in alterations]
+
+
+def _lines_of(made: Sequence[Made], by: Event) -> list[Event]:
+    return [{**_line_of(one), **by} for one in made]
 
 
 def _line_of(made: Made) -> dict[str, Any]:

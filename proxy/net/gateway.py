@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from protocol.errors import ProtocolError
+from protocol.errors import BadRequestError, ProtocolError
 from protocol.messages.metadata import Topology
 from proxy import log
 from proxy.clock import now_ms
@@ -423,6 +423,9 @@ class Gateway:
             answer = await self.quota_desk.answer(connection, request)
         except ConnectionError:
             return  # its broker is gone, and the connection with it
+        except BadRequestError as error:
+            connection.fail_client(error, request.frame)
+            return
         except ProtocolError as error:
             connection.fail_broker(error)
             return

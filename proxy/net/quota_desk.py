@@ -5,8 +5,11 @@ Where the broker is the authority it is asked first, on the asker's own connecti
 
 from __future__ import annotations
 
+import asyncio
+
 from protocol.api_keys import ApiKey
 from protocol.messages.client_quotas import (
+    AlterRequest,
     AlterResult,
     DescribeAnswer,
     DescribeRequest,
@@ -26,10 +29,11 @@ from protocol.messages.config_resources import (
 )
 from proxy.administration.asker import Asker
 from proxy.administration.service import DENIED, Administration
+from proxy.aside import aside
 from proxy.net.broker_authority import BrokerAuthority
 from proxy.net.connection import Connection
 from proxy.net.quota_resources import alteration_of, configs_of, entity_of, filter_of
-from proxy.session.administered import CORRELATION_ID, Administered
+from proxy.session.administered import CORRELATION_ID, Administered, read_body
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, AdminError, Alteration, Component, Description, Op, Result
 
 
@@ -43,14 +47,16 @@ class QuotaDesk:
     async def answer(self, connection: Connection, request: Administered) -> bytes:
         """Return the whole answer to a request."""
         asker = asker_of(connection)
-        if isinstance(request.body, ConfigRequest):
-            return await self._answer_configs(connection, asker, request, request.body)
-        if isinstance(request.body, DescribeRequest):
-            answer = await self._describe(connection, asker, request, request.body)
-            return describe_answer(request.api.version, request.correlation_id, answer)
-        alterations = [Alteration(entity, [Op(*op) for op in ops]) for entity, ops in request.body.entries]
-        results = await self._alter(connection, asker, request, alterations, validate_only=request.body.validate_only)
-        return alter_answer(request.api.version, request.correlation_id, [AlterResult(*one) for one in results])
+        body = request.body if request.body is not None else await asyncio.to_thread(read_body, request)
+        api, correlation_id = request.api, request.correlation_id
+        if isinstance(body, ConfigRequest):
+            return await self._answer_configs(connection, asker, request, body)
+        if isinstance(body, DescribeRequest):
+            answer = await self._describe(connection, asker, request, body)
+            return await aside(len(answer.entries or ()), describe_answer, api.version, correlation_id, answer)
+        alterations = await aside(len(body.entries), _alterations, body)
+        results = await self._alter(connection, asker, request, alterations, validate_only=body.validate_only)
+        return await aside(len(results), _alter_answer, api.version, correlation_id, results)
 
     async def _describe(self, connection: Connection, asker: Asker, request: Administered, body: DescribeRequest) -> DescribeAnswer:
         allows = None
@@ -60,7 +66,8 @@ class QuotaDesk:
                 return judged
             allows = judged is not None and judged.error_code == 0
         components = [Component(*one) for one in body.components]
-        return described(self._administration.describe(asker, components, strict=body.strict, broker_allows=allows))
+        found = await self._administration.describe_many(asker, components, strict=body.strict, broker_allows=allows)
+        return await aside(len(found.entries or ()), described, found)
 
     async def _alter(
         self, connection: Connection, asker: Asker, request: Administered, alterations: list[Alteration], *, validate_only: bool
@@ -138,6 +145,14 @@ def asker_of(connection: Connection) -> Asker:
     principal = connection.session.principal
     host, port = connection.peer
     return Asker(None if principal is None else str(principal), "kafka", f"{host}:{port}", connection.listener_name)
+
+
+def _alterations(body: AlterRequest) -> list[Alteration]:
+    return [Alteration(entity, [Op(*op) for op in ops]) for entity, ops in body.entries]
+
+
+def _alter_answer(version: int, correlation_id: int, results: list[Result]) -> bytes:
+    return alter_answer(version, correlation_id, [AlterResult(*one) for one in results])
 
 
 def described(found: Description) -> DescribeAnswer:

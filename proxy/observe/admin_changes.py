@@ -75,7 +75,7 @@ class ChangesPages:
     async def _describe(self, request: web.Request) -> web.Response:
         asker = self._access.reader(request)
         components = [_component(kind, name) for kind, name in request.query.items() if kind in (USER, CLIENT_ID, IP)]
-        found = self._administration.describe(asker, components, strict=bool(components))
+        found = await self._administration.describe_many(asker, components, strict=bool(components))
         if found.entries is None:
             return json_page({"error": found.error_message or "denied"}, status=_STATUS.get(found.error_code, 500))
         return web.Response(body=await asyncio.to_thread(_quotas_page, found.entries), content_type="application/json")

@@ -2,19 +2,22 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from proxy import log
 from proxy.config_problem import ConfigProblems, Problem
 from proxy.quota_store.in_force import NOTHING, InForce, QuotaTable, in_force
-from proxy.quota_store.store import EMPTY, Decide, OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable
+from proxy.quota_store.store import Decide, OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable
 from proxy.status import SourceStatus
 from quota.admin.messages import EntityKey
 
 T = TypeVar("T")
 
 REPLACED_LOGGED_MAX: Final = 8
+AT_ONCE: Final = 500
+"""With more entities, kept now or before, what is enforced of them is worked out in a thread."""
 OTHER_S: Final = 20.0
 """How long another store may take to answer when it takes the place of one that works."""
 NOT_READ: Final = SourceStatus("none", 0, 0.0, 0, "quotas are not read yet")
@@ -22,6 +25,8 @@ NOT_READ: Final = SourceStatus("none", 0, 0.0, 0, "quotas are not read yet")
 
 class FollowedQuotas:
     """Stays while stores come and go with the configuration.
+
+    Each new content is put in force as a whole, one after the other: a request is judged by all of it or by nothing of it.
 
     Args:
         apply_table: puts quotas in place.
@@ -41,11 +46,13 @@ class FollowedQuotas:
         self._store: QuotaStore | None = None
         self._first: QuotaStore | None = None  # while it is read for the first time
         self._following: asyncio.Task[None] | None = None
+        self._waiting: deque[tuple[StoreContent, Origin]] = deque()
+        self._working: asyncio.Task[None] | None = None
 
     @property
     def content(self) -> StoreContent:
-        """The last good content."""
-        return EMPTY if self._store is None else self._store.content
+        """The last good content, which is in force."""
+        return self.in_force.content
 
     @property
     def status(self) -> SourceStatus:
@@ -86,12 +93,15 @@ class FollowedQuotas:
         await self._let_go()
         self._store, current = store, True
         self._take(contents[-1] if contents else store.content, "start")
+        await self._settled()
         self._following = asyncio.create_task(store.follow_forever())
 
     async def reload(self) -> bool:
         """Look now; True when what is kept there is in force."""
         assert self._store is not None
-        return await self._store.reload()
+        is_good = await self._store.reload()
+        await self._settled()
+        return is_good
 
     async def alter(self, decide: Decide[T]) -> T:
         """Make the changes that `decide` wants, all or none, and return what it answers.
@@ -101,11 +111,14 @@ class FollowedQuotas:
         """
         if self._store is None:
             raise StoreUnavailable("quotas are not read yet; try again, nothing was changed")
-        return await self._store.alter(decide)
+        answer = await self._store.alter(decide)
+        await self._settled()
+        return answer
 
     async def close(self) -> None:
         """Follow nothing any more."""
         await self._let_go()
+        await self._settled()
 
     async def _let_go(self) -> None:
         if self._following is not None:
@@ -117,13 +130,37 @@ class FollowedQuotas:
         self._following = None
 
     def _take(self, content: StoreContent, origin: Origin) -> None:
-        before, self.in_force = self.in_force, in_force(content, self.in_force)
+        """Put a new content in force, at once where that is little work, else soon."""
+        if self._working is None and max(len(content.quotas), len(self.content.quotas)) <= AT_ONCE:
+            self._put(in_force(content, self.in_force), origin)
+            return
+        if origin == "outside" and self._waiting and self._waiting[-1][1] == "outside":
+            self._waiting.pop()  # nobody has seen it yet, and it is not the newest any more
+        self._waiting.append((content, origin))
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                content, origin = self._waiting.popleft()
+                self._put(await asyncio.to_thread(in_force, content, self.in_force), origin)
+        finally:
+            self._working = None
+
+    async def _settled(self) -> None:
+        """Wait until everything that has arrived is in force."""
+        while self._working is not None:
+            await asyncio.shield(self._working)
+
+    def _put(self, new: InForce, origin: Origin) -> None:
+        content, before, self.in_force = new.content, self.in_force, new
         self.origin = origin
         self._log_replaced(before.replaced)
-        if self.in_force.table != before.table or origin == "start":
-            self._apply_table(self.in_force.table)
-        if self.in_force.connection_rates != before.connection_rates or origin == "start":
-            self._apply_rates(self.in_force.connection_rates)
+        if new.table is not before.table or origin == "start":
+            self._apply_table(new.table)
+        if new.connection_rates is not before.connection_rates or origin == "start":
+            self._apply_rates(new.connection_rates)
         for listener in self.listeners:
             listener(content, origin)
 

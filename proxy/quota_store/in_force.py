@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from proxy.quota_store.store import EMPTY, StoreContent
+from proxy.quota_store.store import EMPTY, StoreContent, different_entities
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey
 from quota.client_address import plain_address
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
+from quota.limits import QuotaLimits
 
-QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
+QuotaTable = Mapping[ClientQuotaType, QuotaLimits]
 """Every quota: by type, by entity, in units per second. Nobody changes one; a new one takes its place."""
 
 SMALLEST: Final = 1.0
@@ -29,7 +30,7 @@ assert _TYPES.keys() == CLIENT_KEYS.keys()
 
 def empty_table() -> QuotaTable:
     """Return the table of nobody's quotas."""
-    return MappingProxyType({quota_type: MappingProxyType({}) for quota_type in _TYPES.values()})
+    return MappingProxyType({quota_type: QuotaLimits() for quota_type in _TYPES.values()})
 
 
 class InForce(NamedTuple):
@@ -54,14 +55,12 @@ def in_force(content: StoreContent, before: InForce = NOTHING) -> InForce:
     """
     if content.quotas is before.content.quotas:
         return before._replace(content=content)
-    old, new = before.content.quotas, content.quotas
-    gone = [entity for entity in old if entity not in new]
-    different = [entity for entity, values in new.items() if (held := old.get(entity)) is not values and held != values]
     edit = _Edit(before)
-    for entity in (*gone, *different):
+    different = different_entities(before.content.quotas, content.quotas)
+    for entity in different:
         edit.take_away(entity)
     for entity in different:
-        edit.put(entity, new[entity])
+        edit.put(entity, content.quotas.get(entity, {}))
     return edit.done(content)
 
 
@@ -82,12 +81,12 @@ def _host(entity: EntityKey) -> str:
 
 
 class _Edit:
-    """The table of `before`, copied where it changes: a type of which nothing changes keeps its very mapping."""
+    """What is different from `before`: a type of which nothing changes keeps its very limits."""
 
     def __init__(self, before: InForce) -> None:
         self._before = before
-        self._tables: dict[ClientQuotaType, dict[ClientQuotaEntity, float]] = {}
-        self._connection_rates = dict(before.connection_rates)
+        self._bounds: dict[ClientQuotaType, dict[ClientQuotaEntity, float | None]] = {quota_type: {} for quota_type in before.table}
+        self._rates: dict[str, int | None] = {}
         self._replaced = dict(before.replaced)
 
     def take_away(self, entity: EntityKey) -> None:
@@ -95,37 +94,41 @@ class _Edit:
         for key in keys:
             self._replaced.pop((entity, key), None)
             if key == _CONNECTION_RATE:
-                self._connection_rates.pop(_host(entity), None)
+                self._rates[_host(entity)] = None
             elif key in _TYPES:
-                self._table(_TYPES[key]).pop(entity_of(entity), None)
+                self._bounds[_TYPES[key]][entity_of(entity)] = None
 
     def put(self, entity: EntityKey, values: Mapping[str, float]) -> None:
         if entity[0][0] == IP:
             self._put_rate(entity, values)
             return
         client = entity_of(entity)
-        for key, quota_type in _TYPES.items():
-            value = values.get(key)
-            if value is not None:
+        for key, value in values.items():
+            if key in _TYPES:
+                quota_type = _TYPES[key]
                 bound = value if value > 0 else self._instead(entity, key, self._before.table[quota_type].get(client))
-                self._table(quota_type)[client] = min(bound, UNLIMITED)
+                self._bounds[quota_type][client] = min(bound, UNLIMITED)
 
     def _put_rate(self, entity: EntityKey, values: Mapping[str, float]) -> None:
         rate, host = values.get(_CONNECTION_RATE), _host(entity)
         if rate is not None:
             bound = rate if rate >= 0 else self._instead(entity, _CONNECTION_RATE, self._before.connection_rates.get(host))
-            self._connection_rates[host] = int(min(bound, CONNECTIONS_MAX))
+            self._rates[host] = int(min(bound, CONNECTIONS_MAX))
 
     def _instead(self, entity: EntityKey, key: str, held: float | None) -> float:
         self._replaced[entity, key] = bound = held or SMALLEST
         return bound
 
-    def _table(self, quota_type: ClientQuotaType) -> dict[ClientQuotaEntity, float]:
-        if quota_type not in self._tables:
-            self._tables[quota_type] = dict(self._before.table[quota_type])
-        return self._tables[quota_type]
-
     def done(self, content: StoreContent) -> InForce:
-        new = {quota_type: MappingProxyType(entries) for quota_type, entries in self._tables.items()}
-        table = MappingProxyType({**self._before.table, **new})
-        return InForce(content, table, MappingProxyType(self._connection_rates), MappingProxyType(self._replaced))
+        before = self._before
+        new = {quota_type: before.table[quota_type].changed(bounds) for quota_type, bounds in self._bounds.items()}
+        same = all(limits is before.table[quota_type] for quota_type, limits in new.items())
+        table = before.table if same else MappingProxyType(new)
+        return InForce(content, table, self._all_rates(), MappingProxyType(self._replaced))
+
+    def _all_rates(self) -> Mapping[str, int]:
+        before = self._before.connection_rates
+        if all(before.get(host) == rate for host, rate in self._rates.items()):
+            return before
+        rates = {**before, **self._rates}
+        return MappingProxyType({host: rate for host, rate in rates.items() if rate is not None})

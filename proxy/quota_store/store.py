@@ -10,6 +10,8 @@ from quota.admin.messages import EntityKey
 
 T = TypeVar("T")
 
+Quotas = Mapping[EntityKey, Mapping[str, float]]
+
 MODES: Final = ("enforce", "observe", "off")
 """What a switch can say."""
 
@@ -17,7 +19,7 @@ MODES: Final = ("enforce", "observe", "off")
 class StoreContent(NamedTuple):
     """All that a store keeps. Nobody changes one; a new one takes its place, and shares what stayed the same."""
 
-    quotas: Mapping[EntityKey, Mapping[str, float]]
+    quotas: Quotas
     """Values as they are kept, by entity and key; no entity without a value. What is in force may differ: `in_force`."""
     switches: Mapping[str, str]
     """Target -> "enforce", "observe" or "off"; targets: "all", "listener:NAME", "entity:user=alice,client-id=<default>", ..."""
@@ -96,6 +98,14 @@ class QuotaStore(Protocol):
         """Let go of everything."""
 
 
+def different_entities(before: Quotas, after: Quotas) -> list[EntityKey]:
+    """Return the entities that have other values than before, or none any more. Quick where contents share what stayed the same."""
+    new = [entity for entity, values in after.items() if (held := before.get(entity)) is not values and held != values]
+    if len(before) == len(after) and all(entity in before for entity in new):
+        return new
+    return [*(entity for entity in before if entity not in after), *new]
+
+
 def changed(content: StoreContent, changes: Sequence[StoreChange]) -> StoreContent:
     """Return `content` with `changes` made in their order; the same object where nothing is different."""
     quotas: dict[EntityKey, Mapping[str, float]] = {}
@@ -121,9 +131,7 @@ def _put(values: dict[str, Any], key: str, value: object) -> None:
         values[key] = value
 
 
-def _merged(
-    kept: Mapping[EntityKey, Mapping[str, float]], new: Mapping[EntityKey, Mapping[str, float]]
-) -> Mapping[EntityKey, Mapping[str, float]]:
+def _merged(kept: Quotas, new: Quotas) -> Quotas:
     different = {entity: values for entity, values in new.items() if values != kept.get(entity, {})}
     if not different:
         return kept

@@ -22,6 +22,9 @@ CORRELATION_ID = 0x51_54_41_00
 """Of all questions that are asked for such requests; easily found in a capture."""
 
 
+AT_ONCE_BYTES = 16 * 1024
+"""A larger request about quotas is read by whoever answers it, away from the connections."""
+
 Body = DescribeRequest | AlterRequest | ConfigRequest
 
 
@@ -29,14 +32,14 @@ class Administered:
     """One request whose turn has come: nothing else is in flight until it is answered.
 
     Attributes:
-        body: what it asks.
+        body: what it asks; None: that has to be read yet, by `read_body`.
         frame: the whole of it, as it came.
         begun: somebody is at work on it.
     """
 
     __slots__ = ("api", "begun", "body", "client_id", "correlation_id", "frame", "head")
 
-    def __init__(self, head: KnownHead, correlation_id: int, client_id: bytes | None, frame: bytes, body: Body) -> None:
+    def __init__(self, head: KnownHead, correlation_id: int, client_id: bytes | None, frame: bytes, body: Body | None) -> None:
         self.head = head
         self.api = head.api
         self.correlation_id = correlation_id
@@ -47,21 +50,31 @@ class Administered:
 
 
 def read_administered(known: KnownHead, frame: bytes) -> Administered:
-    """Read a whole request.
+    """Read a whole request; of a large one about quotas only the header.
 
     Raises:
         BadRequestError: it does not read as its version says.
     """
-    api = known.api
     head = _head(frame)
     (correlation_id,) = INT32.unpack_from(frame, RESPONSE_HEAD_BYTES)
-    body: Body
+    request = Administered(known, correlation_id, head.client_id_bytes, frame, None)
+    if len(frame) <= AT_ONCE_BYTES or known.api.key in CONFIG_KEYS:
+        request.body = read_body(request)
+    return request
+
+
+def read_body(request: Administered) -> Body:
+    """Return what a request asks.
+
+    Raises:
+        BadRequestError: it does not read as its version says.
+    """
+    api, frame = request.api, request.frame
+    body_at = _head(frame).body_at
     if api.key in CONFIG_KEYS:
-        body = read_config_request(api, frame, head.body_at)
-    else:
-        read = read_describe_request if api.key == ApiKey.DESCRIBE_CLIENT_QUOTAS else read_alter_request
-        body = read(api.version, frame, head.body_at)
-    return Administered(known, correlation_id, head.client_id_bytes, frame, body)
+        return read_config_request(api, frame, body_at)
+    read = read_describe_request if api.key == ApiKey.DESCRIBE_CLIENT_QUOTAS else read_alter_request
+    return read(api.version, frame, body_at)
 
 
 def is_for_us(api: ApiVersion, frame: bytes) -> bool:

@@ -20,6 +20,7 @@ from quota.admin.messages import (
     Description,
     EntityKey,
     MatchType,
+    entity_key,
 )
 
 Stored = Mapping[EntityKey, Mapping[str, float]]
@@ -33,7 +34,14 @@ class _Wanted(NamedTuple):
     """One condition after its check."""
 
     entity_type: str
-    fits: Callable[[str | None], bool]
+    match_type: int
+    match: str | None
+
+    def fits(self, name: str | None) -> bool:
+        """Whether the name of a part is as it should be; None is the default entity."""
+        if self.match_type == MatchType.ANY:
+            return True
+        return name is None if self.match_type == MatchType.DEFAULT else name is not None and name == self.match
 
 
 def describe_kraft(components: Sequence[Component], stored: Stored, *, strict: bool) -> Description:
@@ -54,12 +62,20 @@ def _described(
     except AdminError as error:
         return Description(error.code, error.message, None)
     found: dict[EntityKey, Mapping[str, float]] = {}
-    for entity, values in stored.items():
+    for entity, values in _candidates(wanted, stored, strict=strict):
         if _matches(dict(entity), wanted, strict=strict):
             shown = {key: value for key, value in values.items() if key in keys_of(entity)}
             if shown:
                 found[entity] = shown
     return Description(NONE, None, found)
+
+
+def _candidates(wanted: Sequence[_Wanted], stored: Stored, *, strict: bool) -> Iterable[tuple[EntityKey, Mapping[str, float]]]:
+    """Yield what may match: one entity where a filter can mean only that one, however many are stored."""
+    if not strict or any(one.match_type == MatchType.ANY for one in wanted):
+        return stored.items()
+    entity = entity_key([(one.entity_type, one.match if one.match_type == MatchType.EXACT else None) for one in wanted])
+    return [(entity, stored[entity])] if entity in stored else []
 
 
 def _matches(parts: Mapping[str, str | None], wanted: Sequence[_Wanted], *, strict: bool) -> bool:
@@ -68,14 +84,6 @@ def _matches(parts: Mapping[str, str | None], wanted: Sequence[_Wanted], *, stri
     if not wanted and strict:
         return False
     return all(one.entity_type in parts and one.fits(parts[one.entity_type]) for one in wanted)
-
-
-def _fits(match_type: int, match: str | None) -> Callable[[str | None], bool]:
-    if match_type == MatchType.EXACT:
-        return lambda name: name is not None and name == match
-    if match_type == MatchType.DEFAULT:
-        return lambda name: name is None
-    return lambda _name: True
 
 
 def _check_kraft(components: Sequence[Component]) -> list[_Wanted]:
@@ -88,7 +96,7 @@ def _check_kraft(components: Sequence[Component]) -> list[_Wanted]:
         if entity_type not in _TYPES:
             raise AdminError(UNSUPPORTED_VERSION, f"Unsupported entity type {entity_type}")
         _check_match(match_type, match)
-        wanted[entity_type] = _Wanted(entity_type, _fits(match_type, match))
+        wanted[entity_type] = _Wanted(entity_type, match_type, match)
     if IP in wanted and len(wanted) > 1:
         raise AdminError(INVALID_REQUEST, _MIXED.format(".")) from None
     return list(wanted.values())
@@ -123,7 +131,7 @@ def _check_zookeeper(components: Sequence[Component]) -> list[_Wanted]:
             raise AdminError(INVALID_REQUEST, "Unexpected empty filter component entity type")
         if entity_type not in _TYPES:
             raise AdminError(UNSUPPORTED_VERSION, f"Custom entity type '{entity_type}' not supported")
-        wanted[entity_type] = _Wanted(entity_type, _fits(match_type, match))
+        wanted[entity_type] = _Wanted(entity_type, match_type, match)
     if IP in wanted and len(wanted) > 1:
         raise AdminError(INVALID_REQUEST, _MIXED.format(","))
     return list(wanted.values())

@@ -171,3 +171,32 @@ async def test_what_does_not_read_ends_the_connection() -> None:
         assert client.ended is End.FIN
         assert sluice.closes == {"bad_request": 1}
         assert broker.connections[0].received == b""
+
+
+async def test_a_thousand_entities_in_a_request() -> None:
+    """Each has its result, in the order of the request, all are described again, and what was behind the request is answered after it."""
+    entities = [(("user", f"user-{number:04}"),) for number in range(1_000)]
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        keeper = Keeper(sluice)
+        client = await sluice.client()
+        entries = [(entity, [QuotaOp(RATE, 5.0)]) for entity in entities]
+        await client.send(alter_request(1, 1, "admin", entries, validate_only=False) + describe(2) + metadata_request(3))
+        altered, described, after = await client.read_frames(3)
+        assert read_alter_answer(1, altered) == [AlterResult(entity, 0, None) for entity in entities]
+        assert read_describe_answer(1, described).entries == [QuotaEntry(entity, {RATE: 5.0}) for entity in entities]
+        assert correlation_id_of(after) == 3
+        assert len(keeper.quotas) == 1_000
+
+
+async def test_a_large_request_that_does_not_read_ends_the_connection() -> None:
+    """As a small one does, and nothing of it is made."""
+    entries = [((("user", f"user-{number}"),), [QuotaOp(RATE, 5.0)]) for number in range(1_000)]
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        keeper = Keeper(sluice)
+        client = await sluice.client()
+        frame = alter_request(0, 1, "admin", entries, validate_only=False)
+        await client.send(frame[:-40] + b"\xff" * 40)
+        assert await client.read_to_end() == b""
+        assert client.ended is End.FIN
+        assert sluice.closes == {"bad_request": 1}
+        assert keeper.quotas == {}

@@ -224,6 +224,19 @@ async def test_what_others_changed_in_the_store_is_written_down(house: House) ->
     ]
 
 
+async def test_changes_of_many_are_written_down_in_their_order(house: House) -> None:
+    """Also where thousands are compared in a thread: who takes changes back later needs to know which one came first."""
+    many = {entity_key([("user", f"u{number}")]): {RATE: 1.0} for number in range(1_000)}
+    for value in (1.0, 2.0):
+        house.store.content = StoreContent({**many, USER_BOB: {RATE: value}}, {})
+        house.administration.content_arrived(house.store.content, "outside")
+    await house.set(ADMIN, "bob", 3.0)
+    await house.administration.close()
+    lines = [line for line in await house.lines() if line["event"] == "changed" and line["entity"] == {"user": "bob"}]
+    assert [(line["old"], line["new"]) for line in lines] == [(None, 1.0), (1.0, 2.0), (2.0, 3.0)]
+    assert house.counts.changes == {"kafka": 1, "outside": 1_002}
+
+
 async def test_what_another_wrote_in_between_is_told_apart(house: House) -> None:
     """A content that brings both a change of our own and somebody else's."""
 

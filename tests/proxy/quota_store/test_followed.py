@@ -1,5 +1,6 @@
 """The store that is followed: another one takes its place whole, or not at all."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,10 +10,10 @@ from proxy.clock import now_ms, wall_time_s
 from proxy.config_problem import ConfigProblems
 from proxy.quota_store import followed as module
 from proxy.quota_store.file import FileStore
-from proxy.quota_store.followed import FollowedQuotas
+from proxy.quota_store.followed import AT_ONCE, FollowedQuotas
 from proxy.quota_store.in_force import QuotaTable
 from proxy.quota_store.memory import MemoryStore
-from proxy.quota_store.store import OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable
+from proxy.quota_store.store import EMPTY, OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable, changed
 from quota.admin.kraft import Change
 from quota.admin.messages import entity_key
 from quota.entity import ClientQuotaEntity, ClientQuotaType
@@ -117,4 +118,49 @@ async def test_a_bound_of_zero_is_logged_and_counted(caplog: pytest.LogCaptureFi
     assert house.produce == {OF_ALICE: 5.0}
     assert house.quotas.status.replaced == 1
     assert [record.getMessage() for record in caplog.records] == ["quota_not_enforced_as_kept"]
+    await house.quotas.close()
+
+
+MANY = [Change(entity_key([("user", f"u{number}")]), PRODUCE, 1.0) for number in range(AT_ONCE + 1)]
+
+
+async def test_many_quotas_are_put_in_force_as_one() -> None:
+    """Worked out in a thread: until all of a change holds nothing of it does, and who asked for it hears of it afterwards."""
+    house = House()
+    await house.quotas.use(memory)
+    await house.quotas.alter(lambda _: (None, MANY))
+    assert len(house.produce) == len(MANY)
+    assert house.quotas.content is house.told[-1][1]
+    changing = asyncio.create_task(house.quotas.alter(lambda _: (None, [change._replace(value=2.0) for change in MANY])))
+    seen = set()
+    while not changing.done():
+        seen.add(tuple(sorted(set(house.produce.values()))))
+        described = {values[PRODUCE] for values in house.quotas.content.quotas.values()}
+        assert described == set(house.produce.values())
+        await asyncio.sleep(0)
+    assert set(house.produce.values()) == {2.0}
+    assert seen <= {(1.0,), (2.0,)}
+    assert (1.0,) in seen
+    await house.quotas.close()
+
+
+async def test_contents_come_into_force_in_their_order() -> None:
+    """Those of this process each; of others the newest takes the place of one that waits. Little waits behind much."""
+    house = House()
+    arrive: list[OnContent] = []
+
+    class Elsewhere(MemoryStore):
+        def __init__(self, on_content: OnContent) -> None:
+            super().__init__(on_content, now_ms=now_ms, wall_time_s=wall_time_s)
+            arrive.append(on_content)
+
+    await house.quotas.use(Elsewhere)
+    many = changed(EMPTY, MANY)
+    contents = [changed(many, [Change(ALICE, PRODUCE, float(number))]) for number in range(1, 5)]
+    for origin, content in zip(("own", "outside", "outside", "own"), contents, strict=True):
+        arrive[0](content, origin)  # type: ignore[arg-type]
+    arrive[0](EMPTY, "outside")
+    await house.quotas.reload()
+    assert house.told[1:] == [("own", contents[0]), ("outside", contents[2]), ("own", contents[3]), ("outside", EMPTY)]
+    assert house.produce == {}
     await house.quotas.close()

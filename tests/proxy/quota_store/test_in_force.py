@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.quota_store.in_force import NOTHING, in_force
-from proxy.quota_store.store import EMPTY, StoreContent, SwitchChange, changed
+from proxy.quota_store.store import EMPTY, StoreContent, SwitchChange, changed, different_entities
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey, entity_key
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
@@ -77,6 +77,24 @@ def test_step_by_step_is_as_all_at_once(batches: list[list[Change]]) -> None:
         kept = changed(kept, batch)
         held = in_force(kept, held)
     assert held == in_force(kept)
+
+
+@given(st.lists(ENTITIES.flatmap(_change), max_size=4), st.lists(ENTITIES.flatmap(_change), max_size=4))
+def test_the_entities_that_are_different(one: list[Change], two: list[Change]) -> None:
+    """Those with other values, and those that came or went; not those that somebody only wrote again."""
+    before, after = changed(EMPTY, one).quotas, changed(EMPTY, two).quotas
+    expected = {entity for entity in {*before, *after} if before.get(entity) != after.get(entity)}
+    assert sorted(different_entities(before, after), key=str) == sorted(expected, key=str)
+
+
+def test_types_without_a_change_keep_their_very_limits() -> None:
+    """So those who enforce them have nothing to do."""
+    first = in_force(content((ALICE, PRODUCE, 1.0), (ALICE, PERCENT, 5.0)))
+    second = in_force(content((ALICE, PRODUCE, 2.0), (ALICE, PERCENT, 5.0)), first)
+    assert second.table[ClientQuotaType.REQUEST] is first.table[ClientQuotaType.REQUEST]
+    assert second.connection_rates is first.connection_rates
+    same = in_force(content((ALICE, PRODUCE, 2.0), (ALICE, PERCENT, 5.0)), second)
+    assert same.table is second.table
 
 
 def test_changes_share_what_stayed_the_same() -> None:

@@ -15,7 +15,7 @@ from protocol.messages.client_quotas import (
     describe_request,
     read_alter_answer,
 )
-from proxy.session.administered import CORRELATION_ID
+from proxy.session.administered import AT_ONCE_BYTES, CORRELATION_ID, read_body
 from proxy.session.close_reason import CloseReason
 from tests.support.kafka_frames import answered, plain, produced, request_ids
 from tests.support.memory_connection import House, Peer
@@ -62,6 +62,20 @@ def test_a_description_too(house: House, peer: Peer) -> None:
     request = peer.connection.session.requests.administered
     assert request is not None
     assert request.body == DescribeRequest([FilterComponent("ip", 2, None)], strict=True)
+
+
+def test_a_large_one_is_read_by_who_answers_it(house: House, peer: Peer) -> None:
+    """Its header is read in its turn, its thousands of entities are not: that would keep all other connections waiting."""
+    entries = [((("user", f"user-{number}"),), [QuotaOp("producer_byte_rate", 1_024.0)]) for number in range(1_000)]
+    frame = alter_request(1, 7, "admin", entries, validate_only=False)
+    assert len(frame) > AT_ONCE_BYTES
+    assert peer.sends(frame) == []
+    request = peer.connection.session.requests.administered
+    assert request is not None
+    assert (request.body, request.correlation_id) == (None, 7)
+    body = read_body(request)
+    assert isinstance(body, AlterRequest)
+    assert [entity for entity, _ in body.entries] == [entity for entity, _ in entries]
 
 
 def test_where_brokers_keep_the_quotas_it_passes(house: House) -> None:

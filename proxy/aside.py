@@ -1,0 +1,21 @@
+"""Work that depends on how much somebody keeps or asks: little of it is done at once, much of it in a thread, away from the connections."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+AT_ONCE: Final = 256
+"""So many entities, or lines, take a few milliseconds at most."""
+
+
+async def aside(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Return what `work` returns; it runs in a thread where `size`, the number of things that it looks at, is large.
+
+    It must be pure, or touch nothing that anybody else does meanwhile.
+    """
+    if size <= AT_ONCE:
+        return work(*arguments, **named)
+    return await asyncio.to_thread(work, *arguments, **named)
