@@ -38,7 +38,7 @@ def _manifest_lines(path: Path) -> Iterator[str]:
     yield f"manifest of {manifest.stem}, written by Sluice {manifest.proxy_version} ({manifest.proxy_id}), level {manifest.level}"
     yield f"  decisions {manifest.first_seq} to {manifest.last_seq}, {manifest.dropped_decisions} not written"
     for entry in manifest.files:
-        yield f"  {entry.table:<10} {entry.rows:>10,} rows {entry.bytes:>12,} bytes  {entry.path}"
+        yield f"  {entry.table:<11} {entry.rows:>10,} rows {entry.bytes:>12,} bytes  {entry.path}"
 
 
 def _read(path: Path) -> tuple[pa.Table, str]:

@@ -73,6 +73,7 @@ class Manifest(msgspec.Struct, frozen=True):
     part: int = 0
     dropped_decisions: int = 0
     dropped_usage_rows: int = 0
+    dropped_comparisons: int = 0
     settings: dict[str, Any] = {}
     quota_config_sha256: str | None = None
     counts: dict[str, TypeCount] = {}
@@ -82,6 +83,11 @@ class Manifest(msgspec.Struct, frozen=True):
     def stem(self) -> str:
         """The name that its files share."""
         return f"{self.run_id}-{self.first_seq:016d}" + (f".{self.part:04d}" if self.part else "")
+
+    @property
+    def compares(self) -> bool:
+        """Whether brokers kept the quotas, so that their throttles stand beside Sluice's."""
+        return self.settings.get("store") == "forward"
 
     @property
     def num_samples(self) -> int:

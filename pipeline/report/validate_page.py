@@ -6,6 +6,7 @@ from typing import Final
 from pipeline.replay.findings import WHOLE_FILE, Finding
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
 from pipeline.text import human_ms
+from pipeline.validation.against_broker import HEADER, cells
 from pipeline.validation.verdict import RunKey, Verdict
 
 
@@ -29,6 +30,9 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
         page.sections.append(
             Section("The first divergence of each group", _kinds(verdict), [_finding(key, finding) for key, finding in shown])
         )
+    if verdict.against_broker is not None:
+        told = _AGAINST_BROKER if verdict.against_broker else "Neither the brokers nor Sluice throttled any answer."
+        page.sections.append(Section("Against the brokers", told, [draw_table(HEADER, [cells(one) for one in verdict.against_broker])]))
     if verdict.incomplete:
         lines = "".join(f"<p>{escape(line)}</p>\n" for line in verdict.incomplete)
         page.sections.append(Section("What is missing", "", [lines]))
@@ -40,6 +44,11 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
 _JUDGED: Final = (
     "From the events in the files each decision was worked out again: which samples were live, their sum, the window, the rate, the wait."
     " There is no tolerance."
+)
+_AGAINST_BROKER: Final = (
+    "The brokers keep the quotas and throttle; beside it, what Sluice said of the same answers. Median: Sluice's minus the broker's; p95"
+    " and longest: how far apart. Alike: at most as far as a sample is long, or a tenth of the longer one;"
+    " of fetches, of which a broker counts what it withholds, only what Sluice adds."
 )
 _FILES: Final = "Whoever holds the files with these manifests can work the verdict out again."
 

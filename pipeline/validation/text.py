@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from pipeline.replay.findings import WHOLE_FILE
+from pipeline.text import table_lines
+from pipeline.validation.against_broker import HEADER, cells
 from pipeline.validation.verdict import Verdict
 
 
@@ -27,6 +29,8 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     if verdict.cross_check is not None:
         told = verdict.cross_check
         yield f"in SQL      {told.decisions:,} decisions, {told.differences:,} differences, {told.left_out:,} left to the order of doubles"
+    if verdict.against_broker is not None:
+        yield from _against_broker(verdict)
     for line in verdict.incomplete:
         yield f"incomplete  {line}"
     if not verdict.violations:
@@ -43,3 +47,11 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
             yield from (f"      {line}" for line in finding.evidence)
     if len(first) > max_violations:
         yield f"  … and {len(first) - max_violations} more groups (--max-violations)"
+
+
+def _against_broker(verdict: Verdict) -> Iterator[str]:
+    compared = verdict.against_broker or []
+    said = f"{verdict.groups_apart:,} of them apart" if verdict.groups_apart else "none of them apart"
+    yield f"brokers     {sum(one.answers for one in compared):,} answers of {len(compared):,} groups that they or Sluice throttled, {said}"
+    if compared:
+        yield from (f"  {line}" for line in table_lines(HEADER, map(cells, compared)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
+from pipeline.validation.against_broker import APART, Compared
 from pipeline.validation.buckets import check_buckets
 from pipeline.validation.long_run import LongRun, judge_run
 from pipeline.validation.stem_verdict import StemVerdict
@@ -40,6 +41,7 @@ class Verdict:
         manifests: SHA-256 of every manifest that was judged, by its path.
         long_runs: of each group whose rate could be looked at over a minute or more.
         cross_check: what SQL says, where it was asked.
+        against_broker: throttle times of brokers beside Sluice's, by group, where it was asked.
     """
 
     decisions: int = 0
@@ -54,11 +56,23 @@ class Verdict:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     long_runs: list[LongRun] = field(default_factory=list)
     cross_check: CrossCheck | None = None
+    against_broker: list[Compared] | None = None
 
     @property
     def violations(self) -> int:
         """Divergences of all kinds."""
         return sum(findings.total for findings in self.findings.values())
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing that was asked found a difference."""
+        in_sql = self.cross_check is not None and self.cross_check.differences > 0
+        return not (self.violations or in_sql or self.groups_apart)
+
+    @property
+    def groups_apart(self) -> int:
+        """Groups that brokers throttle otherwise than Sluice."""
+        return sum(one.verdict == APART for one in self.against_broker or ())
 
     @property
     def coverage_percent(self) -> float:
@@ -107,6 +121,7 @@ class Verdict:
             "removed": self.removed,
             "incomplete": self.incomplete,
             "cross_check": None if self.cross_check is None else asdict(self.cross_check),
+            "against_broker": None if self.against_broker is None else [asdict(one) for one in self.against_broker],
             "first_divergences": [{"proxy_id": key[0], "run_id": key[1], **_finding(finding)} for key, finding in shown],
             "manifests": self.manifests,
         }

@@ -3,12 +3,13 @@
 from typing import Any, Final
 
 Fact = dict[str, Any]
-"""One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, buckets, run and end."""
+"""One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, buckets, compared, run and end."""
 
 BATCH_RECORDS: Final = 16_384
 FACT_BYTES: Final = 500
 USAGE_ROW_BYTES: Final = 600
 BUCKET_BYTES: Final = 200
+COMPARED_BYTES: Final = 200
 
 
 class Batch:
@@ -27,4 +28,6 @@ class Batch:
         """About how many bytes it takes while it waits."""
         rows = sum(len(fact["usage"]["rows"]) for fact in self.facts if "usage" in fact)
         buckets = sum(len(fact["buckets"]) for fact in self.facts if "buckets" in fact)
-        return len(self.raw) + FACT_BYTES * len(self.facts) + USAGE_ROW_BYTES * rows + BUCKET_BYTES * buckets
+        compared = sum(len(fact["compared"]["rows"]) for fact in self.facts if "compared" in fact)
+        of_facts = FACT_BYTES * len(self.facts) + USAGE_ROW_BYTES * rows + BUCKET_BYTES * buckets + COMPARED_BYTES * compared
+        return len(self.raw) + of_facts

@@ -19,6 +19,7 @@ import pyarrow as pa
 from proxy.clock import wall_time_s
 from proxy.metering.batch import Fact
 from proxy.metering.buffer import Left, left_behind
+from proxy.metering.comparisons import comparisons_table
 from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import (
     FACTS_SUFFIX,
@@ -153,6 +154,7 @@ def _tables(
         "states": _told_table("states", states, run),
         "gaps": _told_table("gaps", gaps, run),
         "usage": usage_table(segment.told("usage"), run),
+        "comparisons": comparisons_table(segment.told("compared"), run),
     }
     told = rows["kind"] >= (CHARGED if header["level"] != "trace" else 0)
     figures = packed.figures if header["level"] == "trace" else None
@@ -242,6 +244,7 @@ def _manifest(segment: Segment, header: Fact, rows: dict[str, Any], counts: dict
         "final": end["final"],
         "dropped_decisions": sum(gap["n"] for gap in gaps),
         "dropped_usage_rows": end["dropped_usage_rows"],
+        "dropped_comparisons": sum(told["lost"] for told in segment.told("compared")),
         "files": files,
         "counts": counts,
         "usage": usage_totals(segment.told("usage")),

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from proxy.metering.batch import Batch, Fact
 from proxy.metering.buffer import BUFFER_BYTES, DecisionBuffer
+from proxy.metering.comparisons import Comparisons
 from proxy.metering.record import NOTE, PASSED, RAW, RECORD, RECORD_BYTES, UNCHECKED
 from proxy.metering.usage import UsageCells
 from quota.child_group import ChildGroup
@@ -75,6 +76,7 @@ class Meter:
         "_at",
         "_buffer",
         "_bytes",
+        "_comparisons",
         "_describe",
         "_everybody",
         "_facts",
@@ -108,6 +110,7 @@ class Meter:
         self._facts: list[Fact] = []
         self._steps: list[tuple[int, float, int, float]] = []  # of buckets: number, balance before, its time, balance after
         self._groups = 0
+        self._comparisons = Comparisons()
         self._renamed: set[int] = set()  # who is described anew before its next decision
         self.usage = UsageCells(on_new=self._buffer.usage_rows)
         self.dropped = 0
@@ -175,6 +178,11 @@ class Meter:
         if at == BUFFER_BYTES:
             self.flush()
 
+    def compared(self, quota_type: str, group: Metered | None, client_ref: int | None, broker_ms: int, sluice_ms: int, now_ms: int) -> None:
+        """Note what a broker that keeps the quotas announced in an answer, and Sluice's verdict on it; rare: one of them throttled."""
+        group_ref = group.meter_ref if group is not None and group.meter_ref >= 0 else None
+        self._comparisons.add((now_ms + self._offset_ms, quota_type, group_ref, client_ref, broker_ms, sluice_ms))
+
     def tell(self, fact: Fact) -> None:
         """Let a fact hold from the next decision on."""
         self._facts.append(fact)
@@ -193,15 +201,19 @@ class Meter:
     def flush(self) -> None:
         """Hand over what there is."""
         count = self._at // RECORD_BYTES
-        if not count and not self._facts:
+        compared = self._comparisons.take()
+        if not count and not self._facts and not compared:
             return
         facts = [*self._facts, {"buckets": self._steps}] if self._steps else self._facts
+        facts = facts + compared if compared else facts
         batch = Batch(self._first_seq, count, self._buffer.take(self._at, self._first_seq + count), facts)
         self._steps = []
         if self._hand_over(batch):
             self._facts = []
-        elif count:
-            self._lose(count)
+        else:
+            self._comparisons.lose(compared)
+            if count:
+                self._lose(count)
         self._first_seq += count
         self._at = 0
 

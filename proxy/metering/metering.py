@@ -68,7 +68,11 @@ class Metering:
             proxy_version=importlib.metadata.version("kafka-sluice"),
             level=settings.level,
             names=settings.names,
-            settings={"num_samples": config.quotas.window_num, "window_ms": config.quotas.window_size_seconds * 1_000},
+            settings={
+                "num_samples": config.quotas.window_num,
+                "window_ms": config.quotas.window_size_seconds * 1_000,
+                "store": config.quotas.store,
+            },
             quota_config_sha256=_sha256_of(config.quotas.path),
         )
         age_ms_max = None if settings.max_age is None else settings.max_age * 1_000

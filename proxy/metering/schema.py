@@ -178,10 +178,25 @@ USAGE: Final = pa.schema(
 )
 """What one client did in one second, whatever quota it has."""
 
+COMPARISONS: Final = pa.schema(
+    [
+        _RUN,
+        _PROXY,
+        _field("ts_ms", pa.int64()),
+        _field("quota_type", pa.string()),  # Produce, Fetch: what was answered
+        _field("group_ref", pa.int32(), nullable=True),  # whose throttle is Sluice's; null: no quota is known here
+        _field("client_ref", pa.int32(), nullable=True),
+        _field("broker_ms", pa.int32()),
+        _field("sluice_ms", pa.int32()),
+    ]
+)
+"""One answer of a broker that keeps the quotas, which it or Sluice throttled."""
+
 TABLES: Final = {
     "samples": SAMPLES,
     "events": EVENTS,
     "usage": USAGE,
+    "comparisons": COMPARISONS,
     "dim_group": DIM_GROUP,
     "dim_bound": DIM_BOUND,
     "dim_client": DIM_CLIENT,

@@ -6,8 +6,10 @@ from protocol.limits import LENGTH_BYTES
 from protocol.messages.throttle_time import throttle_at
 from protocol.primitives import INT32
 from proxy.counters import ShadowCounts
+from proxy.session.enforcement import INT32_MAX
 from proxy.session.known_head import FETCH, PRODUCE, KnownHead
 from proxy.session.response_side import ResponseSide
+from quota.group import QuotaGroup
 
 _TYPES = {PRODUCE: "Produce", FETCH: "Fetch"}
 
@@ -32,8 +34,25 @@ class ShadowResponseSide(ResponseSide):
         before_ms = 0 if group is None else group.throttle_ms_total
         announce_ms = super()._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)
         ours_ms = 0 if group is None else group.throttle_ms_total - before_ms
-        self.counts.compared(quota_type, _broker_ms(head, data[at : at + size + LENGTH_BYTES]), max(ours_ms, time_ms))
+        broker_ms = _broker_ms(head, data[at : at + size + LENGTH_BYTES])
+        if broker_ms <= 0 >= max(ours_ms, time_ms):
+            return announce_ms
+        self.counts.compared(quota_type, broker_ms, max(ours_ms, time_ms))
+        if self._meter is not None:
+            judging = group if ours_ms > 0 or (group is not None and time_ms <= 0) else self._timing(head, now_ms)
+            self._note(head, quota_type, judging, broker_ms, max(ours_ms, time_ms), now_ms)
         return announce_ms
+
+    def _timing(self, head: KnownHead, now_ms: int) -> QuotaGroup | None:
+        """Who is held to a share of the broker's time, and has had a request timed."""
+        is_timed = head.work is not None and self.request_quota is not None and self.request_quota.enabled
+        return head.client.request(now_ms) if is_timed else None
+
+    def _note(self, head: KnownHead, quota_type: str, group: QuotaGroup | None, broker_ms: int, ours_ms: int, now_ms: int) -> None:
+        """Meter the two throttles of an answer, under the group whose verdict is ours."""
+        assert self._meter is not None
+        client_ref = None if head.cell is None else head.cell.client_ref
+        self._meter.compared(quota_type, group, client_ref, broker_ms, min(ours_ms, INT32_MAX), now_ms)
 
 
 def _broker_ms(head: KnownHead, frame: bytes) -> int:

@@ -1,0 +1,101 @@
+"""`sluice meter validate`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.errors import BadInputError
+
+if TYPE_CHECKING:
+    from pipeline.validation.verdict import Verdict
+
+DIRECTORY: Final = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; with Spark also hdfs://..., s3a://...")
+@click.option("--out", type=DIRECTORY, metavar="DIR", help="Write verdict.json and report.html here too.")
+@click.option("--quotas", type=DIRECTORY, metavar="FILE", help="The quotas.toml that was in force: are groups and bounds its?")
+@click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
+@click.option("--cross-check", is_flag=True, help="Work every wait out once more, in SQL (needs --engine spark, and nothing missing).")
+@click.option("--against-broker", is_flag=True, help="Where brokers keep the quotas: their throttle times beside Sluice's, by group.")
+@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
+@click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
+@click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
+@clear_errors
+def validate(
+    source: str,
+    out: Path | None,
+    quotas: Path | None,
+    engine: str,
+    master: str | None,
+    form: str,
+    max_violations: int,
+    *,
+    cross_check: bool,
+    against_broker: bool,
+    explain: bool,
+) -> None:
+    """Work every decision out again, bit for bit, and name the first divergence of each group."""
+    if "://" in source and (engine != "spark" or quotas is not None or against_broker):
+        remedy = "add --engine spark, and copy the files where --quotas or --against-broker is wanted"
+        raise BadInputError(f"--in {source}: only Spark reads other file systems; {remedy}")
+    if cross_check and (engine != "spark" or "://" in source):
+        raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
+    verdict = _judge(source, engine, master, cross_check=cross_check)
+    if quotas is not None:
+        from pipeline.validation.by_file import check_by_file
+        from pipeline.validation.local import checked_runs
+
+        verdict.add(check_by_file(checked_runs(Path(source)), quotas))
+    if against_broker:
+        _compare(Path(source), verdict)
+    _tell(verdict, out, form, max_violations, explain=explain)
+    if not verdict.holds:
+        sys.exit(VIOLATIONS)
+    if verdict.incomplete:
+        sys.exit(INCOMPLETE)
+
+
+def _judge(source: str, engine: str, master: str | None, *, cross_check: bool) -> "Verdict":
+    if engine == "spark":
+        from pipeline.spark.validate import validate as validate_on_spark
+
+        return validate_on_spark(source, master, in_sql=cross_check)
+    from pipeline.validation.local import validate as validate_here
+
+    return validate_here(Path(source))
+
+
+def _compare(source: Path, verdict: "Verdict") -> None:
+    """Put throttle times of brokers beside Sluice's."""
+    from pipeline.validation.against_broker import compare, dropped
+    from pipeline.validation.local import checked_runs
+
+    runs = checked_runs(source)
+    verdict.against_broker = compare(runs)
+    if lost := dropped(runs):
+        verdict.incomplete.append(f"{lost} answers of brokers were compared and could not be written")
+
+
+def _tell(verdict: "Verdict", out: Path | None, form: str, max_violations: int, *, explain: bool) -> None:
+    from pipeline.files import write_whole
+    from pipeline.report.validate_page import draw_verdict
+    from pipeline.validation.text import lines_of
+
+    told = json.dumps(verdict.as_dict(max_violations), indent=1)
+    if out is not None:
+        write_whole(out / "verdict.json", told + "\n")
+        write_whole(out / "report.html", draw_verdict(verdict, max_violations))
+    if form == "json":
+        click.echo(told)
+    elif form == "html":
+        click.echo(draw_verdict(verdict, max_violations), nl=False)
+    else:
+        for line in lines_of(verdict, max_violations, explain=explain):
+            click.echo(line)

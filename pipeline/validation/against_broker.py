@@ -1,0 +1,172 @@
+"""Where brokers keep the quotas (`quotas.store = "forward"`): their throttle times beside Sluice's, group by group.
+
+Both count the same bytes, a millisecond apart. So a byte may fall into another sample here than there, and a sample may be gone for one of
+them and not yet for the other; in the long run a sample holds a sample's length of quota. Hence the tolerance, and the look at the sums, in
+which such differences cancel out. Two things cannot agree: the time of a broker's threads, which Sluice estimates; and a fetch over its
+quota, whose answer a broker counts, judges and withholds, so that Sluice never sees what was too much.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import BadInputError
+from pipeline.stem import Stem
+from pipeline.text import group_name, human_ms
+
+ALIKE_SHARE: Final = 0.1
+"""Two throttles of an answer are alike when they are no further apart than a sample is long, or than this share of the longer one."""
+ALIKE_ANSWERS_MIN: Final = 0.9
+"""Of a group's answers, for the group to be alike."""
+SUMS_APART_MAX: Final = 0.25
+"""Of the longer sum of throttles, or a sample's length, for the group to be alike."""
+
+ALIKE: Final = "alike"
+APART: Final = "apart"
+ESTIMATE: Final = "estimate"
+"""The quota is on time, which Sluice estimates."""
+
+_REQUEST: Final = "Request"
+_FETCH: Final = "Fetch"
+_Key = tuple[str, str, str, int]
+"""Name, quota type, node, and how long a sample is in ms; 0: there is no quota here."""
+_Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One group's answers that the broker or Sluice throttled; milliseconds, differences are Sluice's minus the broker's.
+
+    Attributes:
+        both, broker_only, sluice_only: answers by who throttled them.
+        broker_ms, sluice_ms: throttle times in all.
+        apart_p95_ms, apart_max_ms: how far apart, whoever's was longer.
+        alike_percent: of the answers; of fetches those are alike of which Sluice's throttle is not too long.
+    """
+
+    group: str
+    quota_type: str
+    node: str
+    answers: int
+    both: int
+    broker_only: int
+    sluice_only: int
+    broker_ms: int
+    sluice_ms: int
+    median_ms: float
+    apart_p95_ms: float
+    apart_max_ms: int
+    alike_percent: float
+    verdict: str
+
+
+def compare(runs: Mapping[tuple[str, str], Sequence[Stem]]) -> list[Compared]:
+    """Return what is known of each group, the most answers first.
+
+    Raises:
+        BadInputError: in no run did the brokers keep the quotas.
+    """
+    stems = [stem for own in runs.values() for stem in own]
+    if not any(stem.manifest.compares for stem in stems):
+        raise BadInputError('--against-broker: nothing to compare; meter with quotas.store = "forward", where brokers keep the quotas')
+    parts: dict[_Key, list[_Ints]] = {}
+    for own in runs.values():
+        _take(own, parts)
+    found = [_compared(key, np.concatenate(pieces)) for key, pieces in parts.items()]
+    return sorted(found, key=lambda one: (-one.answers, one.group, one.quota_type, one.node))
+
+
+def dropped(runs: Mapping[tuple[str, str], Sequence[Stem]]) -> int:
+    """Answers that were compared and not written."""
+    return sum(stem.manifest.dropped_comparisons for own in runs.values() for stem in own)
+
+
+def _take(stems: Sequence[Stem], parts: dict[_Key, list[_Ints]]) -> None:
+    """Sort the rows of a run by group; numbers of groups and clients hold within it."""
+    groups: dict[int, dict[str, Any]] = {}
+    clients: dict[int, dict[str, Any]] = {}
+    for stem in stems:
+        groups |= {row["group_ref"]: row for row in stem.read("dim_group").to_pylist()}
+        clients |= {row["client_ref"]: row for row in stem.read("dim_client").to_pylist()}
+        rows = stem.read("comparisons", columns=["quota_type", "group_ref", "client_ref", "broker_ms", "sluice_ms"])
+        if not len(rows):
+            continue
+        refs = [rows.column(name).fill_null(-1).to_numpy().astype(np.int64) for name in ("group_ref", "client_ref")]
+        refs[1] = np.where(refs[0] >= 0, -1, refs[1])  # whose the group is tells the group
+        is_fetch = (rows.column("quota_type").to_numpy(zero_copy_only=False) == _FETCH).astype(np.int64)
+        throttles = np.stack([rows.column(name).to_numpy().astype(np.int64) for name in ("broker_ms", "sluice_ms")], axis=1)
+        kinds, kind_of = np.unique(np.stack([*refs, is_fetch], axis=1), axis=0, return_inverse=True)
+        for at, (group_ref, client_ref, fetches) in enumerate(kinds.tolist()):
+            quota_type = _FETCH if fetches else "Produce"
+            key = _key(groups.get(group_ref), clients.get(client_ref), quota_type)
+            parts.setdefault(key, []).append(throttles[kind_of.reshape(-1) == at])
+
+
+def _key(group: dict[str, Any] | None, client: dict[str, Any] | None, quota_type: str) -> _Key:
+    if group is not None:
+        return group_name(group), str(group["quota_type"]), str(group["node"] or "-"), int(group["window_ms"])
+    who: dict[str, object] = (
+        {"tag_user": client["principal"], "tag_client_id": client["client_id"]} if client is not None else {"scope": "unknown"}
+    )
+    return f"no quota here: {group_name(who)}", quota_type, "-", 0
+
+
+def _compared(key: _Key, throttles: _Ints) -> Compared:
+    broker, sluice = throttles[:, 0], throttles[:, 1]
+    *names, sample_ms = key
+    difference = sluice - broker
+    apart = np.abs(difference)
+    allowed = np.maximum(sample_ms, ALIKE_SHARE * np.maximum(broker, sluice))
+    share = float(((difference if names[1] == _FETCH else apart) <= allowed).mean())
+    return Compared(
+        *names,
+        answers=len(broker),
+        both=int(((broker > 0) & (sluice > 0)).sum()),
+        broker_only=int((sluice <= 0).sum()),
+        sluice_only=int((broker <= 0).sum()),
+        broker_ms=int(broker.sum()),
+        sluice_ms=int(sluice.sum()),
+        median_ms=float(np.median(difference)),
+        apart_p95_ms=float(np.percentile(apart, 95)),
+        apart_max_ms=int(apart.max()),
+        alike_percent=100.0 * share,
+        verdict=_verdict(names[1], share, int(broker.sum()), int(sluice.sum()), sample_ms),
+    )
+
+
+def _verdict(quota_type: str, share: float, broker_ms: int, sluice_ms: int, sample_ms: int) -> str:
+    if quota_type == _REQUEST:
+        return ESTIMATE
+    if not sample_ms or share < ALIKE_ANSWERS_MIN:
+        return APART
+    sums_allowed = max(sample_ms, SUMS_APART_MAX * max(broker_ms, sluice_ms))
+    return ALIKE if quota_type == _FETCH or abs(sluice_ms - broker_ms) <= sums_allowed else APART
+
+
+HEADER: Final = (
+    *("group", "type", "node", "answers", "both", "broker only", "Sluice only", "broker", "Sluice"),
+    *("median", "p95", "longest", "alike", "verdict"),
+)
+"""Of the table for people; `cells` are its rows. Median: of Sluice's minus the broker's; p95 and longest: how far apart."""
+
+
+def cells(one: Compared) -> tuple[str, ...]:
+    """Return one group's row of the table for people."""
+    counts = (one.answers, one.both, one.broker_only, one.sluice_only)
+    median = f"{one.median_ms:+.0f} ms"
+    far = (human_ms(one.apart_p95_ms), human_ms(one.apart_max_ms))
+    totals = (human_ms(one.broker_ms), human_ms(one.sluice_ms))
+    return (
+        one.group,
+        one.quota_type,
+        one.node,
+        *(f"{count:,}" for count in counts),
+        *totals,
+        median,
+        *far,
+        f"{one.alike_percent:.1f} %",
+        one.verdict,
+    )

@@ -1,0 +1,92 @@
+"""Throttles of brokers beside Sluice's, from the data path into files."""
+
+from pathlib import Path
+
+from pipeline.manifest import find_manifests
+from proxy.metering import comparisons
+from proxy.metering.batch import Batch
+from proxy.metering.comparisons import Comparisons
+from proxy.metering.meter import Meter
+from proxy.session.enforcement import Mode
+from tests.support.kafka_frames import produce, produced
+from tests.support.memory_connection import Peer
+from tests.support.metered_house import WALL_MS, MeteredHouse
+from tests.support.metering_writer_house import describe
+
+BOUND = 100.0
+ROW = (1, "Produce", None, None, 5, 0)
+
+
+def shadowing(directory: Path, *, produce: float | None) -> MeteredHouse:
+    """A house before brokers that keep the quotas."""
+    house = MeteredHouse(directory, produce=produce, mode=Mode.OBSERVE)
+    house.settings.shadows = True
+    return house
+
+
+def produces(peer: Peer, number: int, *, broker_ms: int) -> None:
+    peer.asks(produce(number, size=2_000), produced(number, throttle_ms=broker_ms))
+
+
+def test_what_both_say_of_an_answer_is_a_row(tmp_path: Path) -> None:
+    """With the group whose verdict is ours, and the client; answers that nobody throttled are no rows."""
+    with shadowing(tmp_path, produce=BOUND) as house:
+        peer = house.connect()
+        produces(peer, 1, broker_ms=7)
+        told_ms = house.now_ms
+        verdict = house.written()
+    [row] = house.rows("comparisons")
+    [group] = house.rows("dim_group")
+    assert (row["quota_type"], row["broker_ms"], row["ts_ms"]) == ("Produce", 7, told_ms + WALL_MS)
+    assert row["sluice_ms"] == verdict.counts["Produce"]["throttle_ms"] > 7
+    assert (row["group_ref"], group["tag_client_id"]) == (group["group_ref"], "etl")
+    assert [client["client_id"] for client in house.rows("dim_client") if client["client_ref"] == row["client_ref"]] == ["etl"]
+
+
+def test_a_throttle_that_no_quota_here_explains_is_a_row(tmp_path: Path) -> None:
+    """Its group is null; a broker that throttles nothing makes no rows."""
+    with shadowing(tmp_path, produce=None) as house:
+        peer = house.connect()
+        produces(peer, 1, broker_ms=0)
+        produces(peer, 2, broker_ms=30)
+        house.written()
+    assert [(row["group_ref"], row["broker_ms"], row["sluice_ms"]) for row in house.rows("comparisons")] == [(None, 30, 0)]
+
+
+def test_where_sluice_keeps_the_quotas_nothing_is_compared(tmp_path: Path) -> None:
+    """Not a row, whoever throttles."""
+    with MeteredHouse(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as house:
+        produces(house.connect(), 1, broker_ms=7)
+        house.written()
+    assert house.rows("comparisons") == []
+    assert [manifest.dropped_comparisons for manifest in find_manifests(tmp_path)] == [0]
+
+
+def test_there_is_a_bound_and_what_is_beyond_it_is_counted() -> None:
+    """So many rows a flush; the rest is a number."""
+    kept = Comparisons()
+    for _ in range(comparisons.WAITING_MAX + 3):
+        kept.add(ROW)
+    [fact] = kept.take()
+    assert (len(fact["compared"]["rows"]), fact["compared"]["lost"]) == (comparisons.WAITING_MAX, 3)
+    assert kept.take() == []
+
+
+def test_what_no_queue_takes_is_counted_with_the_next() -> None:
+    """The rows are gone, their number is told."""
+    taken: list[Batch] = []
+    has_room = False
+
+    def hand_over(batch: Batch) -> bool:
+        if has_room:
+            taken.append(batch)
+        return has_room
+
+    meter = Meter(hand_over, describe, WALL_MS)
+    meter.compared("Produce", None, None, 5, 0, 1)
+    meter.flush()
+    has_room = True
+    meter.compared("Produce", None, None, 6, 0, 2)
+    meter.flush()
+    [fact] = [fact["compared"] for batch in taken for fact in batch.facts if "compared" in fact]
+    assert (fact["lost"], [row[4] for row in fact["rows"]]) == (1, [6])
