@@ -109,7 +109,7 @@ class ShadowCounts:
 
 
 class AdministrationCounts:
-    """What became of requests to read or change quotas, by the way they came: "kafka", "http", "command"; "outside" in the store."""
+    """What became of requests to read or change quotas, by the way they came: "kafka", "http"; "outside" in the store."""
 
     __slots__ = ("audit_failures", "authority_is_trusted", "changes", "denials")
 

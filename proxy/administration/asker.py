@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Way = Literal["kafka", "http", "command"]
+Way = Literal["kafka", "http"]
 Right = Literal["read", "write"]
 
 

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from proxy.administration.asker import Asker
-from quota.admin.messages import CLIENT_ID, USER, EntityKey
+from quota.admin.messages import CLIENT_ID, USER, Alteration, EntityKey, entity_key
 from quota.entity import ANONYMOUS
 
 if TYPE_CHECKING:
     from proxy.config_admin import Authority, QuotaAdmin
+
+Quotas = Mapping[EntityKey, Mapping[str, float]]
 
 _UNKNOWN: Final = "__unknown__"
 
@@ -79,18 +81,39 @@ class Authorizer:
 
         Of somebody whom nobody knows, each user may be the one.
         """
-        if not self.rules.deny_self or asker.way == "http":
-            return False
         user = dict(entity).get(USER)
-        if user is None:
+        if user is None or self._may_alter_own(asker):
             return False
         principal = _known(asker.principal)
-        if principal is None:
-            return True
-        return principal not in self.rules.super_principals and principal.partition(":")[2] == user
+        return principal is None or principal.partition(":")[2] == user
+
+    def is_denied_default(self, asker: Asker, alteration: Alteration, quotas: Quotas) -> bool:
+        """Whether an alteration is of the default user and would hold for the very user who asks, for want of a quota of their own.
+
+        Who did not log in is nobody in particular: whoever lists ANONYMOUS means everybody in reach, and the defaults too.
+        """
+        parts = dict(alteration.entity)
+        if parts.get(USER, "") is not None or self._may_alter_own(asker) or asker.principal == str(ANONYMOUS):
+            return False
+        principal = _known(asker.principal)
+        nearer = [] if principal is None else _nearer(parts, principal.partition(":")[2])
+        return any(all(op.key not in quotas.get(entity, {}) for entity in nearer) for op in alteration.ops)
+
+    def _may_alter_own(self, asker: Asker) -> bool:
+        return not self.rules.deny_self or asker.way == "http" or _known(asker.principal) in self.rules.super_principals
 
 
-def own_part(quotas: Mapping[EntityKey, Mapping[str, float]], principal: str) -> dict[EntityKey, Mapping[str, float]]:
+def _nearer(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:
+    """Return the rungs of Kafka's ladder of which each hides one of the default user from all clients of `user` that it is for."""
+    own = [((USER, user),), ((USER, user), (CLIENT_ID, None))]
+    if CLIENT_ID not in parts:
+        return [*map(entity_key, own), entity_key(((USER, None), (CLIENT_ID, None)))]
+    if parts[CLIENT_ID] is not None:
+        own.append(((USER, user), (CLIENT_ID, parts[CLIENT_ID])))
+    return [entity_key(one) for one in own]
+
+
+def own_part(quotas: Quotas, principal: str) -> dict[EntityKey, Mapping[str, float]]:
     """Return of all quotas those that can hold for a user: their own, and defaults that name no other client."""
     user = principal.partition(":")[2]
     return {entity: values for entity, values in quotas.items() if _can_hold(dict(entity), user)}

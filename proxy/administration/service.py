@@ -47,6 +47,7 @@ DENIALS_APART_MS: Final = 1_000
 """Of denials one line in so much time is written down, with how many were not."""
 DENIED: Final = "Cluster authorization failed."
 DENIED_SELF: Final = "Nobody may change quotas of their own; a super principal may."
+DENIED_DEFAULT: Final = "Nobody may change a default that holds for themselves; a super principal may, or who has a quota of their own."
 
 
 class Kept(Protocol):
@@ -224,14 +225,20 @@ class Administration:
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)  # others have their turn
             entity = one.entity
-            if self.authorizer.is_denied_self(asker, entity):
+            if (denial := self._denial(asker, one)) is not None:
                 self._deny(asker, "alter")
-                refused.append(Result(entity, CLUSTER_AUTHORIZATION_FAILED, DENIED_SELF))
+                refused.append(Result(entity, CLUSTER_AUTHORIZATION_FAILED, denial))
             elif (complaint := too_large(one, len(alterations))) is not None:
                 refused.append(Result(entity, INVALID_REQUEST, complaint))
             else:
                 right.append(one)
         return refused, right
+
+    def _denial(self, asker: Asker, alteration: Alteration) -> str | None:
+        """Say why one who may change quotas may not change this one; None: they may."""
+        if self.authorizer.is_denied_self(asker, alteration.entity):
+            return DENIED_SELF
+        return DENIED_DEFAULT if self.authorizer.is_denied_default(asker, alteration, self._store.content.quotas) else None
 
     async def _alter(self, asker: Asker, alterations: Sequence[Alteration]) -> list[Result]:
         async with self._one_at_a_time:

@@ -13,7 +13,7 @@ from proxy.quota_store.file_lock import FileLock, last_commit
 from proxy.quota_store.file_write import loosely_kept, write_whole
 from proxy.quota_store.quota_file import read_quota_text
 from proxy.quota_store.quota_text import QuotaText, TOMLKitError, altered, altered_whole, cut
-from proxy.quota_store.store import EMPTY, Decide, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
+from proxy.quota_store.store import Decide, Held, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
 from proxy.status import SourceStatus
 from quota.admin.kraft import Change
 from quota.admin.messages import IP, EntityKey
@@ -69,7 +69,7 @@ def read_quota_file(path: Path, *, any_sign: bool = False) -> StoreContent:
     return read_quota_text(read_bounded(path, QUOTA_FILE_BYTES_MAX), str(path), any_sign=any_sign)
 
 
-class FileStore:
+class FileStore(Held):
     """Keeps what the file last held rightly, and hands on each new content.
 
     Whatever happens to the file, the last good content stays; `status` says since when, and why. Other processes may alter the same file.
@@ -93,9 +93,8 @@ class FileStore:
         altering: bool = False,
         pause: Callable[[], Awaitable[None]] = _settle,
     ) -> None:
+        super().__init__(on_content)
         self.path = path
-        self.content: StoreContent = EMPTY
-        self._on_content = on_content
         self._now_ms = now_ms
         self._wall_time_s = wall_time_s
         self._any_sign = any_sign
@@ -228,9 +227,8 @@ class FileStore:
         self._last_success_s, self._last_success_ms = self._wall_time_s(), self._now_ms()
         content = reading.content
         if content is not None:
-            self.content = content
             self._text = None
-            self._on_content(content, origin)
+            self.hold(content, origin)
         if content is not None or self._lines:
             log.info("quotas_loaded", source=str(self.path), entries=len(self.content.quotas))
         self._lines = ()
@@ -252,9 +250,7 @@ class FileStore:
             finally:
                 lock.release()
             self._accept(_Reading(commit.seen, None), "own")
-            if commit.content is not self.content:
-                self.content = commit.content
-                self._on_content(commit.content, "own")
+            self.hold(commit.content, "own")
             self._text = commit.text
             answer: T = commit.answer
             return answer

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from proxy import log
 from proxy.config_problem import ConfigProblems, Problem
-from proxy.quota_store.store import EMPTY, Decide, OnContent, StoreContent, StoreUnavailable, SwitchChange, changed
+from proxy.quota_store.store import EMPTY, Decide, Held, OnContent, StoreUnavailable, SwitchChange
 from proxy.status import SourceStatus
 from quota.admin.messages import IP, EntityKey
 
@@ -42,13 +42,12 @@ class Brokers(Protocol):
         """Hang up."""
 
 
-class ForwardStore:
+class ForwardStore(Held):
     """Follows the brokers. Switches of enforcement are kept here, as long as the process runs."""
 
     def __init__(self, brokers: Brokers, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
-        self.content: StoreContent = EMPTY
+        super().__init__(on_content)
         self._brokers = brokers
-        self._on_content = on_content
         self._now_ms = now_ms
         self._wall_time_s = wall_time_s
         self._success_s = 0.0
@@ -87,8 +86,7 @@ class ForwardStore:
         self._look_for_limit(kept)
         if kept.quotas != self.content.quotas:
             quotas = {entity: MappingProxyType(dict(values)) for entity, values in kept.quotas.items()}
-            self.content = self.content._replace(quotas=MappingProxyType(quotas))
-            self._on_content(self.content, "outside")
+            self.hold(self.content._replace(quotas=MappingProxyType(quotas)), "outside")
         return True
 
     async def follow_forever(self) -> None:
@@ -106,10 +104,7 @@ class ForwardStore:
         answer, changes = decide(self.content)
         if any(not isinstance(change, SwitchChange) for change in changes):
             raise StoreUnavailable('quotas.store = "forward": the brokers keep the quotas; set them there, for example with kafka-configs')
-        content = changed(self.content, changes)
-        if content is not self.content:
-            self.content = content
-            self._on_content(content, "own")
+        self.make(changes)
         return answer
 
     async def close(self) -> None:

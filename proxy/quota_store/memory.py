@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from proxy.quota_store.store import EMPTY, Decide, OnContent, StoreContent, changed
+from proxy.quota_store.store import Decide, Held, OnContent
 from proxy.status import SourceStatus
 
 T = TypeVar("T")
 
 
-class MemoryStore:
+class MemoryStore(Held):
     """The store of who sets quotas through the API and named no other. One process, one thread: nobody else can write."""
 
     def __init__(self, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
-        self.content: StoreContent = EMPTY
-        self._on_content = on_content
+        super().__init__(on_content)
         self._now_ms = now_ms
         self._wall_time_s = wall_time_s
 
@@ -39,10 +38,7 @@ class MemoryStore:
     async def alter(self, decide: Decide[T]) -> T:
         """Make the changes that `decide` wants."""
         answer, changes = decide(self.content)
-        content = changed(self.content, changes)
-        if content is not self.content:
-            self.content = content
-            self._on_content(content, "own")
+        self.make(changes)
         return answer
 
     async def close(self) -> None:

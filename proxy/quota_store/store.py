@@ -106,6 +106,24 @@ def different_entities(before: Quotas, after: Quotas) -> list[EntityKey]:
     return [*(entity for entity in before if entity not in after), *new]
 
 
+class Held:
+    """Content that this process holds, and who is told of a new one."""
+
+    def __init__(self, on_content: OnContent) -> None:
+        self.content: StoreContent = EMPTY
+        self._on_content = on_content
+
+    def hold(self, content: StoreContent, origin: Origin) -> None:
+        """Put content in the place of what there was; nobody is told of the same again."""
+        if content is not self.content:
+            self.content = content
+            self._on_content(content, origin)
+
+    def make(self, changes: Sequence[StoreChange]) -> None:
+        """Make changes of this process."""
+        self.hold(changed(self.content, changes), "own")
+
+
 def changed(content: StoreContent, changes: Sequence[StoreChange]) -> StoreContent:
     """Return `content` with `changes` made in their order; the same object where nothing is different."""
     quotas: dict[EntityKey, Mapping[str, float]] = {}

@@ -4,6 +4,7 @@ import pytest
 
 from proxy.administration.asker import Asker, Right, Way
 from proxy.administration.authorizer import Authorizer, Rules, own_part
+from quota.admin.messages import Alteration, Op, entity_key
 
 ALICE, ADMIN, OWNER, READER, ANONYMOUS = "User:alice", "User:admin", "User:owner", "User:reader", "User:ANONYMOUS"
 UNKNOWN = "User:__unknown__/default/GSSAPI"
@@ -83,7 +84,6 @@ def test_a_token_of_the_admin_port_gives_its_right(right: Right | None, alters: 
 def test_a_right_of_the_admin_port_is_worth_nothing_elsewhere() -> None:
     """Only that port looks at tokens."""
     assert not Authorizer(Rules()).may_alter(asker(ALICE, "kafka", "write"))
-    assert not Authorizer(Rules()).may_alter(asker(ALICE, "command", "write"))
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,70 @@ def test_nobody_changes_what_names_them(principal: str | None, parts: dict[str, 
     entity = tuple(sorted(parts.items()))
     assert Authorizer(LISTED).is_denied_self(asker(principal), entity) == denied
     assert not Authorizer(LISTED._replace(deny_self=False)).is_denied_self(asker(principal), entity)
+
+
+RATE, PERCENT = "producer_byte_rate", "request_percentage"
+Parts = dict[str, str | None]
+DEFAULT_USER: Parts = {"user": None}
+
+
+def denies_default(
+    principal: str | None, parts: Parts, kept: list[Parts], *, keys: tuple[str, ...] = (RATE,), rules: Rules = LISTED
+) -> bool:
+    """Whether one may not change these keys of a default, where these entities have a quota on produced bytes."""
+    quotas = {entity_key(list(one.items())): {RATE: 1.0} for one in kept}
+    alteration = Alteration(list(parts.items()), [Op(key, 2.0, remove=False) for key in keys])
+    return Authorizer(rules).is_denied_default(asker(principal), alteration, quotas)
+
+
+@pytest.mark.parametrize(
+    ("parts", "kept", "denied"),
+    [
+        (DEFAULT_USER, [], True),
+        (DEFAULT_USER, [DEFAULT_USER], True),
+        (DEFAULT_USER, [{"user": "admin"}], False),
+        (DEFAULT_USER, [{"user": "admin", "client-id": None}], False),
+        (DEFAULT_USER, [{"user": None, "client-id": None}], False),
+        (DEFAULT_USER, [{"user": "admin", "client-id": "etl"}], True),
+        (DEFAULT_USER, [{"user": None, "client-id": "etl"}], True),
+        (DEFAULT_USER, [{"user": "alice"}], True),
+        (DEFAULT_USER, [{"client-id": "etl"}, {"client-id": None}], True),
+        ({"user": None, "client-id": "etl"}, [], True),
+        ({"user": None, "client-id": "etl"}, [{"user": "admin", "client-id": "etl"}], False),
+        ({"user": None, "client-id": "etl"}, [{"user": "admin", "client-id": "web"}], True),
+        ({"user": None, "client-id": "etl"}, [{"user": "admin"}], False),
+        ({"user": None, "client-id": None}, [{"user": "admin", "client-id": None}], False),
+        ({"user": None, "client-id": None}, [{"user": None, "client-id": "etl"}], True),
+        ({"client-id": None}, [], False),
+        ({"client-id": "etl"}, [], False),
+        ({"ip": None}, [], False),
+        ({"user": "alice"}, [], False),
+    ],
+)
+def test_nobody_changes_a_default_that_holds_for_them(parts: Parts, kept: list[Parts], denied: bool) -> None:
+    """It does unless a rung above it is theirs, or hides it, for all clients that it is for."""
+    assert denies_default(ADMIN, parts, kept) == denied
+
+
+def test_a_quota_of_ones_own_hides_the_default_of_its_key_alone() -> None:
+    """Each quota has a ladder of its own."""
+    own: list[Parts] = [{"user": "admin"}]
+    assert not denies_default(ADMIN, DEFAULT_USER, own)
+    assert denies_default(ADMIN, DEFAULT_USER, own, keys=(PERCENT,))
+    assert denies_default(ADMIN, DEFAULT_USER, own, keys=(RATE, PERCENT))
+
+
+@pytest.mark.parametrize(("principal", "denied"), [(OWNER, False), (ANONYMOUS, False), (None, True), (UNKNOWN, True)])
+def test_for_whom_defaults_hold(principal: str | None, denied: bool) -> None:
+    """Super principals may. Who did not log in is nobody in particular; who is unknown could be any user."""
+    assert denies_default(principal, DEFAULT_USER, []) == denied
+    assert not denies_default(principal, DEFAULT_USER, [], rules=LISTED._replace(deny_self=False))
+
+
+def test_the_admin_port_has_no_user() -> None:
+    """A token is a grant of its own."""
+    alteration = Alteration([("user", None)], [Op(RATE, 2.0, remove=False)])
+    assert not Authorizer(LISTED).is_denied_default(asker("Token:ops", "http", "write"), alteration, {})
 
 
 @pytest.mark.parametrize(("principal", "may"), [(ALICE, True), (ANONYMOUS, False), (UNKNOWN, False), (None, False)])

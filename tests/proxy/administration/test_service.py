@@ -11,7 +11,7 @@ from proxy.administration.audit import AuditUnavailable, Event
 from proxy.administration.audit_log import AuditLog
 from proxy.administration.authorizer import Authorizer, Rules
 from proxy.administration.limits import ENTRIES_MAX
-from proxy.administration.service import DENIED, DENIED_SELF, NOT_CONTROLLER, Administration
+from proxy.administration.service import DENIED, DENIED_DEFAULT, DENIED_SELF, NOT_CONTROLLER, Administration
 from proxy.counters import AdministrationCounts
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import Decide, Origin, StoreContent, StoreUnavailable, T
@@ -123,6 +123,21 @@ async def test_a_request_that_only_asks_changes_nothing(house: House) -> None:
     assert (await house.set(ADMIN, "admin", validate_only=True)).error_message == DENIED_SELF
     assert not house.store.content.quotas
     assert await house.lines() == []
+
+
+async def test_one_may_not_change_a_default_that_holds_for_oneself(house: House) -> None:
+    """Neither set it nor take it away, and it is refused before it is judged; who has a quota of their own may, and a super principal."""
+    await house.set(OWNER, None, 9.0)
+    denied = Result(entity_key([("user", None)]), 31, DENIED_DEFAULT)
+    gone = Alteration([("user", None)], [Op(RATE, 0.0, True)])
+    results = await house.administration.alter(ADMIN, [setting(None, -1.0), setting("bob")], validate_only=False)
+    assert set(results) == {denied, Result(USER_BOB)}
+    assert await house.administration.alter(ADMIN, [gone], validate_only=False) == [denied]
+    assert house.store.content.quotas[denied.entity] == {RATE: 9.0}
+    assert house.counts.denials == {"kafka": 2}
+    await house.set(OWNER, "admin")
+    assert (await house.set(ADMIN, None, 7.0)).error_code == 0
+    assert house.store.content.quotas[denied.entity] == {RATE: 7.0}
 
 
 async def test_one_may_not_change_what_is_for_oneself(house: House) -> None:
@@ -347,7 +362,7 @@ async def test_who_logged_in_sees_their_own_quotas_where_that_is_set() -> None:
     """And of others nothing."""
     house = House(Rules("list", frozenset({"User:admin"}), describe_self=True))
     for user in ("alice", "bob", None):
-        await house.set(ADMIN, user)
+        await house.set(WRITER, user)
     found = house.administration.describe(ALICE, ALL, strict=False).entries
     assert found is not None
     assert set(found) == {entity_key([("user", "alice")]), entity_key([("user", None)])}
