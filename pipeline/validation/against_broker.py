@@ -116,13 +116,15 @@ def _key(group: dict[str, Any] | None, client: dict[str, Any] | None, quota_type
 
 def _compared(key: _Key, throttles: _Ints) -> Compared:
     broker, sluice = throttles[:, 0], throttles[:, 1]
-    *names, sample_ms = key
+    group, quota_type, node, sample_ms = key
     difference = sluice - broker
     apart = np.abs(difference)
     allowed = np.maximum(sample_ms, ALIKE_SHARE * np.maximum(broker, sluice))
-    share = float(((difference if names[1] == _FETCH else apart) <= allowed).mean())
+    share = float(((difference if quota_type == _FETCH else apart) <= allowed).mean())
     return Compared(
-        *names,
+        group=group,
+        quota_type=quota_type,
+        node=node,
         answers=len(broker),
         both=int(((broker > 0) & (sluice > 0)).sum()),
         broker_only=int((sluice <= 0).sum()),
@@ -133,7 +135,7 @@ def _compared(key: _Key, throttles: _Ints) -> Compared:
         apart_p95_ms=float(np.percentile(apart, 95)),
         apart_max_ms=int(apart.max()),
         alike_percent=100.0 * share,
-        verdict=_verdict(names[1], share, int(broker.sum()), int(sluice.sum()), sample_ms),
+        verdict=_verdict(quota_type, share, int(broker.sum()), int(sluice.sum()), sample_ms),
     )
 
 

@@ -34,9 +34,9 @@ class Switched:
     def __init__(self, mode: str, switches: str | None) -> None:
         self._base = OBSERVE if mode == OBSERVE else ENFORCE
         self._listeners: dict[str, str] = {}
-        self._ips: dict[str | None, str] = {}
+        self._ips: dict[str | None, set[str]] = {}  # hidden names are all None: several modes stand for them
         self._default_ip: str | None = None
-        self._entities: dict[str, dict[_Names, str]] = {}
+        self._entities: dict[str, dict[_Names, set[str]]] = {}
         for row in [] if switches is None else msgspec.json.decode(switches):
             self._add(row)
 
@@ -48,8 +48,9 @@ class Switched:
     @property
     def modes(self) -> frozenset[str]:
         """Every mode that holds for anybody."""
-        entities = [mode for named in self._entities.values() for mode in named.values()]
-        return frozenset({self._base, *self._listeners.values(), *self._ips.values(), *entities, *filter(None, [self._default_ip])})
+        named = [self._ips.values(), *(entities.values() for entities in self._entities.values())]
+        held = {mode for modes in named for one in modes for mode in one}
+        return frozenset({self._base, *self._listeners.values(), *held, *filter(None, [self._default_ip])})
 
     def possible(self, group: Mapping[str, Any]) -> frozenset[str]:
         """Return the modes that members of a group may have; `group` is a row of `dim_group`."""
@@ -68,14 +69,14 @@ class Switched:
             self._listeners[row["listener"]] = mode
         elif _IP in row:
             if row[_IP]:
-                self._ips[row[_IP][0]] = mode
+                self._ips.setdefault(row[_IP][0], set()).add(mode)
             else:
                 self._default_ip = mode
         elif _USER in row or _CLIENT_ID in row:
             parts = (row.get(_USER), row.get(_CLIENT_ID))
             rung = "".join("-" if part is None else "N" if part else "D" for part in parts)
             names = (parts[0][0] if parts[0] else None, parts[1][0] if parts[1] else None)
-            self._entities.setdefault(rung, {})[names] = mode
+            self._entities.setdefault(rung, {}).setdefault(names, set()).add(mode)
         else:
             self._base = mode
 
@@ -87,12 +88,12 @@ class Switched:
         wanted = (user if rung[0] == "N" else None, client_id if rung[1] == "N" else None)
         is_fixed = all(name is not None for name, part in zip(wanted, rung, strict=True) if part == "N")
         if is_fixed and wanted in named:
-            found.add(named[wanted])
+            found |= named[wanted]
             return True
-        for names, mode in named.items():
+        for names, modes in named.items():
             pairs = [(name, want) for name, want, part in zip(names, wanted, rung, strict=True) if part == "N"]
             if all(name is None or want is None or name == want for name, want in pairs):
-                found.add(mode)
+                found |= modes
         return False
 
     def _of_connections(self, group: Mapping[str, Any]) -> Sequence[str]:
@@ -103,6 +104,6 @@ class Switched:
             return elsewhere
         address = group["tag_ip"]
         if address is not None and address in self._ips:
-            return [self._ips[address]]
-        hidden = [mode for name, mode in self._ips.items() if name is None or address is None]
+            return list(self._ips[address])
+        hidden = [mode for name, modes in self._ips.items() if name is None or address is None for mode in modes]
         return [*hidden, self._default_ip] if self._default_ip is not None else [*hidden, *elsewhere]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.validation.switched import ENFORCE, OBSERVE, OFF, Switched
@@ -49,6 +49,8 @@ def policy_and_switched(table: dict[str, str], mode: Mode, names: Names | None =
 
 
 @given(TABLES, st.sampled_from(Mode), st.sampled_from(["plain", "keyed", "none"]))
+@example({"entity:user=alice": "observe", "entity:user=ANONYMOUS": "enforce"}, Mode.DELAY, "none")
+@example({"entity:user=alice": "enforce", "entity:user=ANONYMOUS": "observe"}, Mode.DELAY, "none")
 def test_what_happens_to_any_member_is_possible(table: dict[str, str], mode: Mode, form: Any) -> None:
     """For any switches and any way to write names: what the proxy does to a client is among what its groups may show."""
     names = Names(form, b"0123456789abcdef")
