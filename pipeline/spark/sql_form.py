@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.spark.sql_buckets import check_buckets_in_sql
 from pipeline.stem import Stem
+from pipeline.validation.buckets import MUTATION
 from pipeline.validation.verdict import CrossCheck
+from quota.throttle import INT32_MAX
 
 MARGIN: Final = "1e-9"
 """Relative distance from a bound, or from half a millisecond, within which sums of doubles may fall on the other side."""
-INT32_MAX: Final = 2**31 - 1
-MUTATION: Final = "ControllerMutation"
 
 EVENTS: Final = """
 SELECT run_id, proxy_id, group_ref, sample_start_ms, bound, first_seq,
@@ -76,13 +77,22 @@ SELECT count(*) AS decisions, count_if(left_out) AS left_out, count_if(NOT left_
 
 def cross_check(spark: Any, directory: Path, stems: Sequence[Stem]) -> CrossCheck:
     """Work out every wait of these file sets, which have to be whole runs from their first decision on."""
-    samples, groups = (_paths(directory, stems, table) for table in ("samples", "dim_group"))
-    if not samples:
-        return CrossCheck(0, 0, 0)
-    spark.read.parquet(*samples).createOrReplaceTempView("sql_samples")
+    samples, events, groups = (_paths(directory, stems, table) for table in ("samples", "events", "dim_group"))
+    told = CrossCheck(0, 0, 0)
+    if not samples and not events:
+        return told
     key = ["run_id", "proxy_id", "group_ref"]
-    described = spark.read.parquet(*groups).select(*key, "quota_type", "num_samples", "window_ms", "cap_ms")
-    described.where(f"quota_type <> '{MUTATION}'").dropDuplicates(key).createOrReplaceTempView("sql_groups")
+    described = spark.read.parquet(*groups).select(*key, "quota_type", "num_samples", "window_ms", "cap_ms").dropDuplicates(key)
+    if samples:
+        told = _check_samples(spark, samples, described.where(f"quota_type <> '{MUTATION}'"))
+    if any(MUTATION in stem.manifest.counts for stem in stems):
+        told += check_buckets_in_sql(spark, events, described.where(f"quota_type = '{MUTATION}'"))
+    return told
+
+
+def _check_samples(spark: Any, samples: Sequence[str], groups: Any) -> CrossCheck:
+    spark.read.parquet(*samples).createOrReplaceTempView("sql_samples")
+    groups.createOrReplaceTempView("sql_groups")
     for view, query in (("sql_events", EVENTS), ("sql_decisions", DECISIONS), ("sql_sweep", SWEEP)):
         spark.sql(query).createOrReplaceTempView(view)
     row = spark.sql(WAITS).collect()[0]

@@ -13,6 +13,7 @@ from pipeline.replay.rows import EXCUSED, Flags, Floats, Ints
 from pipeline.stem import Stem
 from pipeline.validation.application import Eras
 from pipeline.validation.bounds import NotedBounds
+from pipeline.validation.long_run import Stretch, bucket_stretches
 
 MUTATION: Final = "ControllerMutation"
 
@@ -45,6 +46,7 @@ class JudgedBuckets:
     count: TypeCount
     groups: Ints
     ends: dict[int, BucketEnds]
+    stretches: dict[int, Stretch]
 
 
 def judge_buckets(stem: Stem, findings: Findings) -> JudgedBuckets | None:
@@ -62,7 +64,9 @@ def judge_buckets(stem: Stem, findings: Findings) -> JudgedBuckets | None:
     _check_applied(steps, stem, findings)
     waits = steps.throttle_ms[steps.throttle_ms > 0]
     count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
-    return JudgedBuckets(int(told.sum()), int((~told).sum()), count, np.unique(steps.group_ref), _ends(steps, worked))
+    return JudgedBuckets(
+        int(told.sum()), int((~told).sum()), count, np.unique(steps.group_ref), _ends(steps, worked), bucket_stretches(steps, stem)
+    )
 
 
 def _steps(stem: Stem) -> Steps:

@@ -5,6 +5,9 @@ requests in flight x mean size / bound) the steady state is `(1 + sqrt(1 + 4 k /
 no wait is longer than C seconds. One percent is added, as simulations need, and one window of credit, which may be open when a look
 begins. Nothing is said of single seconds: a full window's credit comes back when a large sample expires.
 
+A token bucket does not forget what was taken too much, so in the long run its rate is its bound, however many connections it has: beyond
+that come a full bucket at the start and, at the end, the requests that are in flight, or k / C where waits are cut short.
+
 How many connections a group had comes from the usage rows. Where there are none, or their names do not fit, the group is not judged:
 what comes in during a wait would make any rate look right.
 """
@@ -17,9 +20,10 @@ import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
+from pipeline.replay.buckets import Steps
 from pipeline.replay.decisions import NO_CAP, Sensor
 from pipeline.replay.findings import Finding, Kind
-from pipeline.replay.rows import EXCUSED, Flags, Rows
+from pipeline.replay.rows import EXCUSED, Flags, Ints, Rows
 from pipeline.stem import Stem
 from pipeline.validation.switched import ENFORCE, Switched
 from pipeline.whatif.groups import plain_user
@@ -46,7 +50,8 @@ class Stretch(msgspec.Struct, frozen=True):
         units: of all events between; percent-seconds for request time.
         checked: records among them.
         connections: the most that were open at once; 0: not known.
-        credit: units that one window may hold.
+        credit: units that one window, or a full bucket, may hold.
+        is_bucket: it is a token bucket's.
     """
 
     from_ms: int
@@ -58,6 +63,22 @@ class Stretch(msgspec.Struct, frozen=True):
     cap_s: float
     connections: int
     credit: float
+    is_bucket: bool = False
+
+    @property
+    def k(self) -> float:
+        """Seconds of quota in flight."""
+        return self.connections * IN_FLIGHT_MAX * (self.units / self.checked) / self.bound
+
+    @property
+    def ceiling(self) -> float:
+        """The highest rate over the bound."""
+        return max(1.0, self.k / self.cap_s) * MARGIN if self.is_bucket else ceiling(self.k, self.cap_s)
+
+    @property
+    def once(self) -> float:
+        """Units that may come on top, once."""
+        return self.credit + (self.k * self.bound if self.is_bucket else 0.0)
 
 
 def ceiling(k: float, cap_s: float) -> float:
@@ -67,24 +88,39 @@ def ceiling(k: float, cap_s: float) -> float:
 
 def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem) -> dict[int, Stretch]:
     """Return what a file set says of each group that was throttled in it, by group number."""
-    connections = _connections(stem)
     throttled = np.unique(rows.group_ref[judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED)])
-    if not connections or not len(throttled) or not _is_enforced_throughout(stem):
-        return {}
-    places = stem.read(
-        "dim_group", columns=["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
-    ).to_pylist()
-    wanted = set(throttled.tolist())
-    groups = {row["group_ref"]: row for row in places if row["group_ref"] in wanted}
     excused = np.unique(rows.group_ref[rows.row_of[rows.applied_ms == EXCUSED]])
     made = {}
-    for ref in np.setdiff1d(throttled, excused).tolist():
+    for ref, (settled_ms, connections) in _known(stem, np.setdiff1d(throttled, excused)).items():
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group
-        settled = rows.sample_start_ms[first:end] >= groups[ref]["first_seen_ms"] + SETTLED_MS
-        mine = first + np.flatnonzero(judged[first:end] & settled)
+        mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
-            made[ref] = _stretch(rows, sensor, mine, _of(connections, groups[ref]))
+            made[ref] = _stretch(rows, sensor, mine, connections)
     return made
+
+
+def bucket_stretches(steps: Steps, stem: Stem) -> dict[int, Stretch]:
+    """The same of each token bucket for which somebody had to wait."""
+    throttled = np.unique(steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)])
+    excused = np.unique(steps.group_ref[steps.applied_ms == EXCUSED])
+    made = {}
+    for ref, (settled_ms, connections) in _known(stem, np.setdiff1d(throttled, excused)).items():
+        first, end = np.searchsorted(steps.group_ref, (ref, ref + 1))
+        mine = first + np.flatnonzero(steps.counts[first:end] & (steps.ts_ms[first:end] >= settled_ms))
+        if len(mine) and steps.permits[mine].sum() > 0:
+            made[ref] = _bucket_stretch(steps, mine, connections)
+    return made
+
+
+def _known(stem: Stem, refs: Ints) -> dict[int, tuple[int, int]]:
+    """Of each group: from when on its rate is looked at, and its connections; nothing where not everything was enforced."""
+    connections = _connections(stem) if len(refs) else {}
+    if not connections or not _is_enforced_throughout(stem):
+        return {}
+    wanted = set(refs.tolist())
+    columns = ["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
+    groups = {row["group_ref"]: row for row in stem.read("dim_group", columns=columns).to_pylist() if row["group_ref"] in wanted}
+    return {ref: (groups[ref]["first_seen_ms"] + SETTLED_MS, _of(connections, groups[ref])) for ref in sorted(wanted)}
 
 
 def _is_enforced_throughout(stem: Stem) -> bool:
@@ -105,6 +141,22 @@ def _stretch(rows: Rows, sensor: Sensor, mine: Any, connections: int) -> Stretch
         cap_s=MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000,
         connections=connections,
         credit=bound * sensor.num_samples * sensor.window_ms / 1_000,
+    )
+
+
+def _bucket_stretch(steps: Steps, mine: Ints, connections: int) -> Stretch:
+    bound = float(steps.bound[mine].max())
+    return Stretch(
+        from_ms=int(steps.ts_ms[mine[0]]),
+        to_ms=int(steps.ts_ms[mine[-1]]),
+        first_seq=int(steps.seq[mine[0]]),
+        units=float(steps.permits[mine].sum()),
+        checked=int((steps.permits[mine] > 0).sum()),
+        bound=bound,
+        cap_s=MUTE_S_MAX,
+        connections=connections,
+        credit=bound * int(steps.num_samples[mine[0]]) * int(steps.window_ms[mine[0]]) / 1_000,
+        is_bucket=True,
     )
 
 
@@ -158,10 +210,9 @@ def judge(parts: Sequence[tuple[int, Stretch]]) -> LongRun | None:
         span_s = (part.to_ms - part.from_ms) / 1_000
         if not part.connections or span_s <= 0:
             return None
-        k = part.connections * IN_FLIGHT_MAX * (part.units / part.checked) / part.bound
-        k_max = max(k_max, k)
+        k_max = max(k_max, part.k)
         bound_seconds += part.bound * span_s
-        allowed += part.bound * span_s * ceiling(k, part.cap_s) + (0.0 if position == before + 1 else part.credit)
+        allowed += part.bound * span_s * part.ceiling + (0.0 if position == before + 1 else part.once)
         units += part.units
         seconds += span_s
         before = position

@@ -114,6 +114,7 @@ def _judge_buckets(stem: Stem, verdict: StemVerdict) -> None:
     verdict.counts[MUTATION] = judged.count
     verdict.groups += judged.groups.astype("<i4").tobytes()
     verdict.buckets = judged.ends
+    verdict.stretches.update(judged.stretches)
 
 
 def _count(quota_type: str, rows: Rows, judged: Any, verdict: StemVerdict) -> None:

@@ -28,6 +28,9 @@ class CrossCheck:
     differences: int
     left_out: int
 
+    def __add__(self, other: "CrossCheck") -> "CrossCheck":
+        return CrossCheck(self.decisions + other.decisions, self.differences + other.differences, self.left_out + other.left_out)
+
 
 @dataclass(slots=True)
 class Verdict:

@@ -1,6 +1,8 @@
 """Rates over minutes against the ceiling of Kafka's own algorithm, and groups against the quota file."""
 
 import hashlib
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pipeline.validation.local import checked_runs, validate
 from pipeline.validation.long_run import Stretch, ceiling, judge
 from tests.pipeline.support.closed_loop import START_MS, closed_loop
 from tests.pipeline.support.directory_parts import add_table
+from tests.support.metering_buckets import Buckets, write_buckets
 from tests.support.metering_directory import write_directory
 from tests.support.metering_rows import Event, Sensor
 
@@ -92,6 +95,36 @@ def test_a_rate_above_the_ceiling_is_a_violation(tmp_path: Path) -> None:
     shown = CliRunner().invoke(meter, ["validate", "--in", str(escapes), "--explain"])
     assert shown.exit_code == 1
     assert "at most 4 connections" in shown.output
+
+
+def bucketed(folder: Path, serve: Callable[[Buckets], None]) -> Path:
+    """A directory with one bucket of 5 mutations a second in three file sets, and with usage rows that say how many connections it had."""
+
+    def counted(tables: dict[str, list[dict[str, Any]]]) -> None:
+        run = {"run_id": tables["events"][0]["run_id"]}
+        who = {"principal_type": "User", "principal": "u", "client_id": "c0", "name_form": "plain"}
+        tables["dim_client"] = [{**run, "client_ref": 0, **who}]
+        names = ("requests", "request_bytes", "response_bytes", "produce_bytes", "fetch_bytes", "handler_ns")
+        rest = dict.fromkeys([*names, "throttled_requests", "throttle_ms", "connections_opened"], 0)
+        place = {"proxy_id": tables["events"][0]["proxy_id"], "client_ref": 0, "node_id": 1, "node": "1", "listener": "main"}
+        tables["usage"] = [{**run, **place, "api_class": "other", "second_ms": START_MS, **rest, "connections_open": 6}]
+
+    return write_buckets(folder, Buckets([5.0]), [serve] * 3, counted)
+
+
+def test_a_bucket_whose_clients_do_not_wait_is_a_violation(tmp_path: Path) -> None:
+    """Connections that wait keep a bucket at its bound, those of old clients too; old clients that do not wait are RATE, and only that."""
+    dice = random.Random(8)
+    heeds = validate(bucketed(tmp_path / "heeds", lambda buckets: buckets.serve(6, 100, dice)))
+    assert heeds.kinds() == {}
+    assert [0.9 < told.ratio < told.allowed for told in heeds.long_runs] == [True]
+
+    def escaping(buckets: Buckets) -> None:
+        for _ in range(200):
+            buckets.now_ms += 500
+            buckets.step(0, 5, "permissive")
+
+    assert validate(bucketed(tmp_path / "escapes", escaping)).kinds() == {"RATE": 1}
 
 
 def _quotas(folder: Path, text: str) -> tuple[Path, str]:

@@ -1,5 +1,6 @@
 """The same validator with one Spark task per file set."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import validate_remote, validate_runs
 from pipeline.validation.local import checked_runs, validate
+from pipeline.validation.verdict import CrossCheck
+from tests.pipeline.test_buckets import forgotten, let_through, longer, turned_away
 from tests.pipeline.test_validation import batches, missed, one_byte, sensors
+from tests.support.metering_buckets import CHARGED, REFUSED, Buckets, write_buckets
 from tests.support.metering_directory import write_directory
 
 
@@ -59,6 +63,44 @@ def test_sql_says_the_same(spark: Any, tmp_path: Path, mutation: Any) -> None:
     assert told.decisions == 2_400
     assert told.left_out < 5
     assert (told.differences > 0) == (validate(tmp_path).violations > 0)
+
+
+def one_more_before_a_wait(tables: dict[str, list[dict[str, Any]]]) -> None:
+    own = [row for row in tables["events"] if row["group_ref"] == 0]
+    at = next(at for at, row in enumerate(own) if row["kind"] == REFUSED and own[at - 1]["kind"] == CHARGED)
+    own[at - 1]["value"] += 1
+
+
+def in_sql(spark: Any, directory: Path) -> CrossCheck:
+    return cross_check(spark, directory, [stem for stems in checked_runs(directory).values() for stem in stems])
+
+
+@pytest.mark.parametrize(
+    "mutation", [longer, forgotten, let_through, turned_away, one_more_before_a_wait], ids=lambda mutation: mutation.__name__
+)
+def test_sql_finds_what_is_wrong_with_a_bucket(spark: Any, tmp_path: Path, mutation: Any) -> None:
+    """Without any of the balances that the files tell, a wrong wait, a wrong refusal and a wrong number are found in SQL."""
+    told = in_sql(spark, write_buckets(tmp_path, Buckets([5.0, 0.3]), [lambda buckets: buckets.play(300, random.Random(1))], mutation))
+    assert (told.decisions, told.differences > 0) == (300, True)
+
+
+def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
+    """Over file sets and changes of bounds each wait of a bucket is worked out in SQL as well; samples beside them are counted too."""
+
+    def changing(buckets: Buckets) -> None:
+        buckets.play(150, random.Random(4))
+        buckets.change(0, 0.7)
+        buckets.play(150, random.Random(5))
+        buckets.change(0, 60.0)
+
+    buckets = Buckets([5.0, 0.3, 40 / 3])
+    told = in_sql(spark, write_buckets(tmp_path / "buckets", buckets, [changing, lambda it: it.play(300, random.Random(6)), changing]))
+    assert (told.decisions, told.differences) == (900, 0)
+    assert told.left_out < 10
+    shape = Shape(20_000, groups=40, seconds=100, stem_seconds=50, quota_type="ControllerMutation", unrecord_share=0.02)
+    told = in_sql(spark, write(tmp_path / "trace", shape, decide(shape)))
+    assert (told.decisions, told.differences) == (20_000, 0)
+    assert told.left_out < 10
 
 
 def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_path: Path) -> None:
