@@ -6,10 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from pipeline.replay.buckets import MUTATION
 from pipeline.replay.rows import COLUMNS, Floats, Ints
 from pipeline.stem import Stem
 from pipeline.whatif.events import recorded_ms, unpacked
-from pipeline.whatif.groups import MUTATION, Group, Sensor, sensors_of
+from pipeline.whatif.groups import Group, Sensor, sensors_of
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 REQUEST: Final = "Request"

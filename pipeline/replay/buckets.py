@@ -15,6 +15,8 @@ from pipeline.replay.rows import Flags, Floats, Ints
 from quota.mutation_group import token_throttle_time_ms
 from quota.throttle import INT32_MAX, narrow_to_int32
 
+MUTATION: Final = "ControllerMutation"
+"""The quota type that is measured by buckets."""
 CHARGED: Final = 4
 REFUSED: Final = 5
 OWED: Final = 6

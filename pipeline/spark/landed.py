@@ -9,6 +9,7 @@ import msgspec
 
 from pipeline.errors import IncompleteError
 from pipeline.manifest import Manifest, find_manifests, problems_of
+from pipeline.replay.buckets import MUTATION
 from pipeline.spark.partial_sums import Source, sums_of
 from pipeline.spark.validate import judge_stems, works_of
 from pipeline.stem import runs_of
@@ -20,7 +21,6 @@ VERDICTS: Final = (
     "decisions long, unjudged long, divergences long, first string"
 )
 SECOND_MS: Final = 1_000
-NOT_IN_SAMPLES: Final = "ControllerMutation"
 USAGE_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
 
 
@@ -113,11 +113,11 @@ def _check_sums(spark: Any, manifests: Sequence[Manifest], out: Path, batch_id: 
     decisions: dict[str, int] = {}
     for manifest in manifests:
         for quota_type, count in manifest.counts.items():
-            if quota_type != NOT_IN_SAMPLES:
+            if quota_type != MUTATION:
                 decisions[quota_type] = decisions.get(quota_type, 0) + count.decisions
     if "decisions_second" in tables:
         rows = spark.read.parquet(str(out / "decisions_second" / batch_name(batch_id))).groupBy("quota_type").sum("decisions").collect()
-        found = {row[0]: int(row[1]) for row in rows if row[0] != NOT_IN_SAMPLES}
+        found = {row[0]: int(row[1]) for row in rows if row[0] != MUTATION}
         _compare("decisions", {name: number for name, number in decisions.items() if number}, found)
     if "usage_second" in tables:
         frame = spark.read.parquet(str(out / "usage_second" / batch_name(batch_id)))

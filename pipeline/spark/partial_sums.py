@@ -20,7 +20,6 @@ PARTIAL: Final = (
     "run int, group_ref int, start_ms long, decisions long, units long, throttled long, throttle_ms long, utilisation_max double"
 )
 _COLUMNS: Final = ["group_ref", "sample_start_ms", "max_observed", "bound", *SUMS]
-_TASKS_PER_CORE: Final = 1
 
 
 class Source(NamedTuple):

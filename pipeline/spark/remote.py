@@ -16,7 +16,6 @@ from pipeline.manifest import MANIFESTS, Manifest, in_order, manifest_of
 from pipeline.removed import LEDGERS, REMOVED, removed_of
 from pipeline.stem import Stem, runs_of
 
-FILES: Final = "position int, path string, content binary"
 ONE_FILE_A_BATCH: Final = "1"
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.replay.buckets import MUTATION
 from pipeline.spark.sql_buckets import check_buckets_in_sql
 from pipeline.stem import Stem
-from pipeline.validation.buckets import MUTATION
 from pipeline.validation.verdict import CrossCheck
 from quota.throttle import INT32_MAX
 

@@ -5,7 +5,6 @@ metering directory, and `sluice-part`, its number and how many there are ("0/3")
 Whoever publishes may publish twice: a part has one place, and a manifest knows the SHA-256 of every file.
 """
 
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -15,16 +14,8 @@ from pipeline.schemas import TABLES
 
 PATH_HEADER: Final = "sluice-path"
 PART_HEADER: Final = "sluice-part"
-PART_BYTES: Final = 512 * 1024  # a broker takes 1 MiB unless told otherwise
 PARTS_MAX: Final = 65_536
 PARTS: Final = ".parts"
-
-
-def parts_of(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield (part header, value) of each message that a file becomes; an empty file is one message."""
-    count = max(-(-len(data) // PART_BYTES), 1)
-    for number in range(count):
-        yield f"{number}/{count}", data[number * PART_BYTES : (number + 1) * PART_BYTES]
 
 
 def checked_place(path: str, part: str) -> tuple[str, int, int]:

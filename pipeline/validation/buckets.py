@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -14,8 +13,6 @@ from pipeline.stem import Stem
 from pipeline.validation.application import Eras
 from pipeline.validation.bounds import NotedBounds
 from pipeline.validation.long_run import Stretch, bucket_stretches
-
-MUTATION: Final = "ControllerMutation"
 
 
 @dataclass(frozen=True, slots=True)

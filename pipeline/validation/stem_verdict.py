@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pipeline.errors import BadInputError
 from pipeline.manifest import TypeCount
+from pipeline.replay.buckets import MUTATION
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
@@ -16,7 +17,7 @@ from pipeline.replay.rows import COLUMNS, Ints, Rows, unpack
 from pipeline.stem import Stem
 from pipeline.validation.application import check_applied
 from pipeline.validation.bounds import check_bounds
-from pipeline.validation.buckets import MUTATION, BucketEnds, judge_buckets
+from pipeline.validation.buckets import BucketEnds, judge_buckets
 from pipeline.validation.gaps import Resumptions, resumptions
 from pipeline.validation.long_run import Stretch, stretches
 from pipeline.validation.sequence import check_order, check_sequence

@@ -1,6 +1,6 @@
 """The groups of a run as recorded, and those that another quota file would make of the same clients."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -13,7 +13,6 @@ from quota.errors import SanitizedNameError
 from quota.throttle import INT32_MAX
 
 CONNECTION: Final = "Connection"
-MUTATION: Final = "ControllerMutation"
 OPEN: Final = "open"
 ANONYMOUS: Final = "ANONYMOUS"
 
@@ -154,8 +153,3 @@ def display_name(group: Group) -> str:
     parts = [f"user {plain_user(group.user)}" if group.user else "", f"client-id {group.client_id}" if group.client_id else ""]
     parts += [f"ip {group.ip}" if group.ip else "", group.tags]
     return ", ".join(part for part in parts if part) or f"{group.scope} {group.listener or group.node}".strip()
-
-
-def sorted_groups(groups: Iterable[Group]) -> Sequence[Group]:
-    """Return groups in one order everywhere."""
-    return sorted(groups, key=msgspec.structs.astuple)

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pipeline.replay.buckets import MUTATION
 from pipeline.stem import Stem
 from pipeline.whatif.buckets import bucket_outcome, read_steps
 from pipeline.whatif.closed import play, sensor_under
 from pipeline.whatif.events import Events, read_events
-from pipeline.whatif.groups import MUTATION, Group, Placed, Sensor
+from pipeline.whatif.groups import Group, Placed, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
 from pipeline.whatif.regroup import replay
 from pipeline.whatif.stem_outcome import measure_of

@@ -8,9 +8,10 @@ import msgspec
 
 from pipeline.manifest import Manifest
 from pipeline.quotas.file import QuotaFile
+from pipeline.replay.buckets import MUTATION
 from pipeline.stem import Stem
 from pipeline.validation.local import checked_runs
-from pipeline.whatif.groups import MUTATION, OPEN, Placed, Sensor, clients_of, place, sensors_of
+from pipeline.whatif.groups import OPEN, Placed, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
 from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
 from pipeline.whatif.stem_outcome import stem_outcomes

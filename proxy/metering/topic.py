@@ -127,7 +127,7 @@ class TopicSink:
         producer = await self._connected()
         for path, data in contents:
             sent = []
-            for part, value in _parts_of(data):
+            for part, value in parts_of(data):
                 headers = [(PATH_HEADER, path.encode()), (PART_HEADER, part.encode())]
                 sent.append(await producer.send(self._topic, value, key=self._proxy_id.encode(), headers=headers))
             await asyncio.gather(*sent)
@@ -163,7 +163,8 @@ class TopicSink:
             await producer.stop()
 
 
-def _parts_of(data: bytes) -> Iterator[tuple[str, bytes]]:
+def parts_of(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield (part header, value) of each message that a file becomes; an empty file is one message."""
     count = max(-(-len(data) // PART_BYTES), 1)
     for number in range(count):
         yield f"{number}/{count}", data[number * PART_BYTES : (number + 1) * PART_BYTES]

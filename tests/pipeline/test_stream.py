@@ -9,8 +9,9 @@ import pytest
 
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.spark.stream import Stream, StreamSettings, dropped_late
-from pipeline.stream.chunks import assemble, checked_place, parts_of, put_part
+from pipeline.stream.chunks import assemble, checked_place, put_part
 from pipeline.validation.local import validate
+from proxy.metering.topic import parts_of
 from tests.pipeline.support.metering_topic import in_order, messages_of, publish
 from tests.pipeline.test_validation import batches, missed, sensors
 from tests.support.metering_directory import write_directory

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pipeline.stream.chunks import PART_HEADER, PATH_HEADER, parts_of
+from pipeline.stream.chunks import PART_HEADER, PATH_HEADER
+from proxy.metering.topic import parts_of
 
 Message = tuple[str, str, bytes]
 """Path, part, value."""
