@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from proxy.metering.batch import BATCH_RECORDS, Batch
+from proxy.metering.batch import BATCH_WORDS
 from proxy.metering.convert import convert
 from proxy.metering.layout import SEGMENTS, make_directory, stem_name
-from proxy.metering.raw import DTYPE
-from proxy.metering.record import CHARGED, OWED, RECORD, REFUSED, SETTLED, UNRECORD
+from proxy.metering.raw import DTYPE, decoded
+from proxy.metering.record import CHARGED, OWED, RECORD, RECORDED, REFUSED, SETTLED, UNRECORD
 from proxy.metering.segment import SegmentWriter
 from proxy.metering.writer import header_of
 from quota.group import QuotaGroup
@@ -176,13 +176,14 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
     for ref in np.unique(decided.group[part]).tolist():
         facts += _group_facts(shape, ref, float(decided.bound[ref]))
     writer = SegmentWriter(directory / SEGMENTS / stem)
-    writer.write(Batch(part.start, 0, b"", []), facts)
-    for first in range(part.start, part.stop, BATCH_RECORDS):
-        own = slice(first, min(first + BATCH_RECORDS, part.stop))
+    writer.write(facts)
+    for first in range(part.start, part.stop, BATCH_WORDS):
+        own = slice(first, min(first + BATCH_WORDS, part.stop))
         records = _raw(decided, own)
         seqs = range(own.start, own.stop if decided.before else own.start)
         steps = list(zip(seqs, decided.before[own], decided.since_ms[own], decided.after[own], strict=True))
-        writer.write(Batch(first, len(records), records.tobytes(), []), [{"buckets": steps}] if steps else [])
+        words = np.full(len(records), RECORDED, np.uint64)
+        writer.write([{"buckets": steps}] if steps else [], first, decoded(words.tobytes(), records.tobytes()))
     writer.close()
     convert(directory, stem, {"final": final, "dropped_usage_rows": 0})
     return stem

@@ -72,7 +72,7 @@ class QuotaGroup(SampleRing):
         throttled_until_ms: end of the delay of the last verdict.
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
         parent: the group that this one is a part of; see `child_group`.
-        meter_ref, metered_bound: belong to who meters; not used here.
+        meter_ref, meter_word, metered_bound: belong to who meters; not used here.
         fetch_pending_bytes, fetch_answer_bytes, fetch_line, last_step_ms: belong to who enforces; not used here.
     """
 
@@ -88,6 +88,7 @@ class QuotaGroup(SampleRing):
         "key",
         "last_step_ms",
         "meter_ref",
+        "meter_word",
         "metered_bound",
         "parent",
         "throttle_count",
@@ -126,6 +127,7 @@ class QuotaGroup(SampleRing):
         self.fetch_line: object | None = None
         self.last_step_ms = -(2**63)
         self.meter_ref = -1
+        self.meter_word = 0
         self.metered_bound: float | None = None
 
     def record(self, amount: float, now_ms: int) -> int:

@@ -5,7 +5,7 @@ from typing import Any, Final
 Fact = dict[str, Any]
 """One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, buckets, compared, run and end."""
 
-BATCH_RECORDS: Final = 16_384
+BATCH_WORDS: Final = 16_384
 FACT_BYTES: Final = 500
 USAGE_ROW_BYTES: Final = 600
 BUCKET_BYTES: Final = 200
@@ -15,12 +15,13 @@ COMPARED_BYTES: Final = 200
 class Batch:
     """Decisions `first_seq` to `first_seq + count - 1`; facts hold from their place on and are never lost with it."""
 
-    __slots__ = ("count", "facts", "first_seq", "raw")
+    __slots__ = ("count", "facts", "first_seq", "records", "words")
 
-    def __init__(self, first_seq: int, count: int, raw: bytes, facts: list[Fact]) -> None:
+    def __init__(self, first_seq: int, count: int, words: bytes, records: bytes, facts: list[Fact]) -> None:
         self.first_seq = first_seq
         self.count = count
-        self.raw = raw
+        self.words = words
+        self.records = records
         self.facts = facts
 
     @property
@@ -30,4 +31,4 @@ class Batch:
         buckets = sum(len(fact["buckets"]) for fact in self.facts if "buckets" in fact)
         compared = sum(len(fact["compared"]["rows"]) for fact in self.facts if "compared" in fact)
         of_facts = FACT_BYTES * len(self.facts) + USAGE_ROW_BYTES * rows + BUCKET_BYTES * buckets + COMPARED_BYTES * compared
-        return len(self.raw) + of_facts
+        return len(self.words) + len(self.records) + of_facts

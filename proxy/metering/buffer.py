@@ -9,62 +9,65 @@ import mmap
 import os
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from proxy.metering.batch import BATCH_RECORDS
+from proxy.metering.batch import BATCH_WORDS
 from proxy.metering.layout import FILE_MODE
-from proxy.metering.record import RAW, RECORD_BYTES
+from proxy.metering.record import RECORD_BYTES, TAG_AT, TIME, WORD_BYTES
 
-BUFFER_BYTES: Final = BATCH_RECORDS * RECORD_BYTES
 _NUMBER: Final = Struct("<q")
-_FIRST_SEQ_AT: Final = BUFFER_BYTES
-_USAGE_ROWS_AT: Final = BUFFER_BYTES + _NUMBER.size
+_WORDS_BYTES: Final = BATCH_WORDS * WORD_BYTES
+_RECORDS_END: Final = _WORDS_BYTES + BATCH_WORDS * RECORD_BYTES
+_FIRST_SEQ_AT: Final = _RECORDS_END
+_USAGE_ROWS_AT: Final = _FIRST_SEQ_AT + _NUMBER.size
 _FILE_BYTES: Final = _USAGE_ROWS_AT + _NUMBER.size
-_ZEROS: Final = bytes(BUFFER_BYTES)
+_ZEROS: Final = bytes(_WORDS_BYTES)
 
 
 class DecisionBuffer:
-    """Room for one batch; `bytes` is what decisions are packed into.
+    """Room for one batch, to be filled from its beginning.
 
     Args:
         path: of a file to map; None: memory of this process.
+
+    Attributes:
+        words: `BATCH_WORDS` unsigned numbers of 64 bits.
+        records: bytes for as many records.
     """
 
-    __slots__ = ("_map", "_path", "bytes")
+    __slots__ = ("_memory", "_path", "records", "words")
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._map: mmap.mmap | None = None
-        self.bytes: Any = bytearray(BUFFER_BYTES)
-        if path is None:
-            return
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-        try:
-            os.posix_fallocate(descriptor, 0, _FILE_BYTES)  # a full disk says so here, and not by a signal later
-            self.bytes = self._map = mmap.mmap(descriptor, _FILE_BYTES)
-        finally:
-            os.close(descriptor)
+        self._memory = memoryview(bytearray(_FILE_BYTES) if path is None else _mapped(path))
+        self.words = self._memory[:_WORDS_BYTES].cast("Q")
+        self.records = self._memory[_WORDS_BYTES:_RECORDS_END]
 
-    def take(self, size: int, next_seq: int) -> bytes:
-        """Return what stands in the first `size` bytes; the next decision there will have the number `next_seq`."""
-        taken = bytes(memoryview(self.bytes)[:size])
-        if self._map is not None:
-            _NUMBER.pack_into(self._map, _FIRST_SEQ_AT, next_seq)
-            self._map[:size] = _ZEROS[:size]
+    def take(self, words: int, record_bytes: int, next_seq: int) -> tuple[bytes, bytes]:
+        """Return the first `words`, and what stands in the first bytes for records; the next decision will have the number `next_seq`."""
+        taken = bytes(self.words[:words]), bytes(self.records[:record_bytes])
+        _NUMBER.pack_into(self._memory, _FIRST_SEQ_AT, next_seq)
+        size = words * WORD_BYTES
+        self._memory[:size] = _ZEROS[:size]
         return taken
 
     def usage_rows(self, count: int) -> None:
         """Say how many rows of usage a second can have by now."""
-        if self._map is not None:
-            _NUMBER.pack_into(self._map, _USAGE_ROWS_AT, count)
+        _NUMBER.pack_into(self._memory, _USAGE_ROWS_AT, count)
 
     def close(self) -> None:
         """All was handed over."""
-        if self._map is not None and self._path is not None:
-            self.bytes = bytearray(BUFFER_BYTES)
-            self._map.close()
-            self._map = None
+        if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        os.posix_fallocate(descriptor, 0, _FILE_BYTES)  # a full disk says so here, and not by a signal later
+        return mmap.mmap(descriptor, _FILE_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 class Left(NamedTuple):
@@ -88,5 +91,6 @@ def left_behind(path: Path) -> Left | None:
     if len(kept) != _FILE_BYTES:
         return None
     (first_seq,), (usage_rows,) = _NUMBER.unpack_from(kept, _FIRST_SEQ_AT), _NUMBER.unpack_from(kept, _USAGE_ROWS_AT)
-    count = sum(1 for ts_ms, *_ in RAW.iter_unpack(kept[:BUFFER_BYTES]) if ts_ms)
-    return Left(int(first_seq) + count, int(usage_rows))
+    words = memoryview(kept)[:_WORDS_BYTES].cast("Q")
+    decisions = sum(1 for word in words if word and word >> TAG_AT != TIME >> TAG_AT)
+    return Left(int(first_seq) + decisions, int(usage_rows))

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from struct import Struct
 from typing import Any, Final, NamedTuple, Protocol
 
-from proxy.metering.batch import Batch, Fact
-from proxy.metering.buffer import BUFFER_BYTES, DecisionBuffer
+from proxy.metering.batch import BATCH_WORDS, Batch, Fact
+from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.comparisons import Comparisons
-from proxy.metering.record import NOTE, PASSED, RAW, RECORD, RECORD_BYTES, UNCHECKED
+from proxy.metering.record import (
+    GROUPS_MAX,
+    NOTE,
+    PASSED,
+    RAW,
+    RECORD,
+    RECORD_BYTES,
+    RECORDED,
+    TIME,
+    UNCHECKED,
+    VALUE_BITS,
+    VALUE_END,
+    WORD_BYTES,
+)
 from proxy.metering.usage import UsageCells
 from quota.child_group import ChildGroup
+from quota.group import QuotaGroup
 from quota.sensor import SampleRing
 
 REQUEST: Final = "Request"
 NS_PER_PERCENT_SECOND: Final = 1e7
+RUN_MAX: Final = 64
+NEVER_MS: Final = -1
+_RUNS: Final = tuple(Struct(f"<{count}Q") for count in range(RUN_MAX + 1))
 
 
 class Metered(Protocol):
@@ -70,12 +88,11 @@ class Meter:
     Attributes:
         usage: what clients use, whatever quota they have.
         dropped: decisions that no queue had room for.
+        words, at, now_ms: where the next word of a decision goes, and the time that it would have; see `passed`.
     """
 
     __slots__ = (
-        "_at",
         "_buffer",
-        "_bytes",
         "_comparisons",
         "_describe",
         "_everybody",
@@ -84,10 +101,16 @@ class Meter:
         "_groups",
         "_hand_over",
         "_offset_ms",
+        "_records",
+        "_records_at",
         "_renamed",
         "_steps",
+        "_times",
+        "at",
         "dropped",
+        "now_ms",
         "usage",
+        "words",
     )
 
     def __init__(
@@ -104,8 +127,12 @@ class Meter:
         self._offset_ms = wall_offset_ms
         self._everybody = everybody
         self._buffer = buffer or DecisionBuffer()
-        self._bytes = self._buffer.bytes
-        self._at = 0
+        self.words = self._buffer.words
+        self.at = 0
+        self.now_ms = NEVER_MS
+        self._times = 0
+        self._records = self._buffer.records
+        self._records_at = 0
         self._first_seq = 0
         self._facts: list[Fact] = []
         self._steps: list[tuple[int, float, int, float]] = []  # of buckets: number, balance before, its time, balance after
@@ -118,43 +145,89 @@ class Meter:
     @property
     def next_seq(self) -> int:
         """The number of the next decision."""
-        return self._first_seq + self._at // RECORD_BYTES
+        return self._first_seq + self.at - self._times
 
     def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was told or held for."""
         if group.parent is not None:
             throttle_ms = self._record_above(group, value, applied_ms, now_ms, conn_id, api_index)
-        if group.metered_bound is not group.bound:
-            self._tell(group, value)
-        at = self._at
-        RAW.pack_into(self._bytes, at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, RECORD)
-        self._at = at = at + RECORD_BYTES
-        if at == BUFFER_BYTES:
-            self.flush()
+        self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, RECORD)
 
-    def passed(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way."""
+    def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way.
+
+        While `now_ms` and the group's bound stay as they are and there is room, `group.meter_word` plus a value from 0 to 2^31 may be put
+        at `words[at]`, and `at` raised by one, instead: that is all that would happen here.
+        """
         if group.parent is not None:
             self.passed(group.parent, value, now_ms, conn_id, api_index)
-        if group.metered_bound is not group.bound:
-            self._tell(group, value)
-        at = self._at
-        PASSED.pack_into(self._bytes, at, now_ms, value, group.meter_ref)
-        self._at = at = at + RECORD_BYTES
-        if at == BUFFER_BYTES:
-            self.flush()
+        if not 0 <= value < VALUE_END or self._groups >= GROUPS_MAX:
+            self._note(group, value, 0, 0, now_ms, conn_id, api_index, RECORD)
+            return
+        at = self._begin(group, value, now_ms, 1)
+        word = group.meter_ref << VALUE_BITS | PASSED
+        self.words[at] = word + value
+        self.at = at + 1
+        if group.parent is None:
+            group.meter_word = word
+
+    def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note checked records of `values`, all above 0 and below 2^31, at most `RUN_MAX` of them, that made nobody wait.
+
+        They were recorded in one step, and are parts of one sample.
+        """
+        if group.parent is not None:
+            self.passed_run(group.parent, values, now_ms, conn_id, api_index)
+        if self._groups >= GROUPS_MAX:
+            self._note_run(group, values, now_ms, conn_id, api_index)
+            return
+        count = len(values)
+        at = self._begin(group, sum(values), now_ms, count)
+        first = (group.meter_ref << VALUE_BITS | PASSED) + values[0]
+        _RUNS[count].pack_into(self.words, at * WORD_BYTES, first, *values[1:])
+        self.at = at + count
 
     def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
         """Note what was recorded without a look at the bound, or taken back."""
         if group.parent is not None:
             self.record_unchecked(group.parent, value, now_ms, conn_id, api_index, kind)
+        self._note(group, value, 0, 0, now_ms, conn_id, api_index, kind)
+
+    def _begin(self, group: QuotaGroup, value: int, now_ms: int, count: int) -> int:
+        """Make room for `count` words of a group that has just recorded `value` in all; return where they go."""
+        if self.at + count >= BATCH_WORDS:
+            self.flush()
         if group.metered_bound is not group.bound:
             self._tell(group, value)
-        at = self._at
-        RAW.pack_into(self._bytes, at, now_ms, value, group.meter_ref, 0, 0, conn_id, api_index, kind)
-        self._at = at = at + RECORD_BYTES
-        if at == BUFFER_BYTES:
+        at = self.at
+        if now_ms != self.now_ms:
+            self.words[at] = TIME + now_ms
+            self.now_ms = now_ms
+            self._times += 1
+            self.at = at = at + 1
+        return at
+
+    def _note_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+        if self.at + len(values) > BATCH_WORDS:
             self.flush()
+        if group.metered_bound is not group.bound:
+            self._tell(group, sum(values))
+        for value in values:
+            self._note(group, value, 0, 0, now_ms, conn_id, api_index, RECORD)
+
+    def _note(
+        self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int, kind: int
+    ) -> None:
+        """Note a decision with all that is known of it."""
+        if self.at == BATCH_WORDS:
+            self.flush()
+        if group.metered_bound is not group.bound:
+            self._tell(group, value)
+        at = self._records_at
+        RAW.pack_into(self._records, at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, kind)
+        self._records_at = at + RECORD_BYTES
+        self.words[self.at] = RECORDED
+        self.at += 1
 
     def _record_above(self, group: Metered, value: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> int:
         """Note a checked record for the parents of a group, each with what it said itself; return what the group itself said."""
@@ -169,14 +242,10 @@ class Meter:
         self, group: Metered, step: BucketStep, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int
     ) -> None:
         """Note what a bucket decided about controller mutations: few, so that every level has room for them."""
-        if group.metered_bound is not group.bound:
-            self._tell(group, step.permits)
-        self._steps.append((self.next_seq, step.before, step.since_ms + self._offset_ms, step.after))
-        at = self._at
-        RAW.pack_into(self._bytes, at, now_ms, step.permits, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, step.kind)
-        self._at = at = at + RECORD_BYTES
-        if at == BUFFER_BYTES:
+        if self.at == BATCH_WORDS:
             self.flush()
+        self._steps.append((self.next_seq, step.before, step.since_ms + self._offset_ms, step.after))
+        self._note(group, step.permits, throttle_ms, applied_ms, now_ms, conn_id, api_index, step.kind)
 
     def compared(self, quota_type: str, group: Metered | None, client_ref: int | None, broker_ms: int, sluice_ms: int, now_ms: int) -> None:
         """Note what a broker that keeps the quotas announced in an answer, and Sluice's verdict on it; rare: one of them throttled."""
@@ -200,13 +269,14 @@ class Meter:
 
     def flush(self) -> None:
         """Hand over what there is."""
-        count = self._at // RECORD_BYTES
+        count = self.at - self._times
         compared = self._comparisons.take()
         if not count and not self._facts and not compared:
             return
         facts = [*self._facts, {"buckets": self._steps}] if self._steps else self._facts
         facts = facts + compared if compared else facts
-        batch = Batch(self._first_seq, count, self._buffer.take(self._at, self._first_seq + count), facts)
+        words, records = self._buffer.take(self.at, self._records_at, self._first_seq + count)
+        batch = Batch(self._first_seq, count, words, records, facts)
         self._steps = []
         if self._hand_over(batch):
             self._facts = []
@@ -215,7 +285,8 @@ class Meter:
             if count:
                 self._lose(count)
         self._first_seq += count
-        self._at = 0
+        self.at = self._times = self._records_at = 0
+        self.now_ms = NEVER_MS
 
     def _lose(self, count: int) -> None:
         """Let decisions go; the facts stay for the next batch, with word of the gap."""
@@ -262,15 +333,16 @@ class TracingMeter(Meter):
 
     __slots__ = ()
 
-    def passed(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+    def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record with its connection and API."""
         self.record(group, value, 0, 0, now_ms, conn_id, api_index)
 
+    def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note checked records, each with its connection and API."""
+        if group.parent is not None:
+            self.passed_run(group.parent, values, now_ms, conn_id, api_index)
+        self._note_run(group, values, now_ms, conn_id, api_index)
+
     def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note what no sensor recorded."""
-        if group.metered_bound is not group.bound:
-            self._tell(group, value)
-        RAW.pack_into(self._bytes, self._at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, NOTE)
-        self._at += RECORD_BYTES
-        if self._at == BUFFER_BYTES:
-            self.flush()
+        self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, NOTE)

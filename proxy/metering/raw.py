@@ -1,9 +1,11 @@
-"""Raw decisions as columns, without a copy of the bytes."""
+"""What the loop noted, as columns."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+
+from proxy.metering.record import GROUPS_MAX, PASSED, RECORDED, TAG_AT, TIME, VALUE_BITS, VALUE_END
 
 DTYPE: Final = np.dtype(
     [
@@ -18,9 +20,35 @@ DTYPE: Final = np.dtype(
     ]
 )
 SCHEMA: Final = pa.schema([pa.field(name, pa.from_numpy_dtype(DTYPE[name]), nullable=False) for name in DTYPE.names or ()])
+_IN_WORDS: Final = ("ts_ms", "value", "group_ref")
 
 
-def batch_of(raw: bytes | bytearray) -> pa.RecordBatch:
-    """Return raw decisions as an Arrow batch with the columns of SCHEMA."""
-    records = np.frombuffer(raw, DTYPE)
-    return pa.RecordBatch.from_arrays([pa.array(np.ascontiguousarray(records[name])) for name in SCHEMA.names], schema=SCHEMA)
+def decoded(words: bytes, records: bytes) -> pa.RecordBatch:
+    """Return what words and records say, a row for each decision, with the columns of SCHEMA."""
+    told = np.frombuffer(words, "<u8")
+    tags = told >> TAG_AT
+    times = told[tags == TIME >> TAG_AT] - np.uint64(TIME)
+    is_decision = tags != TIME >> TAG_AT
+    since = np.cumsum(~is_decision)[is_decision]  # how many times were told before each decision
+    told, tags = told[is_decision], tags[is_decision]
+    named = np.where(tags == PASSED >> TAG_AT, np.arange(len(told)), 0)
+    group_ref = told[np.maximum.accumulate(named)] >> VALUE_BITS & (GROUPS_MAX - 1)
+    columns: dict[str, Any] = {
+        "ts_ms": np.concatenate(([0], times.astype(np.int64)))[since],
+        "value": (told & (VALUE_END - 1)).astype(np.int64),
+        "group_ref": group_ref.astype(np.int32),
+    }
+    nothing = np.zeros(len(told), np.int32)
+    columns |= {name: nothing for name in SCHEMA.names if name not in _IN_WORDS}
+    if records:
+        recorded = np.flatnonzero(tags == RECORDED >> TAG_AT)
+        columns = _with_records(columns, recorded, np.frombuffer(records, DTYPE))
+    return pa.RecordBatch.from_arrays([pa.array(columns[name]) for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _with_records(columns: dict[str, Any], at: Any, records: Any) -> dict[str, Any]:
+    filled = {}
+    for name, column in columns.items():
+        filled[name] = column if name in _IN_WORDS else column.copy()
+        filled[name][at] = records[name]
+    return filled

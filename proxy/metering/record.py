@@ -1,4 +1,7 @@
-"""One decision as it is noted on the loop: 40 bytes. Nothing else of metering is loaded by a proxy that does not meter."""
+"""How decisions are noted on the loop: a word of 8 bytes for nearly all, and 40 bytes more for the others.
+
+Nothing else of metering is loaded by a proxy that does not meter. The two highest bits of a word say what it is; a word of zero is none.
+"""
 
 from struct import Struct
 from typing import Final
@@ -6,9 +9,21 @@ from typing import Final
 RAW: Final = Struct("<qqiiiiii")
 """Monotonic ts_ms, value, group_ref, throttle_ms, applied_ms, conn_id, api_index (key << 16 | version), kind."""
 RECORD_BYTES: Final = RAW.size
-PASSED: Final = Struct(f"<qqi{RAW.size - 20}x")
-"""The first three of a RAW; the others are zero."""
-assert PASSED.size == RAW.size
+
+WORD_BYTES: Final = 8
+TAG_AT: Final = 62
+VALUE_BITS: Final = 34
+VALUE_END: Final = 1 << VALUE_BITS
+GROUPS_MAX: Final = 1 << TAG_AT - VALUE_BITS
+"""Groups with a higher number have no words, nor have values from `VALUE_END` on, or below zero: they take a record."""
+
+PASSED: Final = 1 << TAG_AT
+"""Plus group_ref << VALUE_BITS plus the value: a checked record that made nobody wait, at the time of the last `TIME` before it. A word
+that is only a value is another one of the group of the word before it."""
+TIME: Final = 2 << TAG_AT
+"""Plus a monotonic ts_ms: no decision."""
+RECORDED: Final = 3 << TAG_AT
+"""The next RAW says what was decided."""
 
 RECORD: Final = 0
 UNCHECKED: Final = 1

@@ -7,57 +7,60 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from proxy.metering.batch import Batch, Fact
+from proxy.metering.batch import Fact
 from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, SEGMENTS, remove
-from proxy.metering.raw import SCHEMA, batch_of
+from proxy.metering.raw import SCHEMA
 
 _encode = msgspec.json.Encoder().encode
-FIRST_SEQ = b"first_seq"
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""How an Arrow stream ends."""
+FIRST_SEQ: Final = b"first_seq"
+
+
+def _begin() -> bytes:
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, SCHEMA, options=_OPTIONS).close()
+    return bytes(sink.getvalue()).removesuffix(_END)
+
+
+_BEGIN: Final = _begin()
+"""How an Arrow stream with our columns begins."""
+
+
+def _message(first_seq: int, decisions: pa.RecordBatch) -> memoryview:
+    """Return a batch as it stands in a stream. Arrow compresses into memory of its own, and nobody holds the interpreter meanwhile."""
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, SCHEMA, options=_OPTIONS).write_batch(decisions, custom_metadata={FIRST_SEQ: str(first_seq).encode()})
+    return memoryview(sink.getvalue())[len(_BEGIN) :]
 
 
 class _Appender:
-    """A file that grows by whole steps: what is written is kept until `commit`, which a failure undoes."""
+    """A file that grows by whole steps: what is written lasts from `keep` on, which a failure goes back to."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-        self._chunks: list[bytes] = []
-        self._told = 0
         self._kept = 0
+        self.bytes = 0
         self.closed = False
 
-    # what Arrow calls
-
-    def write(self, data: Any) -> int:
-        chunk = bytes(data)
-        self._chunks.append(chunk)
-        self._told += len(chunk)
-        return len(chunk)
-
-    def tell(self) -> int:
-        return self._told
-
-    def flush(self) -> None:
-        """Only `commit` writes."""
-
-    # what the segment calls
-
-    def commit(self) -> None:
-        left = memoryview(b"".join(self._chunks))
-        self._chunks.clear()
+    def write(self, data: Any) -> None:
+        left = memoryview(data)
         while left:
-            left = left[os.write(self._descriptor, left) :]
+            written = os.write(self._descriptor, left)
+            self.bytes += written
+            left = left[written:]
 
     def keep(self) -> None:
-        self._kept = self._told
+        self._kept = self.bytes
 
     def cut(self) -> None:
         """Go back to what was kept, so that nothing is there twice when it is written again elsewhere."""
-        self._chunks.clear()
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, self._kept)
 
@@ -87,9 +90,7 @@ class SegmentWriter:
         self._raw: _Appender | None = None
         try:
             self._raw = _Appender(stem.with_name(stem.name + RAW_SUFFIX))
-            options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-            self._stream = pa.ipc.new_stream(pa.PythonFile(self._raw, mode="w"), SCHEMA, options=options)
-            self._raw.commit()
+            self._raw.write(_BEGIN)
         except BaseException:
             self.discard()
             raise
@@ -100,16 +101,14 @@ class SegmentWriter:
         """Whether anything stands in it beyond whose it is."""
         return self.decisions > 0 or self._usage_rows > 0
 
-    def write(self, batch: Batch, facts: list[Fact]) -> None:
-        """Append `facts`, then the decisions that they explain: all of them or, with an error, none."""
+    def write(self, facts: list[Fact], first_seq: int = 0, decisions: pa.RecordBatch | None = None) -> None:
+        """Append `facts`, then the decisions that they explain, from the number `first_seq` on: all of them or, with an error, none."""
         assert self._raw is not None
         try:
             if facts:
                 self._facts.write(b"".join(_encode(fact) + b"\n" for fact in facts))
-                self._facts.commit()
-            if batch.count:
-                self._stream.write_batch(batch_of(batch.raw), custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})
-                self._raw.commit()
+            if decisions is not None:
+                self._raw.write(_message(first_seq, decisions))
         except OSError:
             self._is_broken = True
             self._facts.cut()
@@ -117,8 +116,8 @@ class SegmentWriter:
             raise
         self._facts.keep()
         self._raw.keep()
-        self.bytes = self._facts.tell() + self._raw.tell()
-        self.decisions += batch.count
+        self.bytes = self._facts.bytes + self._raw.bytes
+        self.decisions += 0 if decisions is None else len(decisions)
         self._usage_rows += sum("usage" in fact for fact in facts)
 
     def sync(self) -> None:
@@ -131,9 +130,8 @@ class SegmentWriter:
         """End the stream; what cannot be written any more is left out."""
         assert self._raw is not None
         if not self._is_broken:
-            with contextlib.suppress(OSError, ValueError):
-                self._stream.close()
-                self._raw.commit()
+            with contextlib.suppress(OSError):
+                self._raw.write(_END)
                 self.sync()
         self._raw.close()
         self._facts.close()

@@ -22,7 +22,7 @@ import numpy as np
 from proxy.counters import MeteringCounts
 from proxy.metering.batch import Batch, Fact
 from proxy.metering.layout import SEGMENTS, make_directory, stem_name
-from proxy.metering.raw import DTYPE
+from proxy.metering.raw import decoded
 from proxy.metering.retention import DISK_TROUBLE, KEEP_ALL, Retention
 from proxy.metering.segment import SegmentWriter
 
@@ -182,14 +182,16 @@ class MeteringWriter:
 
     def _write(self, batch: Batch) -> None:
         opened = self._open or self._begin()
-        refs = np.flatnonzero(np.bincount(np.frombuffer(batch.raw, DTYPE)["group_ref"])).tolist() if batch.count else []
+        decisions = decoded(batch.words, batch.records) if batch.count else None
+        refs = [] if decisions is None else np.flatnonzero(np.bincount(decisions.column("group_ref").to_numpy())).tolist()
         self._groups.update({fact["group"]["group_ref"]: fact for fact in batch.facts if "group" in fact})
         facts = [fact for ref in refs if ref not in opened.described for fact in self._about(ref)]
         facts += [fact for fact in batch.facts if "group" in fact and fact["group"]["group_ref"] in opened.described]  # another name
         self._clients.update({fact["client"]["client_ref"]: fact for fact in batch.facts if "client" in fact})
         client_refs = {row[0] for fact in batch.facts if "usage" in fact for row in fact["usage"]["rows"]}
         facts += [self._clients[ref] for ref in client_refs - opened.described_clients if ref in self._clients]
-        opened.writer.write(batch, facts + [fact for fact in batch.facts if "group" not in fact and "client" not in fact])
+        facts += [fact for fact in batch.facts if "group" not in fact and "client" not in fact]
+        opened.writer.write(facts, batch.first_seq, decisions)
         for fact in batch.facts:
             self._remember(fact)
         opened.described.update(refs)
@@ -218,7 +220,7 @@ class MeteringWriter:
         header = {**self._settings.header, "first_seq": first_seq, "part": self._parts, "opened_ts_ms": now_ms, "previous": self._previous}
         state = [] if self._state is None else [{"state": {**self._state["state"], "from_seq": first_seq}}]
         try:
-            opened.writer.write(Batch(first_seq, 0, b"", []), [{"run": header}, *state])
+            opened.writer.write([{"run": header}, *state])
         except OSError:
             opened.writer.discard()
             raise

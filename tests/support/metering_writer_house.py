@@ -81,4 +81,7 @@ class WriterHouse:
                 self.meter.record_unchecked(group, -value, self.now_ms, 1, 0, UNRECORD)
                 continue
             wait_ms = group.record(value, self.now_ms)
-            self.meter.record(group, value, max(wait_ms, 0), max(wait_ms, 0), self.now_ms, 1, 9)
+            if wait_ms > 0:
+                self.meter.record(group, value, wait_ms, wait_ms, self.now_ms, 1, 9)
+            else:
+                self.meter.passed(group, value, self.now_ms, 1, 9)

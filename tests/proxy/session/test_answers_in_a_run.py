@@ -1,0 +1,164 @@
+"""Answers that come many at a time are counted as if each had come alone."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.metering.batch import BATCH_WORDS, Batch
+from proxy.metering.meter import Meter, TracingMeter
+from proxy.metering.raw import decoded
+from proxy.metering.usage import Place
+from proxy.session.enforcement import Mode
+from quota.declared_groups import Conditions, DeclaredGroup
+from quota.entity import ClientQuotaType
+from quota.pattern import Pattern
+from tests.proxy.session.test_segmentation import books_of, client_address, exchange
+from tests.support.kafka_frames import produce, produced
+from tests.support.memory_connection import BROKER, House, Peer
+
+OLD = -1
+# mostly Produce: of three kinds of answers; acks=0, Fetch, Metadata and Heartbeat between
+KINDS = st.sampled_from([OLD, OLD, OLD, OLD, 0, 0, 0, 1, 1, 1, 2, 3, 6, 11])
+EXCHANGES = st.lists(st.tuples(KINDS, st.sampled_from([0, 1, 50, 600, 3_000])), min_size=2, max_size=40)
+UNLIMITED = 1e12
+# where answers are held it matters when they come
+PACES = [(mode, bound) for mode in (Mode.OBSERVE, Mode.MUTE) for bound in (20.0, 2_000.0)] + [(mode, UNLIMITED) for mode in Mode]
+
+
+def produce_or(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
+    """As `exchange`, and a Produce whose answer has a header without tags."""
+    return (produce(number, size=size, version=7), produced(number, version=7)) if kind == OLD else exchange(kind, number, size)
+
+
+def metered(meter_of_level: type[Meter], **quotas: Any) -> tuple[House, list[Batch]]:
+    """A house that meters into a list."""
+    batches: list[Batch] = []
+
+    def keep(batch: Batch) -> bool:
+        batches.append(batch)
+        return True
+
+    house = House(**quotas)
+    house.settings.meter = meter_of_level(keep, lambda _group: ({"quota_type": "Produce"}, {}), 0)
+    return house, batches
+
+
+def connected(house: House) -> Peer:
+    peer = house.connect(client_address)
+    peer.connection.session.meet_place(Place(BROKER, "default"))
+    return peer
+
+
+def rows_of(batches: list[Batch]) -> Iterator[tuple[int, int, int, int]]:
+    """What was decided, all that is the same however answers are cut."""
+    for batch in batches:
+        for row in decoded(batch.words, batch.records).to_pylist() if batch.count else []:
+            yield row["group_ref"], row["ts_ms"], row["value"], row["throttle_ms"]
+
+
+def relay(
+    exchanges: list[tuple[int, int]], lengths: list[int], mode: Mode, bound: float, meter_of_level: type[Meter], *, parent: bool
+) -> tuple[bytes, list[object]]:
+    """Send all requests, then their answers, so many bytes at a time (0: one answer); return what the client got, and the books."""
+    pairs = [produce_or(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
+    house, batches = metered(meter_of_level, produce=bound, fetch=UNLIMITED, mode=mode)
+    with house:
+        if parent:
+            everybody, bounds = Conditions(client_ids=(Pattern("*"),)), {ClientQuotaType.PRODUCE: bound}
+            house.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
+        peer = connected(house)
+        peer.client.arrive(b"".join(request for request, _ in pairs))
+        answers = [answer for _, answer in pairs]
+        if lengths:
+            whole, at = b"".join(answers), 0
+            for length in [*lengths, 1 << 30]:
+                peer.broker.arrive(whole[at : at + length])
+                at += length
+        else:
+            for answer in answers:
+                peer.broker.arrive(answer)
+        meter = house.settings.meter
+        assert meter is not None
+        meter.flush()
+        rows = sorted(rows_of(batches))  # a run is noted for one group of a chain after the other
+        usage = sorted(meter.usage.take())
+        return peer.client.take(), [books_of(house, peer), rows, usage]
+
+
+@pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
+@settings(deadline=None)
+@given(
+    exchanges=EXCHANGES,
+    lengths=st.lists(st.sampled_from([1, 9, 60, 100, 500, 3_000]), min_size=1, max_size=20) | st.just([1 << 29]),
+    pace=st.sampled_from(
+        [(Mode.OBSERVE, 20.0), (Mode.OBSERVE, 2_000.0), (Mode.MUTE, 200.0), (Mode.MUTE, 2_000.0), *((mode, UNLIMITED) for mode in Mode)]
+    ),
+    parent=st.booleans(),
+)
+def test_many_answers_at_a_time_leave_the_books_of_single_ones(
+    meter_of_level: type[Meter], exchanges: list[tuple[int, int]], lengths: list[int], pace: tuple[Mode, float], parent: bool
+) -> None:
+    """Sensors, verdicts, counters, latencies, metered decisions and usage: all the same, wherever the stream of answers is cut."""
+    alone = relay(exchanges, [], *pace, meter_of_level, parent=parent)
+    assert relay(exchanges, lengths, *pace, meter_of_level, parent=parent) == alone
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_debt_that_was_served_ends_with_a_run(together: bool) -> None:
+    """The answers that were owed when it began are counted off one by one."""
+    house, _ = metered(Meter, produce=1_000.0, mode=Mode.MUTE)
+    with house:
+        peer = connected(house)
+        pairs = [produce_or(OLD, number, 1) for number in range(4)]
+        peer.client.arrive(b"".join(request for request, _ in pairs))
+        connected(house).asks(*produce_or(OLD, 1, 20_000))  # of the same quota
+        peer.broker.arrive(pairs[0][1])
+        assert peer.connection.session.debt.active
+        house.wait(60_000)
+        peer.broker.arrive(pairs[1][1])
+        assert peer.connection.session.debt.active
+        rest = [answer for _, answer in pairs[2:]]
+        for answers in [b"".join(rest)] if together else rest:
+            peer.broker.arrive(answers)
+        assert not peer.connection.session.debt.active
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
+    """Changed between two answers of one millisecond, it is told with the number of the second one."""
+    house, batches = metered(Meter, produce=UNLIMITED)
+    with house:
+        peer = connected(house)
+        request, answer = produce_or(OLD, 1, 50)
+        for bound in (UNLIMITED, UNLIMITED, 2 * UNLIMITED):
+            house.set_quota(produce=bound)
+            peer.client.arrive(request * depth)
+            peer.broker.arrive(answer * depth)
+        meter = house.settings.meter
+        assert meter is not None
+        meter.flush()
+    told = [(fact["bound"]["from_seq"], fact["bound"]["bound"]) for batch in batches for fact in batch.facts if "bound" in fact]
+    assert told == [(0, UNLIMITED), (2 * depth, 2 * UNLIMITED)]
+
+
+@pytest.mark.parametrize("depth", [1, 16])
+def test_more_decisions_than_a_buffer_holds_fit_into_a_millisecond(depth: int) -> None:
+    """The full buffer is handed over in between; none is lost."""
+    house, batches = metered(Meter, produce=UNLIMITED)
+    with house:
+        peer = connected(house)
+        request, answer = produce_or(OLD, 1, 50)
+        turns = BATCH_WORDS // depth + 5
+        for _ in range(turns):
+            peer.client.arrive(request * depth)
+            peer.broker.arrive(answer * depth)
+        meter = house.settings.meter
+        assert meter is not None
+        assert len(batches) == 1
+        meter.flush()
+    rows = list(rows_of(batches))
+    assert len(rows) == turns * depth == sum(usage[4] for usage in meter.usage.take())
+    assert set(rows) == {(0, house.now_ms, len(request) - 4, 0)}
