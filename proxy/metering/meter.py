@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from struct import Struct
+from struct import pack_into
 from typing import Any, Final, NamedTuple, Protocol
 
 from proxy.metering.batch import BATCH_WORDS, Batch, Fact
@@ -30,9 +30,7 @@ from quota.sensor import SampleRing
 
 REQUEST: Final = "Request"
 NS_PER_PERCENT_SECOND: Final = 1e7
-RUN_MAX: Final = 64
 NEVER_MS: Final = -1
-_RUNS: Final = tuple(Struct(f"<{count}Q") for count in range(RUN_MAX + 1))
 
 
 class Metered(Protocol):
@@ -172,9 +170,9 @@ class Meter:
             group.meter_word = word
 
     def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note checked records of `values`, all above 0 and below 2^31, at most `RUN_MAX` of them, that made nobody wait.
+        """Note checked records of `values`, all above 0 and below 2^31, that made nobody wait.
 
-        They were recorded in one step, and are parts of one sample.
+        They are not many, were recorded in one step, and are parts of one sample.
         """
         if group.parent is not None:
             self.passed_run(group.parent, values, now_ms, conn_id, api_index)
@@ -184,7 +182,7 @@ class Meter:
         count = len(values)
         at = self._begin(group, sum(values), now_ms, count)
         first = (group.meter_ref << VALUE_BITS | PASSED) + values[0]
-        _RUNS[count].pack_into(self.words, at * WORD_BYTES, first, *values[1:])
+        pack_into(f"<{count}Q", self.words, at * WORD_BYTES, first, *values[1:])
         self.at = at + count
 
     def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:

@@ -119,9 +119,7 @@ class ResponseSide(AnswerVerdicts):
             if body_left >= len(data):
                 self._body_left = body_left - len(data)
                 return self._emit(data)
-        at = body_left
-        if len(self._in_flight) > 1:
-            at = self._pass_run(data, at, now_ms, now_ns)
+        at = self._pass_run(data, body_left, now_ms, now_ns) if len(self._in_flight) > 1 else body_left
         return self._scan_heads(data, 0, at, now_ms, now_ns)
 
     def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
@@ -175,49 +173,53 @@ class ResponseSide(AnswerVerdicts):
         return True
 
     def _pass_run(self, data: bytes, at: int, now_ms: int, now_ns: int) -> int:
-        """Note the answers from `at` on to Produce requests that are alike, as long as they are whole and within the quota for certain.
+        """Note the answers from `at` on to Produce requests that are alike, if they are within the quota for certain.
 
         Returns:
             Where they end. What is recorded in one step is what one by one would record: sums of integers below 2^53 are exact.
         """
         in_flight = self._in_flight
-        head = in_flight[0][1]
+        _, head, _, _, sent_ns = in_flight[0]
         request_quota = self.request_quota
-        if head.__class__ is not KnownHead or head.kind != PRODUCE:
+        if head.__class__ is not KnownHead or head.kind != PRODUCE or self._held is not None or self._debt.active:
             return at
-        if self._held is not None or self._debt.active or (request_quota is not None and request_quota.enabled and head.work is not None):
+        if request_quota is not None and request_quota.enabled and head.work is not None:
             return at
-        start, end, is_bare = at, len(data) - RESPONSE_HEAD_BYTES, head.is_bare
+        sizes, end = self._find_run(head, data, at)
+        count, amount, client = len(sizes), sum(sizes), head.client
+        group = client.produce(now_ms)
+        if count < 2 or (group is not None and not group.record_within(amount, now_ms)):
+            return at
+        client.usage.produce_bytes += amount
+        if self._meter is not None:
+            self._meter_run(self._meter, head, group, sizes, amount, end - at - count * LENGTH_BYTES, now_ms)
+        latencies = head.latencies
+        if in_flight[count - 1][4] == sent_ns:  # as nearly always: they were forwarded together
+            latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
+            for _ in sizes:
+                in_flight.popleft()
+        else:
+            for _ in sizes:
+                latencies[(now_ns - in_flight.popleft()[4] >> SHIFT).bit_length()] += 1
+        self.answers += count
+        return end
+
+    def _find_run(self, head: KnownHead, data: bytes, at: int) -> tuple[list[int], int]:
+        """Find the whole answers from `at` on that go on as they came, to requests like `head`: the sizes of those, where these end."""
+        end, is_bare = len(data), head.is_bare
         sizes: list[int] = []
-        sent_ns = last_ns = in_flight[0][4]
-        for expected, other, request_size, _, forwarded_ns in in_flight:
-            if other is not head or at > end:
+        for expected, other, request_size, _, _ in self._in_flight:
+            if other is not head or at + RESPONSE_HEAD_BYTES > end:
                 break
             size, correlation_id = HEAD.unpack_from(data, at)
             behind = at + LENGTH_BYTES + size
-            if correlation_id != expected or size < LENGTH_BYTES or behind > end + RESPONSE_HEAD_BYTES:
+            if correlation_id != expected or size < LENGTH_BYTES or behind > end:
                 break
             if not is_bare and not _is_plain(head, data, at, behind):
                 break
             sizes.append(request_size)
-            last_ns = forwarded_ns
             at = behind
-        count, amount, client = len(sizes), sum(sizes), head.client
-        group = client.produce(now_ms)
-        if count < 2 or (group is not None and not group.record_within(amount, now_ms)):
-            return start
-        client.usage.produce_bytes += amount
-        if self._meter is not None:
-            self._meter_run(self._meter, head, group, sizes, amount, at - start - count * LENGTH_BYTES, now_ms)
-        latencies = head.latencies
-        if last_ns == sent_ns:  # as nearly always: they were forwarded together
-            latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
-        for _ in sizes:
-            forwarded_ns = in_flight.popleft()[4]
-            if last_ns != sent_ns:
-                latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
-        self.answers += count
-        return at
+        return sizes, at
 
     def _meter_run(
         self, meter: Meter, head: KnownHead, group: QuotaGroup | None, sizes: list[int], amount: int, answer_bytes: int, now_ms: int

@@ -50,7 +50,7 @@ def test_c2_a_sink_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
         entered.set()
         stuck.wait(30)
 
-    house = WriterHouse(tmp_path, also=also, waiting_bytes_max=2_000_000)
+    house = WriterHouse(tmp_path, also=also, waiting_bytes_max=1_000_000)
     house.writer.start()
     house.play(1_000, 0)
     house.meter.flush()
@@ -59,7 +59,7 @@ def test_c2_a_sink_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
     house.meter.flush()
     dropped = house.meter.dropped
     assert dropped > 50_000
-    assert house.writer.counts.waiting_bytes <= 2_000_000
+    assert house.writer.counts.waiting_bytes <= 1_000_000
     stuck.set()
     while house.writer.counts.waiting_bytes:
         time.sleep(0.01)
