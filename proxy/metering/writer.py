@@ -1,4 +1,4 @@
-"""The writer: one thread between the loop and the disk, and a child process for each rotation.
+"""The writer: one thread between the loop and the disk.
 
 A full or failing disk never reaches the data path: what cannot be written waits, bounded; what there is no room for is counted as lost;
 and the disk is tried again every few seconds.
@@ -7,8 +7,6 @@ and the disk is tried again every few seconds.
 from __future__ import annotations
 
 import queue
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,21 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from proxy.counters import MeteringCounts
 from proxy.metering.batch import Batch, Fact
+from proxy.metering.converter import Convert, Converter, convert_in_child
 from proxy.metering.layout import SEGMENTS, make_directory, stem_name
 from proxy.metering.raw import decoded
-from proxy.metering.retention import DISK_TROUBLE, KEEP_ALL, Retention
+from proxy.metering.retention import KEEP_ALL, Retention
 from proxy.metering.segment import SegmentWriter
 
 WAITING_BYTES_MAX: Final = 64 * 2**20
 RETRY_S: Final = 5.0
 TICK_S: Final = 0.25
 SYNC_S: Final = 1.0
-CONVERT_S_MAX: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +41,6 @@ class WriterSettings:
     retention: Retention = KEEP_ALL
     waiting_bytes_max: int = WAITING_BYTES_MAX
     publish: bool = False
-
-
-Convert = Callable[[Path, Fact], tuple[int, int]]
-"""Converts segments, see `proxy.metering.convert.run`; returns its exit code, and how many file sets retention removed."""
 
 
 @dataclass(slots=True)
@@ -82,7 +75,7 @@ class MeteringWriter:
         now_ms: Callable[[], int],
         on_problem: Callable[[str | None], None],
         also: Callable[[Batch], None] | None = None,
-        convert: Convert | None = None,
+        convert: Convert = convert_in_child,
         counts: MeteringCounts | None = None,
     ) -> None:
         self.counts = counts or MeteringCounts()
@@ -105,7 +98,7 @@ class MeteringWriter:
         self._synced_ms = 0
         self._retained_ms = 0
         self._thread = threading.Thread(target=self._run, name="metering-writer", daemon=True)
-        self.converter = Converter(settings, convert or convert_in_child, self.counts)
+        self.converter = Converter(settings.directory, settings.retention, convert, self.counts, publish=settings.publish)
 
     def start(self, left_over: Iterable[str] = ()) -> None:
         """Begin; segments that an earlier run left are converted first."""
@@ -276,75 +269,6 @@ class MeteringWriter:
         if not self._failing:
             self._failing = True
             self._on_problem(str(error))
-
-
-class Converter:
-    """Lets the segments be converted that ended, in their order: each begins where the one before it ended."""
-
-    def __init__(self, settings: WriterSettings, convert: Convert, counts: MeteringCounts) -> None:
-        self._counts = counts
-        self._convert_all = convert
-        self._directory = settings.directory
-        self._retention = settings.retention
-        self._publish = settings.publish
-        self.on_converted: Callable[[], None] = lambda: None
-        self._queue: queue.SimpleQueue[tuple[str, Fact | None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="metering-converter", daemon=True)
-        self._waiting: list[tuple[str, Fact | None]] = []
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def put(self, stem: str, end: Fact | None = None) -> None:
-        """Convert a segment when its turn comes; `end` says how it ended, None: nobody knows."""
-        self._queue.put((stem, end))
-
-    def stop(self, timeout_s: float) -> bool:
-        """Convert what is queued, then end; False when that takes longer or fails."""
-        self._queue.put(None)
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive() and not self._waiting
-
-    def _run(self) -> None:
-        while True:
-            try:
-                item = self._queue.get(timeout=RETRY_S if self._waiting else self._retention.look_every_s)
-            except queue.Empty:
-                if self._waiting or self._retention.is_limited:
-                    self._convert()
-                continue
-            if item is not None:
-                self._waiting.append(item)
-            if self._queue.empty() and (item is not None or self._waiting):
-                self._convert()
-            if item is None:
-                return
-
-    def _convert(self) -> None:
-        """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
-        told = {"stems": [{"stem": stem, "end": end} for stem, end in self._waiting], "publish": self._publish, **self._retention.as_fact()}
-        code, removed = self._convert_all(self._directory, told)
-        self._counts.conversion_failures += code != 0
-        self._counts.file_sets_removed += removed
-        self.on_converted()
-        if code != DISK_TROUBLE:
-            self._waiting.clear()  # after any other failure it is a segment that cannot be read: `sluice meter repair` says why
-
-
-def convert_in_child(directory: Path, told: Fact) -> tuple[int, int]:
-    """Run `proxy.metering.convert`: compressing takes long, and a thread of ours would hold up the loop."""
-    try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
-            [sys.executable, "-m", "proxy.metering.convert", str(directory)],
-            input=msgspec.json.encode(told),
-            stdout=subprocess.PIPE,
-            timeout=CONVERT_S_MAX,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return DISK_TROUBLE, 0
-    return done.returncode, int(done.stdout or 0)
 
 
 def header_of(run_id: str, proxy_id: str, wall_offset_ms: int, **told: Any) -> Fact:
