@@ -61,30 +61,7 @@ class Metering:
         self._config = config
         self._table_source = _source_of(config)
         self._table_by: str | None = None
-        header = header_of(
-            self.run_id,
-            self.proxy_id,
-            self._offset_ms,
-            proxy_version=importlib.metadata.version("kafka-sluice"),
-            level=settings.level,
-            names=settings.names,
-            settings={
-                "num_samples": config.quotas.window_num,
-                "window_ms": config.quotas.window_size_seconds * 1_000,
-                "store": config.quotas.store,
-            },
-            quota_config_sha256=_sha256_of(config.quotas.path),
-        )
-        age_ms_max = None if settings.max_age is None else settings.max_age * 1_000
-        writer_settings = WriterSettings(
-            settings.dir,
-            header,
-            settings.rotate_bytes,
-            settings.rotate_seconds * 1_000,
-            Retention(settings.max_bytes, age_ms_max, proxy_id=self.proxy_id),
-            publish=settings.topic is not None,
-        )
-        self.writer = MeteringWriter(writer_settings, self.wall_ms, _tell_problem, counts=counts)
+        self.writer = MeteringWriter(self._writer_settings(config, settings.dir), self.wall_ms, _tell_problem, counts=counts)
         self._topic: TopicSink | None = None
         if settings.topic is not None:
             check_topic_client()
@@ -108,6 +85,32 @@ class Metering:
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, Any] | None = None
         self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
+
+    def _writer_settings(self, config: Config, directory: Path) -> WriterSettings:
+        settings = config.metering
+        header = header_of(
+            self.run_id,
+            self.proxy_id,
+            self._offset_ms,
+            proxy_version=importlib.metadata.version("kafka-sluice"),
+            level=settings.level,
+            names=settings.names,
+            settings={
+                "num_samples": config.quotas.window_num,
+                "window_ms": config.quotas.window_size_seconds * 1_000,
+                "store": config.quotas.store,
+            },
+            quota_config_sha256=_sha256_of(config.quotas.path),
+        )
+        age_ms_max = None if settings.max_age is None else settings.max_age * 1_000
+        return WriterSettings(
+            directory,
+            header,
+            settings.rotate_bytes,
+            settings.rotate_seconds * 1_000,
+            Retention(settings.max_bytes, age_ms_max, proxy_id=self.proxy_id),
+            publish=settings.topic is not None,
+        )
 
     def start(self, config: Config) -> None:
         """Begin to write; what an earlier run left is made whole first."""
