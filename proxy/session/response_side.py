@@ -28,6 +28,7 @@ from proxy.session.known_head import ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, Kno
 from proxy.session.login import Login
 from proxy.session.mutations.ticket import Refusal
 from proxy.session.rewrite import AnswerWalker, Rewriter
+from quota.group import QuotaGroup
 
 HEAD = Struct(">ii")  # size, correlation id
 

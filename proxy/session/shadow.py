@@ -24,6 +24,9 @@ class ShadowResponseSide(ResponseSide):
     def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
         return False
 
+    def _pass_run(self, data: bytes, at: int, now_ms: int, now_ns: int) -> int:
+        return at
+
     def _judge(
         self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
     ) -> int:

@@ -90,3 +90,14 @@ def test_what_no_queue_takes_is_counted_with_the_next() -> None:
     meter.flush()
     [fact] = [fact["compared"] for batch in taken for fact in batch.facts if "compared" in fact]
     assert (fact["lost"], [row[4] for row in fact["rows"]]) == (1, [6])
+
+
+def test_answers_that_come_together_are_compared_one_by_one(tmp_path: Path) -> None:
+    """Also those that ordinary sessions would note in one step."""
+    with shadowing(tmp_path, produce=1e9) as house:
+        peer = house.connect()
+        produces(peer, 1, broker_ms=0)
+        peer.client.arrive(produce(2, size=2_000) + produce(3, size=2_000))
+        peer.broker.arrive(produced(2, throttle_ms=5) + produced(3, throttle_ms=6))
+        house.written()
+    assert [(row["broker_ms"], row["sluice_ms"]) for row in house.rows("comparisons")] == [(5, 0), (6, 0)]
