@@ -15,12 +15,14 @@ from bench import (
     fault_rows_crowd,
     fault_rows_load,
     fault_rows_machines,
+    fault_rows_stores,
     fault_rows_storms,
     fault_rows_tls,
 )
 from bench.engine import ROOT, Engine
 from bench.fault_tools import Figure
 from bench.report import Report, machine_lines
+from tests.support.kafka.jars import KafkaUnavailableError
 from tests.support.namespaces import NoNamespacesError
 
 ROWS: dict[str, Callable[[Path], list[Figure]]] = (
@@ -31,6 +33,7 @@ ROWS: dict[str, Callable[[Path], list[Figure]]] = (
     | fault_rows_tls.ROWS
     | fault_rows_crowd.ROWS
     | fault_rows_load.ROWS
+    | fault_rows_stores.ROWS
 )
 
 
@@ -49,7 +52,7 @@ def main() -> int:
         for name in options.row or ROWS:
             try:
                 found = ROWS[name](engine.folder)
-            except NoNamespacesError as problem:
+            except (NoNamespacesError, KafkaUnavailableError) as problem:
                 skipped.append(f"| {name} | skipped: {problem} | | | |")
                 print(skipped[-1], flush=True)
                 continue

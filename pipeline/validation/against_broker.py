@@ -1,9 +1,10 @@
 """Where brokers keep the quotas (`quotas.store = "forward"`): their throttle times beside Sluice's, group by group.
 
-Both count the same bytes, a millisecond apart. So a byte may fall into another sample here than there, and a sample may be gone for one of
-them and not yet for the other; in the long run a sample holds a sample's length of quota. Hence the tolerance, and the look at the sums, in
-which such differences cancel out. Two things cannot agree: the time of a broker's threads, which Sluice estimates; and a fetch over its
-quota, whose answer a broker counts, judges and withholds, so that Sluice never sees what was too much.
+Both count the same bytes, a moment apart. The window that a rate is measured over grows from N - 1 to N samples' length and jumps back, by
+when the first sample began, and a throttle is shorter by just as much: so the two are up to a sample's length apart, most of the time by
+that moment. Hence the tolerance, and the look at the sums, in which such differences cancel out. Two things cannot agree: the time of a
+broker's threads, which Sluice estimates; and a fetch over its quota, whose answer a broker counts, judges and withholds, so that Sluice
+never sees what was too much.
 """
 
 from collections.abc import Mapping, Sequence

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from proxy.administration.asker import Asker
+from proxy.quota_store.store import Quotas
 from quota.admin.messages import CLIENT_ID, USER, Alteration, EntityKey, entity_key
 from quota.entity import ANONYMOUS
 
 if TYPE_CHECKING:
     from proxy.config_admin import Authority, QuotaAdmin
-
-Quotas = Mapping[EntityKey, Mapping[str, float]]
 
 _UNKNOWN: Final = "__unknown__"
 

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from proxy.quota_store.store import Quotas
 from quota.admin.describe import describe_kraft, describe_zookeeper
 from quota.admin.keys import ValueType, keys_of
 from quota.admin.kraft import Change, alter_kraft
@@ -14,7 +15,6 @@ from quota.admin.znodes import entity_of, java_double
 from quota.admin.zookeeper import alter_zookeeper
 
 Profile = Literal["kraft", "zookeeper"]
-Quotas = Mapping[EntityKey, Mapping[str, float]]
 
 
 def describe(profile: Profile, components: Sequence[Component], quotas: Quotas, *, strict: bool) -> Description:
