@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from protocol.client_hello import ClientHelloReader
-from proxy.net.first_bytes import Arrival, Owner, Waiting, WaitingRoom
+from proxy.net.first_bytes import Arrival, Waiting, WaitingRoom
 from proxy.session.close_reason import CloseReason
 
 READ_BYTES: Final = 4_096
@@ -21,8 +21,8 @@ GoOn = Callable[[Arrival, str | None], None]
 class ClientHellos(WaitingRoom):
     """Reads the hello of each arrival."""
 
-    def __init__(self, owner: Owner, deadline_ms: Callable[[], int]) -> None:
-        super().__init__(owner, deadline_ms, CloseReason.TLS_HANDSHAKE_DEADLINE, "hello")
+    too_late = CloseReason.TLS_HANDSHAKE_DEADLINE
+    what = "hello"
 
     def read(self, arrival: Arrival, go_on: GoOn) -> None:
         """Read the hello of `arrival` as it comes; afterwards the arrival goes on or ends."""

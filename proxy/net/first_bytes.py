@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from protocol.errors import ProtocolError
 from proxy.counters import Counters
@@ -50,15 +50,16 @@ class Owner(Protocol):
 class WaitingRoom:
     """Those that wait, within a deadline; when there are too many, who waited longest leaves for the reason `too_late`.
 
-    Args:
+    Attributes:
         what: what they wait to say, for the log.
     """
 
-    def __init__(self, owner: Owner, deadline_ms: Callable[[], int], too_late: CloseReason, what: str) -> None:
+    too_late: ClassVar[CloseReason]
+    what: ClassVar[str]
+
+    def __init__(self, owner: Owner, deadline_ms: Callable[[], int]) -> None:
         self.owner = owner
         self.deadline_ms = deadline_ms
-        self._too_late = too_late
-        self._what = what
         self._waiting: dict[Waiting, None] = {}
 
     def __len__(self) -> int:
@@ -67,7 +68,7 @@ class WaitingRoom:
     def enter(self, waiting: Waiting) -> None:
         """One more waits; it is looked at now, and whenever something comes."""
         if len(self._waiting) >= WAITING_MAX:
-            next(iter(self._waiting)).end(self._too_late, f"{WAITING_MAX} connections waited for their {self._what}")
+            next(iter(self._waiting)).end(self.too_late, f"{WAITING_MAX} connections waited for their {self.what}")
         self._waiting[waiting] = None
         self.changed()
         waiting.look()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 
 from protocol.proxy_protocol import ProxyHeaderReader
 from proxy.clock import now_ms
 from proxy.counters import bump
-from proxy.net.first_bytes import Arrival, GoOn, Owner, Peer, Waiting, WaitingRoom
+from proxy.net.first_bytes import Arrival, GoOn, Peer, Waiting, WaitingRoom
 from proxy.session.close_reason import CloseReason
 
 PEEK_BYTES = 4_096
@@ -17,8 +16,8 @@ PEEK_BYTES = 4_096
 class ProxyHeaders(WaitingRoom):
     """Reads the header of each arrival."""
 
-    def __init__(self, owner: Owner, deadline_ms: Callable[[], int]) -> None:
-        super().__init__(owner, deadline_ms, CloseReason.PROXY_HEADER_DEADLINE, "header")
+    too_late = CloseReason.PROXY_HEADER_DEADLINE
+    what = "header"
 
     def read(self, arrival: Arrival, go_on: GoOn) -> None:
         """Read the header of `arrival` as it comes; then it goes on, what follows the header still in the socket, or it ends."""

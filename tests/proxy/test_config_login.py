@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigSource
 from proxy.config_login import SECRET_BYTES_MAX
-from proxy.config_problem import ConfigProblems
 from proxy.tls.credentials import CredentialsError
+from tests.support import config_folder
+from tests.support.config_folder import load
 
 CANARY = "canary-77b1"
 SCRAM = 'mechanism = "SCRAM-SHA-512"\nusername = "sluice"\n'
@@ -20,12 +20,6 @@ def text_of(credentials: str = "", canary: str = "", *, bootstrap: str = "kafka:
     listener = '[[listener]]\naddress = "127.0.0.1:19092"\n'
     tables = (f"[upstream.credentials]\n{credentials}\n" if credentials else "") + (f"[canary]\n{canary}\n" if canary else "")
     return f'[upstream]\nbootstrap = "{bootstrap}"\n{listener}{tables}'
-
-
-def load(folder: Path, text: str) -> Config:
-    path = folder / "sluice.toml"
-    path.write_text(text)
-    return ConfigSource(path).load()
 
 
 @pytest.fixture
@@ -42,9 +36,7 @@ def write(path: Path, secret: bytes, mode: int = 0o600) -> None:
 
 
 def complaints(folder: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigProblems) as caught:
-        load(folder, text)
-    lines = [line.replace(f"{folder / 'sluice.toml'}: ", "").replace(f"{folder}/", "") for line in caught.value.lines()]
+    lines = config_folder.complaints(folder, text)
     assert CANARY not in "".join(lines)
     return lines
 

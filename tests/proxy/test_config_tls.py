@@ -6,20 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigSource
 from proxy.config_check import advice_on
-from proxy.config_problem import ConfigProblems
 from tests.support.certificates import Authority
+from tests.support.config_folder import complaints, load
 
 HEAD = '[upstream]\nbootstrap = "127.0.0.1:9092"\n'
 LISTENER = '[[listener]]\naddress = "127.0.0.1:19092"\n[listener.tls]\n'
 OWN = 'certificate = "server.crt"\nkey = "server.key"\n'
-
-
-def load(folder: Path, text: str) -> Config:
-    path = folder / "sluice.toml"
-    path.write_text(text)
-    return ConfigSource(path).load()
 
 
 @pytest.fixture
@@ -27,12 +20,6 @@ def folder(tmp_path: Path) -> Path:
     """A folder with a server's certificate and the authority that signed it."""
     Authority(tmp_path, "ca").issue("server")
     return tmp_path
-
-
-def complaints(folder: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigProblems) as caught:
-        load(folder, text)
-    return [line.replace(f"{folder / 'sluice.toml'}: ", "").replace(f"{folder}/", "") for line in caught.value.lines()]
 
 
 def test_paths_begin_where_the_file_lies(folder: Path) -> None:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigSource
 from proxy.config_check import advice_on
-from proxy.config_problem import ConfigProblems
 from proxy.config_tls import UpstreamTls
 from proxy.config_upstream import distinct_upstreams
 from proxy.host_port import HostPort
 from tests.support.certificates import Authority
+from tests.support.config_folder import complaints, load
 
 MAIN = '[upstream]\nbootstrap = "kafka:9092"\n'
 
@@ -20,18 +19,6 @@ MAIN = '[upstream]\nbootstrap = "kafka:9092"\n'
 def listener(port: int, text: str = "", upstream: str = "") -> str:
     own = f"[listener.upstream]\n{upstream}\n" if upstream else ""
     return f'[[listener]]\naddress = "127.0.0.1:{port}"\n{text}\n{own}'
-
-
-def load(folder: Path, text: str) -> Config:
-    path = folder / "sluice.toml"
-    path.write_text(text)
-    return ConfigSource(path).load()
-
-
-def complaints(folder: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigProblems) as caught:
-        load(folder, text)
-    return [line.replace(f"{folder / 'sluice.toml'}: ", "").replace(f"{folder}/", "") for line in caught.value.lines()]
 
 
 def test_a_protocol_with_ssl_is_tls(tmp_path: Path) -> None:

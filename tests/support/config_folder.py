@@ -1,0 +1,22 @@
+"""A configuration file in a folder, and the lines that say what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from proxy.config import Config, ConfigSource
+from proxy.config_problem import ConfigProblems
+
+
+def load(folder: Path, text: str) -> Config:
+    """Write the file and read it as Sluice does."""
+    path = folder / "sluice.toml"
+    path.write_text(text, encoding="utf-8")
+    return ConfigSource(path).load()
+
+
+def complaints(folder: Path, text: str) -> list[str]:
+    """Return the lines about it, without the paths of the file and of its folder."""
+    with pytest.raises(ConfigProblems) as caught:
+        load(folder, text)
+    return [line.replace(f"{folder / 'sluice.toml'}: ", "").replace(f"{folder}/", "") for line in caught.value.lines()]
