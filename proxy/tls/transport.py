@@ -18,6 +18,7 @@ FEED_BYTES: Final = 64 * 1024
 """Taken in and encrypted at once. A buffer of OpenSSL stays as large as it once was, so larger pieces would cost each connection."""
 EARLY_BYTES_MAX: Final = 16 * 1024
 """Kept of what a peer sends between its handshake and `attach`; with more, its socket is read no further."""
+_RECORD_HEAD_BYTES: Final = 5
 _PLAIN_BYTES: Final = 256 * 1024
 _plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all: copied out before anybody else can read
 
@@ -53,6 +54,7 @@ class TlsTransport(asyncio.Protocol):
         "_tls",
         "_tls_pending",
         "_tls_read",
+        "_tls_take",
         "_tls_write",
         "_unfed",
     )
@@ -70,6 +72,7 @@ class TlsTransport(asyncio.Protocol):
         self._raw: asyncio.Transport | None = None
         self._tls: ssl.SSLObject | None = None
         self._tls_read: Callable[[int, memoryview], int] = _no_tls
+        self._tls_take: Callable[[int], bytes] = _no_bytes  # the same, into an object of its own
         self._tls_write: Callable[[bytes | memoryview], int] = _no_tls
         self._tls_pending: Callable[[], int] = _no_tls
         self._incoming: ssl.MemoryBIO | None = None
@@ -118,7 +121,8 @@ class TlsTransport(asyncio.Protocol):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls = self._make_tls(self._incoming, self._outgoing)
         inner: Any = getattr(tls, "_sslobj", tls)  # what `SSLObject` hands every call on to, by one call more
-        self._tls_read, self._tls_write, self._tls_pending = inner.read, inner.write, inner.pending
+        self._tls_read = self._tls_take = inner.read
+        self._tls_write, self._tls_pending = inner.write, inner.pending
         return tls
 
     def _late(self) -> None:
@@ -191,9 +195,12 @@ class TlsTransport(asyncio.Protocol):
             if self._above is None:
                 self._wait_for_above()
             return
-        if len(data) > FEED_BYTES:
+        size = len(data)
+        if size > FEED_BYTES:
             self._unfed.append(data)
             self._take_in()
+        elif size > _RECORD_HEAD_BYTES and size == (data[3] << 8 | data[4]) + _RECORD_HEAD_BYTES and not self._into_buffers:
+            self._decrypt_record(data, size)
         else:
             self._decrypt(data)
 
@@ -236,6 +243,27 @@ class TlsTransport(asyncio.Protocol):
                 self._unfed.insert(0, data[FEED_BYTES:])
                 data = data[:FEED_BYTES]
             self._decrypt(data)
+
+    def _decrypt_record(self, data: bytes, size: int) -> None:
+        """Decrypt what looks like one whole record, as a small request is: with one call, and into an object that goes on as it is."""
+        incoming, above = self._incoming, self._above
+        assert incoming is not None
+        assert above is not None
+        incoming.write(data)
+        try:
+            plain = self._tls_take(size)
+        except ssl.SSLWantReadError:  # a message of TLS itself, or the beginning of a larger record
+            self._decrypt(b"")
+            return
+        except ssl.SSLError as error:
+            self._broken(error, b"")
+            return
+        if plain:
+            above.data_received(plain)
+        else:
+            self._eof = True
+        if self._eof or incoming.pending or len(plain) == size:  # it was not one record
+            self._decrypt(b"")
 
     def _decrypt(self, data: bytes) -> None:
         incoming, outgoing, read, pending = self._incoming, self._outgoing, self._tls_read, self._tls_pending
@@ -424,6 +452,10 @@ class TlsTransport(asyncio.Protocol):
 
 
 def _no_tls(*_: object) -> int:
+    raise AssertionError("before the handshake")
+
+
+def _no_bytes(_count: int) -> bytes:
     raise AssertionError("before the handshake")
 
 
