@@ -1,5 +1,11 @@
-"""Unmodified Java clients that know a cluster by host names, all at one port of Sluice, in front of real Kafka with two nodes."""
+"""Unmodified clients that know a cluster by host names, all at one port of Sluice, in front of real Kafka with two nodes.
 
+Java has a setting for a hosts file of its own. librdkafka, aiokafka and kafka-python ask the system's resolver, so each runs in a process
+whose /etc/hosts is another; where no mount namespace can be made these tests are skipped.
+"""
+
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,10 +14,11 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.certificates import Authority
 from tests.support.clients import confluent
-from tests.support.clients.topics import leaders
+from tests.support.clients.topics import leaders, new_topic
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import ProducerLoad, create_topic, run_consumer, run_producer
+from tests.support.known_hosts import NoNamespacesError, command_that_knows
 from tests.support.places import temporary_directory
 from tests.support.sluice_process import SluiceProcess
 
@@ -54,3 +61,21 @@ def test_java_finds_every_broker_by_its_name(kraft_pair: KafkaCluster, sluice: S
         assert run_consumer(tools, bootstrap, topic, RECORDS, group="named", config=config) == RECORDS
     assert confluent.stored_count(kraft_pair.bootstrap, topic, 4) == RECORDS
     assert sluice.metric("kafka_quota_bytes_total", direction="produce") > 1_000 * RECORDS
+
+
+@pytest.mark.parametrize("client", ["confluent", "aio", "kafka_python"])
+def test_other_clients_find_every_broker_by_its_name(client: str, kraft_pair: KafkaCluster, sluice: SluiceProcess, folder: Path) -> None:
+    """A producer and a consumer group work through names alone: partitions led by both brokers are written and read."""
+    topic = new_topic(kraft_pair.bootstrap, f"by-name-{client}", partitions=4)
+    assert set(leaders(AdminClient({"bootstrap.servers": kraft_pair.bootstrap}), topic).values()) == set(BROKERS)
+    arguments = [client, f"{BOOTSTRAP}:{sluice.port}", topic, str(RECORDS), str(folder / "authority.pem")]
+    names = dict.fromkeys((BOOTSTRAP, *BROKERS.values()), "127.0.0.1")
+    try:
+        command = command_that_knows(folder / "etc-hosts", names, [sys.executable, "-m", "tests.support.clients.by_tls", *arguments])
+    except NoNamespacesError as problem:
+        pytest.skip(str(problem))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert (done.stdout.split(), done.returncode) == ([str(RECORDS), str(RECORDS)], 0), done.stderr[-2_000:]
+    assert confluent.stored_count(kraft_pair.bootstrap, topic, 4) == RECORDS
+    doors = {event["broker"] for event in sluice.events("connection_closed") if event["requests"]}
+    assert doors >= set(kraft_pair.bootstrap.split(","))

@@ -1,5 +1,6 @@
 """Unmodified clients by TLS, through Sluice, to real Kafka: users from certificates, and TLS to the broker too."""
 
+import asyncio
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +9,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
+from proxy.config import Upstream
+from proxy.config_tls import UpstreamTls
+from proxy.host_port import read_host_port
+from proxy.kafka_client import kafka_client_settings
 from tests.support.certificates import Authority, Files
 from tests.support.clients import aio, confluent, kafka_python
 from tests.support.clients.topics import new_topic
@@ -19,7 +25,7 @@ from tests.support.places import temporary_directory
 from tests.support.sluice_process import SluiceProcess, write_quotas
 
 pytestmark = pytest.mark.kafka
-HOST = "127.0.0.1"
+HOST, NAME = "127.0.0.1", "kafka.example.org"
 VALUES = [b"x" * 1_000] * 600
 
 
@@ -61,7 +67,7 @@ def credentials() -> Iterator[Credentials]:
     with temporary_directory("certificates") as directory:
         folder = Path(directory)
         authority = Authority(folder)
-        yield Credentials(folder, authority, authority.issue("server", hosts=(HOST,)), authority.issue("alice"))
+        yield Credentials(folder, authority, authority.issue("server", hosts=(HOST, NAME)), authority.issue("alice"))
 
 
 def sluice_in_front_of(upstream: str, credentials: Credentials, *, name: str, upstream_tls: str = "") -> SluiceProcess:
@@ -114,7 +120,7 @@ def test_java_by_tls_is_held_to_alices_quota(
 
 
 def test_tls_on_both_sides(credentials: Credentials) -> None:
-    """The broker asks for a certificate and shows one; Sluice shows and verifies; records come through whole."""
+    """The broker asks for a certificate and shows one; Sluice shows and verifies, for its topics, too; records come through whole."""
     own = credentials.authority.issue("sluice")
     protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SSL"
     settings = {"listener.security.protocol.map": protocols, "ssl.client.auth": "required", **credentials.java(credentials.server)}
@@ -127,3 +133,13 @@ def test_tls_on_both_sides(credentials: Credentials) -> None:
             assert confluent.produce(sluice.bootstrap, topic, values, settings=client) == len(values)
             assert confluent.consume(sluice.bootstrap, topic, len(values), "group-both", settings=client) == values
         assert confluent.stored_count(kafka.bootstrap, topic, 1) == len(values)
+        for number, expected in enumerate((None, NAME)):
+            tls = UpstreamTls(ca=credentials.authority.file, certificate=own.certificate, key=own.key, server_name=expected)
+            assert asyncio.run(offset_of_our_own(kafka, tls, topic)) == len(values) + number
+
+
+async def offset_of_our_own(kafka: KafkaCluster, tls: UpstreamTls, topic: str) -> int:
+    """Send one record with the Kafka client that Sluice uses for topics of its own; return where it is stored."""
+    upstream = Upstream(bootstrap=(read_host_port(kafka.sasl_bootstrap),), tls=tls)
+    async with AIOKafkaProducer(**kafka_client_settings(upstream)) as producer:
+        return int((await producer.send_and_wait(topic, b"x")).offset)
