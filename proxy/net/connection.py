@@ -208,10 +208,11 @@ class Connection:
         responses = self.session.responses
         if not responses.hold_until_ms:
             return 0
-        if now < responses.hold_until_ms and not self.draining and not self.client_eof_ms:
+        hold_until_ms = self.session.debt.held_until_ms(responses.hold_until_ms)
+        if now < hold_until_ms and not self.draining and not self.client_eof_ms:
             self.broker.pause(THROTTLE)
             self._shrink_broker_buffer()
-            return responses.hold_until_ms
+            return hold_until_ms
         held = responses.release(now)
         if held is not None:
             self.write_client(held)
@@ -225,7 +226,10 @@ class Connection:
             self._drain_reading(now)
             return 0
         while True:
-            if debt.active or now < debt.read_off_until_ms:
+            presses = debt.presses(now)
+            if presses:
+                self._restore_client_buffer()  # through a small one what was sent before the renewal would not come in time
+            elif debt.active or now < debt.read_off_until_ms:
                 self._shrink_client_buffer()
             if now < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
                 self.session.gate.step_aside()
@@ -239,9 +243,11 @@ class Connection:
             if stop is Stop.THROTTLE and now < requests.resume_at_ms:
                 self.client.pause(THROTTLE)
                 return requests.resume_at_ms
-            if stop is Stop.IN_FLIGHT and len(self.session.in_flight) >= min(requests.in_flight_stop, debt.in_flight_max(now)) > 0:
-                self.client.pause(IN_FLIGHT)
-                return 0
+            if stop is Stop.IN_FLIGHT:
+                in_flight_max = debt.in_flight_max(now)
+                if len(self.session.in_flight) >= (in_flight_max if presses else min(requests.in_flight_stop, in_flight_max)) > 0:
+                    self.client.pause(IN_FLIGHT)
+                    return debt.presses_at_ms(now)
             alone = stop is Stop.ALONE and self.session.in_flight and not requests.ungated
             if alone or requests.waits_for_us or (stop is Stop.LOGIN and self.session.login.awaits):
                 self.client.pause(IN_FLIGHT)
@@ -323,10 +329,13 @@ class Connection:
             self._small_broker_buffer = True
             shrink_receive_buffer(self.broker.fileno())
 
-    def _restore_buffers(self) -> None:
+    def _restore_client_buffer(self) -> None:
         if self._small_client_buffer:
             self._small_client_buffer = False
             restore_receive_buffer(self.client_sock.fileno())
+
+    def _restore_buffers(self) -> None:
+        self._restore_client_buffer()
         if self._small_broker_buffer and self.broker.transport is not None:
             self._small_broker_buffer = False
             restore_receive_buffer(self.broker.fileno())

@@ -10,10 +10,16 @@ from quota.mutation_group import MutationGroup
 
 PRESSED_SHARE = 20
 """The last twentieth of a SASL session belongs to its renewal: nothing waits then ..."""
-PRESSED_MS_MIN, PRESSED_MS_MAX = 400, 2_000
+PRESSED_MS_MIN, PRESSED_MS_MAX = 600, 2_000
 """... but for no less and no more than so long ..."""
-PRESSED_BYTES_MAX = 4 * 1024 * 1024
-"""... and no more passes so than a client's socket holds: what was sent before the renewal."""
+PRESSED_BYTES_MAX = 8 * 1024 * 1024
+"""... and no more passes so than was sent before it: what a client's socket holds, or five requests of the usual largest size ..."""
+PRESSED_IN_FLIGHT_MAX = 1_024
+"""... of which so many may be in flight, since answers that are held release nobody's place."""
+HELD_BEYOND_MS_MAX = 3_000
+"""So long an answer may be held beyond the end of a session: who may have no more requests in flight cannot send its renewal either ..."""
+RENEWAL_MS_MAX = 7_000
+"""... and so long the answer to a renewal's first message waits after that was read: librdkafka gives either 10 s, others more."""
 
 Stepper = QuotaGroup | MutationGroup
 """Whose verdict it is: it hands out age steps."""
@@ -24,6 +30,9 @@ class Debt:
 
     From a verdict above zero on nothing is read, in `delay` as in `mute`; until the next verdict of zero
     one request at a time goes on. Answers that were owed when the verdict fell never start a second wait.
+
+    A mute that would outlast the SASL session of its client is a hold instead: who waits for answers sends no more than it may have in
+    flight, and all of that has to pass before the renewal. What is left then is served while the client waits to log in again.
     """
 
     __slots__ = (
@@ -42,6 +51,7 @@ class Debt:
         "logging_in",
         "owed",
         "read_off_until_ms",
+        "renewal_by_ms",
         "session_ends_ms",
         "unanswered",
     )
@@ -55,6 +65,7 @@ class Debt:
         self._presses_at_ms = 0  # from here to the end of the session nothing waits
         self._pressed = False  # the present wait was cut short by the end of the session
         self.logging_in = False  # from a SaslHandshake to the verdict nothing waits
+        self.renewal_by_ms = 0  # while `logging_in`: nothing in front of its first answer waits longer
         self.session_ends_ms = 0  # when the broker's SASL session ends; 0: never
         self.active = False  # False: no verdict needs looking at, the hot path asks only this
         self.limits = False  # whether `in_flight_max` may be less than usual; stays until that says otherwise
@@ -89,7 +100,7 @@ class Debt:
         self.unanswered = False
         if not was_owed:
             self.owed = in_flight
-            if enforcement.mode is Mode.DELAY:
+            if enforcement.mode is Mode.DELAY or (self.session_ends_ms and now_ms + throttle_ms > self._press_ms(now_ms)):
                 age_ms = now_ms - received_ms
                 hold_ms = max(0, min(throttle_ms, enforcement.delay_max_ms, AGE_MAX_MS - age_ms))
                 self.hold_until_ms = now_ms + hold_ms
@@ -130,7 +141,9 @@ class Debt:
         At the end of an age step debt may be left. Then one request goes on, and only if no other connection
         of the group went on in this step: the step is for the client's sake, not a licence.
         """
-        if self.logging_in or self.presses(now_ms):
+        if self.presses(now_ms):
+            return PRESSED_IN_FLIGHT_MAX
+        if self.logging_in:
             return IN_FLIGHT_MAX
         if now_ms < self.read_off_until_ms:
             return 0
@@ -188,6 +201,17 @@ class Debt:
         self._pressed_left_bytes = PRESSED_BYTES_MAX
         self._pressed = self._step_taken = False
 
+    def logs_in(self, read_ms: int) -> None:
+        """A message of a login that was read then goes to the broker; nothing waits until the verdict."""
+        if not self.logging_in:
+            self.logging_in = True
+            self.renewal_by_ms = read_ms + RENEWAL_MS_MAX
+
+    def hold_renewal(self) -> None:
+        """The broker expects a token, and its client sends nothing before it knows: debt is served now, while no session runs."""
+        if self.session_ends_ms and self.in_debt:
+            self.hold_until_ms = min(self.debt_until_ms, self.renewal_by_ms)
+
     def presses(self, now_ms: int) -> bool:
         """Whether the session is about to end, so that all that a client sent before its renewal has to reach the broker now.
 
@@ -195,6 +219,16 @@ class Debt:
         like all else, and paid for in the next session.
         """
         return self.session_ends_ms > 0 and now_ms >= self._presses_at_ms and self._pressed_left_bytes > 0
+
+    def held_until_ms(self, until_ms: int) -> int:
+        """When an answer leaves at the latest that is held until then."""
+        if not self.session_ends_ms:
+            return until_ms
+        return min(until_ms, self.renewal_by_ms if self.logging_in else self.session_ends_ms + HELD_BEYOND_MS_MAX)
+
+    def presses_at_ms(self, now_ms: int) -> int:
+        """When that begins for a client in debt; 0: never, or it has begun."""
+        return self._presses_at_ms if self.in_debt and self.session_ends_ms and now_ms < self._presses_at_ms else 0
 
     def passed(self, size_bytes: int, now_ms: int) -> None:
         """So much went on while something was owed."""
@@ -205,11 +239,15 @@ class Debt:
         """Return until when something may wait that waits since then: for four fifths of what was left of the session."""
         return since_ms + max(0, self.session_ends_ms - since_ms) * 4 // 5
 
+    def _press_ms(self, now_ms: int) -> int:
+        """Until when nothing may be read, from now on."""
+        return max(now_ms, min(self.press_ms(now_ms), self._presses_at_ms))
+
     def _stop_reading(self, now_ms: int) -> None:
         """Read nothing for a step; never until the session is over, for the broker closes a connection that speaks later."""
         self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
         if self.session_ends_ms and self._pressed_left_bytes > 0:
-            press_ms = max(now_ms, min(self.press_ms(now_ms), self._presses_at_ms))
+            press_ms = self._press_ms(now_ms)
             self._pressed = press_ms < self.read_off_until_ms
             if self._pressed:
                 self.read_off_until_ms = press_ms

@@ -255,6 +255,8 @@ class RequestSide(WholeRequests):
         group = head.client.request(now_ms)
         if group is None or group.bound >= UNLIMITED or head.work is None or self.ungated or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX
+        if self._debt.presses(now_ms):
+            return INT32_MAX
         each = self._heads.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
         expected = len(self._in_flight) * each
         room = group.certain_room(now_ms) - expected

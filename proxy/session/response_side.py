@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from protocol.api_keys import ApiVersion
+from protocol.api_keys import ApiKey, ApiVersion
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.headers import response_header_len
 from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
@@ -369,6 +369,8 @@ class ResponseSide(AnswerVerdicts):
             self._debt.pass_answer()
         self._login.answered(head.api, frame, sent_ms)
         self._login_went_on()
+        if head.key == ApiKey.SASL_HANDSHAKE and self._login.under_way:
+            self._debt.hold_renewal()
         if self._login.bare:
             self._tail = bytearray()  # from here on there are no heads
 

@@ -169,7 +169,7 @@ class WholeRequests(RequestBytes):
             if head is None:
                 raise ProtocolError("request head is longer than its frame", reason="bad_header")
             self._login.requested(head.api, frame, HEAD_BYTES + len(head.prefix))
-            self._debt.logging_in = True
+            self._debt.logs_in(now_ms)
             self.forget_heads()
             self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
             head.client.usage.requests[head.key] += 1
@@ -191,7 +191,7 @@ class WholeRequests(RequestBytes):
                 raise
             self._defer(data, at)
             return data, at, 0, False
-        self._debt.logging_in = True
+        self._debt.logs_in(read_ms)
         self._keep(data[end:], 0, read_ms)
         self.stop = Stop.LOGIN
         data, at, noted, _ = self._note(head, data, at, size, now_ns, read_ms)

@@ -152,7 +152,7 @@ def test_e01_sessions_are_renewed_under_load_and_throttle(
     client: str, mechanism: str, mode: str, sasl_kafka: KafkaCluster, tools: JavaTools, tmp_path: Path
 ) -> None:
     """With sessions of 2 s, a producer at ten times its quota logs in again and again: nobody is cut off, no byte counts for another."""
-    seconds = 9
+    seconds = 12
     user = USERS[mechanism]
     quotas = write_quotas(tmp_path / "quotas.toml", [{"user": user, "producer_byte_rate": 200_000}])
     topic = new_topic(sasl_kafka.bootstrap, f"renewed-{client}-{mode}")

@@ -1,12 +1,13 @@
-"""Rows E2 and G10, and logins through real sockets: tokens lie in a buffer of ours, and nothing of them is left."""
+"""Rows E2, E11 and G10, and logins through real sockets: tokens lie in a buffer of ours, and nothing of them is left."""
 
+import asyncio
 import gc
 import types
 from collections.abc import Iterable
 
 import pytest
 
-from proxy.config import Connections, Listener
+from proxy.config import Connections, Enforcement, EnforcementMode, Listener
 from proxy.host_port import HostPort
 from proxy.net.login_channel import LoginChannel
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
@@ -126,18 +127,66 @@ async def test_g10_nothing_of_a_token_is_left() -> None:
         assert {id(connection.session) for connection in sluice.connections} <= seen
 
 
+async def says_no_late(connection: BrokerConnection, asked: Request) -> None:
+    """The same as late as a broker says it (`connection.failed.authentication.delay.ms`)."""
+    if asked.key == 36:
+        await asyncio.sleep(0.1)
+    await says_no(connection, asked)
+
+
 async def test_e02_a_storm_of_failed_logins() -> None:
-    """Each of many failed logins gets the broker's own error before the end, and names nobody."""
-    async with ScriptedBroker(says_no) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
-        for _ in range(100):
-            client = await sluice.client()
-            await client.ask(sasl_frames.handshake("PLAIN"))
-            answer = await client.ask(sasl_frames.authenticate(TOKEN))
-            assert answer == sasl_frames.authenticate_answer(2, error_code=58, message="no")
-            client.close()
+    """Each of 1,000 failed logins, 100 at a time, gets the broker's own error before the end, and names nobody."""
+    async with ScriptedBroker(says_no_late) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
+
+        async def tries() -> None:
+            for _ in range(10):
+                async with await ScriptedClient.connect(sluice.port) as client:
+                    await client.ask(sasl_frames.handshake("PLAIN"))
+                    answer = await client.ask(sasl_frames.authenticate(TOKEN))
+                    assert answer == sasl_frames.authenticate_answer(2, error_code=58, message="no")
+                    assert await client.read_to_end() == b""
+
+        await asyncio.gather(*[tries() for _ in range(100)])
         await until(lambda: not sluice.connections)
-        assert sluice.counters.logins == {("PLAIN", "failure"): 100}
+        assert sluice.counters.logins == {("PLAIN", "failure"): 1_000}
         assert not sluice.groups()
+
+
+class Sessions:
+    """A broker whose sessions last 2 s: what comes later, other than a new login, ends the connection."""
+
+    def __init__(self) -> None:
+        self._ends_s = 0.0
+
+    async def __call__(self, connection: BrokerConnection, asked: Request) -> None:
+        """Answer one request."""
+        now_s = asyncio.get_running_loop().time()
+        if asked.key == 36:
+            self._ends_s = now_s + 2
+            await connection.send(sasl_frames.authenticate_answer(asked.correlation_id, lifetime_ms=2_000))
+        elif asked.key != 17 and now_s > self._ends_s > 0:
+            await connection.close()
+        else:
+            await says_yes(connection, asked)
+
+
+@pytest.mark.parametrize("mode", ["delay", "mute"])
+async def test_e11_megabytes_pass_in_time_for_a_renewal(mode: EnforcementMode) -> None:
+    """Ten megabytes over its quota, five in its socket: all of it reaches the broker before the session ends, and the renewal behind it."""
+    table = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 200_000.0}}
+    settings = {"table": table, "clean": False, "enforcement": Enforcement(mode=mode)}  # what it is owed is held for seconds
+    async with ScriptedBroker(Sessions()) as broker, open_gateway(broker, listeners=declared(), **settings) as sluice:
+        client = await logged_in(sluice)
+        await client.send(produce_request(10, b"r" * 5_000_000))
+        await broker.connections[0].until_requests(3)
+        sending = asyncio.ensure_future(client.send(b"".join(produce_request(number, b"r" * 1_000_000) for number in range(11, 16))))
+        await until(lambda: sluice.connections[0].session.debt.in_debt)
+        assert len(broker.connections[0].requests) == 3
+        await sending
+        await client.send(sasl_frames.handshake("PLAIN", correlation_id=20))
+        requests = await broker.connections[0].until_requests(9)
+        assert [request.correlation_id for request in requests[2:]] == [10, 11, 12, 13, 14, 15, 20]
+        assert not sluice.closes
 
 
 async def refused(connection: BrokerConnection, asked: Request) -> None:

@@ -13,10 +13,10 @@ from proxy.session.identity import IdentityRules
 from quota.entity import ANONYMOUS, ClientQuotaEntity, KafkaPrincipal
 from tests.support import sasl_frames as frames
 from tests.support import sasl_tokens as tokens
-from tests.support.kafka_frames import fetch, produced
 from tests.support.kafka_frames import plain as request_of
+from tests.support.kafka_frames import produced
 from tests.support.memory_connection import House, Peer
-from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
+from tests.support.verdicts import PRODUCE_VERSION, produce_of
 
 ALICE = KafkaPrincipal("User", "alice")
 DECLARED = IdentityRules("sasl", requires_login=True)
@@ -389,52 +389,6 @@ def test_e05_a_refused_renewal_changes_nothing(house: House, error_code: int) ->
     assert house.closed == []
 
 
-@pytest.mark.parametrize("mode", [Mode.MUTE, Mode.DELAY])
-def test_e11_a_mute_leaves_time_to_log_in_again(mode: Mode) -> None:
-    """Nothing is read for at most four fifths of what is left of a session; the rest of the debt is served in the next one."""
-    with House(mode=mode) as house:
-        house.scope.produce.update_quota(ClientQuotaEntity("alice", None), 1_000.0)
-        peer = house.connect()
-        exchange(peer, "PLAIN", EXCHANGES["PLAIN"], lifetime_ms=10_000)
-        house.wait(2_000)
-        assert peer.sends(produce_of(100_000, 20)) == [20]
-        peer.broker.arrive(produced(20, version=PRODUCE_VERSION))
-        peer.client.arrive(request_of(21, ApiKey.HEARTBEAT, 0) + frames.handshake("PLAIN", correlation_id=22))
-        house.wait(6_300)
-        assert peer.forwarded() == []
-        house.wait(200)
-        assert peer.forwarded() == [21]
-        peer.broker.arrive(struct.pack(">iih", 6, 21, 0))
-        house.wait(1_300)
-        assert peer.broker.take() == frames.handshake("PLAIN", correlation_id=22)
-        peer.broker.arrive(frames.handshake_answer(22))
-        peer.client.arrive(frames.authenticate(PLAIN_TOKEN, correlation_id=23))
-        assert peer.broker.take() == frames.authenticate(PLAIN_TOKEN, correlation_id=23)
-        peer.broker.arrive(frames.authenticate_answer(23, lifetime_ms=10_000))
-        peer.client.arrive(request_of(24, ApiKey.HEARTBEAT, 0))
-        house.wait(7_000)
-        assert peer.forwarded() == []
-        house.wait(20_000)
-        assert peer.forwarded() == [24]
-        assert house.closed == []
-
-
-def test_e11_a_fetch_waits_no_longer_than_its_session(house: House) -> None:
-    """A fetch that waits for its quota goes on while the session lives, or the broker would close the connection."""
-    house.scope.fetch.update_quota(ClientQuotaEntity("alice", None), 1_000.0)
-    peer = house.connect()
-    exchange(peer, "PLAIN", EXCHANGES["PLAIN"], lifetime_ms=10_000)
-    other = house.connect()
-    exchange(other, "PLAIN", EXCHANGES["PLAIN"])
-    assert other.sends(fetch(30, version=FETCH_VERSION)) == [30]
-    other.broker.arrive(fetched_of(200_000, 30))
-    assert peer.sends(fetch(31, version=FETCH_VERSION)) == []
-    house.wait(7_900)
-    assert peer.forwarded() == []
-    house.wait(200)
-    assert peer.forwarded() == [31]
-
-
 # --- limits and noise
 
 
@@ -486,59 +440,3 @@ def test_noise_in_a_login_ends_it_at_most(seed: int) -> None:
         assert house.counters.internal_errors == 0
         assert house.loop.crashes == []
         assert CloseReason.INTERNAL_ERROR not in [reason for reason, _ in house.closed]
-
-
-def test_e11_the_end_of_a_session_belongs_to_its_renewal() -> None:
-    """In its last twentieth nothing waits: all that was sent before the renewal reaches the broker in time, is counted, and is paid for."""
-    with House(mode=Mode.MUTE) as house:
-        house.scope.produce.update_quota(ClientQuotaEntity("alice", None), 1_000.0)
-        peer = house.connect()
-        exchange(peer, "PLAIN", EXCHANGES["PLAIN"], lifetime_ms=20_000)
-        assert peer.sends(produce_of(100_000, 20)) == [20]
-        peer.broker.arrive(produced(20, version=PRODUCE_VERSION))
-        for number in range(21, 31):
-            peer.client.arrive(produce_of(5_000, number))
-        peer.client.arrive(frames.handshake("PLAIN", correlation_id=40))
-        house.wait(16_010)
-        assert peer.forwarded() == [21]
-        peer.broker.arrive(produced(21, version=PRODUCE_VERSION))
-        house.wait(2_900)
-        assert peer.forwarded() == []
-        house.wait(200)
-        assert peer.broker.take().endswith(frames.handshake("PLAIN", correlation_id=40))
-        for number in range(22, 31):
-            peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
-        peer.broker.arrive(frames.handshake_answer(40))
-        peer.client.arrive(frames.authenticate(PLAIN_TOKEN, correlation_id=41))
-        peer.broker.take()
-        peer.broker.arrive(frames.authenticate_answer(41, lifetime_ms=20_000))
-        (group,) = [one for one in house.scope.produce.groups() if one.tags["user"] == "alice"]
-        assert group.recorded_total == 150_000
-        peer.client.arrive(produce_of(100, 50))
-        house.wait(15_000)
-        assert peer.forwarded() == []
-        assert house.closed == []
-
-
-def test_e11_no_more_passes_at_the_end_of_a_session_than_a_socket_holds() -> None:
-    """What passes for the sake of the renewal ends at 4 MiB, after which the quota holds again; and it takes at most the last 2 s."""
-    with House(mode=Mode.MUTE) as house:
-        house.scope.produce.update_quota(ClientQuotaEntity("alice", None), 1_000.0)
-        peer = house.connect()
-        exchange(peer, "PLAIN", EXCHANGES["PLAIN"], lifetime_ms=3_600_000)
-        house.wait(3_590_000)
-        assert peer.sends(produce_of(1_000_000, 20)) == [20]
-        peer.broker.arrive(produced(20, version=PRODUCE_VERSION))
-        for number in range(21, 31):
-            peer.client.arrive(produce_of(1_000_000, number))
-        house.wait(7_900)
-        assert peer.forwarded() == []
-        house.wait(200)
-        passed = peer.forwarded()
-        for number in list(passed):
-            peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
-            house.wait(1)
-            passed += peer.forwarded()
-        assert 4 <= len(passed) <= 6
-        house.wait(1_500)
-        assert peer.forwarded() == []

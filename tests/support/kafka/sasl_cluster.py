@@ -30,9 +30,9 @@ SETTINGS = {
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
-def new_cluster(name: str = "kafka-sasl", settings: Mapping[str, str | int] | None = None) -> KafkaCluster:
-    """Return the broker, not started, with further settings."""
-    return KafkaCluster(name=name, settings=SETTINGS | dict(settings or {}))
+def new_cluster(name: str = "kafka-sasl", settings: Mapping[str, str | int] | None = None, *, jmx: bool = False) -> KafkaCluster:
+    """Return the broker, not started, with further settings; `jmx`: with its beans open."""
+    return KafkaCluster(name=name, settings=SETTINGS | dict(settings or {}), jmx=jmx)
 
 
 def add_scram_users(tools: JavaTools, bootstrap: str, *users: str) -> None:
