@@ -175,6 +175,9 @@ class Connection:
         login = self.session.login
         login.news = False
         self.client.follow_login(under_way=login.under_way)
+        if self.session.debt.session_is_short:
+            # made small when it is full, it would be emptied without its sender being told, and a renewal come seconds late
+            self._shrink_client_buffer()
 
     def wake(self, now: int) -> None:
         """A deadline of this connection has come."""
@@ -227,9 +230,7 @@ class Connection:
             return 0
         while True:
             presses = debt.presses(now)
-            if presses:
-                self._restore_client_buffer()  # through a small one what was sent before the renewal would not come in time
-            elif debt.active or now < debt.read_off_until_ms:
+            if debt.active or now < debt.read_off_until_ms:
                 self._shrink_client_buffer()
             if now < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
                 self.session.gate.step_aside()
@@ -329,13 +330,10 @@ class Connection:
             self._small_broker_buffer = True
             shrink_receive_buffer(self.broker.fileno())
 
-    def _restore_client_buffer(self) -> None:
-        if self._small_client_buffer:
+    def _restore_buffers(self) -> None:
+        if self._small_client_buffer and not self.session.debt.session_is_short:
             self._small_client_buffer = False
             restore_receive_buffer(self.client_sock.fileno())
-
-    def _restore_buffers(self) -> None:
-        self._restore_client_buffer()
         if self._small_broker_buffer and self.broker.transport is not None:
             self._small_broker_buffer = False
             restore_receive_buffer(self.broker.fileno())

@@ -10,12 +10,14 @@ from quota.mutation_group import MutationGroup
 
 PRESSED_SHARE = 20
 """The last twentieth of a SASL session belongs to its renewal: nothing waits then ..."""
-PRESSED_MS_MIN, PRESSED_MS_MAX = 600, 2_000
+PRESSED_MS_MIN, PRESSED_MS_MAX = 200, 2_000
 """... but for no less and no more than so long ..."""
 PRESSED_BYTES_MAX = 8 * 1024 * 1024
 """... and no more passes so than was sent before it: what a client's socket holds, or five requests of the usual largest size ..."""
 PRESSED_IN_FLIGHT_MAX = 1_024
 """... of which so many may be in flight, since answers that are held release nobody's place."""
+SHORT_SESSION_MS = 60_000
+"""In sessions no longer than that little is let into a client's receive buffer from the beginning."""
 HELD_BEYOND_MS_MAX = 3_000
 """So long an answer may be held beyond the end of a session: who may have no more requests in flight cannot send its renewal either ..."""
 RENEWAL_MS_MAX = 7_000
@@ -53,6 +55,7 @@ class Debt:
         "read_off_until_ms",
         "renewal_by_ms",
         "session_ends_ms",
+        "session_is_short",
         "unanswered",
     )
 
@@ -67,6 +70,7 @@ class Debt:
         self.logging_in = False  # from a SaslHandshake to the verdict nothing waits
         self.renewal_by_ms = 0  # while `logging_in`: nothing in front of its first answer waits longer
         self.session_ends_ms = 0  # when the broker's SASL session ends; 0: never
+        self.session_is_short = False
         self.active = False  # False: no verdict needs looking at, the hot path asks only this
         self.limits = False  # whether `in_flight_max` may be less than usual; stays until that says otherwise
         self.in_debt = False
@@ -197,6 +201,7 @@ class Debt:
     def session_begins(self, now_ms: int, ends_ms: int) -> None:
         """The client has logged in, or logged in again; debt that is left is served in the new session. `ends_ms` 0: it does not end."""
         self.session_ends_ms = ends_ms
+        self.session_is_short = 0 < ends_ms <= now_ms + SHORT_SESSION_MS
         self._presses_at_ms = ends_ms - min(max((ends_ms - now_ms) // PRESSED_SHARE, PRESSED_MS_MIN), PRESSED_MS_MAX)
         self._pressed_left_bytes = PRESSED_BYTES_MAX
         self._pressed = self._step_taken = False

@@ -211,14 +211,14 @@ def test_a_renewal_waits_7_s_at_most_whatever_is_held_in_front_of_it(house: Hous
     log_in(peer, 4_000)
     house.wait(3_500)
     fall_into_debt(peer)
-    house.wait(150)
+    house.wait(310)
     assert peer.sends(produce_of(5_000, 21)) == [21]
     peer.client.arrive(frames.handshake("PLAIN", correlation_id=22))
     peer.broker.take()
-    house.wait(4_860)
+    house.wait(4_700)
     assert peer.delivered() == [20]
     peer.broker.arrive(produced(21, version=PRODUCE_VERSION))
-    house.wait(2_130)
+    house.wait(2_290)
     assert peer.client.take() == b""
     house.wait(20)
     assert throttle_ms(peer.client.take(), 0, PRODUCE_VERSION) > 80_000
@@ -234,10 +234,10 @@ def test_held_answers_keep_nothing_from_passing_before_a_renewal(house: House) -
     fall_into_debt(peer)
     numbers = list(range(21, 421))
     peer.client.arrive(b"".join(produce_of(1_000, number) for number in numbers) + frames.handshake("PLAIN", correlation_id=900))
-    house.wait(1_399)
-    assert peer.forwarded() == []
+    house.wait(1_799)
+    assert peer.forwarded() == [21]
     house.wait(50)
-    assert peer.forwarded() == [*numbers, 900]
+    assert peer.forwarded() == [*numbers[1:], 900]
 
 
 def test_a_second_hold_ends_soon_after_the_session(house: House) -> None:
@@ -246,9 +246,9 @@ def test_a_second_hold_ends_soon_after_the_session(house: House) -> None:
     log_in(peer, 2_000)
     fall_into_debt(peer)
     peer.client.arrive(produce_of(5_000, 21))
-    house.wait(1_450)
+    house.wait(1_650)
     assert peer.forwarded() == [21]
-    house.wait(3_540)
+    house.wait(3_340)
     assert peer.client.take() == b""
     house.wait(20)
     assert peer.delivered() == [20]
