@@ -190,19 +190,37 @@ class TlsTransport(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in what the peer sent: decrypt it for who is above, or go on with the handshake."""
-        if self._above is None or self._paused or self._unfed:
+        above = self._above
+        if above is None or self._paused or self._unfed:
             self._unfed.append(data)
-            if self._above is None:
+            if above is None:
                 self._wait_for_above()
             return
         size = len(data)
-        if size > FEED_BYTES:
-            self._unfed.append(data)
-            self._take_in()
-        elif size > _RECORD_HEAD_BYTES and size == (data[3] << 8 | data[4]) + _RECORD_HEAD_BYTES and not self._into_buffers:
-            self._decrypt_record(data, size)
+        if self._into_buffers or size <= _RECORD_HEAD_BYTES or size != (data[3] << 8 | data[4]) + _RECORD_HEAD_BYTES:
+            if size > FEED_BYTES:
+                self._unfed.append(data)
+                self._take_in()
+            else:
+                self._decrypt(data)
+            return
+        # What looks like one whole record, as a small request is: one call decrypts it, into an object that goes on as it is.
+        incoming = self._incoming
+        incoming.write(data)  # type: ignore[union-attr]
+        try:
+            plain = self._tls_take(size)
+        except ssl.SSLWantReadError:  # a message of TLS itself, or the beginning of a larger record
+            self._decrypt(b"")
+            return
+        except ssl.SSLError as error:
+            self._broken(error, b"")
+            return
+        if plain:
+            above.data_received(plain)
         else:
-            self._decrypt(data)
+            self._eof = True
+        if self._eof or incoming.pending or len(plain) == size:  # type: ignore[union-attr]  # it was not one record
+            self._decrypt(b"")
 
     def eof_received(self) -> bool:
         """The peer sends no more."""
@@ -243,27 +261,6 @@ class TlsTransport(asyncio.Protocol):
                 self._unfed.insert(0, data[FEED_BYTES:])
                 data = data[:FEED_BYTES]
             self._decrypt(data)
-
-    def _decrypt_record(self, data: bytes, size: int) -> None:
-        """Decrypt what looks like one whole record, as a small request is: with one call, and into an object that goes on as it is."""
-        incoming, above = self._incoming, self._above
-        assert incoming is not None
-        assert above is not None
-        incoming.write(data)
-        try:
-            plain = self._tls_take(size)
-        except ssl.SSLWantReadError:  # a message of TLS itself, or the beginning of a larger record
-            self._decrypt(b"")
-            return
-        except ssl.SSLError as error:
-            self._broken(error, b"")
-            return
-        if plain:
-            above.data_received(plain)
-        else:
-            self._eof = True
-        if self._eof or incoming.pending or len(plain) == size:  # it was not one record
-            self._decrypt(b"")
 
     def _decrypt(self, data: bytes) -> None:
         incoming, outgoing, read, pending = self._incoming, self._outgoing, self._tls_read, self._tls_pending
@@ -348,15 +345,15 @@ class TlsTransport(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Encrypt and send."""
-        encrypt, outgoing, raw = self._tls_write, self._outgoing, self._raw
         if self._closing or self._lost:
             return
+        if len(data) <= FEED_BYTES:
+            self._tls_write(data)
+            self._raw.write(self._outgoing.read())  # type: ignore[union-attr]
+            return
+        encrypt, outgoing, raw = self._tls_write, self._outgoing, self._raw
         assert outgoing is not None
         assert raw is not None
-        if len(data) <= FEED_BYTES:
-            encrypt(data)
-            raw.write(outgoing.read())
-            return
         view = memoryview(data)
         pieces = []
         for at in range(0, len(data), FEED_BYTES):
