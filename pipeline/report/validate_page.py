@@ -7,6 +7,7 @@ from pipeline.replay.findings import WHOLE_FILE, Finding
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
 from pipeline.text import human_ms
 from pipeline.validation.against_broker import HEADER, cells
+from pipeline.validation.text import other_looks
 from pipeline.validation.verdict import RunKey, Verdict
 
 
@@ -30,6 +31,9 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
         page.sections.append(
             Section("The first divergence of each group", _kinds(verdict), [_finding(key, finding) for key, finding in shown])
         )
+    looks = list(other_looks(verdict))
+    if looks:
+        page.sections.append(Section("Looked at otherwise", _OTHERWISE, [draw_table(("how", "what was found"), looks)]))
     if verdict.against_broker is not None:
         told = _AGAINST_BROKER if verdict.against_broker else "Neither the brokers nor Sluice throttled any answer."
         page.sections.append(Section("Against the brokers", told, [draw_table(HEADER, [cells(one) for one in verdict.against_broker])]))
@@ -42,8 +46,11 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
 
 
 _JUDGED: Final = (
-    "From the events in the files each decision was worked out again: which samples were live, their sum, the window, the rate, the wait."
-    " There is no tolerance."
+    "From the events in the files each decision was worked out again: which samples were live, their sum, the window, the rate, the wait;"
+    " of a controller mutation, what its bucket held. There is no tolerance."
+)
+_OTHERWISE: Final = (
+    "Long run: rates over a minute and more against what Kafka's algorithm lets through. In SQL: every wait, by another computation."
 )
 _AGAINST_BROKER: Final = (
     "The brokers keep the quotas and throttle; beside it, what Sluice said of the same answers. Median: Sluice's minus the broker's; p95"

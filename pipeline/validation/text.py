@@ -23,12 +23,8 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     for quota_type, count in sorted(verdict.counts.items()):
         throttled = f"{count['throttled']:,} throttled, {count['throttle_ms']:,} ms"
         yield f"{quota_type:<11} {count['decisions']:,} decisions, {count['units']:,} units, {throttled}"
-    if verdict.long_runs:
-        highest = max(verdict.long_runs, key=lambda one: one.ratio)
-        yield f"long run    {len(verdict.long_runs):,} groups, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be"
-    if verdict.cross_check is not None:
-        told = verdict.cross_check
-        yield f"in SQL      {told.decisions:,} decisions, {told.differences:,} differences, {told.left_out:,} left to the order of doubles"
+    for name, said in other_looks(verdict):
+        yield f"{name:<11} {said}"
     if verdict.against_broker is not None:
         yield from _against_broker(verdict)
     for line in verdict.incomplete:
@@ -55,3 +51,13 @@ def _against_broker(verdict: Verdict) -> Iterator[str]:
     yield f"brokers     {sum(one.answers for one in compared):,} answers of {len(compared):,} groups that they or Sluice throttled, {said}"
     if compared:
         yield from (f"  {line}" for line in table_lines(HEADER, map(cells, compared)))
+
+
+def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield what says the same of enforcement without the replay: a name and a line each."""
+    if verdict.long_runs:
+        highest = max(verdict.long_runs, key=lambda one: one.ratio)
+        yield "long run", f"{len(verdict.long_runs):,} groups, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be"
+    if verdict.cross_check is not None:
+        told = verdict.cross_check
+        yield "in SQL", f"{told.decisions:,} decisions, {told.differences:,} differences, {told.left_out:,} left to the order of doubles"

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from pipeline.command import meter
 from pipeline.errors import BadInputError
+from pipeline.report.validate_page import draw_verdict
 from pipeline.validation.by_file import check_by_file
 from pipeline.validation.local import checked_runs, validate
 from pipeline.validation.long_run import Stretch, ceiling, judge
@@ -92,6 +93,7 @@ def test_a_rate_above_the_ceiling_is_a_violation(tmp_path: Path) -> None:
     verdict = validate(escapes)
     assert verdict.kinds() == {"RATE": 1}
     assert len(verdict.first()[0][1].evidence) == 2
+    assert "Looked at otherwise" in draw_verdict(verdict, 50)
     shown = CliRunner().invoke(meter, ["validate", "--in", str(escapes), "--explain"])
     assert shown.exit_code == 1
     assert "at most 4 connections" in shown.output
