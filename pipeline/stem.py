@@ -54,7 +54,7 @@ class Stem:
 
 def _read_rows(source: Path | pa.BufferReader, columns: list[str] | None, after_ms: int | None) -> pa.Table:
     """Read with one thread: the others have stems of their own to read."""
-    with pq.ParquetFile(source, memory_map=isinstance(source, Path)) as file:
+    with pq.ParquetFile(source, memory_map=isinstance(source, Path), pre_buffer=False) as file:
         if columns is not None:
             columns = [name for name in columns if name in file.schema_arrow.names]
         if after_ms is None:

@@ -132,13 +132,14 @@ def unpack(samples: pa.Table, groups: Ints | None = None) -> Rows:
 
 
 def _order(group_ref: Ints, first_seq: Ints, groups: Ints | None) -> Ints:
-    """Where the rows stand that are wanted: groups apart, each in decision order; files are in decision order as they are."""
-    is_sorted = bool((first_seq[1:] >= first_seq[:-1]).all())
-    highest = int(group_ref.max(initial=0))
-    order = _sorted_by(group_ref) if is_sorted else np.lexsort((first_seq, group_ref))
+    """Where the rows stand that are wanted: groups apart, each in decision order; in files each group is in decision order as it is."""
+    order = _sorted_by(group_ref)
+    ref, seq = group_ref[order], first_seq[order]
+    if ((seq[1:] < seq[:-1]) & (ref[1:] == ref[:-1])).any():
+        order = np.lexsort((first_seq, group_ref))
     if groups is None:
         return order
-    wanted = np.zeros(max(highest, int(groups.max(initial=0))) + 1, np.bool_)
+    wanted = np.zeros(max(int(group_ref.max(initial=0)), int(groups.max(initial=0))) + 1, np.bool_)
     wanted[groups] = True
     return order[wanted[group_ref[order]]]
 
