@@ -49,7 +49,7 @@ def run(config: Path | None, **flags: Any) -> None:
     """Run the proxy. SIGHUP reloads; SIGTERM drains, a second one ends at once."""
     source = ConfigSource(config, Flags(**flags))
     level = _check(source).log.level
-    from proxy.app import run as run_app  # only here: `check-config` and --help need no event loop
+    from proxy.run import run as run_app  # only here: `check-config` and --help need no event loop
 
     handler = log.start_logging(level)
     try:

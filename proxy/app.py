@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import signal
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import uvloop
 
 from protocol.messages.metadata import Topology
 from proxy import log
@@ -20,20 +16,19 @@ from proxy.administration.service import Administration
 from proxy.clock import now_ms, now_ns, wall_time_s
 from proxy.config import Config, ConfigSource
 from proxy.config_admin import advice_on_administration, can_change
-from proxy.config_callback import load_callback_class
 from proxy.config_groups import declared_groups
+from proxy.config_parts import callback_choice, gateway_settings, quota_windows, static_defaults
 from proxy.config_problem import ConfigProblems
 from proxy.connection_limits import ConnectionLimits
 from proxy.counters import Counters, UsageTable
 from proxy.garbage import GarbageWatch
 from proxy.host_port import HostPort
-from proxy.identities import identities_of
 from proxy.live_state import LiveState
 from proxy.net.admission import Admission
 from proxy.net.broker_authority import BrokerAuthority
 from proxy.net.brokers_quotas import BrokersQuotas
 from proxy.net.canary_watch import CanaryWatch
-from proxy.net.gateway import Gateway, GatewayEvents, GatewaySettings
+from proxy.net.gateway import Gateway, GatewayEvents
 from proxy.net.memory import BufferBudget
 from proxy.net.own_login import OwnLogin
 from proxy.net.prober import Prober
@@ -45,10 +40,9 @@ from proxy.observe.admin_access import Tokens
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
 from proxy.observe.loop_lag import LoopLag
-from proxy.observe.profile import Profiler, render
 from proxy.observe.watchdog import Watchdog
 from proxy.open_files import fit_open_files
-from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable, QuotaWindows
+from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
 from proxy.quota_store.choice import make_store, other_store
 from proxy.quota_store.followed import FollowedQuotas
 from proxy.quota_store.forward import ForwardStore
@@ -59,7 +53,6 @@ from proxy.switches import Switches
 from proxy.tls.contexts import TlsContexts
 from quota.cluster import Cluster, PartitionInfo
 from quota.connection_quotas import ConnectionQuotas
-from quota.entity import ClientQuotaType
 
 if TYPE_CHECKING:
     from proxy.metering.metering import Metering
@@ -79,7 +72,7 @@ class App:
         self._session_settings = SessionSettings(self.enforcement, self.usages, self.counters)
         self._deadlines = Deadlines()
         self._budget = BufferBudget(self.counters, config.limits.process_buffer_bytes_max)
-        windows = _windows(config)
+        windows = quota_windows(config)
         quotas = ConnectionQuotas(
             (listener.name for listener in config.listeners), num_samples=windows.num_samples, window_ms=windows.window_ms
         )
@@ -88,14 +81,17 @@ class App:
         self._groups = declared_groups(config.groups)
         self._apply_live(config)
         self.scopes = QuotaScopes(
-            per_cluster=config.enforcement.scope == "cluster", choice=_choice(config), statics=_statics(config), windows=_windows(config)
+            per_cluster=config.enforcement.scope == "cluster",
+            choice=callback_choice(config),
+            statics=static_defaults(config),
+            windows=quota_windows(config),
         )
         self.scopes.declare(self._groups)
         self._switch_quotas(config)
         self.tls = TlsContexts(asyncio.get_running_loop(), config, self.counters)
         routes = Routes(asyncio.get_running_loop(), config, self.tls)
         self.gateway = Gateway(
-            _gateway_settings(config, self.counters, self.admission),
+            gateway_settings(config, self.counters, self.admission),
             self._session_settings,
             self.counters,
             routes,
@@ -168,7 +164,7 @@ class App:
         """Read file and flags again; what can change does so without a disconnect, the rest is named. False: kept all."""
         try:
             config = fit_open_files(self._source.load())
-            choice = _choice(config)
+            choice = callback_choice(config)
             if other_store(self.config, config) or can_change(self.config) != can_change(config):
                 await self._use_store(config)
         except ConfigProblems as problems:
@@ -275,8 +271,12 @@ class App:
 
     def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
         old = self.config
-        if (config.enforcement.scope, config.callback, _statics(config)) != (old.enforcement.scope, old.callback, _statics(old)):
-            self.scopes.change(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=_statics(config))
+        if (config.enforcement.scope, config.callback, static_defaults(config)) != (
+            old.enforcement.scope,
+            old.callback,
+            static_defaults(old),
+        ):
+            self.scopes.change(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=static_defaults(config))
         if config.groups != old.groups:
             self._groups = declared_groups(config.groups)
             self.scopes.declare(self._groups)
@@ -388,105 +388,6 @@ def _warn_of_administration(config: Config) -> None:
         log.warning("audit_in_memory", remedy="name a file in audit.file: what is changed is forgotten when the process ends")
     if config.quotas.store == "file" and config.quotas.path is None:
         log.warning("quotas_in_memory", remedy="name a file in quotas.path: quotas that are set are gone when the process ends")
-
-
-def _choice(config: Config) -> CallbackChoice:
-    if config.callback is None:
-        return CallbackChoice()
-    return CallbackChoice(load_callback_class(config.callback.class_name, "sluice.toml"), config.callback.settings)
-
-
-def _statics(config: Config) -> dict[ClientQuotaType, float]:
-    statics = {ClientQuotaType.PRODUCE: config.quotas.producer_default, ClientQuotaType.FETCH: config.quotas.consumer_default}
-    return {quota_type: bound for quota_type, bound in statics.items() if bound is not None}
-
-
-def _windows(config: Config) -> QuotaWindows:
-    quotas = config.quotas
-    return QuotaWindows(
-        quotas.window_num,
-        quotas.window_size_seconds * 1_000,
-        quotas.controller_window_num,
-        quotas.controller_window_size_seconds * 1_000,
-    )
-
-
-def _gateway_settings(config: Config, counters: Counters, admission: Admission) -> GatewaySettings:
-    return GatewaySettings(
-        config.listeners,
-        config.sidecar,
-        config.limits.upstream_connect_ms,
-        config.limits.drain_ms,
-        config.broker_configs == "redact",
-        identities_of(config.listeners, counters, admission.login_failed),
-    )
-
-
-def run(source: ConfigSource) -> int:
-    """Run until a signal says stop; return the exit code.
-
-    Raises:
-        ConfigProblems: configuration or quotas are not right.
-        StartError: an address cannot be bound.
-    """
-    config = fit_open_files(source.load())
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, source))
-
-
-async def _serve(config: Config, source: ConfigSource) -> int:
-    loop = asyncio.get_running_loop()
-    app = App(config, source)
-    loop.set_exception_handler(app.log_exception)
-    terminated, ended = asyncio.Event(), asyncio.Event()
-
-    def terminate() -> None:
-        (ended if terminated.is_set() else terminated).set()
-
-    reloads: set[asyncio.Task[bool]] = set()
-
-    def reload() -> None:
-        task = asyncio.ensure_future(app.reload())
-        reloads.add(task)
-        task.add_done_callback(reloads.discard)
-
-    loop.add_signal_handler(signal.SIGTERM, terminate)
-    loop.add_signal_handler(signal.SIGINT, terminate)
-    loop.add_signal_handler(signal.SIGHUP, reload)
-    profiler = Profiler() if config.profile else None
-    try:
-        if not await _started(app, terminated):
-            return 0
-        if profiler is not None:
-            profiler.start()
-        await terminated.wait()
-        drained, second = asyncio.ensure_future(app.drain()), asyncio.ensure_future(ended.wait())
-        await asyncio.wait({drained, second}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (drained, second):
-            task.cancel()
-        return 0
-    finally:
-        if profiler is not None:
-            sys.stderr.write(render(profiler.stop(), app.requests) + "\n")
-        await app.stop()
-
-
-async def _started(app: App, terminated: asyncio.Event) -> bool:
-    """Start; False when a signal came first: a store may have to be waited for.
-
-    Raises:
-        ConfigProblems, StartError: it cannot start.
-    """
-    starting, told = asyncio.ensure_future(app.start()), asyncio.ensure_future(terminated.wait())
-    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    if not starting.done():
-        starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await starting
-        return False
-    starting.result()
-    return True
 
 
 def _log_upstream(name: str, error: str | None) -> None:
