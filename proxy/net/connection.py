@@ -140,7 +140,7 @@ class Connection:
                 self.write_client(own)
             hold_ms = self._settle_hold(now)
             read_ms = self._settle_reading(now)
-            if not self.session.owes_reply_now:
+            if not self.session.responses.owes_reply_now:
                 break
         if self._question is not None:
             self._tell()

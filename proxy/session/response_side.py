@@ -90,6 +90,11 @@ class ResponseSide(AnswerVerdicts):
         """Whether an answer has begun that is not here in whole."""
         return self._body_left > 0 or bool(self._tail)
 
+    @property
+    def owes_reply_now(self) -> bool:
+        """Whether what the client gets next is a reply of our own."""
+        return bool(self._in_flight) and self._in_flight[0][0] is None and not self._body_left
+
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
         """Take in bytes of the broker; return what goes to the client now.
 
@@ -249,6 +254,8 @@ class ResponseSide(AnswerVerdicts):
 
     def take_own_replies(self, now_ms: int) -> bytes | None:
         """Replies of our own whose turn has come, to be sent now unless they or an answer before them are held."""
+        if self._body_left:
+            return None  # the rest of the answer before them goes first
         in_flight = self._in_flight
         leaving: list[bytes] = []
         while in_flight and in_flight[0][0] is None:

@@ -107,11 +107,6 @@ class Session:
         return any(correlation_id is None for correlation_id, *_ in self.in_flight)
 
     @property
-    def owes_reply_now(self) -> bool:
-        """Whether the next answer is a reply of our own."""
-        return bool(self.in_flight) and self.in_flight[0][0] is None
-
-    @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way: no request, no answer, nothing kept, held or begun."""
         requests, responses = self.requests, self.responses

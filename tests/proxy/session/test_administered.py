@@ -56,6 +56,16 @@ def test_answered_here(house: House, peer: Peer, version: int) -> None:
     assert house.administered == [peer.connection]
 
 
+def test_behind_an_answer_that_is_not_here_in_whole(peer: Peer) -> None:
+    """Who administers may be asked already; the client gets what they say behind the last byte of that."""
+    assert peer.sends(plain(1), asks(2), plain(3)) == [1]
+    peer.broker.arrive(answered(1)[:-1])
+    peer.connection.answer(answers(2))
+    peer.broker.arrive(answered(1)[-1:])
+    assert peer.forwarded() == [3]
+    assert peer.answers(answered(3)) == [1, 2, 3]
+
+
 def test_a_description_too(house: House, peer: Peer) -> None:
     """Its filter is read as it was meant."""
     peer.sends(describe_request(0, 1, "admin", [FilterComponent("ip", 2, None)], strict=True))

@@ -49,6 +49,17 @@ def test_behind_a_held_answer(house: House) -> None:
     assert peer.delivered() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("piece_bytes", [1, 5, 9, 40])
+def test_behind_an_answer_in_pieces(house: House, piece_bytes: int) -> None:
+    """It comes when the last byte of the answer before it has gone, not into the middle of that."""
+    peer = house.connect()
+    assert peer.sends(plain(1), api_versions(2, 99), plain(3)) == [1, 3]
+    answer = answered(1) + answered(3)
+    for start in range(0, len(answer), piece_bytes):
+        peer.broker.arrive(answer[start : start + piece_bytes])
+    assert peer.delivered() == [1, 2, 3]
+
+
 def test_cut_and_between_others(house: House) -> None:
     """Byte by byte, its bytes are taken out and all else goes on."""
     peer = house.connect()
