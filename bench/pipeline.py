@@ -45,7 +45,8 @@ class Arms:
         command = [sys.executable, "-m", "bench.pipeline_arms", str(cores), *told]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX)
         for one in json.loads(done.stdout.splitlines()[-1]):
-            self.found[one["what"], Path(one["directory"]).name, cores] = one
+            one["directory"] = Path(one["directory"]).name
+            self.found[one["what"], one["directory"], cores] = one
 
     def seconds(self, what: str, name: str, cores: int = 1) -> float:
         """The best time."""
