@@ -20,7 +20,7 @@ CHANGE_PREFIX: Final = "config_change_"
 FOLDERS: Final = ("users", "clients", "ips")
 SWITCHES: Final = "/sluice/switches"
 
-_CHANGE: Final = re.compile(rf"{CHANGE_PREFIX}(\d{{10}})")
+_CHANGE: Final = re.compile(rf"{CHANGE_PREFIX}\d{{10}}", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?[dDfF]?|[+-]?Infinity")
 _JAVA_CAPACITY: Final = 16
@@ -131,10 +131,9 @@ def read_change(data: bytes) -> str | None:
     return path
 
 
-def change_number(name: str) -> int | None:
-    """Return the number in the name of a notification; None for another node."""
-    found = _CHANGE.fullmatch(name)
-    return None if found is None else int(found[1])
+def is_change(name: str) -> bool:
+    """Whether a node is a notification; of two the one with the greater name is the newer."""
+    return _CHANGE.fullmatch(name) is not None
 
 
 def write_switches(switches: Mapping[str, str]) -> bytes:

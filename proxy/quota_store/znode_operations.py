@@ -86,9 +86,7 @@ class _Batch:
         self._configs = configs
         self._made: set[str] = set()
         self._gone: set[str] = set()
-        self._clients: dict[str, set[str]] = {}
-        for path in tree.paths():
-            self._note_client(path)
+        self._clients: dict[str, set[str]] = {}  # of the users that have to do with it, as they will be
 
     def steps(self) -> list[Step]:
         steps = [Step(path, self._written(path, config)) for path, config in self._configs.items() if config]
@@ -124,17 +122,22 @@ class _Batch:
         if node.children or self._left(path):
             return [Write(f"{CONFIG}/{path}", write_config({}), node.version), _told(path)]
         self._gone.add(path)
-        self._clients.get(path.partition("/clients/")[0], set()).discard(path)
+        self._clients_of(path.partition("/clients/")[0]).discard(path)
         return [Delete(f"{CONFIG}/{path}", node.version), *self._cleaned(path), _told(path)]
 
     def _note_client(self, path: str) -> None:
         user, found, _ = path.partition("/clients/")
         if found:
-            self._clients.setdefault(user, set()).add(path)
+            self._clients_of(user).add(path)
+
+    def _clients_of(self, user: str) -> set[str]:
+        if user not in self._clients:
+            self._clients[user] = set(self._tree.clients(user))
+        return self._clients[user]
 
     def _left(self, user: str) -> bool:
         """Whether a user has clients yet."""
-        return bool(self._clients.get(user))
+        return bool(self._clients_of(user))
 
     def _cleaned(self, path: str) -> list[Operation]:
         """Return how what is empty above a user's client goes too."""

@@ -7,7 +7,6 @@ Watches are its low-level ones, which are lost with the connection: who watches 
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kazoo.client import KazooClient
@@ -22,11 +21,14 @@ from kazoo.exceptions import (
     NotEmptyError,
     RolledBackError,
     RuntimeInconsistency,
+    UnimplementedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
+
+from proxy.quota_store.zookeeper_reads import Answer, MultiRead, Node, portions, read_children, read_nodes
 
 T = TypeVar("T")
 
@@ -34,7 +36,6 @@ CALL_S: Final = 5.0
 SESSION_S: Final = 10.0
 RECONNECT_S: Final = (0.1, 1.0)
 """The first pause between tries to connect, and the longest."""
-PIPELINED: Final = 500
 
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 logging.getLogger("kazoo").propagate = False  # what it sees is told as the store's state
@@ -50,14 +51,6 @@ class Denied(Exception):
 
 class Conflict(Exception):
     """A node is not as it was: nothing was changed."""
-
-
-class Node(NamedTuple):
-    """A node as it was read."""
-
-    data: bytes
-    version: int
-    children: int
 
 
 class Create(NamedTuple):
@@ -104,6 +97,7 @@ class ZookeeperClient:
         )
         self._client.add_listener(lambda state: on_connected(state == KazooState.CONNECTED))
         self._acls: dict[str, list[Any]] = {}
+        self._reads_many = True  # until it turns out that this ZooKeeper is too old
 
     def start(self) -> None:
         """Begin to connect."""
@@ -151,31 +145,48 @@ class ZookeeperClient:
         return self._answer(self._client.get_children_async(path, watch=watch), list) or []
 
     def get_many(self, paths: Iterable[str]) -> Iterator[tuple[str, Node | Denied | None]]:
-        """Yield nodes in the order of their paths, many of them under way at once.
+        """Yield nodes in the order of their paths, many of them in one request.
 
         Raises:
             Lost: the rest cannot be read.
         """
-        left = iter(paths)
-        while batch := list(islice(left, PIPELINED)):
-            asked = [self._client.get_async(path) for path in batch]
-            for path, answer in zip(batch, asked, strict=True):
-                try:
-                    yield path, self._answer(answer, _node)
-                except Denied as denied:
-                    yield path, denied
+        for portion in portions(paths):
+            for path, found in zip(portion, self._read_many(read_nodes(portion), self._client.get_async, _node), strict=True):
+                if isinstance(found, Node):
+                    yield path, found
+                else:
+                    yield path, _failure(found)
 
     def children_of_many(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield the children of nodes, many of them under way at once.
+        """Yield the children of nodes, many of them in one request.
 
         Raises:
             Lost, Denied: the rest cannot be read.
         """
-        left = iter(paths)
-        while batch := list(islice(left, PIPELINED)):
-            asked = [self._client.get_children_async(path) for path in batch]
-            for path, answer in zip(batch, asked, strict=True):
-                yield path, self._answer(answer, list) or []
+        for portion in portions(paths):
+            for path, found in zip(portion, self._read_many(read_children(portion), self._client.get_children_async, list), strict=True):
+                if isinstance(found, list):
+                    yield path, found
+                elif (denied := _failure(found)) is not None:
+                    raise denied
+                else:
+                    yield path, []
+
+    def _read_many(self, request: MultiRead, get: Callable[[str], Any], read: Callable[[Any], Answer]) -> list[Answer]:
+        """Return an answer for each path of a request; from a ZooKeeper before 3.6 with a request for each."""
+        if self._reads_many:
+            chroot = self._client.chroot
+            answer = self._client.handler.async_result()
+            self._client._call(request._replace(paths=[f"{chroot}{path}" for path in request.paths]), answer)
+            try:
+                found: list[Answer] = answer.get(timeout=CALL_S)
+                return found
+            except UnimplementedError:
+                self._reads_many = False
+            except (KazooException, KazooTimeoutError) as error:
+                raise _ours(error) from None
+        asked = [get(path) for path in request.paths]
+        return [_one(answer, read) for answer in asked]
 
     def delete(self, path: str) -> None:
         """Remove a node, if it is there.
@@ -241,6 +252,28 @@ class ZookeeperClient:
             return None
         except (KazooException, KazooTimeoutError) as error:
             raise _ours(error) from None
+
+
+def _one(answer: Any, read: Callable[[Any], Answer]) -> Answer:
+    try:
+        return read(answer.get(timeout=CALL_S))
+    except (KazooException, KazooTimeoutError) as error:
+        return error
+
+
+def _failure(answer: Answer) -> Denied | None:
+    """Return None where there is no node, and why it may not be read.
+
+    Raises:
+        Lost: nobody knows.
+    """
+    assert isinstance(answer, Exception)
+    if isinstance(answer, NoNodeError):
+        return None
+    ours = _ours(answer)
+    if isinstance(ours, Denied):
+        return ours
+    raise ours
 
 
 def _node(answer: Any) -> Node:

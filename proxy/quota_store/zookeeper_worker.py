@@ -7,14 +7,16 @@ fired, a change that somebody asks for. kazoo's threads only put jobs in.
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from heapq import nsmallest
 from typing import Any, Final
 
 from proxy.quota_store.remote import Answered, Judge, Told, Worker
 from proxy.quota_store.store import Origin, StoreUnavailable
-from proxy.quota_store.znode_codec import CHANGES, CONFIG, FOLDERS, SWITCHES, change_number, read_change
+from proxy.quota_store.znode_codec import CHANGES, CONFIG, FOLDERS, SWITCHES, is_change, read_change
 from proxy.quota_store.znode_operations import Step, steps_of
 from proxy.quota_store.znode_tree import ZnodeTree
-from proxy.quota_store.zookeeper_client import Conflict, Denied, Lost, Node, ZookeeperClient
+from proxy.quota_store.zookeeper_client import Conflict, Denied, Lost, ZookeeperClient
+from proxy.quota_store.zookeeper_reads import Node
 
 BEAT_S: Final = 5.0
 """At least so often ZooKeeper is asked for what changed, watch or no watch."""
@@ -64,7 +66,7 @@ class ZookeeperWorker:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._client = make_client(self._connection_changed)
         self._content = self.tree.content()
-        self._last_number = -1
+        self._last_told = ""  # the newest notification that was seen; their names are of one length
         self._connected = False
         self._whole = False
         self._all_read_ms = now_ms()
@@ -191,7 +193,8 @@ class ZookeeperWorker:
             for one in (CHANGES, *(f"{CONFIG}/{folder}" for folder in FOLDERS)):
                 self._client.make(one)
             names = self._client.children(CHANGES, self._watched)
-        self._last_number = max((number for name in names if (number := change_number(name)) is not None), default=-1)
+        names = [name for name in names if is_change(name)]
+        self._last_told = max(names, default="")
         return names
 
     def _read_switches(self) -> None:
@@ -207,11 +210,10 @@ class ZookeeperWorker:
 
     def _read_changes(self) -> None:
         """Read what notifications name. They say that something changed, not what: the nodes are the truth."""
-        before = self._last_number
+        before = self._last_told
         names = self._watch_changes()
-        numbered = sorted((number, name) for name in names if (number := change_number(name)) is not None)
-        new = [name for number, name in numbered if number > before]
-        if self._last_number < before or len(new) > NOTIFICATIONS_MAX:
+        new = sorted(name for name in names if name > before)
+        if self._last_told < before or len(new) > NOTIFICATIONS_MAX:
             self._read_all()
             return
         self._read_switches()
@@ -219,11 +221,11 @@ class ZookeeperWorker:
         paths = dict.fromkeys(path for node in told if isinstance(node, Node) if (path := read_change(node.data)) is not None)
         self._read(_with_users(paths))
         if new:
-            self._purge([name for _, name in numbered])
+            self._purge(names)
 
     def _purge(self, names: list[str]) -> None:
-        newest = self._client.created_ms(f"{CHANGES}/{names[-1]}")
-        for name in names[:PURGED_AT_ONCE]:
+        newest = self._client.created_ms(f"{CHANGES}/{self._last_told}")
+        for name in nsmallest(PURGED_AT_ONCE, names) if len(names) > 1 else ():
             created = self._client.created_ms(f"{CHANGES}/{name}")
             if newest is None or created is None or newest - created <= KEPT_MS:
                 return

@@ -13,11 +13,12 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from proxy.quota_store import zookeeper_worker
+from proxy.quota_store import zookeeper_client, zookeeper_worker
 from proxy.quota_store.quota_file import read_quota_text
 from proxy.quota_store.snapshot import Snapshot
 from proxy.quota_store.store import StoreUnavailable
 from proxy.quota_store.zookeeper_client import ZookeeperClient
+from proxy.quota_store.zookeeper_reads import read_children, read_nodes
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey, entity_key
 from tests.support.kafka.zookeeper import ZookeeperServer
@@ -201,6 +202,19 @@ async def test_b5_many_changes_and_many_entities(place: Place, nodes: Nodes) -> 
     nodes.notify(b'{"version":2,"entity_path":"users/alice"}')
     for store in (opened, other):
         await store.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 77.0} and len(content.quotas) == 451, IN_FORCE_S)
+
+
+async def test_a_zookeeper_that_cannot_read_many_nodes_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One before 3.6 says that it does not know such a request; then each node is asked for alone."""
+    opened = await place.open()
+    names = [entity_key([("user", f"user-{number}"), ("client-id", "etl")]) for number in range(300)]
+    await opened.alter(*(Change(name, PRODUCE, 5.0) for name in names))
+    monkeypatch.setattr(zookeeper_client, "read_nodes", lambda paths: read_nodes(paths)._replace(type=77))
+    monkeypatch.setattr(zookeeper_client, "read_children", lambda paths: read_children(paths)._replace(type=77))
+    other = await place.open()
+    assert other.content == opened.content
+    await other.alter(Change(ALICE, PRODUCE, 6.0))
+    await opened.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 6.0}, IN_FORCE_S)
 
 
 async def test_old_notifications_are_removed(place: Place, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from proxy.quota_store.store import StoreUnavailable, SwitchChange
 from proxy.quota_store.znode_codec import BadNode, java_order, read_change, read_config, read_switches, read_values, write_config
 from proxy.quota_store.znode_operations import steps_of
 from proxy.quota_store.znode_tree import ZnodeTree
-from proxy.quota_store.zookeeper_client import Create, Delete, Node, Write
+from proxy.quota_store.zookeeper_client import Create, Delete, Write
+from proxy.quota_store.zookeeper_reads import Node
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey, entity_key
 
@@ -292,3 +293,30 @@ def test_a_written_node_reads_as_itself() -> None:
     config = {PRODUCE: "1", "SCRAM-SHA-256": "ü", "x": ""}
     assert read_config(write_config(config)) == config
     assert read_config(b"") == {}
+
+
+PATHS = st.sampled_from(["users/a", "users/%61", "users/a/clients/c", "clients/c", "clients/%63", "ips/::1", "users/%zz", "users/b"])
+NODES = st.one_of(
+    st.none(),
+    st.just("may not be read"),
+    st.just(Node(b"{", 1, 0)),
+    st.just(node()),
+    st.sampled_from([1, 2, "x"]).map(lambda value: node(**{PRODUCE: str(value), "connection_creation_rate": str(value)})),
+)
+
+
+@given(st.lists(st.lists(st.tuples(PATHS, NODES), max_size=3), max_size=8))
+def test_a_content_that_grew_is_as_one_that_is_made_anew(looks: list[list[tuple[str, Node | str | None]]]) -> None:
+    """Only what changed is looked at, and the content says what all nodes say; where nothing changed it is the same object."""
+    grown = ZnodeTree()
+    for look in looks:
+        for path, one in look:
+            grown.put(path, one)
+        content = grown.content()
+        assert content == ZnodeTree(grown).content()
+        if not grown._odd:
+            assert grown.content() is content
+    there = {path for path, one in dict(pair for look in looks for pair in look).items()}
+    grown.keep_only(there - {"users/a", "users/a/clients/c"})
+    assert grown.content() == ZnodeTree(grown).content()
+    assert grown.clients("users/a") == ()
