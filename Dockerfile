@@ -2,9 +2,9 @@
 FROM python:3.11-slim AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-COPY requirements/build.txt requirements/core.txt requirements/
+COPY requirements/build.txt requirements/image.txt requirements/
 RUN python -m venv /opt/build && /opt/build/bin/python -m pip install --require-hashes -r requirements/build.txt
-RUN python -m venv /opt/sluice && /opt/sluice/bin/python -m pip install --require-hashes --only-binary :all: -r requirements/core.txt
+RUN python -m venv /opt/sluice && /opt/sluice/bin/python -m pip install --require-hashes --only-binary :all: -r requirements/image.txt
 COPY pyproject.toml README.md ./
 COPY protocol protocol
 COPY quota quota

@@ -16,7 +16,7 @@ from proxy.config_login import Credentials, check_secrets
 from proxy.config_problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config_read import FLAG_ONLY, Place, Reader, read_toml, read_values
 from proxy.config_stores import CONNECT_REMEDY, check_store_secrets, read_connect, stores_beside
-from proxy.config_tls import ListenerSni, ListenerTls, check_files
+from proxy.config_tls import ListenerSni, ListenerTls, UpstreamTls, check_files
 from proxy.config_upstream import Upstream, resolved, upstreams_of
 from proxy.config_values import (
     AGE_REMEDY,
@@ -141,7 +141,11 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     connect: Annotated[str | None, Reader(read_connect, CONNECT_REMEDY)] = None
     """Where ZooKeeper is: the brokers' setting zookeeper.connect."""
     auth_file: Annotated[Path | None, Reader(read_path, "the path of a file that nobody else may read")] = None
-    """With user:password of ZooKeeper's digest scheme."""
+    """With user:password, for ZooKeeper."""
+    auth_scheme: Literal["digest", "sasl"] = "digest"
+    """How Sluice says who it is: by ZooKeeper's digest scheme, or by a login, SASL DIGEST-MD5."""
+    tls: UpstreamTls | None = None
+    """None: plain connections to ZooKeeper."""
     topic: Annotated[str | None, Reader(read_topic, "1 to 249 letters, digits, dots, dashes or underscores")] = None
     """Of the cluster behind: compacted, one partition."""
     replication_factor: Annotated[int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")] | None = None
@@ -321,7 +325,7 @@ class ConfigSource:
             raise ConfigProblems(problems if self.path else name_flags(problems))
         config = self._resolved(Config(**values))
         upstreams = upstreams_of(config)
-        check_files(config, upstreams, place)
+        check_files(config, [*upstreams, ("quotas", config.quotas)], place)
         logins = [(f"{key}.credentials", upstream.credentials) for key, upstream in upstreams]
         check_secrets([*logins, ("canary", config.canary)], place)
         check_store_secrets(config, place)

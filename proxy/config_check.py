@@ -30,11 +30,12 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     check_administration(values, listeners, place)
     upstream = values.get("upstream")
     upstreams = upstreams_in(listeners, upstream)
-    check_tls(listeners, upstreams, place)
+    quotas = values.get("quotas")
+    check_tls(listeners, upstreams if quotas is None else [*upstreams, ("quotas", quotas)], place)
     check_upstreams(listeners, upstream, place)
     check_credentials(upstreams, values.get("canary"), place)
-    if values.get("quotas") is not None:
-        check_stores(values["quotas"], place)
+    if quotas is not None:
+        check_stores(quotas, place)
     _check_loop(listeners, upstreams, place)
     if values.get("sidecar"):
         _check_sidecar(listeners, upstreams, place)

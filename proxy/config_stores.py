@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from proxy.config_read import Place
+from proxy.config_upstream import beside
 from proxy.host_port import read_host_port
 from proxy.tls.credentials import CredentialsError, read_secret
 from proxy.units import shown
@@ -25,6 +26,7 @@ _OF_STORE: Final = {
     "shadow": ("forward",),
     "connect": ("zookeeper",),
     "auth_file": ("zookeeper",),
+    "tls": ("zookeeper",),
     "topic": ("topic",),
     "replication_factor": ("topic",),
     "create": ("zookeeper", "topic"),
@@ -54,6 +56,8 @@ def check_stores(quotas: Quotas, place: Place) -> None:
         if getattr(quotas, name) not in (None, False) and quotas.store not in stores:
             others = " or ".join(f'store = "{store}"' for store in stores)
             place.add(f"quotas.{name}", f'has no effect with store = "{quotas.store}"', f"leave it out, or write {others}")
+    if quotas.auth_scheme == "sasl" and (quotas.store != "zookeeper" or quotas.auth_file is None):
+        place.add("quotas.auth_scheme", "has no effect without auth_file", "name the file with user:password, or leave this out")
     if quotas.replication_factor is not None and not quotas.create:
         place.add("quotas.replication_factor", "has no effect without create", "write create = true, or leave it out")
 
@@ -89,4 +93,5 @@ def stores_beside(config: Config, folder: Path) -> Config:
     """Paths in a file begin where the file lies."""
     quotas = config.quotas
     paths: dict[str, Any] = {name: folder / path for name in _PATHS if isinstance(path := getattr(quotas, name), Path)}
+    paths["tls"] = beside(quotas.tls, folder)
     return msgspec.structs.replace(config, quotas=msgspec.structs.replace(quotas, **paths))

@@ -124,21 +124,21 @@ def resolved(config: Config, folder: Path | None) -> Config:
     A protocol with SSL in its name is enough to speak TLS: the system's authorities are trusted then.
     """
     listeners = tuple(
-        msgspec.structs.replace(listener, tls=_beside(listener.tls, folder), upstream=_resolved(listener.upstream, folder))
+        msgspec.structs.replace(listener, tls=beside(listener.tls, folder), upstream=_resolved(listener.upstream, folder))
         for listener in config.listeners
     )
     upstream = _resolved(config.upstream, folder)
-    return msgspec.structs.replace(config, upstream=upstream, listeners=listeners, canary=_beside(config.canary, folder))
+    return msgspec.structs.replace(config, upstream=upstream, listeners=listeners, canary=beside(config.canary, folder))
 
 
 def _resolved(upstream: Upstream | None, folder: Path | None) -> Upstream | None:
     if upstream is None:
         return None
-    tls = UpstreamTls() if upstream.tls is None and upstream.uses_tls else _beside(upstream.tls, folder)
-    return msgspec.structs.replace(upstream, tls=tls, credentials=_beside(upstream.credentials, folder))
+    tls = UpstreamTls() if upstream.tls is None and upstream.uses_tls else beside(upstream.tls, folder)
+    return msgspec.structs.replace(upstream, tls=tls, credentials=beside(upstream.credentials, folder))
 
 
-def _beside(one: Any, folder: Path | None) -> Any:
+def beside(one: Any, folder: Path | None) -> Any:
     """Return a table with its paths below `folder`."""
     if one is None or folder is None:
         return one

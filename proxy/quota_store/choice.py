@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.clock import now_ms, wall_time_s
 from proxy.config import Config, Quotas
@@ -15,7 +15,10 @@ from proxy.quota_store.snapshot import Snapshot
 from proxy.quota_store.store import OnContent, QuotaStore
 from proxy.tls.credentials import CredentialsError
 
-_OF_STORE: Final = ("store", "path", "connect", "auth_file", "topic", "replication_factor", "create", "snapshot")
+if TYPE_CHECKING:
+    from proxy.quota_store.zookeeper_access import Access
+
+_OF_STORE: Final = ("store", "path", "connect", "auth_file", "auth_scheme", "tls", "topic", "replication_factor", "create", "snapshot")
 
 
 def make_store(config: Config, on_content: OnContent, *, altering: bool) -> QuotaStore:
@@ -45,7 +48,7 @@ def _zookeeper(quotas: Quotas, on_content: OnContent) -> QuotaStore:
 
     assert quotas.connect is not None
     try:
-        auth = None if quotas.auth_file is None else read_zookeeper_auth(quotas.auth_file)
+        access = _access(quotas)
     except CredentialsError as error:
         raise ConfigProblems([Problem("sluice.toml", f"quotas.{error.key}", error.problem, error.remedy)]) from None
     return ZookeeperStore(
@@ -53,10 +56,29 @@ def _zookeeper(quotas: Quotas, on_content: OnContent) -> QuotaStore:
         on_content,
         now_ms=now_ms,
         wall_time_s=wall_time_s,
-        auth=auth,
+        access=access,
         creates=quotas.create,
         snapshot=None if quotas.snapshot is None else Snapshot(quotas.snapshot),
     )
+
+
+def _access(quotas: Quotas) -> Access:
+    """Return how ZooKeeper is reached.
+
+    Raises:
+        CredentialsError: a secret cannot be had.
+    """
+    from proxy.quota_store.zookeeper_access import Access  # only here, as above
+
+    tls = quotas.tls
+    access = Access() if tls is None else Access(lambda: tls.context_of(tls.files()), tls.server_name)
+    if quotas.auth_file is None:
+        return access
+    auth = read_zookeeper_auth(quotas.auth_file)
+    if quotas.auth_scheme == "digest":
+        return access._replace(digest=auth)
+    user, _, password = auth.partition(":")
+    return access._replace(login=(user, password))
 
 
 def _topic(config: Config, on_content: OnContent) -> QuotaStore:

@@ -8,6 +8,7 @@ from proxy import log
 from proxy.quota_store.remote import RemoteStore
 from proxy.quota_store.snapshot import Snapshot
 from proxy.quota_store.store import OnContent
+from proxy.quota_store.zookeeper_access import PLAIN, Access
 from proxy.quota_store.zookeeper_client import ZookeeperClient
 from proxy.quota_store.zookeeper_worker import ZookeeperWorker
 
@@ -24,7 +25,7 @@ class ZookeeperStore(RemoteStore):
     Args:
         connect: HOST:PORT[,HOST:PORT...][/CHROOT].
         on_content: told of each new content, on the loop's thread.
-        auth: `user:password` of ZooKeeper's digest scheme.
+        access: TLS, and who Sluice is.
         creates: where there are no quotas of Kafka's, room for them is made.
         snapshot: what was last good, for a start without ZooKeeper; without it the start waits for ZooKeeper.
         wedged_ms: a client that brings nothing for so long is left, and another begins.
@@ -40,7 +41,7 @@ class ZookeeperStore(RemoteStore):
         *,
         now_ms: Callable[[], int],
         wall_time_s: Callable[[], float],
-        auth: str | None = None,
+        access: Access = PLAIN,
         creates: bool = False,
         snapshot: Snapshot | None = None,
         wedged_ms: int = WEDGED_MS,
@@ -49,7 +50,7 @@ class ZookeeperStore(RemoteStore):
         super().__init__(f"zookeeper:{connect}", on_content, now_ms=now_ms, wall_time_s=wall_time_s, snapshot=snapshot)
         self._creates = creates
         self._wedged_ms = wedged_ms
-        self._make_client: MakeClient = make_client or (lambda on_connected: ZookeeperClient(connect, on_connected, auth=auth))
+        self._make_client: MakeClient = make_client or (lambda on_connected: ZookeeperClient(connect, on_connected, access=access))
         self.worker = self._new_worker(None)
 
     async def follow_forever(self) -> None:

@@ -28,6 +28,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from proxy.quota_store.zookeeper_access import MECHANISM, PLAIN, Access, AccessHandler
 from proxy.quota_store.zookeeper_reads import Answer, MultiRead, Node, portions, read_children, read_nodes
 
 T = TypeVar("T")
@@ -86,18 +87,30 @@ class ZookeeperClient:
     Args:
         connect: HOST:PORT[,HOST:PORT...][/CHROOT].
         on_connected: told, on a thread of kazoo's, when the connection came or went; must only take a note.
-        auth: `user:password` of the digest scheme.
+        access: TLS, and who Sluice is.
     """
 
-    def __init__(self, connect: str, on_connected: Callable[[bool], None], *, auth: str | None = None) -> None:
+    def __init__(self, connect: str, on_connected: Callable[[bool], None], *, access: Access = PLAIN) -> None:
         first, longest = RECONNECT_S
-        retry = KazooRetry(max_tries=-1, delay=first, backoff=2, max_delay=longest)
+        self._handler = AccessHandler(access)
         self._client = KazooClient(
-            hosts=connect, timeout=SESSION_S, connection_retry=retry, auth_data=[("digest", auth)] if auth else None, randomize_hosts=True
+            hosts=connect,
+            timeout=SESSION_S,
+            connection_retry=KazooRetry(max_tries=-1, delay=first, backoff=2, max_delay=longest),
+            auth_data=[("digest", access.digest)] if access.digest else None,
+            sasl_options=dict(MECHANISM) if access.login else None,
+            handler=self._handler,
+            randomize_hosts=True,
         )
+        self._client._connection._authenticate_with_sasl = lambda _host, timeout: self._handler.log_in(self._client._connection, timeout)
         self._client.add_listener(lambda state: on_connected(state == KazooState.CONNECTED))
         self._acls: dict[str, list[Any]] = {}
         self._reads_many = True  # until it turns out that this ZooKeeper is too old
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no connection, as far as TLS or a login have to do with it."""
+        return self._handler.problem
 
     def start(self) -> None:
         """Begin to connect."""

@@ -129,12 +129,17 @@ class ZookeeperWorker:
     def _resync(self) -> None:
         if self._connected:
             self._guarded(self._read_all)
+        elif self._client.problem is not None:
+            self._suspended()
 
     def _suspended(self) -> None:
         self._whole = False
         self._report("outside", self._silent())
 
     def _silent(self) -> str:
+        problem = self._client.problem
+        if problem is not None:
+            return f"{self._place}: {problem}; the quotas that were read last hold until then"
         return f"{self._place}: is not connected; the quotas that were read last hold until it answers"
 
     def _look_at_changes(self) -> None:
@@ -153,7 +158,9 @@ class ZookeeperWorker:
             self._whole = True
             self.progress_ms = self._now_ms()
         except Lost as lost:
-            self._whole, problem = False, f"{self._place}: {lost}; the quotas that were read last hold until it answers"
+            self._whole = False
+            line = f"{self._place}: {lost}; the quotas that were read last hold until it answers"
+            problem = line if self._client.problem is None else self._silent()
         except Denied as denied:
             self._whole, problem = False, f"{self._place}: does not let Sluice read the quotas ({denied}); check the ACLs of {CONFIG}"
         self._report("outside", problem)

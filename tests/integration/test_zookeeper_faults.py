@@ -17,6 +17,7 @@ from proxy.quota_store import zookeeper_client, zookeeper_worker
 from proxy.quota_store.quota_file import read_quota_text
 from proxy.quota_store.snapshot import Snapshot
 from proxy.quota_store.store import StoreUnavailable
+from proxy.quota_store.zookeeper_access import Access
 from proxy.quota_store.zookeeper_client import ZookeeperClient
 from proxy.quota_store.zookeeper_reads import read_children, read_nodes
 from quota.admin.kraft import Change
@@ -244,7 +245,7 @@ async def test_b7_what_sluice_may_not_read_or_write(place: Place, nodes: Nodes, 
     assert not await opened.store.reload()
     assert opened.store.status.error == f"zookeeper:{connect}: does not let Sluice read the quotas (NoAuth); check the ACLs of /config"
     assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 2.0}}
-    async with opened_place(zookeeper_place(connect, auth="owner:secret")) as owners:
+    async with opened_place(zookeeper_place(connect, access=Access(digest="owner:secret"))) as owners:
         theirs = await owners.open()
         await theirs.alter(Change(ALICE, PRODUCE, 6.0))
         assert theirs.content.quotas[ALICE] == {PRODUCE: 6.0}

@@ -268,6 +268,26 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="connect-without-zookeeper",
         ),
         pytest.param(
+            "[quotas]\nstore = 'zookeeper'\nconnect = 'zk:2181'\nauth_scheme = 'sasl'",
+            "quotas.auth_scheme: has no effect without auth_file; name the file with user:password, or leave this out",
+            id="login-without-a-name",
+        ),
+        pytest.param(
+            "[quotas]\nauth_scheme = 'kerberos'",
+            'quotas.auth_scheme: "kerberos" is not possible; write "digest" or "sasl"',
+            id="login-by-kerberos",
+        ),
+        pytest.param(
+            "[quotas.tls]\nserver_name = 'zk'",
+            'quotas.tls: has no effect with store = "file"; leave it out, or write store = "zookeeper"',
+            id="tls-without-zookeeper",
+        ),
+        pytest.param(
+            "[quotas]\nstore = 'zookeeper'\nconnect = 'zk:2182'\n[quotas.tls]\ncertificate = 'own.pem'",
+            "quotas.tls.key: is missing beside the other of the two; name both, or none",
+            id="tls-to-zookeeper-without-key",
+        ),
+        pytest.param(
             "[quotas]\nsnapshot = 's.toml'",
             'quotas.snapshot: has no effect with store = "file"; leave it out, or write store = "zookeeper" or store = "topic"',
             id="snapshot-of-a-file",

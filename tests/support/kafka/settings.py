@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.support.kafka.jars import ZOOKEEPER
 
@@ -96,6 +97,32 @@ def zookeeper_settings(port: int, directory: Path) -> dict[str, str | int]:
         "tickTime": 1_000,
         "maxClientCnxns": 0,
     }
+
+
+def secure_zookeeper_settings(port: int, certificate: Path, authority: Path) -> dict[str, str | int]:
+    """Return what lets a ZooKeeper speak TLS at a port of its own, with clients that show a certificate."""
+    return {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": port,
+        "secureClientPortAddress": "127.0.0.1",
+        "ssl.keyStore.location": str(certificate),
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": str(authority),
+        "ssl.trustStore.type": "PEM",
+        "ssl.clientAuth": "need",
+    }
+
+
+SASL_ZOOKEEPER: Final = {
+    "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+    "sessionRequireClientSASLAuth": "true",
+}
+
+
+def zookeeper_users(users: Mapping[str, str]) -> str:
+    """Return the text of a JAAS file with those who may log in by DIGEST-MD5."""
+    named = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    return f"Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required {named}; }};\n"
 
 
 def write_properties(path: Path, settings: Settings) -> None:

@@ -5,6 +5,8 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -19,14 +21,29 @@ START_SECONDS = 60
 
 
 class ZookeeperServer:
-    """As a context manager; its data is removed with it."""
+    """As a context manager; its data is removed with it.
 
-    def __init__(self, name: str = "zookeeper") -> None:
+    Args:
+        secure: also speaks TLS, with this certificate (PEM, key in the same file), at `secure_port`; clients show one of this authority.
+        users: who may log in by SASL, with their passwords; nobody else gets a session then.
+    """
+
+    def __init__(self, name: str = "zookeeper", *, secure: tuple[Path, Path] | None = None, users: Mapping[str, str] | None = None) -> None:
         self._name = name
         self._directory = make_directory(name)
         self.port = free_port_range(1)
+        self.secure_port = free_port_range(1)
         self._config = self._directory / "zookeeper.properties"
-        files.write_properties(self._config, files.zookeeper_settings(self.port, self._directory) | {"minSessionTimeout": 1_000})
+        self._properties: tuple[str, ...] = ("zookeeper.4lw.commands.whitelist=ruok",)
+        settings = files.zookeeper_settings(self.port, self._directory) | {"minSessionTimeout": 1_000}
+        if secure is not None:
+            settings |= files.secure_zookeeper_settings(self.secure_port, *secure)
+        if users is not None:
+            jaas = self._directory / "jaas.conf"
+            jaas.write_text(files.zookeeper_users(users))
+            self._properties += (f"java.security.auth.login.config={jaas}",)
+            settings |= files.SASL_ZOOKEEPER
+        files.write_properties(self._config, settings)
         self._process: JavaProcess | None = None
 
     @property
@@ -34,10 +51,15 @@ class ZookeeperServer:
         """Return host:port."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def secure_address(self) -> str:
+        """Return host:port of its TLS."""
+        return f"127.0.0.1:{self.secure_port}"
+
     def start(self) -> None:
         """Start, and wait until it serves."""
         main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self._config)]
-        self._process = JavaProcess(ZOOKEEPER, main, name=self._name, jvm=Jvm(128), properties=("zookeeper.4lw.commands.whitelist=ruok",))
+        self._process = JavaProcess(ZOOKEEPER, main, name=self._name, jvm=Jvm(128), properties=self._properties)
         deadline = time.monotonic() + START_SECONDS
         while not self._serves():
             assert self._process.is_running(), self._process.log_tail()
