@@ -6,15 +6,15 @@ In this order: may they, is it small enough, what does it mean, write down what 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxy import log
 from proxy.administration.asker import Asker
-from proxy.administration.audit import AuditTrail, AuditUnavailable, Event, entity_table, who
+from proxy.administration.audit import AuditTrail, AuditUnavailable, Event, who
 from proxy.administration.authorizer import Authorizer, own_part
 from proxy.administration.limits import too_large
+from proxy.administration.lines import asked_entries, lines_of
 from proxy.administration.observed import Made, Observed, Unexpected
 from proxy.administration.profiles import Profile, describe, judge
 from proxy.aside import AT_ONCE, aside
@@ -245,7 +245,7 @@ class Administration:
             judged, _ = await aside(len(alterations), judge, self._profile, alterations, self._store.content.quotas)
             if all(result.error_code for result in judged):
                 return judged
-            asked = await aside(len(alterations), _asked, alterations)
+            asked = await aside(len(alterations), asked_entries, alterations)
             results = judged
 
             def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
@@ -292,7 +292,7 @@ class Administration:
         self._count(asker.way, len(made))
         try:
             async with self._in_order:
-                await self._audit.append(await aside(len(made), _lines_of, made, {**named, "request": request}))
+                await self._audit.append(await aside(len(made), lines_of, made, {**named, "request": request}))
         except AuditUnavailable as error:
             self._counts.audit_failures += 1
             log.error("audit_unavailable", problem=str(error), request=request, changes=len(made))
@@ -305,7 +305,7 @@ class Administration:
                 return
             self._count(OUTSIDE, len(made))
             log.info("quotas_changed_outside", changes=len(made))
-            await self._told(*await aside(len(made), _lines_of, made, OF_OTHERS))
+            await self._told(*await aside(len(made), lines_of, made, OF_OTHERS))
 
     async def _told(self, *events: Event) -> None:
         """Write down what nobody waits for; that it cannot be is said once more, in the log."""
@@ -339,28 +339,3 @@ class Administration:
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
-
-
-def _ops(alteration: Alteration) -> list[dict[str, Any]]:
-    return [{"key": key, "value": None if remove else _number(value)} for key, value, remove in alteration.ops]
-
-
-def _number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
-
-
-def _asked(alterations: Sequence[Alteration]) -> list[dict[str, Any]]:
-    return [{"entity": entity_table(one.entity), "ops": _ops(one)} for one in alterations]
-
-
-def _lines_of(made: Sequence[Made], by: Event) -> list[Event]:
-    return [{**_line_of(one), **by} for one in made]
-
-
-def _line_of(made: Made) -> dict[str, Any]:
-    change, old = made
-    if isinstance(change, SwitchChange):
-        return {"event": "switched", "target": change.target, "old": old, "new": change.mode}
-    values = {"old": old, "new": change.value}
-    numbers = {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
-    return {"event": "changed", "entity": entity_table(change.entity), "key": change.key, **numbers}

@@ -7,27 +7,21 @@ fired, a change that somebody asks for. kazoo's threads only put jobs in.
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from heapq import nsmallest
 from typing import Any, Final
 
 from proxy.quota_store.remote import Answered, Judge, Told, Worker
 from proxy.quota_store.store import Origin, StoreUnavailable
-from proxy.quota_store.znode_codec import CHANGES, CONFIG, FOLDERS, SWITCHES, is_change, read_change
+from proxy.quota_store.znode_codec import CONFIG, SWITCHES
 from proxy.quota_store.znode_operations import Step, steps_of
+from proxy.quota_store.znode_reader import ZnodeReader, with_users
 from proxy.quota_store.znode_tree import ZnodeTree
 from proxy.quota_store.zookeeper_client import Conflict, Denied, Lost, ZookeeperClient
-from proxy.quota_store.zookeeper_reads import Node
 
 BEAT_S: Final = 5.0
 """At least so often ZooKeeper is asked for what changed, watch or no watch."""
 RETRY_S: Final = 0.5
 WHOLE_MS: Final = 15 * 60 * 1_000
 """At least so often everything is read: somebody may have changed a node and told nobody."""
-NOTIFICATIONS_MAX: Final = 1_000
-"""More at once, and everything is read again instead."""
-KEPT_MS: Final = 15 * 60 * 1_000
-"""Notifications older than the newest by so much are removed by whoever reads them, as brokers do."""
-PURGED_AT_ONCE: Final = 200
 STEPS_AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 512 * 1024
 """ZooKeeper takes 1 MiB."""
@@ -62,11 +56,10 @@ class ZookeeperWorker:
         self._place = place
         self._tell = tell
         self._now_ms = now_ms
-        self._creates = creates
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._client = make_client(self._connection_changed)
+        self._reader = ZnodeReader(self._client, self.tree, self._watched, creates=creates)
         self._content = self.tree.content()
-        self._last_told = ""  # the newest notification that was seen; their names are of one length
         self._connected = False
         self._whole = False
         self._all_read_ms = now_ms()
@@ -150,6 +143,14 @@ class ZookeeperWorker:
             is_time = self._now_ms() - self._all_read_ms > WHOLE_MS
             self._guarded(self._read_all if is_time else self._read_changes)
 
+    def _read_all(self) -> None:
+        self._reader.read_all()
+        self._all_read_ms = self._now_ms()
+
+    def _read_changes(self) -> None:
+        if self._reader.read_changes():
+            self._all_read_ms = self._now_ms()
+
     def _guarded(self, read: Callable[[], None]) -> None:
         """Read, and report what came of it."""
         problem: str | None = None
@@ -170,73 +171,6 @@ class ZookeeperWorker:
         if content != self._content:
             self._content = content
         self._tell(self, Told(self._content, origin, error, self.tree.rejected, self.tree.problems))
-
-    def _read_all(self) -> None:
-        """Read every node, with watches set before: what changes meanwhile is looked at afterwards."""
-        client = self._client
-        self._watch_changes()
-        self._read_switches()
-        paths: list[str] = []
-        for folder in FOLDERS:
-            names = [f"{folder}/{name}" for name in client.children(f"{CONFIG}/{folder}")]
-            paths += names
-            self._read(names)
-        users = [path for path in paths if path.startswith("users/") and (node := self.tree.node(path)) is not None and node.children]
-        below = [
-            f"{parent.removeprefix(f'{CONFIG}/')}/{name}"
-            for parent, names in client.children_of_many(f"{CONFIG}/{user}/clients" for user in users)
-            for name in names
-        ]
-        self._read(below)
-        self.tree.keep_only([*paths, *below])
-        self._all_read_ms = self._now_ms()
-
-    def _watch_changes(self) -> list[str]:
-        """Return the names of all notifications, and be told of the next."""
-        names = self._client.children(CHANGES, self._watched)
-        if not names and not self._client.exists(CHANGES):
-            if not self._creates:
-                raise Lost(f"has no {CHANGES}, so this is no Kafka's tree; write another connect, or create = true")
-            for one in (CHANGES, *(f"{CONFIG}/{folder}" for folder in FOLDERS)):
-                self._client.make(one)
-            names = self._client.children(CHANGES, self._watched)
-        names = [name for name in names if is_change(name)]
-        self._last_told = max(names, default="")
-        return names
-
-    def _read_switches(self) -> None:
-        if self._client.exists(SWITCHES, self._watched):
-            self.tree.put_switches(self._client.get(SWITCHES, self._watched))
-        else:
-            self.tree.put_switches(None)
-
-    def _read(self, paths: Iterable[str]) -> None:
-        for path, node in self._client.get_many(f"{CONFIG}/{path}" for path in paths):
-            here = path.removeprefix(f"{CONFIG}/")
-            self.tree.put(here, "may not be read" if isinstance(node, Denied) else node)
-
-    def _read_changes(self) -> None:
-        """Read what notifications name. They say that something changed, not what: the nodes are the truth."""
-        before = self._last_told
-        names = self._watch_changes()
-        new = sorted(name for name in names if name > before)
-        if self._last_told < before or len(new) > NOTIFICATIONS_MAX:
-            self._read_all()
-            return
-        self._read_switches()
-        told = [node for _, node in self._client.get_many(f"{CHANGES}/{name}" for name in new)]
-        paths = dict.fromkeys(path for node in told if isinstance(node, Node) if (path := read_change(node.data)) is not None)
-        self._read(_with_users(paths))
-        if new:
-            self._purge(names)
-
-    def _purge(self, names: list[str]) -> None:
-        newest = self._client.created_ms(f"{CHANGES}/{self._last_told}")
-        for name in nsmallest(PURGED_AT_ONCE, names) if len(names) > 1 else ():
-            created = self._client.created_ms(f"{CHANGES}/{name}")
-            if newest is None or created is None or newest - created <= KEPT_MS:
-                return
-            self._client.delete(f"{CHANGES}/{name}")
 
     # --- changes
 
@@ -291,8 +225,8 @@ class ZookeeperWorker:
         self.progress_ms = self._now_ms()
 
     def _read_back(self, steps: Iterable[Step]) -> None:
-        self._read(_with_users(step.path for step in steps if step.path != SWITCHES))
-        self._read_switches()
+        self._reader.read(with_users(step.path for step in steps if step.path != SWITCHES))
+        self._reader.read_switches()
 
     def _read_again(self, steps: Iterable[Step], done: int) -> None:
         """Read what somebody else changed, and tell of it before our own change."""
@@ -302,12 +236,6 @@ class ZookeeperWorker:
             line = f"{self._place}: {problem}; {'nothing was changed' if not done else 'a part of it was made'}"
             raise StoreUnavailable(line, is_certain=not done) from None
         self._report("outside")
-
-
-def _with_users(paths: Iterable[str]) -> list[str]:
-    """Return paths, with that of the user for each of a user's client: it may have come or gone with it."""
-    both = (part for path in paths for part in ((path.partition("/clients/")[0], path) if path.startswith("users/") else (path,)))
-    return list(dict.fromkeys(both))
 
 
 def _portions(steps: Sequence[Step]) -> Iterable[list[Step]]:

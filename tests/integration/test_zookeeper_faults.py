@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from proxy.quota_store import zookeeper_client, zookeeper_worker
+from proxy.quota_store import znode_reader, zookeeper_client
 from proxy.quota_store.quota_file import read_quota_text
 from proxy.quota_store.snapshot import Snapshot
 from proxy.quota_store.store import StoreUnavailable
@@ -220,7 +220,7 @@ async def test_a_zookeeper_that_cannot_read_many_nodes_at_once(place: Place, mon
 
 async def test_old_notifications_are_removed(place: Place, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those older than the newest by a quarter of an hour, as brokers do it; here by nothing at all."""
-    monkeypatch.setattr(zookeeper_worker, "KEPT_MS", -1)
+    monkeypatch.setattr(znode_reader, "KEPT_MS", -1)
     opened = await place.open()
     for number in range(5):
         await opened.alter(Change(ALICE, PRODUCE, 1.0 + number))
