@@ -11,8 +11,7 @@ from typing import Final
 
 from proxy import log
 from proxy.config import Connections, Listener
-from proxy.host_port import ip_of
-from quota.client_address import plain_address
+from quota.client_address import address_of, plain_address
 from quota.connection_quotas import ConnectionQuotas
 from quota.connection_rate import UNLIMITED_CONNECTIONS
 from quota.entity import DEFAULT
@@ -77,7 +76,7 @@ class ConnectionLimits:
 
     def _applied(self, limits: HostLimits) -> None:
         self._put_in_place()
-        hosts = [host for host in limits if host != DEFAULT and ip_of(host) is None]
+        hosts = [host for host in limits if host != DEFAULT and address_of(host) is None]
         if hosts:
             task = asyncio.get_running_loop().create_task(self._look_up(hosts))
             self._lookups.add(task)
@@ -92,7 +91,7 @@ class ConnectionLimits:
     def _by_address(self, limits: HostLimits) -> dict[str, int]:
         """Return limits by address; where a name and an address are the same, what stands for the address counts."""
         named = {self._addresses[host]: limit for host, limit in limits.items() if host in self._addresses}
-        return named | {plain_address(host): limit for host, limit in limits.items() if ip_of(host) is not None}
+        return named | {address: limit for host, limit in limits.items() if (address := address_of(host)) is not None}
 
     async def _look_up(self, hosts: list[str]) -> None:
         for host in hosts:

@@ -20,6 +20,19 @@ def plain_address(host: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
+@functools.lru_cache(maxsize=65_536)
+def address_of(host: str) -> str | None:
+    """Return the usual short form of an address that stands in a setting or a quota; None for a name.
+
+    Remembered: to parse thousands of them at each change would hold up every connection.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return plain_address(host)
+
+
 @functools.lru_cache(maxsize=4096)
 def address_group(address: str, ipv6_prefix_bits: int) -> str:
     """Return what a plain address is counted as: itself, or the IPv6 network of so many bits that it is in."""

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from proxy.quota_store.store import EMPTY, StoreContent, different_entities
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey
-from quota.client_address import plain_address
+from quota.client_address import address_of
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.limits import QuotaLimits
 
@@ -77,7 +77,7 @@ def _name(parts: Mapping[str, str | None], kind: str) -> str | None:
 
 def _host(entity: EntityKey) -> str:
     ((_, name),) = entity
-    return DEFAULT if name is None else plain_address(name)
+    return DEFAULT if name is None else address_of(name) or name
 
 
 class _Edit:
