@@ -64,6 +64,8 @@ class ZnodeReader:
                 raise Lost(f"has no {CHANGES}, so this is no Kafka's tree; write another connect, or create = true")
             for one in (CHANGES, *(f"{CONFIG}/{folder}" for folder in FOLDERS)):
                 self._client.make(one)
+            if not self._client.exists(CHANGES):
+                raise Lost("has not the chroot that connect names; make that node first, or write another connect")
             names = self._client.children(CHANGES, self._on_change)
         names = [name for name in names if is_change(name)]
         self._last_told = max(names, default="")

@@ -100,4 +100,4 @@ def _said(connection: Any, words: bytes, xid: int, timeout: float) -> bytes:
 
 
 def _words(error: Exception) -> str:
-    return str(getattr(error, "verify_message", "") or error or type(error).__name__).partition("\n")[0]
+    return (getattr(error, "verify_message", "") or str(error) or type(error).__name__).partition("\n")[0]

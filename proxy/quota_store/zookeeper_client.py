@@ -271,7 +271,8 @@ def _one(answer: Any, read: Callable[[Any], Answer]) -> Answer:
     try:
         return read(answer.get(timeout=CALL_S))
     except (KazooException, KazooTimeoutError) as error:
-        return error
+        failure: Exception = error
+        return failure
 
 
 def _failure(answer: Answer) -> Denied | None:

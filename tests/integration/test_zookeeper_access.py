@@ -51,8 +51,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 async def test_quotas_by_tls_and_a_login(guarded: Guarded) -> None:
     """Read, changed and followed as without: many nodes at once, and one change after the other."""
-    place = zookeeper_place(f"{guarded.server.secure_address}/one", access=guarded.access())
-    async with opened_place(place) as opened:
+    place = zookeeper_place(guarded.server.secure_address, access=guarded.access())
+    async with opened_place(place):
+        opened = await place.open()
         await opened.alter(*(Change(user, PRODUCE, 5.0) for user in USERS))
         other = await place.open()
         assert other.content == opened.content
@@ -74,6 +75,12 @@ async def problem_of(place: Place, expected: str) -> str:
     starting.cancel()
     await opened.close()
     return opened.store.status.error or ""
+
+
+async def test_a_chroot_that_is_not_there(guarded: Guarded) -> None:
+    """Is not taken for a place without quotas: what is below it could not be made."""
+    place = zookeeper_place(f"{guarded.server.secure_address}/nowhere", access=guarded.access())
+    assert "make that node first" in await problem_of(place, "has not the chroot")
 
 
 async def test_a_wrong_password(guarded: Guarded) -> None:
