@@ -54,8 +54,8 @@ _OTHERWISE: Final = (
 )
 _AGAINST_BROKER: Final = (
     "The brokers keep the quotas and throttle; beside it, what Sluice said of the same answers. Median: Sluice's minus the broker's; p95"
-    " and longest: how far apart. Alike: at most as far as a sample is long, or a tenth of the longer one;"
-    " of fetches, of which a broker counts what it withholds, only what Sluice adds."
+    " and longest: how far apart. Alike: at most as far as a sample is long, or a tenth of the longer one."
+    " Fetches are not judged, since a broker judges what it then withholds."
 )
 _FILES: Final = "Whoever holds the files with these manifests can work the verdict out again."
 

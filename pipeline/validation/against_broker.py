@@ -29,6 +29,8 @@ ALIKE: Final = "alike"
 APART: Final = "apart"
 ESTIMATE: Final = "estimate"
 """The quota is on time, which Sluice estimates."""
+WITHHELD: Final = "withheld"
+"""Fetches: what a broker withholds of them it has judged, and Sluice has not seen."""
 
 _REQUEST: Final = "Request"
 _FETCH: Final = "Fetch"
@@ -45,7 +47,7 @@ class Compared:
         both, broker_only, sluice_only: answers by who throttled them.
         broker_ms, sluice_ms: throttle times in all.
         apart_p95_ms, apart_max_ms: how far apart, whoever's was longer.
-        alike_percent: of the answers; of fetches those are alike of which Sluice's throttle is not too long.
+        alike_percent: of the answers.
     """
 
     group: str
@@ -121,7 +123,7 @@ def _compared(key: _Key, throttles: _Ints) -> Compared:
     difference = sluice - broker
     apart = np.abs(difference)
     allowed = np.maximum(sample_ms, ALIKE_SHARE * np.maximum(broker, sluice))
-    share = float(((difference if quota_type == _FETCH else apart) <= allowed).mean())
+    share = float((apart <= allowed).mean())
     return Compared(
         group=group,
         quota_type=quota_type,
@@ -143,10 +145,12 @@ def _compared(key: _Key, throttles: _Ints) -> Compared:
 def _verdict(quota_type: str, share: float, broker_ms: int, sluice_ms: int, sample_ms: int) -> str:
     if quota_type == _REQUEST:
         return ESTIMATE
+    if quota_type == _FETCH and sample_ms:
+        return WITHHELD
     if not sample_ms or share < ALIKE_ANSWERS_MIN:
         return APART
     sums_allowed = max(sample_ms, SUMS_APART_MAX * max(broker_ms, sluice_ms))
-    return ALIKE if quota_type == _FETCH or abs(sluice_ms - broker_ms) <= sums_allowed else APART
+    return ALIKE if abs(sluice_ms - broker_ms) <= sums_allowed else APART
 
 
 HEADER: Final = (
