@@ -1,7 +1,8 @@
 """What a request and its answer cost inside a session and its channels, without sockets: `python -m bench.micro_session [LOAD]...`.
 
 CPU time of one pair, best of several rounds: one connection that has the caches for itself, a thousand in turn, with a quota on request
-time besides, and with a client in a declared group that is a part of another one. What a socket costs is not in it, so these are no ratios
+time besides, with a client in a declared group that is a part of another one, with sixteen requests in one piece and their answers in
+another, and with a meter. What a socket costs is not in it, so these are no ratios
 to a pump; they say what a change to the data path brings, in seconds and on a busy machine too.
 """
 
@@ -100,13 +101,14 @@ def _one_broker(_node_id: int, _host: str, _port: int) -> tuple[str, int]:
 def main() -> None:
     """Print one line per load."""
     wanted = sys.argv[1:] or list(LOADS)
-    heads = ("one connection", f"{CONNECTIONS:,} in turn", "with request time", "in a group of a group")
-    print(f"us for a request and its answer:{heads[0]:>25}{heads[1]:>16}{heads[2]:>20}{heads[3]:>24}")
+    heads = ("one connection", f"{CONNECTIONS:,} in turn", "with request time", "in a group of a group", "16 at a time", "metered")
+    print(f"us for a request and its answer:{heads[0]:>25}" + "".join(f"{head:>{len(head) + 3}}" for head in heads[1:]))
     for name in wanted:
         load = LOADS[name]
         alone, crowd, timed = measure(load, 1), measure(load, CONNECTIONS), measure(load, 1, request_time=True)
-        grouped = measure(load, 1, parent=True)
-        print(f"{name:<32}{alone:>25.2f}{crowd:>16.2f}{timed:>20.2f}{grouped:>24.2f}")
+        grouped, deep, metered = measure(load, 1, parent=True), measure(load, 1, depth=16), measure(load, 1, metered=True)
+        told = zip(heads[1:], (crowd, timed, grouped, deep, metered), strict=True)
+        print(f"{name:<32}{alone:>25.2f}" + "".join(f"{figure:>{len(head) + 3}.2f}" for head, figure in told))
 
 
 if __name__ == "__main__":
