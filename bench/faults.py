@@ -15,6 +15,7 @@ from bench import (
     fault_rows_crowd,
     fault_rows_load,
     fault_rows_machines,
+    fault_rows_metering,
     fault_rows_stores,
     fault_rows_storms,
     fault_rows_tls,
@@ -33,6 +34,7 @@ ROWS: dict[str, Callable[[Path], list[Figure]]] = (
     | fault_rows_tls.ROWS
     | fault_rows_crowd.ROWS
     | fault_rows_load.ROWS
+    | fault_rows_metering.ROWS
     | fault_rows_stores.ROWS
 )
 
