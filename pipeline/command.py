@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -11,10 +10,8 @@ from pipeline.commands.outcome import INCOMPLETE, clear_errors
 from pipeline.commands.recommend import recommend
 from pipeline.commands.rollup import rollup
 from pipeline.commands.stream import stream
-from pipeline.commands.validate import validate
+from pipeline.commands.validate import DIRECTORY, validate
 from pipeline.commands.whatif import whatif
-
-DIRECTORY: Final = click.Path(path_type=Path)
 
 
 @click.group(no_args_is_help=False)

@@ -229,7 +229,6 @@ class Connection:
             self._drain_reading(now)
             return 0
         while True:
-            presses = debt.presses(now)
             if debt.active or now < debt.read_off_until_ms:
                 self._shrink_client_buffer()
             if now < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
@@ -246,7 +245,7 @@ class Connection:
                 return requests.resume_at_ms
             if stop is Stop.IN_FLIGHT:
                 in_flight_max = debt.in_flight_max(now)
-                if len(self.session.in_flight) >= (in_flight_max if presses else min(requests.in_flight_stop, in_flight_max)) > 0:
+                if len(self.session.in_flight) >= (in_flight_max if debt.presses(now) else min(requests.in_flight_stop, in_flight_max)) > 0:
                     self.client.pause(IN_FLIGHT)
                     return debt.presses_at_ms(now)
             alone = stop is Stop.ALONE and self.session.in_flight and not requests.ungated
