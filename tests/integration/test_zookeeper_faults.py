@@ -106,9 +106,10 @@ async def test_b2_b3_b6_zookeeper_goes_and_comes_back_changed(tmp_path: Path) ->
     """What was good holds, changes are refused and not half made; then everything is read again, notified or not."""
     with ZookeeperServer("zookeeper-lost") as server:
         async with opened_place(zookeeper_place(server.address)) as place:
-            opened = await place.open()
-            await opened.alter(Change(ALICE, PRODUCE, 1.0), Change(BOB, PRODUCE, 1.0))
             nodes = await asyncio.to_thread(Nodes, server.address)
+            for name in ("alice", "bob"):  # before anybody follows: a notification of them would still be looked at below
+                nodes.write(f"/config/users/{name}", b'{"version":1,"config":{"producer_byte_rate":"1"}}')
+            opened = await place.open()
             nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"3"}}')  # and nobody is told
             nodes.delete("/config/users/bob")
             nodes.close()
