@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError
 from proxy.clock import NS_PER_MS, now_ns
-from proxy.net.flow import TO_BROKER_HIGH_BYTES, TO_BROKER_LOW_BYTES, Channel
+from proxy.net.flow import TO_BROKER_HIGH_BYTES, TO_BROKER_LOW_BYTES, WRITE_HIGH_BYTES, WRITE_LOW_BYTES, Channel
+from proxy.net.long_answers import BUFFER_BYTES, LONG_BODY_BYTES, LONG_READ_BYTES, LongAnswersChannel
+from proxy.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
     from proxy.net.connection import Connection
@@ -17,12 +19,13 @@ if TYPE_CHECKING:
 class BrokerChannel(Channel):
     """Writes requests, reads answers."""
 
-    __slots__ = ("_attention", "_responses")
+    __slots__ = ("_attention", "_long_answers", "_responses")
 
     def __init__(self, connection: Connection, session: Session) -> None:
         super().__init__(connection)
         self._attention = session.attention
         self._responses = session.responses
+        self._long_answers: LongAnswersChannel | None = None  # reads instead of this one while answers are long
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The broker answered the call."""
@@ -47,9 +50,12 @@ class BrokerChannel(Channel):
             return
         at_ns = now_ns()
         self.read_ms = now = at_ns // NS_PER_MS
-        self.bytes_in += len(data)
+        size = len(data)
+        self.bytes_in += size
         try:
             onward = self._responses.scan(data, now, at_ns)
+            if size >= LONG_READ_BYTES and self._long_answers is None and self._responses.passing_bytes >= LONG_BODY_BYTES:
+                self._read_long_answers()
             if onward is not None:
                 self.write_peer(onward)
             if self._attention.wanted:
@@ -58,6 +64,51 @@ class BrokerChannel(Channel):
             connection.fail_broker(error)
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
             connection.crash(error)
+
+    def body_received(self, data: memoryview) -> None:
+        """Send on what belongs to the body of an answer that passes as it comes."""
+        connection = self._connection
+        if connection.closing:
+            return
+        at_ns = now_ns()
+        self.read_ms = now = at_ns // NS_PER_MS
+        self.bytes_in += len(data)
+        try:
+            self._responses.pass_body(len(data), now, at_ns)
+            self.write_peer(data)
+            if self._attention.wanted:
+                connection.settle(now)
+        except ProtocolError as error:
+            connection.fail_broker(error)
+        except Exception as error:  # noqa: BLE001 - as above
+            connection.crash(error)
+
+    def _read_long_answers(self) -> None:
+        """Read larger pieces than an event loop does by itself. What was decrypted is in pieces of its own already."""
+        client = None if self.peer is None else self.peer.transport
+        if client is not None and not isinstance(self.transport, TlsTransport):
+            client.set_write_buffer_limits(0, 0)  # what it does not take at once is all that this connection holds
+            self._long_answers = LongAnswersChannel(self, self._responses, client, self._connection.answer_buffer)
+            self.read_by(self._long_answers)
+
+    def read_short_answers(self) -> None:
+        """A short answer has come, so the next one may be short too."""
+        if self._long_answers is None or self._connection.closing or self.peer is None or self.peer.transport is None:
+            return
+        self._long_answers = None
+        self.peer.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        self.read_by(self)
+
+    @property
+    def given_away_bytes(self) -> int:
+        """What the client's transport holds of a buffer that it could not send in whole, sent or not."""
+        client = None if self._long_answers is None or self.peer is None or self.peer.lost else self.peer.transport
+        return BUFFER_BYTES if client is not None and client.get_write_buffer_size() else 0
+
+    def let_go(self) -> None:
+        """As any side."""
+        self._long_answers = None
+        super().let_go()
 
     def pause_writing(self) -> None:
         """The broker does not take what it is sent: the client waits, and may leave meanwhile."""

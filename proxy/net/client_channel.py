@@ -64,24 +64,13 @@ class ClientChannel(Channel):
             return
         if login is None:
             self._login = LoginChannel(self, self._requests)
-            self._read_by(self._login)
+            self.read_by(self._login)
             return
         self._login = None
-        self._read_by(self)
+        self.read_by(self)
         rest = login.take_rest()
         if rest:
             self.data_received(rest)
-
-    def _read_by(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let another one take what the socket reads; uvloop looks at what kind it is when reading begins."""
-        assert self.transport is not None
-        if self.pauses:
-            self.transport.set_protocol(protocol)
-            return
-        self.transport.pause_reading()
-        self.transport.set_protocol(protocol)
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
 
     def let_go(self) -> None:
         """As any side; a token that was not answered is overwritten."""

@@ -15,6 +15,7 @@ from proxy.host_port import HostPort
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
 from proxy.net.flow import DRAIN, IN_FLIGHT, THROTTLE, Channel
+from proxy.net.long_answers import AnswerBuffer
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.administered import BrokersAnswer
@@ -32,6 +33,7 @@ class Owner(Protocol):
 
     counters: Counters
     timers: ThrottledChannels
+    answer_buffer: AnswerBuffer
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """A connection ended, with its one reason."""
@@ -110,6 +112,11 @@ class Connection:
         self.client.peer, self.broker.peer = self.broker, self.client
 
     # --- bytes
+
+    @property
+    def answer_buffer(self) -> AnswerBuffer:
+        """Where long answers are read to."""
+        return self._owner.answer_buffer
 
     def write_broker(self, data: bytes) -> None:
         """Send on what the client sent."""

@@ -69,6 +69,17 @@ class Channel(asyncio.Protocol):
         if not self.pauses and self.transport is not None and not self.lost and not self.transport.is_closing():
             self.transport.resume_reading()
 
+    def read_by(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let another one take what the socket reads; uvloop looks at what kind it is when reading begins."""
+        assert self.transport is not None
+        if self.pauses:
+            self.transport.set_protocol(protocol)
+            return
+        self.transport.pause_reading()
+        self.transport.set_protocol(protocol)
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def pause_writing(self) -> None:
         """This side does not take what it is sent: the other side waits."""
         self.write_full_since_ms = now_ms()

@@ -91,7 +91,7 @@ class BufferBudget:
 def _measure(connection: Connection, backlog: _Backlog) -> int:
     """Return the bytes that a connection holds; add its sides with a backlog worth a pause."""
     session = connection.session
-    to_client, to_broker = _unsent(connection.client), _unsent(connection.broker)
+    to_client, to_broker = max(_unsent(connection.client), connection.broker.given_away_bytes), _unsent(connection.broker)
     if not connection.closing:
         if to_client >= WRITE_LOW_BYTES:
             backlog.append((to_client, connection.broker))

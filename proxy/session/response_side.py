@@ -91,6 +91,11 @@ class ResponseSide(AnswerVerdicts):
         return self._body_left > 0 or bool(self._tail)
 
     @property
+    def passing_bytes(self) -> int:
+        """How much of an answer is still to come and goes on as it comes; 0 when the next bytes are looked at, held or changed."""
+        return self._body_left if self._walker is None and self._held is None and self._tail is None else 0
+
+    @property
     def owes_reply_now(self) -> bool:
         """Whether what the client gets next is a reply of our own."""
         return bool(self._in_flight) and self._in_flight[0][0] is None and not self._body_left
@@ -127,6 +132,12 @@ class ResponseSide(AnswerVerdicts):
                 return self._emit(data)
         at = self._pass_run(data, body_left, now_ms, now_ns) if len(self._in_flight) > 1 else body_left
         return self._scan_heads(data, 0, at, now_ms, now_ns)
+
+    def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
+        """So many bytes of the broker, at most `passing_bytes`, go to the client as they came."""
+        if size == self._body_left and self._paying is not None:
+            self._pay_rest(self._paying, now_ms, now_ns)
+        self._body_left -= size
 
     def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
         """Note the answer that most are: one, whole, within its quota for certain, to go on as it came. False: nothing was done."""

@@ -37,11 +37,17 @@ class FakeTransport:
         self.reads = True
 
 
+class FakeBroker(Channel):
+    """A broker's channel whose answers are short."""
+
+    given_away_bytes = 0
+
+
 class FakeConnection:
     """Two channels and a session that keeps bytes."""
 
     def __init__(self, *, to_client: int = 0, to_broker: int = 0, kept: int = 0, held: int = 0) -> None:
-        self.client, self.broker = Channel(self), Channel(self)
+        self.client, self.broker = Channel(self), FakeBroker(self)
         self.client.attach(FakeTransport())
         self.broker.attach(FakeTransport())
         self.closing = False

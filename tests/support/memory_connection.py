@@ -22,6 +22,7 @@ from proxy.net import broker_channel, client_channel, login_channel
 from proxy.net import connection as net_connection
 from proxy.net.connection import Connection
 from proxy.net.flow import Channel
+from proxy.net.long_answers import AnswerBuffer
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.close_reason import CloseReason
@@ -229,6 +230,7 @@ class House:
         self.loop = ManualLoop()
         self.counters = Counters()
         self.timers = ThrottledChannels(cast("asyncio.AbstractEventLoop", self.loop), lambda: self.loop.now_ms)
+        self.answer_buffer = AnswerBuffer()
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
         self.settings = SessionSettings(self.enforcement, self.usages, self.counters)
