@@ -80,11 +80,12 @@ def bytes_per_event() -> dict[str, float]:
 
 @dataclass
 class _Runs:
-    """Of one arm: microseconds of the loop's thread and of the whole process per request, and requests per second."""
+    """Of one arm: microseconds of the loop's thread and of the whole process per request, requests per second, and per read of a socket."""
 
     loop_us: list[float] = field(default_factory=list)
     process_us: list[float] = field(default_factory=list)
     per_second: list[float] = field(default_factory=list)
+    per_read: list[float] = field(default_factory=list)
 
 
 def _throughput(options: argparse.Namespace) -> dict[str, float]:
@@ -125,12 +126,13 @@ def _one_run(engine: Engine, load: CostLoad, arm: Arm, runs: _Runs, seconds: flo
     running = engine.load(load.request, arm.port, conns=load.conns, depth=load.depth)
     try:
         time.sleep(WARM_SECONDS)
-        loop_s, process_s, done, start = _loop_seconds(arm), cpu_seconds(arm.pids()), running.done(), time.monotonic()
+        reads, loop_s, process_s, done, start = _reads(arm), _loop_seconds(arm), cpu_seconds(arm.pids()), running.done(), time.monotonic()
         time.sleep(seconds)
         loop_s, process_s = _loop_seconds(arm) - loop_s, cpu_seconds(arm.pids()) - process_s
-        done, elapsed = running.done() - done, time.monotonic() - start
+        done, elapsed, reads = running.done() - done, time.monotonic() - start, _reads(arm) - reads
     finally:
         running.stop()
+    runs.per_read.append(2 * done / reads)
     runs.loop_us.append(loop_s / done * 1e6)
     runs.process_us.append(process_s / done * 1e6)
     runs.per_second.append(done / elapsed)
@@ -142,12 +144,19 @@ def _loop_seconds(arm: Arm) -> float:
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
+def _reads(arm: Arm) -> int:
+    """How often it has read: from clients and from brokers, nearly always."""
+    lines = Path(f"/proc/{arm.process.pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("syscr:"))
+
+
 def _told(load: CostLoad, runs: dict[str, _Runs]) -> float:
     off, on = runs["off"], runs["on"]
     loss = 100.0 * (median(on.loop_us) / median(off.loop_us) - 1)
     print(f"  loop          {median(off.loop_us):.2f} -> {median(on.loop_us):.2f} us/request: {loss:+.1f} %")
     print(f"  whole process {median(off.process_us):.2f} -> {median(on.process_us):.2f} us/request, with the writer's thread")
     print(f"  seen          {median(off.per_second):,.0f} -> {median(on.per_second):,.0f} requests/s", flush=True)
+    print(f"  in one read   {median(off.per_read):.1f} -> {median(on.per_read):.1f} requests or answers", flush=True)
     return loss
 
 

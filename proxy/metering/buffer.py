@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from proxy.metering.batch import BATCH_WORDS
 from proxy.metering.layout import FILE_MODE
-from proxy.metering.record import RECORD_BYTES, TAG_AT, TIME, WORD_BYTES
+from proxy.metering.record import RECORD_BYTES, TAG_AT, TIME, VALUE_BITS, WORD_BYTES
 
 _NUMBER: Final = Struct("<q")
 _WORDS_BYTES: Final = BATCH_WORDS * WORD_BYTES
@@ -92,5 +92,12 @@ def left_behind(path: Path) -> Left | None:
         return None
     (first_seq,), (usage_rows,) = _NUMBER.unpack_from(kept, _FIRST_SEQ_AT), _NUMBER.unpack_from(kept, _USAGE_ROWS_AT)
     words = memoryview(kept)[:_WORDS_BYTES].cast("Q")
-    decisions = sum(1 for word in words if word and word >> TAG_AT != TIME >> TAG_AT)
+    decisions = sum(_decisions_of(word) for word in words)
     return Left(int(first_seq) + decisions, int(usage_rows))
+
+
+def _decisions_of(word: int) -> int:
+    tag = word >> TAG_AT
+    if not tag:
+        return 1 + (word >> VALUE_BITS) if word else 0
+    return tag != TIME >> TAG_AT

@@ -31,6 +31,8 @@ from quota.sensor import SampleRing
 REQUEST: Final = "Request"
 NS_PER_PERCENT_SECOND: Final = 1e7
 NEVER_MS: Final = -1
+REPEATED_MAX: Final = 4 * BATCH_WORDS
+"""Decisions of a batch beyond one for each word: what its writer unfolds at once is bounded."""
 
 
 class Metered(Protocol):
@@ -90,6 +92,7 @@ class Meter:
     """
 
     __slots__ = (
+        "_beside",
         "_buffer",
         "_comparisons",
         "_describe",
@@ -103,7 +106,6 @@ class Meter:
         "_records_at",
         "_renamed",
         "_steps",
-        "_times",
         "at",
         "dropped",
         "now_ms",
@@ -128,7 +130,7 @@ class Meter:
         self.words = self._buffer.words
         self.at = 0
         self.now_ms = NEVER_MS
-        self._times = 0
+        self._beside = 0  # decisions less words: a time is none, a run of equal ones is many
         self._records = self._buffer.records
         self._records_at = 0
         self._first_seq = 0
@@ -143,7 +145,7 @@ class Meter:
     @property
     def next_seq(self) -> int:
         """The number of the next decision."""
-        return self._first_seq + self.at - self._times
+        return self._first_seq + self.at + self._beside
 
     def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was told or held for."""
@@ -170,7 +172,7 @@ class Meter:
             group.meter_word = word
 
     def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note checked records of `values`, all above 0 and below 2^31, that made nobody wait.
+        """Note checked records of two `values` or more, all above 0 and below 2^31, that made nobody wait.
 
         They are not many, were recorded in one step, and are parts of one sample.
         """
@@ -179,9 +181,15 @@ class Meter:
         if self._groups >= GROUPS_MAX:
             self._note_run(group, values, now_ms, conn_id, api_index)
             return
-        count = len(values)
+        count, value = len(values), values[0]
         at = self._begin(group, sum(values), now_ms, count)
-        first = (group.meter_ref << VALUE_BITS | PASSED) + values[0]
+        first = (group.meter_ref << VALUE_BITS | PASSED) + value
+        if values.count(value) == count:
+            self.words[at] = first
+            self.words[at + 1] = (count - 2 << VALUE_BITS) + value
+            self.at = at + 2
+            self._beside += count - 2
+            return
         pack_into(f"<{count}Q", self.words, at * WORD_BYTES, first, *values[1:])
         self.at = at + count
 
@@ -193,7 +201,7 @@ class Meter:
 
     def _begin(self, group: QuotaGroup, value: int, now_ms: int, count: int) -> int:
         """Make room for `count` words of a group that has just recorded `value` in all; return where they go."""
-        if self.at + count >= BATCH_WORDS:
+        if self.at + count >= BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
         if group.metered_bound is not group.bound:
             self._tell(group, value)
@@ -201,7 +209,7 @@ class Meter:
         if now_ms != self.now_ms:
             self.words[at] = TIME + now_ms
             self.now_ms = now_ms
-            self._times += 1
+            self._beside -= 1
             self.at = at = at + 1
         return at
 
@@ -267,7 +275,7 @@ class Meter:
 
     def flush(self) -> None:
         """Hand over what there is."""
-        count = self.at - self._times
+        count = self.at + self._beside
         compared = self._comparisons.take()
         if not count and not self._facts and not compared:
             return
@@ -283,7 +291,7 @@ class Meter:
             if count:
                 self._lose(count)
         self._first_seq += count
-        self.at = self._times = self._records_at = 0
+        self.at = self._beside = self._records_at = 0
         self.now_ms = NEVER_MS
 
     def _lose(self, count: int) -> None:

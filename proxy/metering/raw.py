@@ -33,6 +33,9 @@ def decoded(words: bytes, records: bytes) -> pa.RecordBatch:
     told, tags = told[is_decision], tags[is_decision]
     named = np.where(tags == PASSED >> TAG_AT, np.arange(len(told)), 0)
     group_ref = told[np.maximum.accumulate(named)] >> VALUE_BITS & (GROUPS_MAX - 1)
+    more = np.where(tags == 0, told >> VALUE_BITS, 0).astype(np.int64)
+    if more.any():
+        told, tags, since, group_ref = (np.repeat(column, 1 + more) for column in (told, tags, since, group_ref))
     columns: dict[str, Any] = {
         "ts_ms": np.concatenate(([0], times.astype(np.int64)))[since],
         "value": (told & (VALUE_END - 1)).astype(np.int64),

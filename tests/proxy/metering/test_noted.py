@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.metering.batch import BATCH_WORDS, Batch
 from proxy.metering.buffer import DecisionBuffer, left_behind
-from proxy.metering.meter import Meter, Metered, TracingMeter
+from proxy.metering.meter import REPEATED_MAX, Meter, Metered, TracingMeter
 from proxy.metering.raw import decoded
 from proxy.metering.record import GROUPS_MAX, RECORD, UNRECORD
 from quota.child_group import ChildGroup
@@ -60,10 +60,12 @@ class Notes:
         return found
 
 
+VALUE = st.integers(1, 2**31 - 1)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("passed"), st.integers(0, 3), st.integers(0, 2**31) | st.integers(-5, 2**40)),
-        st.tuples(st.just("run"), st.integers(0, 3), st.lists(st.integers(1, 2**31 - 1), min_size=2, max_size=70)),
+        st.tuples(st.just("run"), st.integers(0, 3), st.lists(VALUE, min_size=2, max_size=70)),
+        st.tuples(st.just("run"), st.integers(0, 3), st.builds(lambda value, count: [value] * count, VALUE, st.integers(2, 70))),
         st.tuples(st.just("waits"), st.integers(0, 2), st.integers(0, 2**40)),
         st.tuples(st.just("back"), st.integers(0, 3), st.integers(-(2**40), -1)),
         st.tuples(st.just("time"), st.integers(1, 5_000), st.none()),
@@ -176,3 +178,16 @@ def test_more_groups_than_words_can_name_take_records() -> None:
     notes.meter.flush()
     assert notes.read() == notes.expected
     assert len(notes.batches[0].words) // 8 == 3
+
+
+def test_a_run_of_equal_values_takes_two_words() -> None:
+    """However many they are; and a batch of such runs ends before its writer would unfold too much at once."""
+    notes = Notes()
+    group = notes.groups[0]
+    for _ in range(10 * BATCH_WORDS // 1_000):
+        notes.meter.passed_run(group, [9] * 1_000, notes.now_ms, CONNECTION, API)
+        notes.expects(group, [9] * 1_000)
+    notes.meter.flush()
+    assert notes.read() == notes.expected
+    assert sum(len(batch.words) for batch in notes.batches) // 8 == 2 * (10 * BATCH_WORDS // 1_000) + len(notes.batches)
+    assert max(batch.count for batch in notes.batches) <= REPEATED_MAX + BATCH_WORDS
