@@ -31,14 +31,23 @@ class NotedBounds:
         self._refs = table.column("group_ref").to_numpy().astype(np.int64)
         self._from_seq = table.column("from_seq").to_numpy().astype(np.int64)
         self._bounds = table.column("bound").to_numpy()
+        groups, firsts, counts = np.unique(self._refs, return_index=True, return_counts=True)
+        self._changed = np.zeros(int(groups.max(initial=-1)) + 1, np.bool_)  # by group: whether more than one bound was noted
+        self._changed[groups] = counts > 1
+        self._place = np.full(len(self._changed), -1, np.int64)
+        self._place[groups] = firsts
 
     def at(self, group_ref: Ints, seq: Ints) -> Floats:
         """Return the bound in force for each decision, NaN where none was noted."""
         if not len(self._refs):
             return np.full(len(seq), np.nan)
-        stride = int(max(self._from_seq.max(), seq.max(initial=0))) + 2
-        at = np.searchsorted(self._refs * stride + self._from_seq, group_ref * stride + seq, side="right") - 1
-        place = np.maximum(at, 0)
-        known = (at >= 0) & (self._refs[place] == group_ref)
+        named = np.minimum(group_ref, len(self._place) - 1)
+        place = np.where(named == group_ref, self._place[named], -1)
+        known = (place >= 0) & (self._from_seq[place] <= seq)
+        several = np.flatnonzero(known & self._changed[named])
+        if len(several):  # hardly any: their last bound is looked for, the others have one
+            stride = int(max(self._from_seq.max(), seq.max(initial=0))) + 2
+            keys = self._refs * stride + self._from_seq
+            place[several] = np.searchsorted(keys, group_ref[several] * stride + seq[several], side="right") - 1
         in_force: Floats = np.where(known, self._bounds[place], np.nan)
         return in_force

@@ -74,7 +74,12 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     groups = list({group["group_ref"]: group for group in segment.told("group")}.values())
     state = _state_before(directory, header)
     files, counts, after = _tables(segment, header, rows, groups, state)
-    written = [_write(directory, name, table, header, _first_ts_ms(rows, header), stem) for name, table in files.items() if len(table)]
+    live_ms = max(((group["num_samples"] + 1) * group["window_ms"] for group in groups), default=0)
+    written = [
+        _write(directory, name, table, header, _first_ts_ms(rows, header), stem, live_ms if name == "samples" else 0)
+        for name, table in files.items()
+        if len(table)
+    ]
     dropped_usage_rows = 0 if left is None else left.usage_rows
     killed = {"final": False, "dropped_usage_rows": dropped_usage_rows, "truncated": is_last}
     manifest = _manifest(segment, header, rows, counts, written, end or killed)
@@ -215,13 +220,13 @@ def _mutation_counts(rows: dict[str, Any]) -> dict[str, Any]:
     return {MUTATION: {"decisions": len(kind), "units": units, "throttled": len(waits), "throttle_ms": int(waits.sum())}}
 
 
-def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str) -> Fact:
+def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str, live_ms: int) -> Fact:
     """Write one Parquet file: temporary name, fsync, a look at its footer, then its own name."""
     relative = place_of(name, header["proxy_id"], first_ts_ms) / f"{stem}.parquet"
     path = directory / relative
     make_directory(path.parent)
     temporary = path.with_name(TEMPORARY + path.name)
-    write_parquet(table, temporary)
+    write_parquet(table, temporary, live_ms=live_ms)
     put(path, temporary)
     return {"table": name, "path": str(relative), "rows": len(table), **hashed(path)}
 
