@@ -89,8 +89,8 @@ def _read_to(consumer: Consumer, ends: dict[int, int]) -> list[Message]:
     waiting = [TopicPartition(consumer.assignment()[0].topic, number) for number in ends] if ends else []
     patience = Patience(IDLE_SECONDS)
     while any(position.offset < ends[position.partition] for position in consumer.position(waiting)):
-        batch = consumer.consume(10_000, timeout=0.2)
-        messages += _good(batch)
+        batch = _batch(consumer, 10_000)
+        messages += batch
         patience.note(progress=bool(batch), what=f"{len(messages)} messages")
     return messages
 
@@ -99,9 +99,21 @@ def _read(consumer: Consumer, count: int) -> list[Message]:
     messages: list[Message] = []
     patience = Patience(IDLE_SECONDS)
     while len(messages) < count:
-        batch = consumer.consume(min(10_000, count - len(messages)), timeout=0.5)
-        messages += _good(batch)
+        batch = _batch(consumer, min(10_000, count - len(messages)))
+        messages += batch
         patience.note(progress=bool(batch), what=f"{len(messages)} of {count} messages")
+    return messages
+
+
+def _batch(consumer: Consumer, count: int) -> list[Message]:
+    """Return what comes without a pause, message by message.
+
+    `Consumer.consume` takes many at once, and takes what has become outdated meanwhile out of its batch again. Seen once, on a busy
+    machine: a position at the end of 2,000 stored records, 54 of which nobody had been given.
+    """
+    messages: list[Message] = []
+    while len(messages) < count and (message := consumer.poll(0.2)) is not None:
+        messages += _good([message])
     return messages
 
 

@@ -4,15 +4,15 @@ import itertools
 import time
 import uuid
 
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 READY_SECONDS = 30
 _numbers = itertools.count(1)
 
 
 def new_topic(bootstrap: str, name: str, *, partitions: int = 1, replicas: int = 1, assignment: list[list[int]] | None = None) -> str:
-    """Create a topic under a fresh name that begins with `name`, and wait until each partition has a leader. Returns the name.
+    """Create a topic under a fresh name that begins with `name`, and wait until its leaders serve it. Returns the name.
 
     Args:
         assignment: node ids per partition; takes the place of `partitions` and `replicas`.
@@ -26,7 +26,20 @@ def new_topic(bootstrap: str, name: str, *, partitions: int = 1, replicas: int =
     while len(leaders(admin, topic)) < count:
         assert time.monotonic() < deadline, f"{topic} has no leaders"
         time.sleep(0.02)
+    while not _is_served(admin, topic, count):
+        assert time.monotonic() < deadline, f"{topic} is not served"
+        time.sleep(0.02)
     return topic
+
+
+def _is_served(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Whether all leaders know that they are: for some milliseconds they do not, and who sends without acknowledgements then loses it."""
+    try:
+        for asked in admin.list_offsets({TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}).values():
+            asked.result(READY_SECONDS)
+    except KafkaException:
+        return False
+    return True
 
 
 def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
