@@ -155,7 +155,7 @@ async def test_who_asked_may_go(place: Place) -> None:
 
 
 @every_shared
-async def test_a_change_comes_into_force_everywhere(place: Place) -> None:
+async def test_a_change_is_in_force_everywhere_within_two_seconds(place: Place) -> None:
     """Of quotas and of switches; the others are told that it came from outside."""
     one, other = await place.open(), await place.open()
     await one.alter(Change(ALICE, PRODUCE, 1.0), SwitchChange("all", "off"))
