@@ -104,5 +104,30 @@ class Channel(asyncio.Protocol):
         return tuple(name for reason, name in REASON_NAMES.items() if self.pauses & reason)
 
 
+class StandIn(asyncio.BufferedProtocol):
+    """Reads into a buffer of ours in the place of a channel, which hears whatever else its socket tells."""
+
+    __slots__ = ("_channel",)
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def eof_received(self) -> bool | None:
+        """As its channel."""
+        return self._channel.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As its channel."""
+        self._channel.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """As its channel."""
+        self._channel.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As its channel."""
+        self._channel.resume_writing()
+
+
 def _nowhere(_data: bytes | memoryview) -> None:
     raise AssertionError("bytes before both sides are connected")

@@ -5,12 +5,12 @@ Elsewhere bytes come as objects that nobody can overwrite. What a client sends a
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES
 from proxy.clock import NS_PER_MS, now_ns
+from proxy.net.flow import StandIn
 
 if TYPE_CHECKING:
     from proxy.net.client_channel import ClientChannel
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 BUFFER_BYTES = 4 * 1024
 
 
-class LoginChannel(asyncio.BufferedProtocol):
+class LoginChannel(StandIn):
     """Takes the place of the client's channel from a handshake that the broker accepted to its verdict."""
 
-    __slots__ = ("_buffer", "_channel", "_have", "_on_its_way", "_requests")
+    __slots__ = ("_buffer", "_have", "_on_its_way", "_requests")
+
+    _channel: ClientChannel
 
     def __init__(self, channel: ClientChannel, requests: RequestSide) -> None:
-        self._channel = channel
+        super().__init__(channel)
         self._requests = requests
         self._buffer = bytearray(BUFFER_BYTES)
         self._have = 0
@@ -99,24 +101,6 @@ class LoginChannel(asyncio.BufferedProtocol):
         """The connection has ended."""
         self.answered()
         _overwrite(self._buffer)
-
-    # --- what else a socket tells
-
-    def eof_received(self) -> bool:
-        """As its channel."""
-        return self._channel.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """As its channel."""
-        self._channel.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """As its channel."""
-        self._channel.pause_writing()
-
-    def resume_writing(self) -> None:
-        """As its channel."""
-        self._channel.resume_writing()
 
 
 def _overwrite(buffer: bytearray) -> None:

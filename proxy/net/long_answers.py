@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from proxy.net.flow import StandIn
+
 if TYPE_CHECKING:
     from proxy.net.broker_channel import BrokerChannel
     from proxy.session.response_side import ResponseSide
@@ -40,13 +42,15 @@ class AnswerBuffer:
         self._view = None
 
 
-class LongAnswersChannel(asyncio.BufferedProtocol):
+class LongAnswersChannel(StandIn):
     """Takes the place of the broker's channel from a long answer to the first short one; a read never goes beyond the end of a body."""
 
-    __slots__ = ("_buffer", "_channel", "_client", "_responses")
+    __slots__ = ("_buffer", "_client", "_responses")
+
+    _channel: BrokerChannel
 
     def __init__(self, channel: BrokerChannel, responses: ResponseSide, client: asyncio.Transport, buffer: AnswerBuffer) -> None:
-        self._channel = channel
+        super().__init__(channel)
         self._responses = responses
         self._client = client
         self._buffer = buffer
@@ -67,21 +71,3 @@ class LongAnswersChannel(asyncio.BufferedProtocol):
             self._buffer.give_away()
         if not is_body and nbytes < LONG_READ_BYTES:
             self._channel.read_short_answers()
-
-    # --- what else a socket tells
-
-    def eof_received(self) -> bool:
-        """As its channel."""
-        return self._channel.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """As its channel."""
-        self._channel.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """As its channel."""
-        self._channel.pause_writing()
-
-    def resume_writing(self) -> None:
-        """As its channel."""
-        self._channel.resume_writing()
