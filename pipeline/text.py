@@ -32,7 +32,8 @@ def human_rate(quota_type: str, rate: float | None) -> str:
         return "-"
     if quota_type in ("Produce", "Fetch"):
         return f"{human_bytes(rate)}/s"
-    return f"{rate:.3g} %" if quota_type == "Request" else f"{rate:.3g}/s"
+    number = f"{rate:.3g}" if rate < 999.5 else f"{rate:,.0f}"
+    return f"{number} %" if quota_type == "Request" else f"{number}/s"
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

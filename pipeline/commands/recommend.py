@@ -10,7 +10,9 @@ from pipeline.errors import IncompleteError
 
 @click.command()
 @click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The metering directory.")
-@click.option("--percentile", type=click.FloatRange(1, 100), default=99, show_default=True, help="Of the rates that a sensor sees.")
+@click.option(
+    "--percentile", type=click.FloatRange(1, 100), default=99, show_default=True, help="Of the rates that a bound is compared with."
+)
 @click.option("--headroom", type=click.FloatRange(0.1, 100), default=1.3, show_default=True, help="Times this.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write a quota file that the proxy takes.")
 @click.option("--report", type=click.Path(path_type=Path), metavar="DIR", help="Write report.html and summary.json here.")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 
-from pipeline.recommend.proposal import Entity, Proposal
+from pipeline.recommend.proposal import TENTHS, Entity, Proposal
 from pipeline.text import human_rate
 
 _NAMES = ("user", "client-id", "ip")
@@ -35,7 +35,7 @@ def _string(text: str) -> str:
 
 
 def _number(proposal: Proposal) -> str:
-    return f"{proposal.bound:.1f}" if proposal.quota_type == "Request" else str(int(proposal.bound))
+    return f"{proposal.bound:.1f}" if proposal.quota_type in TENTHS else str(int(proposal.bound))
 
 
 def _reason(proposal: Proposal) -> str:

@@ -1,14 +1,17 @@
-"""What each group asked for: units by second, and the rates that a sensor sees."""
+"""What each group asked for: units by second, and the rates that a bound has to be compared with."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
+from pipeline.recommend.buckets import asks_of
 from pipeline.replay.buckets import MUTATION
 from pipeline.replay.rows import COLUMNS, Floats, Ints
 from pipeline.stem import Stem
+from pipeline.whatif.buckets import read_steps
 from pipeline.whatif.events import recorded_ms, unpacked
 from pipeline.whatif.groups import Group, Sensor, sensors_of
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -17,14 +20,14 @@ REQUEST: Final = "Request"
 
 
 @dataclass(slots=True)
-class Demand:
+class Demand(ABC):
     """Of one group.
 
     Attributes:
-        seconds, units: seconds in which something was recorded, ascending, and how much.
-        span_s: what a sensor divides by at least: N - 1 windows.
+        span_s: the time that a bound is multiplied with to say how much is let through at once.
         bound: the last in force.
         throttled_seconds: seconds in which a decision had to wait: what was wanted then is not known.
+        parts: seconds in which something was recorded, ascending, and how much.
     """
 
     group: Group
@@ -41,13 +44,37 @@ class Demand:
         scale = PERCENT_PER_NANOSECOND if self.group.quota_type == REQUEST else 1.0
         return seconds, (units * scale).astype(np.float64)
 
-    def window_rates(self) -> Floats:
+    @abstractmethod
+    def rates(self) -> Floats:
+        """Return what a bound is compared with, at each active second, in units per second."""
+
+
+@dataclass(slots=True)
+class SensorDemand(Demand):
+    """Of a group that is measured over windows; `span_s` is what its sensor divides by at least: N - 1 windows."""
+
+    def rates(self) -> Floats:
         """Return the rate over the last N - 1 windows at each active second: what a quota is compared with."""
         seconds, units = self.by_second()
         total = np.concatenate(([0.0], np.cumsum(units)))
         begin = np.searchsorted(seconds, seconds - self.span_s, side="right")
         rates: Floats = (total[1:] - total[begin]) / self.span_s
         return rates
+
+
+@dataclass(slots=True)
+class BucketDemand(Demand):
+    """Of a group that has a token bucket; `span_s` is N windows.
+
+    Attributes:
+        needed: of each run, the lowest rates at which its asks would have passed.
+    """
+
+    needed: list[Floats] = field(default_factory=list)
+
+    def rates(self) -> Floats:
+        """Return the lowest rate at which all asks of a second would have passed, for each active second, and for the end of each run."""
+        return np.concatenate(self.needed)
 
 
 def demand_of(stems: Sequence[Stem], known: dict[Group, Demand]) -> None:
@@ -57,7 +84,12 @@ def demand_of(stems: Sequence[Stem], known: dict[Group, Demand]) -> None:
         BadInputError: the level was `sample`, or names are not plain.
     """
     sensors = sensors_of(stems)
-    refs = np.array(sorted(ref for ref, sensor in sensors.items() if sensor.group.quota_type != MUTATION), np.int64)
+    _add_measured(stems, {ref: sensor for ref, sensor in sensors.items() if sensor.group.quota_type != MUTATION}, known)
+    _add_buckets(stems, [sensor for sensor in sensors.values() if sensor.group.quota_type == MUTATION], known)
+
+
+def _add_measured(stems: Sequence[Stem], sensors: Mapping[int, Sensor], known: dict[Group, Demand]) -> None:
+    refs = np.array(sorted(sensors), np.int64)
     for stem in stems:
         table = stem.read("samples", columns=COLUMNS)
         if not len(table) or not len(refs):
@@ -76,7 +108,7 @@ def demand_of(stems: Sequence[Stem], known: dict[Group, Demand]) -> None:
 
 def _of(sensor: Sensor, known: dict[Group, Demand]) -> Demand:
     span_s = max(sensor.num_samples - 1, 1) * sensor.window_ms / 1_000.0
-    return known.setdefault(sensor.group, Demand(sensor.group, span_s))
+    return known.setdefault(sensor.group, SensorDemand(sensor.group, span_s))
 
 
 def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:
@@ -84,3 +116,26 @@ def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:
     total = np.zeros(len(seconds), np.int64)
     np.add.at(total, at, value)
     return seconds, total
+
+
+def _add_buckets(stems: Sequence[Stem], sensors: Sequence[Sensor], known: dict[Group, Demand]) -> None:
+    """Add the steps of token buckets, each from a full one on, as every run begins; a group's buckets of one run are one."""
+    if not sensors:
+        return
+    steps = read_steps(stems, [sensor.ref for sensor in sensors])
+    end_ms = max(stem.manifest.last_ts_ms for stem in stems)
+    refs: dict[Group, list[Sensor]] = {}
+    for sensor in sensors:
+        refs.setdefault(sensor.group, []).append(sensor)
+    for group, own in refs.items():
+        span_ms = own[0].num_samples * own[0].window_ms
+        taken = steps.of([sensor.ref for sensor in own])
+        asks = asks_of(taken, span_ms, end_ms)
+        if asks is None:
+            continue
+        demand = known.setdefault(group, BucketDemand(group, span_ms / 1_000.0))
+        assert isinstance(demand, BucketDemand)
+        demand.parts.append((asks.seconds, asks.units))
+        demand.needed.append(asks.rates)
+        demand.bound = float(taken.bound[-1])
+        demand.throttled_seconds += asks.throttled_seconds

@@ -1,4 +1,4 @@
-"""From what clients did to a bound that fits: percentile of the rates that a sensor sees, times headroom, rounded up."""
+"""From what clients did to a bound that fits: percentile of the rates that it is compared with, times headroom, rounded up."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from pipeline.recommend.demand import Demand
+from pipeline.replay.buckets import MUTATION
 from pipeline.whatif.groups import CONNECTION, Group, display_name, plain_user
 from quota.entity import DEFAULT, UNLIMITED
 
@@ -16,7 +17,10 @@ KEYS: Final = {
     "Fetch": "consumer_byte_rate",
     "Request": "request_percentage",
     CONNECTION: "connection_creation_rate",
+    MUTATION: "controller_mutation_rate",
 }
+TENTHS: Final = ("Request", MUTATION)
+"""Bounds that need not be whole numbers."""
 SECONDS_FOR_HIGH: Final = 600
 SECONDS_FOR_MEDIUM: Final = 60
 HIDDEN_SHARE: Final = 0.05
@@ -76,8 +80,11 @@ def _proposal(entity: Entity, demand: Demand, percentile: float, headroom: float
     quota_type = demand.group.quota_type
     _, units = demand.by_second()
     p50, p95, p99 = (float(its) for its in np.percentile(units, [50, 95, 99]))
-    base = max(float(np.percentile(demand.window_rates(), percentile)), 0.0)
+    base = max(float(np.percentile(demand.rates(), percentile)), 0.0)
+    bound = rounded_up(quota_type, base * headroom)
     confidence, why = _confidence(len(units), demand.throttled_seconds)
+    if quota_type == MUTATION:
+        why += f"; a full bucket holds {bound * demand.span_s:,.0f}"
     return Proposal(
         entity,
         display_name(demand.group),
@@ -92,7 +99,7 @@ def _proposal(entity: Entity, demand: Demand, percentile: float, headroom: float
         base,
         headroom,
         demand.bound if demand.bound < UNLIMITED else None,
-        rounded_up(quota_type, base * headroom),
+        bound,
         confidence,
         why,
     )
@@ -109,8 +116,8 @@ def _confidence(seconds: int, throttled: int) -> tuple[str, str]:
 
 
 def rounded_up(quota_type: str, rate: float) -> float:
-    """Round to two digits, upwards: whole bytes or connections, tenths of a percent."""
-    step = 0.1 if quota_type == "Request" else 1.0
+    """Round to two digits, upwards: whole bytes or connections, tenths of a percent or of a mutation."""
+    step = 0.1 if quota_type in TENTHS else 1.0
     if rate <= step:
         return step
     unit = max(10.0 ** (math.floor(math.log10(rate)) - 1), step)

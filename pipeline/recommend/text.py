@@ -3,17 +3,21 @@
 from collections.abc import Iterator, Sequence
 
 from pipeline.recommend.proposal import Proposal
+from pipeline.replay.buckets import MUTATION
 from pipeline.text import human_ms, human_rate, table_lines
-from pipeline.whatif.comparison import Change
+from pipeline.whatif.comparison import Change, notes_of
 
 
 def lines_of(proposals: Sequence[Proposal], expected: Sequence[Change], left_out: Sequence[str], percentile: float) -> Iterator[str]:
     """Yield the proposals, and what an open-loop what-if expects of each."""
-    then = _by_group(expected)
+    then, proposed = _by_group(expected), {(item.group, item.quota_type) for item in proposals}
     yield f"bounds from p{percentile:g} of the rate over the sensor's windows; p50, p99 and max are of single seconds"
+    if any(item.quota_type == MUTATION for item in proposals):
+        yield f"of {MUTATION}, whose bucket lets bursts through, from p{percentile:g} of the lowest rates at which asks would have passed"
     yield ""
     header = ("group", "type", "p50", "p99", "max", "bound today", "proposed", "waits today", "waits then", "confidence", "why")
     yield from table_lines(header, (_row(item, then.get((item.group, item.quota_type), (0, 0))) for item in proposals))
+    yield from notes_of(change for change in expected if (change.group, change.quota_type) in proposed)
     for line in left_out:
         yield f"note        {line}"
 

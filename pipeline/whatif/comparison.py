@@ -54,7 +54,9 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
         f"{outcome.groups} groups become one" if outcome.groups > 1 else "",
         "" if outcome.is_certain else "its members would part; the record does not tell them apart",
         "connections unknown: each group played as one" if mode == CLOSED and not outcome.knows_connections else "",
-        "" if outcome.knows_requests else "lets refused requests pass, of which the record has the first topic only",
+        ""
+        if outcome.knows_requests
+        else "lets refused requests pass, of which the record has the first topic only; what was asked for again counts twice",
     ]
     return Change(
         scenario,
@@ -99,7 +101,7 @@ def lines_of(changes: Sequence[Change], mode: str) -> Iterator[str]:
         yield from table_lines([*header, "sent"] if mode == CLOSED else header, (_row(change, mode) for change in own[:SHOWN]))
         if len(own) > SHOWN:
             yield f"... and {len(own) - SHOWN} more groups (--format json or csv shows all)"
-        yield from _notes(own)
+        yield from notes_of(own)
 
 
 def _row(change: Change, mode: str) -> list[str]:
@@ -121,7 +123,8 @@ def _row(change: Change, mode: str) -> list[str]:
     return row
 
 
-def _notes(changes: Iterable[Change]) -> Iterator[str]:
+def notes_of(changes: Iterable[Change]) -> Iterator[str]:
+    """Yield what the figures of these groups leave open, each thing once."""
     groups: dict[str, list[str]] = {}
     for change in changes:
         if change.note:

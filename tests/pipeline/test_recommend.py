@@ -51,13 +51,14 @@ def test_confidence_says_when_demand_is_hidden(tmp_path: Path) -> None:
     assert "medium" in by_group["client-id audit-log"]
 
 
-@given(st.floats(0, 1e12), st.sampled_from(["Produce", "Request", "Connection"]))
+@given(st.floats(0, 1e12), st.sampled_from(["Produce", "Request", "Connection", "ControllerMutation"]))
 def test_rounding_goes_up_and_not_far(rate: float, quota_type: str) -> None:
     """A proposal is never below the rate, never more than a tenth above it or one step, and whole where it must be."""
     bound = rounded_up(quota_type, rate)
-    step = 0.1 if quota_type == "Request" else 1.0
+    is_whole = quota_type in ("Produce", "Connection")
+    step = 1.0 if is_whole else 0.1
     assert rate * (1 - 1e-9) <= bound <= max(rate * 1.1, rate + step, step) * (1 + 1e-9)
-    assert quota_type == "Request" or bound == math.floor(bound)
+    assert not is_whole or bound == math.floor(bound)
 
 
 @pytest.mark.parametrize("name", ["plain", 'qu"ote', "back\\slash", "tab\tand\nline", "ü€😀", "\x7f\x01", "a.b [c] = d # e"])

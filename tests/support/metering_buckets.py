@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,19 @@ Mutation = Callable[[dict[str, list[dict[str, Any]]]], None]
 
 
 class Buckets:
-    """Some groups, and the rows of what they decided."""
+    """Some groups, and the rows of what they decided.
 
-    def __init__(self, bounds: list[float], *, num_samples: int = 11, window_ms: int = 1_000) -> None:
+    Args:
+        client_ids: of the groups; c0, c1 ... without.
+    """
+
+    def __init__(self, bounds: list[float], *, num_samples: int = 11, window_ms: int = 1_000, client_ids: Sequence[str] = ()) -> None:
         self.num_samples, self.window_ms = num_samples, window_ms
+        self.client_ids = list(client_ids) or [f"c{ref}" for ref in range(len(bounds))]
         full_ms = START_MS - 2 * num_samples * window_ms
         self.groups = [
-            MutationGroup({"user": "", "client-id": f"c{ref}"}, bound, num_samples=num_samples, window_ms=window_ms, last_update_ms=full_ms)
-            for ref, bound in enumerate(bounds)
+            MutationGroup({"user": "", "client-id": client_id}, bound, num_samples=num_samples, window_ms=window_ms, last_update_ms=full_ms)
+            for client_id, bound in zip(self.client_ids, bounds, strict=True)
         ]
         self.bounds = [{"group_ref": ref, "from_seq": 0, "bound": bound} for ref, bound in enumerate(bounds)]
         self.rows: list[dict[str, Any]] = []
@@ -117,7 +122,14 @@ def counts_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
 def _group(ref: int, buckets: Buckets) -> dict[str, Any]:
     sensor = {"num_samples": buckets.num_samples, "window_ms": buckets.window_ms, "cap_ms": None, "first_seen_ms": 0}
     place = {"run_id": RUN_ID, "proxy_id": PROXY_ID, "scope": "cluster", "node": "cluster"}
-    return {**place, "group_ref": ref, "quota_type": "ControllerMutation", "tag_user": "", "tag_client_id": f"c{ref}", **sensor}
+    return {
+        **place,
+        "group_ref": ref,
+        "quota_type": "ControllerMutation",
+        "tag_user": "",
+        "tag_client_id": buckets.client_ids[ref],
+        **sensor,
+    }
 
 
 def _state(from_seq: int, ts_ms: int, mode: str) -> dict[str, Any]:
