@@ -40,8 +40,8 @@ class Arms:
     found: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
 
     def run(self, cores: int, *tasks: tuple[str, str, int]) -> None:
-        """Start one pinned process and let it do (what, directory's name, repeats) one after the other."""
-        told = [f"{what}:{self.folder / name}:{repeats}" for what, name, repeats in tasks]
+        """Start one pinned process for (what, directory's name, repeats), one after the other; names with a `+` between take turns."""
+        told = [f"{what}:{'+'.join(str(self.folder / name) for name in names.split('+'))}:{repeats}" for what, names, repeats in tasks]
         command = [sys.executable, "-m", "bench.pipeline_arms", str(cores), *told]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX)
         for one in json.loads(done.stdout.splitlines()[-1]):
@@ -147,8 +147,8 @@ def _speed(arms: Arms, events: int, runs: int) -> Iterator[str]:
     with _workers() as pool:
         list(pool.map(_make, [arms.folder] * len(shapes), shapes, shapes.values()))
     fast = ("file-parallel", "zipf-1.1", runs)
-    names = ("zipf-2.0", "groups-1000", "groups-95000")
-    arms.run(1, fast, *(("file-parallel", name, runs) for name in names), ("no-spark", "zipf-1.1", runs))
+    skewed, grouped = (("file-parallel", names, runs) for names in ("zipf-1.1+zipf-2.0", "groups-1000+groups-95000"))
+    arms.run(1, skewed, grouped, ("no-spark", "zipf-1.1", runs))
     arms.run(1, ("sensor-loop", "groups-1000", 1), ("group-loop", "groups-1000", 1), ("sql", "short", 1))
     if not (arms.folder / "hours").exists():
         lengthen(arms.folder / "zipf-1.1", arms.folder / "hours", HOURS)
@@ -230,7 +230,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--proof-events", type=int, help="decisions of each quota type that are proved right; alone 10 million, otherwise 1"
     )
-    parser.add_argument("--runs", type=int, default=6, help="runs of each arm that is quick, after one that is not counted")
+    parser.add_argument("--runs", type=int, default=10, help="runs of each arm that is quick, after one that is not counted")
     parser.add_argument("--only", choices=["proof", "speed", "cost"], help="only this part")
     parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the result files")

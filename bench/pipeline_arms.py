@@ -1,13 +1,13 @@
 """One process of the pipeline's bench: pinned to its cores, one Spark session, the tasks that it is told, their times as JSON.
 
-python -m bench.pipeline_arms CORES TASK...      TASK is WHAT:DIRECTORY:REPEATS
+python -m bench.pipeline_arms CORES TASK...      TASK is WHAT:DIRECTORY[+DIRECTORY...]:REPEATS; several directories take turns
 """
 
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +26,33 @@ def main() -> int:
     told = []
     with session(f"local[{cores}]") as spark:
         for task in tasks:
-            what, directory, repeats = task.split(":")
-            told.append({"what": what, "directory": directory, **_timed(spark, what, Path(directory), int(repeats))})
-            print(
-                f"  {what} {Path(directory).name} on {cores}: {told[-1]['seconds']:.2f} s, {told[-1]['cpu_seconds']:.2f} s of CPU",
-                file=sys.stderr,
-                flush=True,
-            )
+            what, directories, repeats = task.split(":")
+            for one in _timed(spark, what, directories.split("+"), int(repeats)):
+                told.append(one)
+                print(
+                    f"  {what} {Path(one['directory']).name} on {cores}: {one['seconds']:.2f} s, {one['cpu_seconds']:.2f} s of CPU",
+                    file=sys.stderr,
+                    flush=True,
+                )
     print(json.dumps(told))
     return 0
 
 
-def _timed(spark: Any, what: str, directory: Path, repeats: int) -> dict[str, Any]:
-    times, cpu = [], []
-    outcome: Any = None
-    if repeats > 1:
-        ARMS[what](spark, directory)
-    for _ in range(repeats):
-        began, began_cpu = time.perf_counter(), cpu_seconds()
-        outcome = ARMS[what](spark, directory)
-        times.append(time.perf_counter() - began)
-        cpu.append(cpu_seconds() - began_cpu)
-    return {"seconds": min(times), "cpu_seconds": min(cpu), "times": times, "outcome": outcome}
+def _timed(spark: Any, what: str, directories: Sequence[str], repeats: int) -> list[dict[str, Any]]:
+    """Run by turns: a machine that becomes slower or faster meanwhile does so to all of them."""
+    found: dict[str, dict[str, Any]] = {one: {"times": [], "cpu": []} for one in directories}
+    for number in range(repeats + (repeats > 1)):
+        for directory, its in found.items():
+            began, began_cpu = time.perf_counter(), cpu_seconds()
+            its["outcome"] = ARMS[what](spark, Path(directory))
+            if number or repeats == 1:
+                its["times"].append(time.perf_counter() - began)
+                its["cpu"].append(cpu_seconds() - began_cpu)
+    return [
+        {"what": what, "directory": one, "seconds": min(its["times"]), "cpu_seconds": min(its["cpu"]), "times": its["times"]}
+        | {"outcome": its["outcome"]}
+        for one, its in found.items()
+    ]
 
 
 def _file_parallel(spark: Any, directory: Path) -> Any:

@@ -80,8 +80,11 @@ def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None)
     missing = [field.name for field in wanted if field.name not in read.column_names]
     if missing:
         raise BadInputError(f"{path}: lacks column {missing[0]} of schema 1 of {table}; it is a file of another program or version")
+    chosen, schema = read.select([field.name for field in wanted]), pa.schema(wanted)
+    if chosen.schema.equals(schema):
+        return chosen
     try:
-        return read.select([field.name for field in wanted]).cast(pa.schema(wanted))
+        return chosen.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise BadInputError(f"{path}: is not of schema 1 of {table} ({_first_line(error)})") from error
 

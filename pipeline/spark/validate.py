@@ -15,7 +15,7 @@ from pipeline.manifest import Manifest
 from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
 from pipeline.spark.sql_form import cross_check
-from pipeline.spark.worker import settle
+from pipeline.spark.worker import keep_memory, settle
 from pipeline.stem import Stem
 from pipeline.validation.local import checked_runs, manifest_hashes
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
@@ -96,6 +96,7 @@ def _reading(
     directory: str, works: Sequence[tuple[int, Sequence[Manifest]]]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_memory()
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 position, manifests = works[number]

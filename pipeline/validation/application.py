@@ -13,13 +13,12 @@ from pipeline.stem import Stem, python_rows
 from pipeline.validation.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, Switched
 
 
-def check_applied(rows: Rows, judged: Flags, stem: Stem, findings: Findings) -> None:
+def check_applied(rows: Rows, judged: Flags, eras: "Eras", findings: Findings) -> None:
     """Compare every wait that was decided with what was applied, and every record with whether there may be one."""
-    eras = Eras(stem)
     if not eras:
         return
     may_enforce, may_observe = eras.possible(rows.group_ref, rows.first_seq)
-    _check_waits(rows, judged, may_enforce[rows.row_of], may_observe[rows.row_of], findings)
+    _check_waits(rows, judged, may_enforce, may_observe, findings)
     _check_records(rows, judged & ~may_enforce & ~may_observe, findings)
 
 
@@ -56,16 +55,18 @@ class Eras:
 
 
 def _check_waits(rows: Rows, judged: Flags, may_enforce: Flags, may_observe: Flags, findings: Findings) -> None:
-    decided = judged[rows.row_of] & (rows.throttle_ms > 0) & (may_enforce | may_observe)
-    applied = np.where(rows.applied_ms == NOT_LISTED, 0, rows.applied_ms)
-    is_enforced = may_enforce & ((applied == EXCUSED) | (applied >= rows.throttle_ms))
-    is_observed = may_observe & (applied <= 0)
-    where = np.flatnonzero(decided & ~is_enforced & ~is_observed)
-    groups = rows.group_ref[rows.row_of[where]]
+    waits = np.flatnonzero(rows.throttle_ms > 0)
+    row = rows.row_of[waits]
+    applied = np.where(rows.applied_ms[waits] == NOT_LISTED, 0, rows.applied_ms[waits])
+    is_enforced = may_enforce[row] & ((applied == EXCUSED) | (applied >= rows.throttle_ms[waits]))
+    is_observed = may_observe[row] & (applied <= 0)
+    wrong = (judged & (may_enforce | may_observe))[row] & ~is_enforced & ~is_observed
+    where, rows_of, applied = waits[wrong], row[wrong], applied[wrong]
+    groups = rows.group_ref[rows_of]
     _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
     for index, number in zip(firsts, counts, strict=True):
         event = int(where[index])
-        expected = f"{rows.throttle_ms[event]} ms or more" if may_enforce[event] else "0 ms, since the mode is observe"
+        expected = f"{rows.throttle_ms[event]} ms or more" if may_enforce[rows_of[index]] else "0 ms, since the mode is observe"
         findings.add(
             Finding(
                 Kind.NOT_APPLIED,
@@ -73,7 +74,7 @@ def _check_waits(rows: Rows, judged: Flags, may_enforce: Flags, may_observe: Fla
                 int(rows.first_seq[rows.row_of[event]]),
                 int(rows.ts_ms[event]),
                 expected,
-                f"{applied[event]} ms",
+                f"{applied[index]} ms",
                 "wait that was applied",
             ),
             int(number),

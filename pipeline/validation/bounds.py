@@ -7,11 +7,13 @@ from pipeline.replay.rows import Flags, Floats, Ints, Rows
 from pipeline.stem import Stem
 
 
-def check_bounds(rows: Rows, judged: Flags, stem: Stem, findings: Findings) -> None:
+def check_bounds(rows: Rows, judged: Flags, noted: "NotedBounds", findings: Findings) -> None:
     """Compare the bound of each row with the last one that was noted for its group before it; a change within a row is a divergence too."""
-    noted = NotedBounds(stem)
     in_force = noted.at(rows.group_ref, rows.first_seq)
-    wrong = judged & ((in_force != rows.bound) | (noted.at(rows.group_ref, rows.last_seq) != rows.bound))
+    wrong = in_force != rows.bound
+    several = np.flatnonzero(noted.are_several(rows.group_ref))
+    wrong[several] |= noted.at(rows.group_ref[several], rows.last_seq[several]) != rows.bound[several]
+    wrong &= judged
     where = np.flatnonzero(wrong)
     _, firsts, counts = np.unique(rows.group_ref[where], return_index=True, return_counts=True)
     for index, number in zip(firsts, counts, strict=True):
@@ -26,16 +28,22 @@ class NotedBounds:
     """What `dim_bound` of a stem says."""
 
     def __init__(self, stem: Stem) -> None:
-        order = [("group_ref", "ascending"), ("from_seq", "ascending")]
-        table = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound"]).sort_by(order)
-        self._refs = table.column("group_ref").to_numpy().astype(np.int64)
-        self._from_seq = table.column("from_seq").to_numpy().astype(np.int64)
-        self._bounds = table.column("bound").to_numpy()
-        groups, firsts, counts = np.unique(self._refs, return_index=True, return_counts=True)
+        table = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound"])
+        refs, from_seq = (table.column(name).to_numpy().astype(np.int64) for name in ("group_ref", "from_seq"))
+        order = np.lexsort((from_seq, refs))
+        self._refs, self._from_seq, self._bounds = refs[order], from_seq[order], table.column("bound").to_numpy()[order]
+        firsts = np.flatnonzero(np.diff(self._refs, prepend=-1))
+        groups, counts = self._refs[firsts], np.diff(firsts, append=len(refs))
         self._changed = np.zeros(int(groups.max(initial=-1)) + 1, np.bool_)  # by group: whether more than one bound was noted
         self._changed[groups] = counts > 1
         self._place = np.full(len(self._changed), -1, np.int64)
         self._place[groups] = firsts
+
+    def are_several(self, group_ref: Ints) -> Flags:
+        """Return of each group whether more than one bound was noted for it."""
+        named = np.minimum(group_ref, len(self._changed) - 1)
+        several: Flags = (named == group_ref) & self._changed[named] if len(self._changed) else np.zeros(len(group_ref), np.bool_)
+        return several
 
     def at(self, group_ref: Ints, seq: Ints) -> Floats:
         """Return the bound in force for each decision, NaN where none was noted."""

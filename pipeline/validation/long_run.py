@@ -88,10 +88,10 @@ def ceiling(k: float, cap_s: float) -> float:
 
 def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem) -> dict[int, Stretch]:
     """Return what a file set says of each group that was throttled in it, by group number."""
-    throttled = np.unique(rows.group_ref[judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED)])
-    excused = np.unique(rows.group_ref[rows.row_of[rows.applied_ms == EXCUSED]])
+    throttled = rows.group_ref[judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED)]
+    excused = rows.group_ref[rows.row_of[rows.applied_ms == EXCUSED]]
     made = {}
-    for ref, (settled_ms, connections) in _known(stem, np.setdiff1d(throttled, excused)).items():
+    for ref, (settled_ms, connections) in _known(stem, _without(throttled, excused)).items():
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group
         mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
@@ -101,15 +101,22 @@ def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem) -> dict[int
 
 def bucket_stretches(steps: Steps, stem: Stem) -> dict[int, Stretch]:
     """The same of each token bucket for which somebody had to wait."""
-    throttled = np.unique(steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)])
-    excused = np.unique(steps.group_ref[steps.applied_ms == EXCUSED])
+    throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
+    excused = steps.group_ref[steps.applied_ms == EXCUSED]
     made = {}
-    for ref, (settled_ms, connections) in _known(stem, np.setdiff1d(throttled, excused)).items():
+    for ref, (settled_ms, connections) in _known(stem, _without(throttled, excused)).items():
         first, end = np.searchsorted(steps.group_ref, (ref, ref + 1))
         mine = first + np.flatnonzero(steps.counts[first:end] & (steps.ts_ms[first:end] >= settled_ms))
         if len(mine) and steps.permits[mine].sum() > 0:
             made[ref] = _bucket_stretch(steps, mine, connections)
     return made
+
+
+def _without(refs: Ints, excepted: Ints) -> Ints:
+    """Return the numbers among `refs` that are not among `excepted`, each once, the lowest first; groups are numbered from 0 on."""
+    counted = np.bincount(refs)
+    counted[excepted[excepted < len(counted)]] = 0
+    return np.flatnonzero(counted)
 
 
 def _known(stem: Stem, refs: Ints) -> dict[int, tuple[int, int]]:

@@ -13,16 +13,19 @@ from pipeline.replay.buckets import MUTATION
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
-from pipeline.replay.rows import COLUMNS, Ints, Rows, unpack
+from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows, unpack_in_parts
 from pipeline.stem import Stem
-from pipeline.validation.application import check_applied
-from pipeline.validation.bounds import check_bounds
+from pipeline.validation.application import Eras, check_applied
+from pipeline.validation.bounds import NotedBounds, check_bounds
 from pipeline.validation.buckets import BucketEnds, judge_buckets
 from pipeline.validation.gaps import Resumptions, resumptions
+from pipeline.validation.group_bits import bits_of, united
 from pipeline.validation.long_run import Stretch, stretches
-from pipeline.validation.sequence import check_order, check_sequence
+from pipeline.validation.sequence import NumberOrder, check_sequence
 
 REQUEST: Final = "Request"
+EVENTS_AT_ONCE: Final = 2**17
+"""Of so many, a column takes half a MiB."""
 
 
 @dataclass(slots=True)
@@ -34,7 +37,7 @@ class StemVerdict:
         unjudged: those behind a loss, until no sample that lost something is live.
         replayed_exactly: those that went through the fold of doubles.
         counts: what the rows add up to, by quota type, to be compared with the manifest.
-        groups: numbers of the groups that decided something, 4 bytes each, lowest first: there may be 100,000.
+        groups: those that decided something, as of `bits_of`.
         stretches: of each group that was throttled: what its long-run rate is made of.
         buckets: of each token bucket: where its steps begin and end.
     """
@@ -58,6 +61,16 @@ class _Kind:
     sensor: Sensor
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a stem says besides its samples."""
+
+    stem: Stem
+    resumed: Resumptions
+    noted: NotedBounds
+    eras: Eras
+
+
 def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
     """Replay the decisions of one stem.
 
@@ -72,34 +85,40 @@ def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
     kinds = _kinds(stem)
     if len(samples):
         table = pa.concat_tables([_warm_up(stem, before, samples, kinds), samples])
-        resumed = resumptions(stem, before, table)
+        asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem))
         for kind, refs in kinds.items():
-            _judge_kind(kind, refs if len(kinds) > 1 else None, table, stem, resumed, verdict)
+            _judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict)
     _judge_buckets(stem, verdict)
     check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
     return verdict
 
 
-def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, stem: Stem, resumed: Resumptions, verdict: StemVerdict) -> None:
+def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: StemVerdict) -> None:
+    order = NumberOrder()
     try:
-        rows = unpack(table, refs)
+        parts = unpack_in_parts(table, refs, EVENTS_AT_ONCE)
     except ValueError as error:
-        raise BadInputError(f"{stem.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
-    own = rows.first_seq >= stem.manifest.first_seq
-    if not own.any():
-        return
-    judged = own & ~resumed.unknown(rows, kind.sensor)
+        raise BadInputError(f"{asked.stem.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
+    for rows in parts:
+        own = rows.first_seq >= asked.stem.manifest.first_seq
+        if own.any():
+            _judge_rows(kind, rows, own, asked, order, verdict)
+    order.check(verdict.findings)
+
+
+def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: NumberOrder, verdict: StemVerdict) -> None:
+    judged = own & ~asked.resumed.unknown(rows, kind.sensor)
     findings = verdict.findings
     whole = check_samples(rows, kind.sensor, judged, findings)
     if not whole.all():
         return
     decided = decide(rows, kind.sensor)
     check_decisions(rows, decided, kind.sensor, judged, findings)
-    check_order(rows, judged, findings)
-    check_bounds(rows, judged, stem, findings)
-    check_applied(rows, judged, stem, findings)
-    verdict.stretches.update(stretches(rows, kind.sensor, judged, stem))
+    order.add(rows, judged)
+    check_bounds(rows, judged, asked.noted, findings)
+    check_applied(rows, judged, asked.eras, findings)
+    verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.stem))
     verdict.decisions += int(rows.count[judged].sum())
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
@@ -113,7 +132,7 @@ def _judge_buckets(stem: Stem, verdict: StemVerdict) -> None:
     verdict.decisions += judged.decisions
     verdict.unjudged += judged.unjudged
     verdict.counts[MUTATION] = judged.count
-    verdict.groups += judged.groups.astype("<i4").tobytes()
+    verdict.groups = united((verdict.groups, bits_of(judged.groups)))
     verdict.buckets = judged.ends
     verdict.stretches.update(judged.stretches)
 
@@ -126,8 +145,7 @@ def _count(quota_type: str, rows: Rows, judged: Any, verdict: StemVerdict) -> No
         known.throttled + int(rows.throttled_n[judged].sum()),
         known.throttle_ms + int(rows.throttle_ms_sum[judged].sum()),
     )
-    seen = np.flatnonzero(np.bincount(rows.group_ref[judged])).astype("<i4")
-    verdict.groups += seen.tobytes()
+    verdict.groups = united((verdict.groups, bits_of(rows.group_ref[judged])))
 
 
 def _check_sums(stem: Stem, verdict: StemVerdict) -> None:

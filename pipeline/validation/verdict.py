@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
 from pipeline.validation.against_broker import APART, Compared
 from pipeline.validation.buckets import check_buckets
+from pipeline.validation.group_bits import number_of, united
 from pipeline.validation.long_run import LongRun, judge_run
 from pipeline.validation.stem_verdict import StemVerdict
 
@@ -160,7 +159,7 @@ def merge(
         for finding in too_fast:
             findings.add(finding)
         check_buckets([(manifest, stem.buckets) for manifest, stem in judged], findings, is_whole=judged[0][0].first_seq == 0)
-        groups = b"".join(stem.groups for _, stem in judged)
+        verdict.groups += number_of(united(stem.groups for _, stem in judged))
         for manifest, stem in judged:
             verdict.decisions += stem.decisions
             verdict.unjudged += stem.unjudged
@@ -170,7 +169,6 @@ def merge(
                 totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
                 for name in totals:
                     totals[name] += getattr(count, name)
-        verdict.groups += int(np.count_nonzero(np.bincount(np.frombuffer(groups, "<i4")))) if groups else 0
         _check_run([manifest for manifest, _ in judged], verdict, (removed or {}).get(key, -1))
     return verdict
 

@@ -1,5 +1,7 @@
 """The whole-file replay against the plain loop over `quota`."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Decisions, Sensor, decide
 from pipeline.replay.findings import Findings
-from pipeline.replay.rows import NOT_LISTED, Rows, unpack
+from pipeline.replay.rows import NOT_LISTED, Rows, unpack, unpack_in_parts
 from tests.support import metering_rows
 from tests.support.metering_rows import Event, rows_of, samples_table
 
@@ -76,3 +78,20 @@ def test_rows_without_lists_are_refused(column: str) -> None:
     rows[0][column] = None
     with pytest.raises(ValueError, match=column):
         unpack(samples_table(rows))
+
+
+@settings(deadline=None, max_examples=60)
+@given(traces(st.integers(-5_000, 100_000)), st.integers(1, 50))
+def test_parts_are_the_whole_cut_between_groups(events: list[Event], at_once: int) -> None:
+    """Taken some groups at a time, rows and events are those of the whole, in its order, and no group is in two parts."""
+    table = samples_table(rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)}))
+    whole, parts = unpack(table), list(unpack_in_parts(table, None, at_once))
+    for field in fields(Rows):
+        joined = np.concatenate([getattr(part, field.name) for part in parts])
+        if field.name in ("row_of", "event_at"):  # these count from the beginning of their part
+            lengths = [len(part.n) if field.name == "row_of" else part.events for part in parts]
+            joined += np.repeat(np.cumsum([0, *lengths[:-1]]), [len(getattr(part, field.name)) for part in parts])
+        assert joined.tolist() == getattr(whole, field.name).tolist(), field.name
+    groups = [set(part.group_ref.tolist()) for part in parts]
+    assert sum(len(its) for its in groups) == len(set().union(*groups))
+    assert len(parts) >= min(len(set().union(*groups)), whole.events // (at_once + max(part.events for part in parts)))
