@@ -27,5 +27,16 @@ def clear_errors(function: Callable[..., None]) -> Callable[..., None]:
         except IncompleteError as error:
             click.echo(f"sluice: {error}", err=True)
             sys.exit(INCOMPLETE)
+        except BrokenPipeError:
+            raise  # who reads our output has read enough
+        except OSError as error:
+            click.echo(f"sluice: {_line_of(error)}", err=True)
+            sys.exit(BAD_INPUT)
 
     return command
+
+
+def _line_of(error: OSError) -> str:
+    """What the operating system said, and of which file."""
+    said = error.strerror or str(error)
+    return f"{error.filename}: {said}" if error.filename else " ".join(said.split())

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from pipeline.errors import BadInputError
+from pipeline.files import check_directory
 from pipeline.rollup.inputs import Hour
 
 KIND: Final = "sluice-rollup"
@@ -36,11 +37,12 @@ def read_ledger(directory: Path) -> Ledger:
     """Return the ledger of `directory`, an empty one where there is none yet.
 
     Raises:
-        BadInputError: the directory holds something else, or tables of another version.
+        BadInputError: the directory holds something else, or tables of another version, or cannot be written.
     """
+    check_directory(directory)
     path = directory / NAME
     if not path.exists():
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        if directory.exists() and any(directory.iterdir()):
             raise BadInputError(f"{directory}: is not empty and holds no {NAME}; name a new directory, or one that `rollup --out` made")
         return Ledger()
     try:

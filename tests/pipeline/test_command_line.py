@@ -1,10 +1,16 @@
 """`sluice meter` as it is typed: in a process of its own."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from pipeline.files import write_whole
+from tests.support.metering_scene import Client, write_scene
+
+CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
 COMMANDS = ["rollup", "validate", "whatif", "recommend", "neighbours", "stream", "inspect", "repair", "verify-manifests"]
 
 
@@ -35,3 +41,46 @@ def test_help_names_every_command() -> None:
     done = typed("--help")
     assert done.returncode == 0
     assert [command for command in COMMANDS if command not in done.stdout] == []
+
+
+def rejected(*arguments: str) -> str:
+    """What a command says that has to end with exit code 2 and one line."""
+    done = typed(*arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("command", ["validate", "whatif", "recommend", "neighbours", "verify-manifests", "rollup"])
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, command: str) -> None:
+    """A manifest that the operating system does not let us read is named, by exit code 2: 1 would say that enforcement was wrong."""
+    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    (tmp_path / "q.toml").write_text("")
+    manifest = next((source / "manifests").rglob("*.json"))
+    manifest.unlink()
+    manifest.mkdir()  # for root, too, this cannot be read
+    place = [str(source)] if command == "verify-manifests" else ["--in", str(source)]
+    options = {"whatif": ["--quotas", str(tmp_path / "q.toml")], "rollup": ["--out", str(tmp_path / "out")]}
+    assert f"{manifest}: Is a directory" in rejected(command, *place, *options.get(command, []))
+
+
+@pytest.mark.parametrize("command", ["validate", "whatif", "recommend", "neighbours", "rollup"])
+def test_what_cannot_be_written_is_one_line(tmp_path: Path, command: str) -> None:
+    """An output directory that cannot be made is named, by exit code 2."""
+    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    (tmp_path / "q.toml").write_text("")
+    (tmp_path / "a-file").write_text("mine")
+    options = {"whatif": ["--quotas", str(tmp_path / "q.toml")]}
+    out = "--report" if command == "recommend" else "--out"
+    assert "a-file" in rejected(command, "--in", str(source), *options.get(command, []), out, str(tmp_path / "a-file" / "out"))
+    assert (tmp_path / "a-file").read_text() == "mine"
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """A directory, a pipe or a device in the place of an output file stays what it is, and nothing is left beside it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(OSError, match=name):
+            write_whole(tmp_path / name, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
