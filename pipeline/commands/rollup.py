@@ -2,6 +2,7 @@
 
 import re
 import sys
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 LEVELS: Final = ("minute", "hour", "day")
 WHOLE: Final = 100.0
-_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d))?")
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 
 
 @click.command()
@@ -58,6 +59,8 @@ def rollup(
     from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local
 
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))
+    if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
+        raise BadInputError(f"--to: {end} is before --from {begin}; write them the other way round")
     settings = RollupSettings(source, out, chosen, lines, *hours, _day(close_through), costs)
     result = RollupResult()
     if "://" not in source and plan_local(settings)[1].is_empty:  # what is elsewhere can only be looked at with Spark
@@ -82,7 +85,7 @@ def _tell(out: Path, result: "RollupResult", form: str) -> None:
 
 
 def _day(text: str | None) -> str | None:
-    if text is None or re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+    if text is None or (re.fullmatch(r"\d{4}-\d\d-\d\d", text) and _is_day(text)):
         return text
     raise BadInputError(f'--close-through: "{text}" is not a date; write 2026-11-20')
 
@@ -91,6 +94,15 @@ def _hour(option: str, text: str | None, otherwise: str) -> str | None:
     if text is None:
         return None
     match = _TIME.fullmatch(text)
-    if match is None:
+    if match is None or not _is_day(match[1]):
         raise BadInputError(f'{option}: "{text}" is not a date or hour; write 2026-11-21 or 2026-11-21T07')
     return f"{match[1]} {match[2] or otherwise}"
+
+
+def _is_day(text: str) -> bool:
+    """Whether the calendar has it."""
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -55,12 +55,12 @@ def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
     Raises:
         BadInputError: a manifest is in no hour, or two different ones bear the same name.
     """
-    inputs: dict[tuple[str, str, int], Input] = {}
+    inputs: dict[tuple[str, str, int, int], Input] = {}
     for path, manifest, sha256 in found:
         place = _HOUR.search(path)
         if place is None:
             raise BadInputError(f"{path}: is in no date=.../hour=... directory; put it back where it was written")
-        key = (manifest.proxy_id, manifest.run_id, manifest.first_seq)
+        key = (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part)
         if inputs.setdefault(key, Input(manifest, sha256, (place[1], place[2]))).manifest != manifest:
             raise BadInputError(f"{path}: another file set of the same name was read before; keep one of the two")
     return [inputs[key] for key in sorted(inputs)]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, IncompleteError
 from pipeline.removed import removed_runs
 from pipeline.rollup.coverage import lost_between
 from pipeline.rollup.inputs import Input, find_inputs
@@ -71,12 +71,15 @@ def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapp
         removed: the last decision of each run that retention removed.
 
     Raises:
-        BadInputError, IncompleteError: the output directory or the days cannot be used.
+        BadInputError, IncompleteError: the output directory or the days cannot be used, or no file set is of the time asked for.
     """
     ledger = read_ledger(settings.out)
     if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
         raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; what is closed stays closed")
-    plan = plan_of((item for item in inputs if _is_chosen(item, settings)), ledger, settings.fingerprint)
+    chosen = [item for item in inputs if _is_chosen(item, settings)]
+    if not chosen:
+        raise IncompleteError(f"{settings.source}: no file set of the hours that --from and --to name; it has {_hours_of(inputs)}")
+    plan = plan_of(chosen, ledger, settings.fingerprint)
     return ledger, replace(plan, lost=lost_between(inputs, removed))
 
 
@@ -93,3 +96,8 @@ def close_books(settings: RollupSettings) -> None:
 def _is_chosen(item: Input, settings: RollupSettings) -> bool:
     key = hour_key(item.hour)
     return (settings.begin is None or key >= settings.begin) and (settings.end is None or key <= settings.end)
+
+
+def _hours_of(inputs: Sequence[Input]) -> str:
+    keys = sorted(hour_key(item.hour) for item in inputs)
+    return f"{keys[0]} to {keys[-1]}" if keys else "none at all"

@@ -27,6 +27,7 @@ from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
 from tests.support.html_page import check_page
 from tests.support.metering_scene import START_MS, Client, write_scene
+from tests.support.metering_writer_house import WALL_MS, WriterHouse
 
 CAST = [
     Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2),
@@ -205,6 +206,23 @@ def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:
         find_inputs(source)
 
 
+def test_file_sets_without_a_decision_are_told_apart(tmp_path: Path) -> None:
+    """A proxy whose clients have no quota rotates without deciding anything: its file sets have one first number, and all of them count."""
+    house = WriterHouse(tmp_path)
+    house.writer.start()
+    client = {"client_ref": 0, "principal_type": "User", "principal": "a", "client_id": "c", "name_form": "plain"}
+    house.meter.tell({"client": client})
+    for number in range(3):
+        row = (0, 1, "1", "default", "produce", 5, 500, 100, 400, 0, 0, 0, 0, 0, 1)
+        house.meter.tell({"usage": {"second_ms": WALL_MS + 1_000 * number, "rows": [row]}})
+        house.meter.flush()
+        house.writer.rotate()
+    assert house.writer.stop(10.0)
+    inputs = find_inputs(tmp_path)
+    assert [item.manifest.part for item in inputs] == list(range(len(inputs)))
+    assert sum(item.manifest.usage.requests for item in inputs) == 15
+
+
 def drop_manifests(source: Path) -> None:
     shutil.rmtree(source / "manifests")
 
@@ -218,7 +236,12 @@ def drop_a_file(source: Path) -> None:
     [
         (["--level", "week"], None, 2, "week"),
         (["--from", "yesterday"], None, 2, "yesterday"),
+        (["--from", "2026-13-45"], None, 2, "2026-13-45"),
+        (["--to", "2026-11-21T99"], None, 2, "2026-11-21T99"),
+        (["--from", "2026-11-23"], None, 3, "no file set"),
+        (["--from", "2026-11-23", "--to", "2026-11-20"], None, 2, "before"),
         (["--close-through", "soon"], None, 2, "soon"),
+        (["--close-through", "2026-99-99"], None, 2, "2026-99-99"),
         (["--tenants", "absent.csv"], None, 2, "absent.csv"),
         ([], drop_manifests, 3, "no manifest"),
         ([], drop_a_file, 3, "is missing"),
