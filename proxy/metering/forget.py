@@ -1,12 +1,12 @@
-"""Forget who somebody was: the strings go from the dimension tables, the facts stay.
+"""Forget who somebody was: the strings go from the dimension tables and the switches of `states`, the facts stay.
 
-A dimension file is written anew under another name, and the manifest, replaced at once, is what makes it the one that counts.
+Such a file is written anew under another name, and the manifest, replaced at once, is what makes it the one that counts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,9 +20,11 @@ from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import TEMPORARY, put, remove
 from proxy.metering.names import Names
 from proxy.metering.schema import KIND
+from quota.entity import sanitize
 
 FORGOTTEN: Final = "__forgotten__"
-DIMENSIONS: Final = ("dim_group", "dim_client", "dim_bound")
+NAMING: Final = ("dim_group", "dim_client", "dim_bound", "states")
+"""Tables with names: the dimensions, and the switches that were in force."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,9 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
         OSError: a file cannot be read or written; file sets before it are done, and it can be begun again.
     """
     done = Forgotten()
-    names = {user} if keyed is None else {user, keyed(user) or user}
+    names = {user, sanitize(user)}  # groups and switches have it encoded, as metric tags do
+    if keyed is not None:
+        names |= {hashed for name in names if (hashed := keyed(name)) is not None}
     for path, manifest in _manifests(directory):
         rows = _forget_in(directory, path, manifest, names)
         done.rows += rows
@@ -65,7 +69,7 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
     old: list[Path] = []
     changed = 0
     for entry in manifest["files"]:
-        if entry["table"] not in DIMENSIONS:
+        if entry["table"] not in NAMING:
             continue
         place = directory / entry["path"]
         table = pq.read_table(place, partitioning=None)
@@ -97,33 +101,41 @@ def _next_name(name: str) -> str:
 def _without(table: pa.Table, name: str, names: set[str]) -> tuple[pa.Table, int]:
     """Return the table without the names, and how many rows had one."""
     hit = pa.array([False] * len(table))
-    for column, part_of_rule in _columns(name):
+    for column, form in _COLUMNS[name]:
         values = table.column(column)
-        if part_of_rule:
-            texts = [_rule_without(text, names) for text in values.to_pylist()]
-            mine = pa.array([new != text for new, text in zip(texts, values.to_pylist(), strict=True)], pa.bool_())
-            replaced: Any = pa.array(texts, values.type)
-        else:
+        if form is None:
             mine = pc.fill_null(pc.is_in(values, value_set=pa.array(sorted(names))), fill_value=False).combine_chunks()
-            replaced = pc.if_else(mine, FORGOTTEN, values)
+            replaced: Any = pc.if_else(mine, FORGOTTEN, values)
+        else:
+            texts = [None if text is None else form(text, names) for text in values.to_pylist()]
+            mine = pa.array([new != text for new, text in zip(texts, values.to_pylist(), strict=True)], pa.bool_())
+            replaced = pa.array(texts, values.type)
         table = table.set_column(table.schema.get_field_index(column), table.schema.field(column), replaced)
         hit = pc.or_(hit, mine)
     return table, int(pc.sum(hit).as_py() or 0)
 
 
-def _columns(table: str) -> tuple[tuple[str, bool], ...]:
-    """Columns that can name a user, and whether the name is a part of a rule there."""
-    return {
-        "dim_group": (("tag_user", False),),
-        "dim_client": (("principal", False),),
-        "dim_bound": (("rule", True), ("who", False)),
-    }[table]
-
-
-def _rule_without(rule: str | None, names: set[str]) -> str | None:
-    if rule is None:
-        return None
+def _rule_without(rule: str, names: set[str]) -> str:
     for name in names:
         if rule == f"user={name}" or rule.startswith(f"user={name},"):
             return f"user={FORGOTTEN}" + rule.removeprefix(f"user={name}")
     return rule
+
+
+def _switches_without(switches: str, names: set[str]) -> str:
+    rows = msgspec.json.decode(switches)
+    if not any(names.intersection(row.get("user", ())) for row in rows):
+        return switches
+    for row in rows:
+        if names.intersection(row.get("user", ())):
+            row["user"] = [FORGOTTEN]
+    return msgspec.json.encode(rows).decode()
+
+
+_COLUMNS: Final[dict[str, tuple[tuple[str, Callable[[str, set[str]], str] | None], ...]]] = {
+    "dim_group": (("tag_user", None),),
+    "dim_client": (("principal", None),),
+    "dim_bound": (("rule", _rule_without), ("who", None)),
+    "states": (("switches", _switches_without),),
+}
+"""Columns that can name a user, and how the name goes where it is a part of a text."""

@@ -1,5 +1,6 @@
 """What happens to files afterwards: made whole, limited, and rid of a name."""
 
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ from click.testing import CliRunner
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
 from proxy.metering.commands import forget_command, repair_command
+from proxy.metering.forget import FORGOTTEN
 from proxy.metering.names import Names
 from proxy.metering.retention import Retention, apply_retention
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import answered, plain, produced
 from tests.support.metered_house import MeteredHouse
+from tests.support.metering_directory import write_stem
+from tests.support.metering_rows import PROXY_ID, RUN_ID
 from tests.support.metering_writer_house import WALL_MS, WriterHouse
 from tests.support.verdicts import BOUND, PRODUCE_VERSION, produce_of
 
@@ -135,3 +139,43 @@ def test_forget_takes_a_user_out_and_leaves_every_fact(tmp_path: Path) -> None:
     named_files = {one.path for manifest in find_manifests(tmp_path) for one in manifest.files}
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == named_files
     assert pq.read_table(next((tmp_path / "dim_client").rglob("*.parquet")), partitioning=None).num_rows == 1
+
+
+@pytest.mark.parametrize("names", [Names(), Names("keyed", b"k" * 16)], ids=["plain", "keyed"])
+def test_forget_knows_every_form_of_a_name(tmp_path: Path, names: Names) -> None:
+    """A user from a certificate stands encoded in groups and switches, as it is in rules and clients: it goes from all of them."""
+    user, encoded = "CN=alice, O=x", "CN%3Dalice%2C%20O%3Dx"
+    switches = [{"mode": "off", "user": [names(encoded)], "client-id": [names("etl")]}, {"mode": "observe", "user": [names("bob")]}]
+    key, own = {"run_id": RUN_ID, "proxy_id": PROXY_ID}, {"scope": "broker", "num_samples": 11, "window_ms": 1_000, "first_seen_ms": 0}
+    state = {"from_seq": 0, "ts_ms": 0, "mode": "delay", "scope": "broker", "delay_max_ms": 0, "num_samples": 11, "window_ms": 1_000}
+    tables = {
+        "dim_group": [{**key, **own, "group_ref": 0, "quota_type": "Produce", "tag_user": names(encoded)}],
+        "dim_bound": [
+            {"run_id": RUN_ID, "group_ref": 0, "from_seq": 0, "bound": 1.0, "source": "x", "generation": 0, "who": names(user)}
+            | {"rule": f"user={names(user)},client-id=<default>"}
+        ],
+        "dim_client": [
+            {
+                "run_id": RUN_ID,
+                "client_ref": 0,
+                "principal_type": "User",
+                "principal": names(user),
+                "client_id": "c",
+                "name_form": names.form,
+            }
+        ],
+        "states": [
+            {**key, **state, "produce_enabled": True, "fetch_enabled": True, "request_enabled": True, "level": "packed"}
+            | {"switches": json.dumps(switches)}
+        ],
+    }
+    write_stem(tmp_path, tables, 0, -1, 0, 0, {}, final=True)
+    (tmp_path / "key").write_bytes(b"k" * 16)
+    key_file = ["--key-file", str(tmp_path / "key")] if names.form == "keyed" else []
+    done = CliRunner().invoke(forget_command, [str(tmp_path), "--user", user, *key_file])
+    assert done.exit_code == 0, done.output
+    told = {table: pq.read_table(next((tmp_path / table).rglob("*.parquet")), partitioning=None).to_pylist()[0] for table in tables}
+    assert told["dim_group"]["tag_user"] == told["dim_client"]["principal"] == told["dim_bound"]["who"] == FORGOTTEN
+    assert told["dim_bound"]["rule"] == f"user={FORGOTTEN},client-id=<default>"
+    assert json.loads(told["states"]["switches"]) == [{**switches[0], "user": [FORGOTTEN]}, switches[1]]
+    assert [problem for one in find_manifests(tmp_path) for problem in problems_of(tmp_path, one)] == []
