@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from pipeline.errors import BadInputError
+from pipeline.spark.failures import told_in_one_line
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
@@ -29,6 +30,7 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
 
     Raises:
         BadInputError: PySpark or Java is not installed, or `master` is none.
+        BadInputError, IncompleteError: what a task raised, or Spark giving up.
     """
     try:
         from pyspark.errors import PySparkException
@@ -62,6 +64,7 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
     if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
         spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
     try:
-        yield spark
+        with told_in_one_line():
+            yield spark
     finally:
         spark.stop()

@@ -8,6 +8,7 @@ import pytest
 
 from bench.metering_trace import Shape, decide, write
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.spark.failures import error_of, told_in_one_line
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import validate_remote, validate_runs
 from pipeline.validation.local import checked_runs, validate
@@ -52,6 +53,27 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
     next((directory / "short" / "samples").rglob("*.parquet")).unlink()
     with pytest.raises(IncompleteError, match="promises"):
         validate_remote(spark, f"{place}/short")
+
+
+def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None:
+    """A damaged file, found by a task, is named in one line as the local engine names it: the exit code is not that of divergences."""
+    write_directory(tmp_path, batches(stems=1), sensors())
+    path = next((tmp_path / "samples").rglob("*.parquet"))
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(BadInputError) as here:
+        validate(tmp_path)
+    with pytest.raises(BadInputError) as there, told_in_one_line():
+        validate_runs(spark, tmp_path, checked_runs(tmp_path))
+    assert str(there.value) == str(here.value)
+    assert str(path) in str(there.value)
+    assert "\n" not in str(there.value)
+
+
+def test_what_spark_cannot_finish_is_one_line() -> None:
+    """Whatever else ends a job is the last thing that was said of it, and incomplete: nothing was judged."""
+    told = error_of("[PYTHON] An exception was thrown:\nTraceback (most recent call last):\n  x = 1\nMemoryError: no room\n\n")
+    assert isinstance(told, IncompleteError)
+    assert str(told) == "Spark could not finish the work: MemoryError: no room"
 
 
 @pytest.mark.parametrize("mutation", [lambda _rows: None, missed, one_byte], ids=["right", "missed", "one byte"])

@@ -1,0 +1,37 @@
+"""What ends a Spark job as an error of ours: one line, and the exit code that belongs to it."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from pipeline.errors import BadInputError, IncompleteError, PipelineError
+
+_OURS: Final = re.compile(r"^pipeline\.errors\.(BadInputError|IncompleteError): (.+)$", re.MULTILINE)
+_CLASSES: Final = {"BadInputError": BadInputError, "IncompleteError": IncompleteError}
+_PYTHON: Final = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt): .*$", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Raise what failed in a block's Spark jobs as an error of ours: of what a task raised, Spark hands on only the text.
+
+    Raises:
+        BadInputError, IncompleteError: as in the task; the latter, too, where Spark itself gave up.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise error_of(str(error)) from error
+
+
+def error_of(text: str) -> PipelineError:
+    """Return the error that the text of a failed job stands for."""
+    found = _OURS.search(text)
+    if found is not None:
+        return _CLASSES[found[1]](found[2])
+    said = _PYTHON.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
+    return IncompleteError(f"Spark could not finish the work: {said[-1].strip()}")
