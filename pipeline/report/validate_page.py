@@ -25,6 +25,8 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
         Figure(f"{verdict.coverage_percent:.4g} %", "coverage", "good" if verdict.coverage_percent >= 100 else "bad"),
         Figure(f"{verdict.dropped:,}", "decisions that were not written", "bad" if verdict.dropped else "plain"),
     ]
+    if verdict.observed.decisions:
+        page.figures.append(Figure(human_ms(verdict.observed.ms), f"would have been waited in {verdict.observed.decisions:,} decisions"))
     page.sections.append(Section("What was judged", _JUDGED, [_counts(verdict)]))
     if verdict.violations:
         shown = verdict.first()[:max_violations]

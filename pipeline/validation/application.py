@@ -5,6 +5,8 @@ another quota may cover it. A connection that keeps a group membership alive is 
 decided. Of a group whose clients have different switches each decision has to fit one of them.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pipeline.replay.findings import Finding, Findings, Kind
@@ -13,13 +15,36 @@ from pipeline.stem import Stem, python_rows
 from pipeline.validation.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, Switched
 
 
-def check_applied(rows: Rows, judged: Flags, eras: "Eras", findings: Findings) -> None:
-    """Compare every wait that was decided with what was applied, and every record with whether there may be one."""
+class Observed(NamedTuple):
+    """Waits that were decided where nobody had to wait: how many, and their sum."""
+
+    decisions: int = 0
+    ms: int = 0
+
+    def __add__(self, other: object) -> "Observed":
+        assert isinstance(other, Observed)
+        return Observed(self.decisions + other.decisions, self.ms + other.ms)
+
+
+def observed_of(throttle_ms: Ints, where: Flags) -> Observed:
+    """Count the waits above 0 `where` nobody was made to wait."""
+    waits = throttle_ms[where & (throttle_ms > 0)]
+    return Observed(len(waits), int(waits.sum()))
+
+
+def check_applied(rows: Rows, judged: Flags, eras: "Eras", findings: Findings) -> Observed:
+    """Compare every wait that was decided with what was applied, and every record with whether there may be one.
+
+    Returns:
+        What would have been waited for, had the proxy not only observed.
+    """
     if not eras:
-        return
+        return Observed()
     may_enforce, may_observe = eras.possible(rows.group_ref, rows.first_seq)
     _check_waits(rows, judged, may_enforce, may_observe, findings)
     _check_records(rows, judged & ~may_enforce & ~may_observe, findings)
+    only_observed = judged & may_observe & ~may_enforce
+    return observed_of(rows.throttle_ms, only_observed[rows.row_of]) if only_observed.any() else Observed()
 
 
 class Eras:

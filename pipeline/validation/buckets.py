@@ -10,7 +10,7 @@ from pipeline.replay.buckets import ASKED, CHARGED, COLUMNS, KIND_NAMES, REFUSED
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import EXCUSED, Flags, Floats, Ints
 from pipeline.stem import Stem
-from pipeline.validation.application import Eras
+from pipeline.validation.application import Eras, Observed, observed_of
 from pipeline.validation.bounds import NotedBounds
 from pipeline.validation.long_run import Stretch, bucket_stretches
 
@@ -44,6 +44,7 @@ class JudgedBuckets:
     groups: Ints
     ends: dict[int, BucketEnds]
     stretches: dict[int, Stretch]
+    observed: Observed
 
 
 def judge_buckets(stem: Stem, findings: Findings) -> JudgedBuckets | None:
@@ -58,12 +59,11 @@ def judge_buckets(stem: Stem, findings: Findings) -> JudgedBuckets | None:
     _check_order(steps, told, findings)
     _check_chain(steps, worked, told & _follows(steps, stem), findings)
     _check_bounds(steps, stem, findings)
-    _check_applied(steps, stem, findings)
+    observed = _check_applied(steps, stem, findings)
     waits = steps.throttle_ms[steps.throttle_ms > 0]
     count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
-    return JudgedBuckets(
-        int(told.sum()), int((~told).sum()), count, np.unique(steps.group_ref), _ends(steps, worked), bucket_stretches(steps, stem)
-    )
+    groups, ends = np.unique(steps.group_ref), _ends(steps, worked)
+    return JudgedBuckets(int(told.sum()), int((~told).sum()), count, groups, ends, bucket_stretches(steps, stem), observed)
 
 
 def _steps(stem: Stem) -> Steps:
@@ -126,14 +126,14 @@ def _check_bounds(steps: Steps, stem: Stem, findings: Findings) -> None:
     _note(steps, None, in_force != steps.bound, Kind.BOUND, in_force, steps.bound, findings, "bound of the step")
 
 
-def _check_applied(steps: Steps, stem: Stem, findings: Findings) -> None:
+def _check_applied(steps: Steps, stem: Stem, findings: Findings) -> Observed:
     """Waits were told or held for by the rules of the mode, and where a switch is off no bucket was asked.
 
     What a request took that came while another mode held is settled when its answer comes, and so is all of it in `observe`.
     """
     eras = Eras(stem)
     if not eras:
-        return
+        return Observed()
     may_enforce, may_observe = eras.possible(steps.group_ref, steps.seq)
     applied = steps.applied_ms
     is_enforced = may_enforce & ((applied == EXCUSED) | (applied >= steps.throttle_ms))
@@ -143,6 +143,7 @@ def _check_applied(steps: Steps, stem: Stem, findings: Findings) -> None:
     _, was_observed = eras.possible(steps.group_ref, steps.seq, earlier=1)
     off = ~may_enforce & ~may_observe & ~was_observed & ((steps.kind == CHARGED) | (steps.kind == REFUSED))
     _note(steps, None, off, Kind.NOT_APPLIED, "nothing, since a switch is off", "a step", findings)
+    return observed_of(steps.throttle_ms, may_observe & ~may_enforce)
 
 
 def _note(

@@ -15,7 +15,7 @@ from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows, unpack_in_parts
 from pipeline.stem import Stem
-from pipeline.validation.application import Eras, check_applied
+from pipeline.validation.application import Eras, Observed, check_applied
 from pipeline.validation.bounds import NotedBounds, check_bounds
 from pipeline.validation.buckets import BucketEnds, judge_buckets
 from pipeline.validation.gaps import Resumptions, resumptions
@@ -40,6 +40,7 @@ class StemVerdict:
         groups: those that decided something, as of `bits_of`.
         stretches: of each group that was throttled: what its long-run rate is made of.
         buckets: of each token bucket: where its steps begin and end.
+        observed: waits that were decided where nobody had to wait.
     """
 
     stem: str
@@ -51,6 +52,7 @@ class StemVerdict:
     groups: bytes = b""
     stretches: dict[int, Stretch] = field(default_factory=dict)
     buckets: dict[int, BucketEnds] = field(default_factory=dict)
+    observed: Observed = field(default_factory=Observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
     check_bounds(rows, judged, asked.noted, findings)
-    check_applied(rows, judged, asked.eras, findings)
+    verdict.observed += check_applied(rows, judged, asked.eras, findings)
     verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.stem))
     verdict.decisions += int(rows.count[judged].sum())
     verdict.unjudged += int(rows.count[own & ~judged].sum())
@@ -134,6 +136,7 @@ def _judge_buckets(stem: Stem, verdict: StemVerdict) -> None:
     verdict.counts[MUTATION] = judged.count
     verdict.groups = united((verdict.groups, bits_of(judged.groups)))
     verdict.buckets = judged.ends
+    verdict.observed += judged.observed
     verdict.stretches.update(judged.stretches)
 
 

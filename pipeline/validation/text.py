@@ -23,6 +23,8 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     for quota_type, count in sorted(verdict.counts.items()):
         throttled = f"{count['throttled']:,} throttled, {count['throttle_ms']:,} ms"
         yield f"{quota_type:<11} {count['decisions']:,} decisions, {count['units']:,} units, {throttled}"
+    if verdict.observed.decisions:
+        yield f"observed    {verdict.observed.decisions:,} of these would have waited, {verdict.observed.ms:,} ms in all; nobody did"
     for name, said in other_looks(verdict):
         yield f"{name:<11} {said}"
     if verdict.against_broker is not None:

@@ -7,6 +7,7 @@ from typing import Any
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
 from pipeline.validation.against_broker import APART, Compared
+from pipeline.validation.application import Observed
 from pipeline.validation.buckets import check_buckets
 from pipeline.validation.group_bits import number_of, united
 from pipeline.validation.long_run import LongRun, judge_run
@@ -44,6 +45,7 @@ class Verdict:
         long_runs: of each group whose rate could be looked at over a minute or more.
         cross_check: what SQL says, where it was asked.
         against_broker: throttle times of brokers beside Sluice's, by group, where it was asked.
+        observed: waits that were decided where nobody had to wait, since the mode, or a switch, was `observe`.
     """
 
     decisions: int = 0
@@ -59,6 +61,7 @@ class Verdict:
     long_runs: list[LongRun] = field(default_factory=list)
     cross_check: CrossCheck | None = None
     against_broker: list[Compared] | None = None
+    observed: Observed = field(default_factory=Observed)
 
     @property
     def violations(self) -> int:
@@ -115,6 +118,7 @@ class Verdict:
             "violations": self.violations,
             "kinds": self.kinds(),
             "counts": self.counts,
+            "would_have_waited": self.observed._asdict(),
             "long_run": {
                 "groups": len(self.long_runs),
                 "highest_ratio": max((one.ratio for one in self.long_runs), default=None),
@@ -164,6 +168,7 @@ def merge(
             verdict.decisions += stem.decisions
             verdict.unjudged += stem.unjudged
             verdict.replayed_exactly += stem.replayed_exactly
+            verdict.observed += stem.observed
             verdict.dropped += manifest.dropped_decisions
             for quota_type, count in stem.counts.items():
                 totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})

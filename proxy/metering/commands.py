@@ -45,7 +45,7 @@ def repair_command(directory: Path) -> None:
 @click.option("--user", required=True, metavar="U", help="The name of the principal, without its type.")
 @click.option("--key-file", type=DIRECTORY, metavar="FILE", help="The key of keyed names, where they were keyed.")
 def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
-    """Take a user's name out of the dimension tables. Facts stay, and can no longer be told whose they are."""
+    """Take a user's name out of dimension tables and switches. Facts stay, and can no longer be told whose they are."""
     from proxy.metering.forget import forget_user
     from proxy.metering.names import Names, read_key
     from proxy.metering.segment import left_over

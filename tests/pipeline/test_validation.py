@@ -61,8 +61,16 @@ def test_a_changed_bound_is_exact(tmp_path: Path) -> None:
 
 
 def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
-    """In observe the arithmetic is judged as ever, and nothing may have been applied."""
-    assert kinds_of(write_directory(tmp_path / "right", batches(), sensors(), mode="observe")) == {}
+    """In observe the arithmetic is judged as ever, nothing may have been applied, and what was decided is told as what would have been."""
+    verdict = validate(write_directory(tmp_path / "observe", batches(), sensors(), mode="observe"))
+    assert verdict.kinds() == {}
+    throttled = {name: sum(count[name] for count in verdict.counts.values()) for name in ("throttled", "throttle_ms")}
+    assert verdict.as_dict(0)["would_have_waited"] == {"decisions": throttled["throttled"], "ms": throttled["throttle_ms"]}
+    said = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path / "observe")]).output
+    assert f"{throttled['throttled']:,} of these would have waited, {throttled['throttle_ms']:,} ms in all; nobody did" in said
+    enforced = validate(write_directory(tmp_path / "delay", batches(), sensors()))
+    assert enforced.as_dict(0)["would_have_waited"] == {"decisions": 0, "ms": 0}
+    assert "would have waited" not in CliRunner().invoke(meter, ["validate", "--in", str(tmp_path / "delay")]).output
 
 
 def longer(rows: list[dict[str, Any]]) -> None:
