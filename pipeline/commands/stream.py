@@ -17,11 +17,15 @@ from pipeline.commands.outcome import VIOLATIONS, clear_errors
 @clear_errors
 def stream(source: str, checkpoint: Path, out: Path, *, once: bool, master: str | None) -> None:
     """Judge and land file sets as they come, each exactly once."""
+    from pipeline.stream.settings import StreamSettings, check_settings
+
+    settings = StreamSettings(source, checkpoint, out, once)
+    check_settings(settings)
     from pipeline.spark.session import session
-    from pipeline.spark.stream import Stream, StreamSettings
+    from pipeline.spark.stream import Stream
 
     with session(master) as spark:
-        told = Stream(spark, StreamSettings(source, checkpoint, out, once), lambda line: click.echo(f"sluice: {line}", err=True)).run()
+        told = Stream(spark, settings, lambda line: click.echo(f"sluice: {line}", err=True)).run()
     click.echo(f"landed      {told.stems:,} file sets in {told.batches:,} batches")
     for table, rows in sorted(told.rows.items()):
         click.echo(f"            {rows:>12,} rows of {table}")

@@ -9,7 +9,8 @@ from pipeline.errors import BadInputError, IncompleteError, PipelineError
 
 _OURS: Final = re.compile(r"^pipeline\.errors\.(BadInputError|IncompleteError): (.+)$", re.MULTILINE)
 _CLASSES: Final = {"BadInputError": BadInputError, "IncompleteError": IncompleteError}
-_PYTHON: Final = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt): .*$", re.MULTILINE)
+_NAMED: Final = re.compile(r"^(?:: )?[\w.$]*(?:Error|Exception|Interrupt): .*$", re.MULTILINE)
+_IN_PYTHON: Final = "Traceback (most recent call last)"
 
 
 @contextlib.contextmanager
@@ -33,5 +34,6 @@ def error_of(text: str) -> PipelineError:
     found = _OURS.search(text)
     if found is not None:
         return _CLASSES[found[1]](found[2])
-    said = _PYTHON.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
-    return IncompleteError(f"Spark could not finish the work: {said[-1].strip()}")
+    said = _NAMED.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
+    last = said[-1 if _IN_PYTHON in text else 0]  # Python names what failed at the end, Java at the beginning
+    return IncompleteError(f"Spark could not finish the work: {last.removeprefix(': ').strip()}")

@@ -13,33 +13,19 @@ import pyarrow as pa
 
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
 from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
+from pipeline.spark.failures import told_in_one_line
 from pipeline.spark.landed import Written, write_batch
 from pipeline.spark.topic_source import NAME, TopicSource
 from pipeline.stream.chunks import assemble, checked_place, put_part
-from pipeline.stream.ledger import check_checkpoint, claim, put_marker, stems_before
+from pipeline.stream.ledger import claim, put_marker, stems_before
+from pipeline.stream.settings import StreamSettings, check_settings, topic_of
 
 NEVER_TOO_OLD: Final = "36500d"
 FILES_A_BATCH: Final = 64
 INTERVAL: Final = "10 seconds"
 LANDED: Final = "landed"
-TOPIC: Final = "kafka://"
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """Where from, where to.
-
-    Attributes:
-        source: a metering directory, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.
-        once: end when all that is there has been read.
-    """
-
-    source: str
-    checkpoint: Path
-    out: Path
-    once: bool = False
 
 
 @dataclass(slots=True)
@@ -73,7 +59,7 @@ class Stream:
         self._spark = spark
         self._settings = settings
         self._tell = tell
-        self._is_topic = settings.source.startswith(TOPIC)
+        self._is_topic = settings.is_topic
         self._directory = (settings.out / LANDED if self._is_topic else Path(settings.source)).resolve()
         self._error: PipelineError | None = None
         self.result = StreamResult()
@@ -81,7 +67,7 @@ class Stream:
     def run(self) -> StreamResult:
         """Go on until everything is read (`once`) or the query is stopped."""
         settings = self._settings
-        check_checkpoint(settings.out, settings.checkpoint)
+        check_settings(settings)
         rows = self._messages() if self._is_topic else self._manifests()
         writer = rows.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(settings.checkpoint.resolve()))
         trigger = {"availableNow": True} if settings.once else {"processingTime": INTERVAL}
@@ -110,25 +96,22 @@ class Stream:
             query.stop()
 
     def _manifests(self) -> Any:
-        if not self._directory.is_dir():
-            raise BadInputError(f"{self._directory}: no such directory; name the one that `sluice run --metering` writes")
         (self._directory / MANIFESTS).mkdir(exist_ok=True)
         reader = self._spark.readStream.format("text").option("wholetext", "true").option("recursiveFileLookup", "true")
         reader = reader.option("pathGlobFilter", "*.json").option("maxFilesPerTrigger", FILES_A_BATCH).option("maxFileAge", NEVER_TOO_OLD)
         return reader.load(str(self._directory / MANIFESTS)).selectExpr("_metadata.file_path AS path")
 
     def _messages(self) -> Any:
-        servers, _, topic = self._settings.source.removeprefix(TOPIC).partition("/")
-        if not servers or not topic:
-            raise BadInputError(f"--from {self._settings.source}: write kafka://HOST:PORT/TOPIC")
+        servers, topic = topic_of(self._settings.source)
         self._spark.dataSource.register(TopicSource)
         return self._spark.readStream.format(NAME).option("servers", servers).option("topic", topic).load()
 
     def _batch(self, frame: Any, batch_id: int) -> None:
         """What Spark calls for each batch; an error of ours is kept, since Spark hands on only its text."""
         try:
-            stems = self._landed(frame) if self._is_topic else self._named(frame)
-            self._process(stems, batch_id)
+            with told_in_one_line():
+                stems = self._landed(frame) if self._is_topic else self._named(frame)
+                self._process(stems, batch_id)
         except PipelineError as error:
             self._error = error
             raise

@@ -69,11 +69,23 @@ def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None
     assert "\n" not in str(there.value)
 
 
-def test_what_spark_cannot_finish_is_one_line() -> None:
-    """Whatever else ends a job is the last thing that was said of it, and incomplete: nothing was judged."""
-    told = error_of("[PYTHON] An exception was thrown:\nTraceback (most recent call last):\n  x = 1\nMemoryError: no room\n\n")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[PYTHON] An exception:\nTraceback (most recent call last):\n  x = 1\nOSError: x\nMemoryError: no room\n\n",
+            "MemoryError: no room",
+        ),
+        ("An error while calling o1.start.\n: java.io.IOException: no room\n\tat a.b(C.java:1)\n", "java.io.IOException: no room"),
+        ("\nJob aborted.\n\tat a.b(C.java:1)\n", "Job aborted."),
+        ("", "no word"),
+    ],
+)
+def test_what_spark_cannot_finish_is_one_line(text: str, said: str) -> None:
+    """Whatever else ends a job is named in one line, and incomplete: nothing was judged."""
+    told = error_of(text)
     assert isinstance(told, IncompleteError)
-    assert str(told) == "Spark could not finish the work: MemoryError: no room"
+    assert str(told) == f"Spark could not finish the work: {said}"
 
 
 @pytest.mark.parametrize("mutation", [lambda _rows: None, missed, one_byte], ids=["right", "missed", "one byte"])

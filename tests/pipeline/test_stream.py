@@ -1,15 +1,21 @@
 """Streams of file sets: from a directory and from a topic, into Parquet exactly once."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.spark.stream import Stream, StreamSettings, dropped_late
+from pipeline.manifest import file_sha256
+from pipeline.spark.stream import Stream, dropped_late
 from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.settings import StreamSettings
 from pipeline.validation.local import validate
 from proxy.metering.topic import parts_of
 from tests.pipeline.support.metering_topic import in_order, messages_of, publish
@@ -79,6 +85,45 @@ def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> Non
     assert Stream(spark, settings).run().stems == 1
     with pytest.raises(BadInputError, match="another checkpoint"):
         Stream(spark, StreamSettings(str(source), tmp_path / "other", settings.out, once=True)).run()
+
+
+@pytest.mark.parametrize(
+    ("source", "checkpoint", "out", "code", "message"),
+    [
+        ("absent", "c", "o", 2, "no such directory"),
+        ("empty", "c", "o", 3, "no manifest in it"),
+        ("hdfs://house/metering", "c", "o", 2, "can be followed"),
+        ("kafka://127.0.0.1:9092", "c", "o", 2, "kafka://HOST:PORT/TOPIC"),
+        ("run", "a-file", "o", 2, "a-file"),
+        ("run", "c", "a-file/o", 2, "a-file"),
+    ],
+)
+def test_what_cannot_be_followed_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, checkpoint: str, out: str, code: int, message: str
+) -> None:
+    """Whatever is wrong with source, checkpoint or output is one line, before Spark starts, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    write_directory(Path("run"), batches(stems=1, events=5), sensors())
+    Path("empty").mkdir()
+    Path("a-file").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    outcome = CliRunner().invoke(meter, ["stream", "--from", source, "--checkpoint", checkpoint, "--out", out, "--once"])
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr.count("\n")) == (code, "", 1), outcome.stderr
+    assert message in outcome.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_of_another_program_is_named(spark: Any, tmp_path: Path) -> None:
+    """A file that a manifest names, hash and all, and that is none of ours ends the stream with its name, in one short line."""
+    source = write_directory(tmp_path / "run", batches(stems=1, events=50), sensors())
+    manifest = next((source / "manifests").rglob("*.json"))
+    told = json.loads(manifest.read_text())
+    entry = next(entry for entry in told["files"] if entry["table"] == "samples")
+    pq.write_table(pa.table({"a": [1]}), source / entry["path"])
+    entry |= {"bytes": (source / entry["path"]).stat().st_size, "sha256": file_sha256(source / entry["path"])}
+    manifest.write_text(json.dumps(told))
+    with pytest.raises(BadInputError, match=f"^{source / entry['path']}: lacks column .*; it is a file of another program or version$"):
+        Stream(spark, settings_of(tmp_path, source)).run()
 
 
 @pytest.mark.mock

@@ -1,0 +1,72 @@
+"""What a stream is asked for, and whether that can be; needs no Spark."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.files import check_directory
+from pipeline.manifest import MANIFESTS
+from pipeline.stream.ledger import check_checkpoint
+
+TOPIC: Final = "kafka://"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Where from, where to.
+
+    Attributes:
+        source: a metering directory, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.
+        once: end when all that is there has been read.
+    """
+
+    source: str
+    checkpoint: Path
+    out: Path
+    once: bool = False
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether file sets come as messages."""
+        return self.source.startswith(TOPIC)
+
+
+def check_settings(settings: StreamSettings) -> None:
+    """Look at all that can be wrong before anything is started.
+
+    Raises:
+        BadInputError: the source, the checkpoint or the output cannot be used.
+        IncompleteError: all that is there is to be read, and nothing is.
+    """
+    if settings.is_topic:
+        topic_of(settings.source)
+    else:
+        _check_source(settings)
+    check_directory(settings.out)
+    check_directory(settings.checkpoint)
+    check_checkpoint(settings.out, settings.checkpoint)
+
+
+def topic_of(source: str) -> tuple[str, str]:
+    """Return servers and topic.
+
+    Raises:
+        BadInputError: one of them is not there.
+    """
+    servers, _, topic = source.removeprefix(TOPIC).partition("/")
+    if not servers or not topic:
+        raise BadInputError(f"--from {source}: write kafka://HOST:PORT/TOPIC")
+    return servers, topic
+
+
+def _check_source(settings: StreamSettings) -> None:
+    directory = Path(settings.source)
+    if "://" in settings.source:
+        raise BadInputError(f"--from {settings.source}: only local directories and kafka://HOST:PORT/TOPIC can be followed")
+    if not directory.is_dir():
+        raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` writes")
+    if settings.once and not any((directory / MANIFESTS).rglob("*.json")):
+        raise IncompleteError(f"{directory}: no manifest in it, so nothing was finished; without --once they are waited for")
+    if not (directory / MANIFESTS).is_dir():
+        check_directory(directory / MANIFESTS)
