@@ -48,11 +48,13 @@ def lost_between(inputs: Iterable[Input], removed: Mapping[tuple[str, str], int]
     return lost
 
 
-def coverage_by_hour(inputs: Iterable[Input], quarantined: Mapping[str, int], lost: Mapping[str, int]) -> dict[Hour, Coverage]:
+def coverage_by_hour(
+    inputs: Iterable[Input], usage_aside: Mapping[str, int], decisions_aside: Mapping[str, int], lost: Mapping[str, int]
+) -> dict[Hour, Coverage]:
     """Return the coverage of each hour.
 
     Args:
-        quarantined: usage rows set aside, by stem.
+        usage_aside, decisions_aside: usage rows, and decisions, in the quarantine, by stem.
         lost: what `lost_between` returns; it counts in the hour of the stem that follows.
     """
     hours: dict[Hour, Coverage] = {}
@@ -61,10 +63,10 @@ def coverage_by_hour(inputs: Iterable[Input], quarantined: Mapping[str, int], lo
         here = hours.setdefault(item.hour, Coverage(Share(), Share()))
         rows = item.rows("usage")
         here.usage.expected += rows + manifest.dropped_usage_rows
-        here.usage.present += rows - quarantined.get(manifest.stem, 0)
+        here.usage.present += rows - usage_aside.get(manifest.stem, 0)
         taken = manifest.last_seq - manifest.first_seq + 1
         here.decisions.expected += taken + lost.get(manifest.stem, 0)
-        here.decisions.present += taken - manifest.dropped_decisions
+        here.decisions.present += taken - manifest.dropped_decisions - decisions_aside.get(manifest.stem, 0)
     return hours
 
 

@@ -24,6 +24,7 @@ class Silver:
     Attributes:
         usage_problems: rows set aside, by stem.
         decision_problems: rows set aside.
+        decisions_aside: the decisions in them, by stem.
     """
 
     def __init__(self, spark: SparkSession, place: str, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> None:
@@ -36,6 +37,7 @@ class Silver:
         ).persist()
         self.usage_problems: dict[str, int] = {}
         self.decision_problems = 0
+        self.decisions_aside: dict[str, int] = {}
 
     def _raw(self, table: str) -> DataFrame:
         return read_raw(self._spark, self._place, self._inputs, table)
@@ -52,7 +54,7 @@ class Silver:
         except (PySparkException, Py4JJavaError) as error:
             raise BadInputError(_unreadable(error, self._place)) from error
         self.usage_problems = check_usage(self._inputs, usage)
-        self.decision_problems = check_decisions(self._inputs, decisions)
+        self.decision_problems, self.decisions_aside = check_decisions(self._inputs, decisions)
 
     def release(self) -> None:
         """Let go of what was kept."""

@@ -88,7 +88,7 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
     silver = Silver(spark, place_of(settings), plan.inputs, settings.tenants)
     silver.check()
     result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems
-    coverage = coverage_by_hour(plan.inputs, silver.usage_problems, plan.lost)
+    coverage = coverage_by_hour(plan.inputs, silver.usage_problems, silver.decisions_aside, plan.lost)
     result.coverage = {date: day.percent for date, day in coverage_by_day(coverage).items()}
     with staging(settings.out) as place:
         tables = _Tables(spark, place, plan, tell)

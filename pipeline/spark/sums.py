@@ -20,8 +20,10 @@ def usage_sums(silver: DataFrame) -> DataFrame:
 
 
 def decision_sums(silver: DataFrame) -> DataFrame:
-    """Add up DECISIONS_SILVER by stem and quota type, rows set aside included, and count those."""
-    return silver.groupBy("stem", "quota_type").agg(*(F.sum(name).alias(name) for name in _DECISIONS), F.count("problem").alias("problems"))
+    """Add up DECISIONS_SILVER by stem and quota type, rows set aside included, and count those and their decisions."""
+    aside = F.sum(F.when(F.col("problem").isNotNull(), F.col("n"))).alias("aside")
+    sums = [F.sum(name).alias(name) for name in _DECISIONS]
+    return silver.groupBy("stem", "quota_type").agg(*sums, F.count("problem").alias("problems"), aside)
 
 
 def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
@@ -39,17 +41,18 @@ def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
     return {stem: row["problems"] for stem, row in found.items()}
 
 
-def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> int:
-    """Compare decisions with the manifests; return how many rows are set aside.
+def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> tuple[int, dict[str, int]]:
+    """Compare decisions with the manifests; return how many rows are set aside, and how many decisions by stem.
 
     Raises:
         IncompleteError: a sum differs.
     """
     found: dict[str, dict[str | None, TypeCount]] = {}
-    problems = 0
+    problems, aside = 0, dict[str, int]()
     for row in sums:
         found.setdefault(row["stem"], {})[row["quota_type"]] = TypeCount(*(row[name] or 0 for name in _DECISIONS))
         problems += row["problems"]
+        aside[row["stem"]] = aside.get(row["stem"], 0) + (row["aside"] or 0)
     for item in inputs:
         read, told = found.get(item.manifest.stem, {}), dict(item.manifest.counts)
         if None in read:  # rows of an unknown group: no type, so only all types together can be compared
@@ -59,7 +62,7 @@ def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> int:
             its, ours = told.get(quota_type, TypeCount()), read.get(quota_type, TypeCount())
             if its != ours:
                 raise IncompleteError(_differs(item, f"decisions of {quota_type}", ours, its))
-    return problems
+    return problems, aside
 
 
 def _total(counts: Iterable[TypeCount]) -> TypeCount:

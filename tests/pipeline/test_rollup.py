@@ -162,8 +162,21 @@ def test_rows_that_cannot_count_are_set_aside_with_the_reason(spark: Any, tmp_pa
         ("samples", "group_ref is in no dim_group"),
     }
     assert list(silver.usage_problems.values()) == [2]
-    assert silver.decision_problems > 0
+    aside = [
+        row for row in raw_rows(source, "samples") if row["group_ref"] not in {row["group_ref"] for row in raw_rows(source, "dim_group")}
+    ]
+    assert silver.decision_problems == len(aside) > 0
+    assert sum(silver.decisions_aside.values()) == sum(row["n"] for row in aside)
     silver.release()
+
+
+def test_what_is_set_aside_is_not_covered(tmp_path: Path) -> None:
+    """Rows in the quarantine lower the coverage of their hour, usage and decisions alike."""
+    [one] = find_inputs(write_scene(tmp_path, 5, clients=CAST))
+    rows, decisions = one.rows("usage"), one.manifest.last_seq + 1
+    assert coverage_by_hour([one], {}, {}, {})[one.hour].percent == 100.0
+    assert coverage_by_hour([one], {one.manifest.stem: 1}, {}, {})[one.hour].usage.present == rows - 1
+    assert coverage_by_hour([one], {}, {one.manifest.stem: decisions}, {})[one.hour].percent == 0.0
 
 
 @pytest.mark.parametrize(("table", "column"), [("usage", "requests"), ("samples", "sum")])
@@ -375,11 +388,11 @@ def test_only_what_is_lost_lowers_the_coverage(tmp_path: Path) -> None:
     write_scene(tmp_path, 40, clients=CAST, start_ms=START_MS + 3_580_000, stem_s=5)
     inputs = find_inputs(tmp_path)
     run = (inputs[0].manifest.proxy_id, inputs[0].manifest.run_id)
-    whole = coverage_by_hour(inputs[-2:], {}, lost_between(inputs, {}))
+    whole = coverage_by_hour(inputs[-2:], {}, {}, lost_between(inputs, {}))
     assert [coverage.percent for coverage in whole.values()] == [100.0]
     removed = lost_between(inputs[1:], {run: inputs[0].manifest.last_seq})
     assert set(removed.values()) == {0}
-    gap = coverage_by_hour(inputs, {}, lost_between([*inputs[:1], *inputs[2:]], {}))
+    gap = coverage_by_hour(inputs, {}, {}, lost_between([*inputs[:1], *inputs[2:]], {}))
     lost = inputs[1].manifest.last_seq - inputs[1].manifest.first_seq + 1
     assert gap[inputs[2].hour].decisions.expected - gap[inputs[2].hour].decisions.present == lost
 
