@@ -1,5 +1,6 @@
 """What a stream is asked for, and whether that can be; needs no Spark."""
 
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,7 @@ from pipeline.manifest import MANIFESTS
 from pipeline.stream.ledger import check_checkpoint
 
 TOPIC: Final = "kafka://"
+CONNECT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,13 @@ def check_settings(settings: StreamSettings) -> None:
         BadInputError: the source, the checkpoint or the output cannot be used.
         IncompleteError: all that is there is to be read, and nothing is.
     """
-    if settings.is_topic:
-        topic_of(settings.source)
-    else:
+    if not settings.is_topic:
         _check_source(settings)
     check_directory(settings.out)
     check_directory(settings.checkpoint)
     check_checkpoint(settings.out, settings.checkpoint)
+    if settings.is_topic:
+        _check_servers(settings.source, topic_of(settings.source)[0])
 
 
 def topic_of(source: str) -> tuple[str, str]:
@@ -58,6 +60,20 @@ def topic_of(source: str) -> tuple[str, str]:
     if not servers or not topic:
         raise BadInputError(f"--from {source}: write kafka://HOST:PORT/TOPIC")
     return servers, topic
+
+
+def _check_servers(source: str, servers: str) -> None:
+    """Let one of them take a connection: a Kafka client would go on trying, without a word."""
+    problems = []
+    for server in servers.split(","):
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+        except (OSError, ValueError, OverflowError) as error:
+            problems.append(f"{server}: {error}")
+        else:
+            return
+    raise BadInputError(f"{source}: no broker answers there ({'; '.join(problems)})")
 
 
 def _check_source(settings: StreamSettings) -> None:

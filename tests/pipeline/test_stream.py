@@ -94,6 +94,7 @@ def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> Non
         ("empty", "c", "o", 3, "no manifest in it"),
         ("hdfs://house/metering", "c", "o", 2, "can be followed"),
         ("kafka://127.0.0.1:9092", "c", "o", 2, "kafka://HOST:PORT/TOPIC"),
+        ("kafka://127.0.0.1:1,localhost/topic", "c", "o", 2, "no broker answers there"),
         ("run", "a-file", "o", 2, "a-file"),
         ("run", "c", "a-file/o", 2, "a-file"),
     ],
