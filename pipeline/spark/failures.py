@@ -34,6 +34,11 @@ def error_of(text: str) -> PipelineError:
     found = _OURS.search(text)
     if found is not None:
         return _CLASSES[found[1]](found[2])
-    said = _NAMED.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
+    return IncompleteError(f"Spark could not finish the work: {gist_of(text)}")
+
+
+def gist_of(text: str) -> str:
+    """Return the line of an exception's text that says what failed."""
+    said: list[str] = _NAMED.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
     last = said[-1 if _IN_PYTHON in text else 0]  # Python names what failed at the end, Java at the beginning
-    return IncompleteError(f"Spark could not finish the work: {last.removeprefix(': ').strip()}")
+    return last.removeprefix(": ").strip()

@@ -11,12 +11,14 @@ from typing import Any, Final
 import click
 
 from pipeline.errors import BadInputError
-from pipeline.spark.failures import told_in_one_line
+from pipeline.spark.failures import gist_of, told_in_one_line
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """What `spark-submit` leaves in the environment of the program that it starts."""
+
+MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -32,7 +34,9 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
         BadInputError: PySpark or Java is not installed, or `master` is none.
         BadInputError, IncompleteError: what a task raised, or Spark giving up.
     """
+    _check_master(master)
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -58,8 +62,8 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as error:
-        raise BadInputError(f"--master {master}: Spark does not start there ({str(error).splitlines()[0]})") from error
+    except (PySparkException, Py4JError, RuntimeError, OSError) as error:
+        raise BadInputError(f"--master {master}: Spark does not start there ({gist_of(str(error))})") from error
     spark.sparkContext.setLogLevel("OFF")  # what fails comes back as an exception, and becomes one line
     if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
         spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
@@ -68,3 +72,9 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
             yield spark
     finally:
         spark.stop()
+
+
+def _check_master(master: str | None) -> None:
+    """Spark answers to others with the traceback of a program that it has started."""
+    if master is not None and not master.startswith(MASTERS):
+        raise BadInputError(f'--master: "{master}" is no place where Spark runs; write local[*], spark://HOST:PORT, yarn or k8s://...')

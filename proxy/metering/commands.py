@@ -46,7 +46,7 @@ def repair_command(directory: Path) -> None:
 @click.option("--key-file", type=DIRECTORY, metavar="FILE", help="The key of keyed names, where they were keyed.")
 def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
     """Take a user's name out of dimension tables and switches. Facts stay, and can no longer be told whose they are."""
-    from proxy.metering.forget import forget_user
+    from proxy.metering.forget import ForgetError, forget_user
     from proxy.metering.names import Names, read_key
     from proxy.metering.segment import left_over
 
@@ -54,8 +54,8 @@ def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
     try:
         keyed = None if key_file is None else Names("keyed", read_key(key_file))
         done = forget_user(directory, user, keyed)
-    except (OSError, StartError) as error:
-        _fail(str(error))
+    except (OSError, StartError, ForgetError) as error:
+        _fail(" ".join(str(error).split()))
     click.echo(f"{done.rows} rows in {done.file_sets} file sets no longer name the user")
     if left_over(directory):
         click.echo("sluice: a proxy still writes, or was killed: run this again when its file sets are finished", err=True)

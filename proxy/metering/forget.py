@@ -19,8 +19,13 @@ import pyarrow.parquet as pq
 from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import TEMPORARY, put, remove
 from proxy.metering.names import Names
-from proxy.metering.schema import KIND
+from proxy.metering.schema import KIND, SCHEMA_VERSION
 from quota.entity import sanitize
+
+
+class ForgetError(Exception):
+    """A file set in which nobody can be forgotten: it is damaged, or of another version."""
+
 
 FORGOTTEN: Final = "__forgotten__"
 NAMING: Final = ("dim_group", "dim_client", "dim_bound", "states")
@@ -43,7 +48,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
         keyed: turns it into what stands in files with keyed names.
 
     Raises:
-        OSError: a file cannot be read or written; file sets before it are done, and it can be begun again.
+        OSError, ForgetError: a file cannot be read or written; file sets before it are done, and it can be begun again.
     """
     done = Forgotten()
     names = {user, sanitize(user)}  # groups and switches have it encoded, as metric tags do
@@ -60,9 +65,17 @@ def _manifests(directory: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     for path in sorted((directory / "manifests").rglob("*.json")):
         if path.name.startswith(TEMPORARY):
             continue
-        manifest = msgspec.json.decode(path.read_bytes())
-        if isinstance(manifest, dict) and manifest.get("kind") == KIND:
-            yield path, manifest
+        try:
+            manifest = msgspec.json.decode(path.read_bytes())
+        except msgspec.DecodeError as error:
+            raise ForgetError(f"{path}: not a manifest ({error}); restore it") from error
+        if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+            continue
+        if manifest.get("schema") != SCHEMA_VERSION:
+            raise ForgetError(
+                f"{path}: schema {manifest.get('schema')!r}, this version knows {SCHEMA_VERSION}; use the Sluice that wrote it"
+            )
+        yield path, manifest
 
 
 def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set[str]) -> int:
@@ -72,7 +85,7 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
         if entry["table"] not in NAMING:
             continue
         place = directory / entry["path"]
-        table = pq.read_table(place, partitioning=None)
+        table = _read(place, entry["table"])
         rewritten, rows = _without(table, entry["table"], names)
         if not rows:
             continue
@@ -91,6 +104,16 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
     return changed
 
 
+def _read(place: Path, name: str) -> pa.Table:
+    try:
+        table = pq.read_table(place, partitioning=None)
+    except pa.ArrowInvalid as error:
+        raise ForgetError(f"{place}: not a readable Parquet file ({str(error).splitlines()[0]}); restore it") from error
+    if any(column not in table.column_names for column, _ in _COLUMNS[name] if name != "states"):  # older ones had no switches
+        raise ForgetError(f"{place}: is no {name} of schema {SCHEMA_VERSION}; it is a file of another program")
+    return table
+
+
 def _next_name(name: str) -> str:
     """`X.parquet` becomes `X.r1.parquet`, then `X.r2.parquet`."""
     found = re.fullmatch(r"(.+?)(?:\.r(\d+))?\.parquet", name)
@@ -102,6 +125,8 @@ def _without(table: pa.Table, name: str, names: set[str]) -> tuple[pa.Table, int
     """Return the table without the names, and how many rows had one."""
     hit = pa.array([False] * len(table))
     for column, form in _COLUMNS[name]:
+        if column not in table.column_names:
+            continue
         values = table.column(column)
         if form is None:
             mine = pc.fill_null(pc.is_in(values, value_set=pa.array(sorted(names))), fill_value=False).combine_chunks()

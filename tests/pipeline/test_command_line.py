@@ -27,6 +27,7 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("whatif", "--in", "absent", "--quotas", "absent.toml"),
         ("rollup", "--in", "absent", "--out", "out", "--format", "xml"),
         ("recommend", "--in", "absent", "--percentile", "0"),
+        ("validate", "--in", "hdfs://absent", "--engine", "spark", "--master", "nonsense"),
     ],
 )
 def test_whatever_is_wrong_with_what_was_typed_is_one_line(arguments: tuple[str, ...]) -> None:

@@ -2,9 +2,11 @@
 
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -179,3 +181,39 @@ def test_forget_knows_every_form_of_a_name(tmp_path: Path, names: Names) -> None
     assert told["dim_bound"]["rule"] == f"user={FORGOTTEN},client-id=<default>"
     assert json.loads(told["states"]["switches"]) == [{**switches[0], "user": [FORGOTTEN]}, switches[1]]
     assert [problem for one in find_manifests(tmp_path) for problem in problems_of(tmp_path, one)] == []
+
+
+def cut_manifest(directory: Path) -> None:
+    path = next((directory / "manifests").rglob("*.json"))
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def later_schema(directory: Path) -> None:
+    path = next((directory / "manifests").rglob("*.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 9}))
+
+
+def strange_dimension(directory: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), next((directory / "dim_group").rglob("*.parquet")))
+
+
+def damaged_dimension(directory: Path) -> None:
+    next((directory / "dim_client").rglob("*.parquet")).write_bytes(b"x" * 100)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (cut_manifest, "not a manifest"),
+        (later_schema, "schema 9"),
+        (strange_dimension, "another program"),
+        (damaged_dimension, "not a readable Parquet file"),
+    ],
+)
+def test_forget_says_where_it_cannot(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
+    """A file set that is damaged or of another version is one line and exit code 2: the name may still be in it."""
+    named(tmp_path, Names())
+    spoil(tmp_path)
+    done = CliRunner().invoke(forget_command, [str(tmp_path), "--user", "ANONYMOUS"])
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert message in done.stderr
