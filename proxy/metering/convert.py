@@ -61,7 +61,7 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
         OSError: the disk is full or gone; the segment stays.
     """
     place = directory / SEGMENTS / stem
-    segment = read_segment(place)
+    segment = _explained(read_segment(place))
     header = next(segment.told("run"), None)
     if header is None:
         _discard(place)
@@ -93,6 +93,18 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     if manifest["final"] or is_last:
         remove(directory / SEGMENTS / (stem + STATE_SUFFIX), pending_path(directory, header["run_id"]))
     return path
+
+
+def _explained(segment: Segment) -> Segment:
+    """Leave out batches from the first one on that has a group of which nothing is said: the facts were cut before it.
+
+    A process that is killed has written facts first. A machine that dies may lose what was written last, of each file its own part.
+    """
+    known = {group["group_ref"] for group in segment.told("group")} & {bound["group_ref"] for bound in segment.told("bound")}
+    for at, (_, batch) in enumerate(segment.batches):
+        if not known.issuperset(batch.column("group_ref").unique().to_pylist()):
+            return Segment(segment.batches[:at], segment.facts)
+    return segment
 
 
 def _discard(place: Path) -> None:

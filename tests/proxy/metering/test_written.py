@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
+from proxy.metering.repair import repair
 from proxy.metering.segment import left_over
 from proxy.metering.writer import MeteringWriter, WriterSettings
 from tests.support.metering_writer_house import RUN, WriterHouse
@@ -31,6 +32,28 @@ def test_what_was_decided_is_what_can_be_worked_out_again(tmp_path: Path, level:
     assert verdict.decisions == 21_010
     assert [problem for manifest in find_manifests(tmp_path) for problem in problems_of(tmp_path, manifest)] == []
     assert left_over(tmp_path) == []
+
+
+def test_batches_that_nothing_explains_are_left_out(tmp_path: Path) -> None:
+    """A machine that dies may keep decisions whose groups it lost: what is explained becomes a file set, the rest is missing in it."""
+    house = WriterHouse(tmp_path)
+    house.writer.start()
+    for seed, last in ((1, 4), (2, 5)):
+        groups, house.groups = house.groups, house.groups[:last]
+        house.play(3_000, seed)
+        house.meter.flush()
+        house.groups = groups
+        while house.writer.counts.waiting_bytes:
+            pass
+    facts = next((tmp_path / "segments").glob("*.facts.open"))
+    lines = facts.read_bytes().splitlines(keepends=True)
+    fifth = next(at for at, line in enumerate(lines) if line.startswith(b'{"group"') and b"c4" in line)
+    facts.write_bytes(b"".join(lines[:fifth]) + lines[fifth][:20])
+    done = repair(tmp_path)
+    assert (len(done.manifests), done.problems) == (1, [])
+    verdict = validate(tmp_path)
+    assert (verdict.kinds(), verdict.decisions) == ({}, 3_000)
+    assert any("put together after a crash" in line for line in verdict.incomplete)
 
 
 def test_a_crash_leaves_whole_batches(tmp_path: Path) -> None:
