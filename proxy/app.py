@@ -144,7 +144,7 @@ class App:
         await self._use_store(self.config)
         _warn_of_administration(self.config)
         await self.connection_limits.settled()
-        if self.config.metering.dir is not None:
+        if self.config.metering.is_on:
             from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
 
             self.metering = Metering(self.config, self.scopes, self.admission, self.counters.metering, self.policy)

@@ -236,7 +236,7 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
 
     dir: Annotated[Path | None, Reader(read_path, "the path of a directory")] = None
     """None: nothing is metered."""
-    level: Literal["sample", "packed", "trace"] = "packed"
+    level: Literal["off", "sample", "packed", "trace"] = "packed"
     proxy_id: Annotated[str | None, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = None
     """None: the name of the host."""
     rotate_seconds: Annotated[int, msgspec.Meta(ge=5, le=3_600, description="seconds from 5 to 3600")] = 300
@@ -251,6 +251,11 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
     """Of all finished files of this proxy; the oldest go first. None: no limit."""
     max_age: Annotated[int | None, Reader(read_age, AGE_REMEDY)] = None
     """Of a file, in seconds. None: no limit."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is metered."""
+        return self.dir is not None and self.level != "off"
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):

@@ -308,7 +308,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             "quotas.replication_factor: has no effect without create; write create = true, or leave it out",
             id="factor-of-nothing",
         ),
-        pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not possible; write "sample", "packed" or "trace"', id="metering"),
+        pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not possible; write "off", "sample", "packed" or "trace"', id="metering"),
         pytest.param(
             "[quota_admin]\nauthority = 'list'",
             'quota_admin.principals: is missing: nobody is listed; write principals = ["User:NAME"], or authority = "nobody"',

@@ -15,6 +15,15 @@ from tests.support.scripted_frames import produce_request
 RATE = "producer_byte_rate"
 
 
+async def test_at_level_off_nothing_is_written(tmp_path: Path) -> None:
+    """A directory that is configured stays empty, and decisions are taken all the same."""
+    metering = Metering(dir=tmp_path / "metering", level="off")
+    async with ScriptedBroker() as broker, open_gateway(broker, metering=metering) as sluice:
+        client = await sluice.client()
+        await client.ask(produce_request(1))
+    assert not Path.exists(tmp_path / "metering")
+
+
 async def test_a_bound_says_who_asked_for_it(tmp_path: Path) -> None:
     """By the API that changes quotas a principal sets a bound; the next decision under it names that principal, and the bound before."""
     async with ScriptedBroker() as broker, open_gateway(broker, metering=Metering(dir=tmp_path, proxy_id="edge")) as sluice:
