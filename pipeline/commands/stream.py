@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pipeline.commands.outcome import VIOLATIONS, clear_errors
+from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
 
 
 @click.command()
@@ -30,6 +30,12 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, master: str 
     for table, rows in sorted(told.rows.items()):
         click.echo(f"            {rows:>12,} rows of {table}")
     click.echo(f"late        {told.dropped_late} rows dropped")
+    if told.unjudged or told.dropped:
+        click.echo(
+            f"missing     {told.dropped:,} decisions not written, {told.unjudged:,} not judged, too close behind some that are missing"
+        )
     click.echo(f"verdict     {told.divergences:,} divergences" if told.divergences else "verdict     exact")
     if told.divergences:
         sys.exit(VIOLATIONS)
+    if told.unjudged or told.dropped:
+        sys.exit(INCOMPLETE)

@@ -26,10 +26,17 @@ USAGE_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
 
 @dataclass(slots=True)
 class Written:
-    """What a batch put into the tables."""
+    """What a batch put into the tables.
+
+    Attributes:
+        unjudged: decisions too close behind others that are missing.
+        dropped: decisions that the proxy could not write.
+    """
 
     stems: int
     divergences: int = 0
+    unjudged: int = 0
+    dropped: int = 0
     rows: dict[str, int] = field(default_factory=dict)
 
 
@@ -47,6 +54,8 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
         raise IncompleteError(problems[0])
     verdicts = _verdicts(spark, directory, manifests)
     written.divergences = sum(verdict.findings.total for _, verdict in verdicts)
+    written.unjudged = sum(verdict.unjudged for _, verdict in verdicts)
+    written.dropped = sum(manifest.dropped_decisions for manifest in manifests)
     tables = {
         "verdicts": spark.createDataFrame([_verdict_row(*pair) for pair in verdicts], VERDICTS),
         "decisions_second": _decisions(spark, directory, manifests),

@@ -36,6 +36,8 @@ class StreamResult:
     stems: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     divergences: int = 0
+    unjudged: int = 0
+    dropped: int = 0
     dropped_late: int = 0
 
     def add(self, written: Written) -> None:
@@ -43,6 +45,8 @@ class StreamResult:
         self.batches += 1
         self.stems += written.stems
         self.divergences += written.divergences
+        self.unjudged += written.unjudged
+        self.dropped += written.dropped
         for table, number in written.rows.items():
             self.rows[table] = self.rows.get(table, 0) + number
 

@@ -71,6 +71,15 @@ def _forget_last_batch(settings: StreamSettings) -> None:
         (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+def test_what_is_missing_between_file_sets_is_counted(spark: Any, tmp_path: Path) -> None:
+    """Behind a file set that is not there decisions cannot be judged, and the stream knows how many: it is not exact by leaving out."""
+    source = write_directory(tmp_path / "run", batches(), sensors())
+    sorted((source / "manifests").rglob("*.json"))[1].unlink()
+    told = Stream(spark, settings_of(tmp_path, source)).run()
+    assert (told.stems, told.divergences) == (2, 0)
+    assert 0 < told.unjudged == validate(source).unjudged
+
+
 def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> None:
     """A file that changed is named, nothing of its batch counts, and output of another checkpoint is refused."""
     source = write_directory(tmp_path / "run", batches(stems=1), sensors())
