@@ -74,7 +74,7 @@ class Asks:
             taken off the second of the last ask before it.
         rates: the highest in each of these seconds of what its asks needed, and at last what the end of the run needs: a bucket that
             is left below zero only lets others wait.
-        throttled_seconds: seconds in which somebody was refused, or had to wait.
+        throttled_seconds: seconds in which somebody was refused, or had to wait, and not only would have.
     """
 
     seconds: Ints
@@ -101,7 +101,7 @@ def asks_of(steps: Steps, span_ms: int, end_ms: int) -> Asks | None:
     np.maximum.at(rates, of_ask, needed[asks])
     units = np.zeros(len(seconds), np.int64)
     np.add.at(units, np.maximum(np.searchsorted(seconds, step_second, side="right") - 1, 0), made)
-    waited = asks & ((steps.kind == REFUSED) | (steps.throttle_ms > 0))
+    waited = asks & (((steps.kind == REFUSED) & ~_was_only_observed(steps)) | ((steps.throttle_ms > 0) & (steps.applied_ms > 0)))
     return Asks(seconds, units, np.append(rates, at_end), len(np.unique(step_second[waited])))
 
 

@@ -12,7 +12,7 @@ from pipeline.replay.buckets import MUTATION
 from pipeline.replay.rows import COLUMNS, Floats, Ints
 from pipeline.stem import Stem
 from pipeline.whatif.buckets import read_steps
-from pipeline.whatif.events import recorded_ms, unpacked
+from pipeline.whatif.events import unpacked, waited_ms
 from pipeline.whatif.groups import Group, Sensor, sensors_of
 from quota.request_time import PERCENT_PER_NANOSECOND
 
@@ -26,7 +26,7 @@ class Demand(ABC):
     Attributes:
         span_s: the time that a bound is multiplied with to say how much is let through at once.
         bound: the last in force.
-        throttled_seconds: seconds in which a decision had to wait: what was wanted then is not known.
+        throttled_seconds: seconds in which a client had to wait, and not only would have: what was wanted then is not known.
         parts: seconds in which something was recorded, ascending, and how much.
     """
 
@@ -96,7 +96,7 @@ def _add_measured(stems: Sequence[Stem], sensors: Mapping[int, Sensor], known: d
             continue
         rows = unpacked(table, refs, stem)
         second = rows.ts_ms // 1_000
-        waited = recorded_ms(rows) > 0
+        waited = waited_ms(rows) > 0
         found, begins = np.unique(rows.group_ref, return_index=True)
         ends = np.append(rows.event_at[begins[1:]], rows.events)
         for ref, begin, first, end in zip(found.tolist(), begins.tolist(), rows.event_at[begins].tolist(), ends.tolist(), strict=True):

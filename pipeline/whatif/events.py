@@ -58,7 +58,6 @@ def read_events(stems: Sequence[Stem], refs: Sequence[int]) -> Events:
 
 
 def _of_rows(rows: Rows) -> Events:
-    waited = np.where((rows.applied_ms == NOT_LISTED) | (rows.applied_ms == EXCUSED), 0, rows.applied_ms)
     order = np.argsort(rows.ts_ms, kind="stable")
     return Events(
         rows.group_ref[rows.row_of][order],
@@ -67,7 +66,7 @@ def _of_rows(rows: Rows) -> Events:
         rows.checked[order],
         rows.bound[rows.row_of][order],
         recorded_ms(rows)[order],
-        np.maximum(waited, 0)[order],
+        waited_ms(rows)[order],
         None,
     )
 
@@ -76,6 +75,12 @@ def recorded_ms(rows: Rows) -> Ints:
     """Return the wait of each event as recorded, 0 where there was none."""
     throttle_ms: Ints = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
     return throttle_ms
+
+
+def waited_ms(rows: Rows) -> Ints:
+    """Return how long the client of each event really had to wait: not at all in `observe`."""
+    waited: Ints = np.where((rows.applied_ms == NOT_LISTED) | (rows.applied_ms == EXCUSED), 0, np.maximum(rows.applied_ms, 0))
+    return waited
 
 
 def _traced(stem: Stem, wanted: Ints) -> Events:

@@ -1,5 +1,6 @@
 """Recommendations, and the way back: what is proposed is taken by the proxy and by `whatif`."""
 
+import json
 import math
 import subprocess
 import sys
@@ -49,6 +50,20 @@ def test_confidence_says_when_demand_is_hidden(tmp_path: Path) -> None:
     assert "low" in by_group["client-id checkout"]
     assert "what was wanted then is not known" in by_group["client-id checkout"]
     assert "medium" in by_group["client-id audit-log"]
+
+
+def test_in_observe_demand_is_not_hidden(tmp_path: Path) -> None:
+    """Where nobody was made to wait, what is recorded is what was wanted, however often somebody would have waited."""
+
+    def observed(tables: dict[str, list[dict[str, Any]]]) -> None:
+        for row in tables["samples"]:
+            row["applied_ms"], row["applied_ms_sum"] = [0] * len(row["applied_ms"]), 0
+        for row in tables["states"]:
+            row["mode"] = "observe"
+
+    outcome = invoke("recommend", "--in", write_scene(tmp_path, 90, clients=CAST[:1], mutate=observed), "--format", "json")
+    [proposal] = json.loads(outcome.stdout)["proposals"]
+    assert (proposal["throttled_seconds"], proposal["confidence"]) == (0, "medium")
 
 
 @given(st.floats(0, 1e12), st.sampled_from(["Produce", "Request", "Connection", "ControllerMutation"]))
