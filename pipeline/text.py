@@ -1,5 +1,6 @@
 """Figures as people read them, and plain tables."""
 
+import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -34,6 +35,12 @@ def human_rate(quota_type: str, rate: float | None) -> str:
         return f"{human_bytes(rate)}/s"
     number = f"{rate:.3g}" if rate < 999.5 else f"{rate:,.0f}"
     return f"{number} %" if quota_type == "Request" else f"{number}/s"
+
+
+def utc_time(wall_ms: int) -> str:
+    """Return wall milliseconds as ISO 8601."""
+    at = datetime.datetime.fromtimestamp(wall_ms / 1_000, datetime.UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

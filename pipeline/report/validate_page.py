@@ -3,11 +3,11 @@
 from html import escape
 from typing import Final
 
-from pipeline.replay.findings import WHOLE_FILE, Finding
+from pipeline.replay.findings import Finding
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
 from pipeline.text import human_ms
 from pipeline.validation.against_broker import HEADER, cells
-from pipeline.validation.text import other_looks
+from pipeline.validation.text import other_looks, place_of
 from pipeline.validation.verdict import RunKey, Verdict
 
 
@@ -31,7 +31,7 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
     if verdict.violations:
         shown = verdict.first()[:max_violations]
         page.sections.append(
-            Section("The first divergence of each group", _kinds(verdict), [_finding(key, finding) for key, finding in shown])
+            Section("The first divergence of each group", _kinds(verdict), [_finding(verdict, key, finding) for key, finding in shown])
         )
     looks = list(other_looks(verdict))
     if looks:
@@ -81,9 +81,8 @@ def _kinds(verdict: Verdict) -> str:
     return "In all: " + ", ".join(f"{kind} {number:,}" for kind, number in sorted(verdict.kinds().items())) + "."
 
 
-def _finding(key: RunKey, finding: Finding) -> str:
-    group = "the file" if finding.group_ref == WHOLE_FILE else f"group {finding.group_ref}"
-    head = f"{finding.kind} {key[0]} {key[1]}, {group}, decision {finding.seq}"
+def _finding(verdict: Verdict, key: RunKey, finding: Finding) -> str:
+    head = f"{finding.kind} {key[0]} {key[1]}: {place_of(verdict, key, finding)}"
     evidence = "".join(f"<li>{escape(line)}</li>" for line in finding.evidence)
     proof = f"<details><summary>the samples that prove it</summary><ul>{evidence}</ul></details>" if evidence else ""
     said = f"{finding.what}: expected {finding.expected}, recorded {finding.recorded}"

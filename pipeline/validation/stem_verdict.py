@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.errors import BadInputError
 from pipeline.manifest import TypeCount
@@ -15,6 +16,7 @@ from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows, unpack_in_parts
 from pipeline.stem import Stem
+from pipeline.text import group_name
 from pipeline.validation.application import Eras, Observed, check_applied
 from pipeline.validation.bounds import NotedBounds, check_bounds
 from pipeline.validation.buckets import BucketEnds, judge_buckets
@@ -25,7 +27,8 @@ from pipeline.validation.sequence import NumberOrder, check_sequence
 
 REQUEST: Final = "Request"
 EVENTS_AT_ONCE: Final = 2**17
-"""Of so many, a column takes half a MiB."""
+"""Of so many, a column takes a MiB."""
+NAMES_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class StemVerdict:
         stretches: of each group that was throttled: what its long-run rate is made of.
         buckets: of each token bucket: where its steps begin and end.
         observed: waits that were decided where nobody had to wait.
+        names: of groups that something was found about.
     """
 
     stem: str
@@ -53,6 +57,7 @@ class StemVerdict:
     stretches: dict[int, Stretch] = field(default_factory=dict)
     buckets: dict[int, BucketEnds] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
+    names: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
     _judge_buckets(stem, verdict)
     check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
+    verdict.names = _names(stem, list(verdict.findings.first)[:NAMES_MAX])
     return verdict
 
 
@@ -166,6 +172,16 @@ def _check_sums(stem: Stem, verdict: StemVerdict) -> None:
                     f"sums of {quota_type} against the manifest",
                 )
             )
+
+
+def _names(stem: Stem, refs: Sequence[int]) -> dict[int, str]:
+    """Return what people call groups."""
+    if not refs:
+        return {}
+    columns = ["group_ref", "quota_type", "scope", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags"]
+    groups = stem.read("dim_group", columns=columns)
+    wanted = groups.filter(pc.is_in(groups.column("group_ref"), value_set=pa.array(refs, pa.int32())))
+    return {row["group_ref"]: f"{group_name(row)} ({row['quota_type']})" for row in wanted.to_pylist()}
 
 
 def _kinds(stem: Stem) -> dict[_Kind, Ints]:

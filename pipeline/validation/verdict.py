@@ -38,6 +38,7 @@ class Verdict:
 
     Attributes:
         findings: by (proxy_id, run_id), since group numbers restart with each run.
+        names: of groups by (proxy_id, run_id) and number, where something was found.
         unjudged: decisions that are there, too close behind a loss to be worked out again.
         removed: what retention removed, which is nobody's loss.
         incomplete: what is known to be missing: gaps that the proxy reported, truncated stems, runs without an end.
@@ -54,6 +55,7 @@ class Verdict:
     replayed_exactly: int = 0
     dropped: int = 0
     findings: dict[RunKey, Findings] = field(default_factory=dict)
+    names: dict[RunKey, dict[int, str]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
     manifests: dict[str, str] = field(default_factory=dict)
@@ -99,6 +101,10 @@ class Verdict:
                 kinds[kind.value] = kinds.get(kind.value, 0) + number
         return kinds
 
+    def name(self, key: RunKey, finding: Finding) -> str | None:
+        """What people call the group of a finding; None: it is a file's, or nobody said."""
+        return self.names.get(key, {}).get(finding.group_ref)
+
     def first(self) -> list[tuple[RunKey, Finding]]:
         """The first divergence of each group, in decision order."""
         found = [(key, finding) for key, findings in self.findings.items() for finding in findings.first.values()]
@@ -128,7 +134,9 @@ class Verdict:
             "incomplete": self.incomplete,
             "cross_check": None if self.cross_check is None else asdict(self.cross_check),
             "against_broker": None if self.against_broker is None else [asdict(one) for one in self.against_broker],
-            "first_divergences": [{"proxy_id": key[0], "run_id": key[1], **_finding(finding)} for key, finding in shown],
+            "first_divergences": [
+                {"proxy_id": key[0], "run_id": key[1], "group": self.name(key, finding), **_finding(finding)} for key, finding in shown
+            ],
             "manifests": self.manifests,
         }
 
@@ -165,6 +173,7 @@ def merge(
         check_buckets([(manifest, stem.buckets) for manifest, stem in judged], findings, is_whole=judged[0][0].first_seq == 0)
         verdict.groups += number_of(united(stem.groups for _, stem in judged))
         for manifest, stem in judged:
+            verdict.names.setdefault(key, {}).update(stem.names)
             verdict.decisions += stem.decisions
             verdict.unjudged += stem.unjudged
             verdict.replayed_exactly += stem.replayed_exactly

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,18 @@ def test_every_mutation_is_found(tmp_path: Path, mutate: Callable[[list[dict[str
     assert kind in verdict.kinds()
     provable = {Kind.MATH, Kind.MISSED, Kind.SPURIOUS, Kind.CAP, Kind.SEGMENT}
     assert all(finding.evidence for _, finding in verdict.first() if finding.kind in provable)
+
+
+def test_a_divergence_says_whose_it_is_and_when(tmp_path: Path) -> None:
+    """Each line has the group's name and number, the decision's number and its time, as JSON and the page have."""
+    write_directory(tmp_path, batches(), sensors(), mutate=missed)
+    told = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path), "--out", str(tmp_path / "out")]).output
+    [finding] = [one for one in validate(tmp_path).as_dict(50)["first_divergences"] if one["group_ref"] == 0]
+    assert finding["group"] == "client-id client-0 (Produce)"
+    at = datetime.fromtimestamp(finding["ts_ms"] / 1_000, UTC)
+    place = f"group 0, client-id client-0 (Produce), seq {finding['seq']} at {at:%Y-%m-%dT%H:%M:%S}.{finding['ts_ms'] % 1_000:03}Z"
+    assert place in told
+    assert place in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_what_was_applied_in_observe_is_found(tmp_path: Path) -> None:
