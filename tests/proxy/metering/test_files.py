@@ -1,6 +1,8 @@
-"""How a file of samples is laid out for who reads it next."""
+"""How a file of samples is laid out for who reads it next, and that files last."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from proxy.metering.files import ROWS_WITH_AN_END, write_parquet
+from proxy.metering.layout import put
+from proxy.metering.schema import SAMPLES
+from tests.support.metering_writer_house import WriterHouse
 
 LIVE_MS = 12_000
 
@@ -25,3 +30,53 @@ def test_samples_that_may_go_on_stand_in_a_row_group_of_their_own(tmp_path: Path
     assert sorted(whole.column("first_seq").to_pylist()) == list(range(rows))
     if row_groups == 2:
         assert end.column("first_seq").to_pylist() == np.flatnonzero(last_ms > last_ms.max() - LIVE_MS).tolist()
+
+
+def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note every fsync and rename from here on, with the names of what they are of."""
+    steps: list[str] = []
+    really, renamed = os.fsync, Path.rename
+
+    def fsync(descriptor: int) -> None:
+        steps.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        really(descriptor)
+
+    def rename(self: Path, target: Path) -> Path:
+        steps.append(f"rename {self.name} {target.name}")
+        return renamed(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "rename", rename)
+    return steps
+
+
+def test_a_file_lasts_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents first, then the name, then the directory that holds the name: a power cut leaves the old or the new."""
+    steps = steps_of(monkeypatch)
+    (tmp_path / ".tmp-x").write_text("x")
+    put(tmp_path / "x", tmp_path / ".tmp-x")
+    assert steps == ["fsync .tmp-x", "rename .tmp-x x", f"fsync {tmp_path.name}"]
+
+
+def test_a_file_that_cannot_be_read_again_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is looked at before it gets its name; where its footer says otherwise nothing is left."""
+    table = SAMPLES.empty_table()
+    monkeypatch.setattr("pyarrow.parquet.read_metadata", lambda _path: SimpleNamespace(num_rows=1))
+    with pytest.raises(OSError, match="not what can be read"):
+        write_parquet(table, tmp_path / "x.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_decided_is_on_the_disk_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both files of an open segment are synchronized once a second of the run's own time, and not with every batch."""
+    steps = steps_of(monkeypatch)
+    house = WriterHouse(tmp_path)
+    house.writer.start()
+    for number in range(20):
+        house.play(10, number, every_ms=(10,))
+        house.meter.flush()
+        while house.writer.counts.waiting_bytes:
+            pass
+    for kind in (".arrows.open", ".facts.open"):
+        assert 2 <= sum(step.startswith("fsync") and step.endswith(kind) for step in steps) <= 4, steps  # of two seconds
+    assert house.writer.stop(60)
