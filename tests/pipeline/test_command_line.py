@@ -85,3 +85,25 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
             write_whole(tmp_path / name, "text")
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
+def test_what_needs_no_spark_does_not_load_it(tmp_path: Path) -> None:
+    """Every command that can be answered here is, without PySpark: that alone would take longer than they do."""
+    source = str(write_scene(tmp_path / "in", 3, clients=CAST))
+    (tmp_path / "q.toml").write_text("")
+    manifest = next((tmp_path / "in" / "manifests").rglob("*.json"))
+    commands = [
+        ["validate", "--in", source, "--out", str(tmp_path / "out")],
+        ["whatif", "--in", source, "--quotas", str(tmp_path / "q.toml")],
+        ["recommend", "--in", source],
+        ["neighbours", "--in", source],
+        ["verify-manifests", source],
+        ["inspect", str(manifest)],
+    ]
+    program = (
+        "import sys\nfrom click.testing import CliRunner\nfrom pipeline.command import meter\n"
+        f"print([CliRunner().invoke(meter, command).exit_code for command in {commands!r}])\n"
+        "print([name for name in ('pyspark', 'py4j') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == [str([0] * len(commands)), "[]"]
