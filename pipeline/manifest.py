@@ -52,6 +52,7 @@ class Manifest(msgspec.Struct, frozen=True):
         final: the last stem of its run.
         part: how many stems before it have the same first number, since they held no decision.
         previous: the stem before it in the run, or None.
+        replaces: SHA-256 of the manifests that stood here before somebody was forgotten, the oldest first.
     """
 
     schema: int
@@ -70,6 +71,7 @@ class Manifest(msgspec.Struct, frozen=True):
     final: bool
     files: tuple[FileEntry, ...]
     previous: str | None = None
+    replaces: tuple[str, ...] = ()
     part: int = 0
     dropped_decisions: int = 0
     dropped_usage_rows: int = 0

@@ -45,14 +45,14 @@ def plan_of(inputs: Iterable[Input], ledger: Ledger, settings: str) -> Plan:
     """
     inputs = tuple(inputs)
     open_inputs = [item for item in inputs if not _is_closed(item.hour[0], ledger)]
-    late = [item for item in inputs if _is_closed(item.hour[0], ledger) and item.sha256 not in _known(item.hour, ledger)]
+    late = [item for item in inputs if _is_closed(item.hour[0], ledger) and not _known(item.hour, ledger).intersection(_names(item))]
     found = hashes_by_hour(open_inputs)
     rebuild_all = settings != ledger.settings
     hours = [hour for hour, hashes in found.items() if not set(hashes) <= set(ledger.hours.get(hour_key(hour), ()))]
     if rebuild_all:
         hours += [hour for hour in found if hour not in hours and set(found[hour]) == set(ledger.hours.get(hour_key(hour), ()))]
     days = {date for date, _ in hours}
-    _check_days(days, found, ledger)
+    _check_days(days, {name for item in open_inputs for name in _names(item)}, ledger)
     return Plan(tuple(sorted(hours)), tuple(sorted(days)), tuple(item for item in open_inputs if item.hour[0] in days), tuple(late))
 
 
@@ -65,10 +65,15 @@ def _known(hour: Hour, ledger: Ledger) -> set[str]:
     return {*ledger.hours.get(key, ()), *ledger.late.get(key, ())}
 
 
-def _check_days(days: set[str], found: Mapping[Hour, list[str]], ledger: Ledger) -> None:
+def _names(item: Input) -> tuple[str, ...]:
+    """The hashes that a file set has, or had before somebody was forgotten in it: its facts are the same."""
+    return (item.sha256, *item.manifest.replaces)
+
+
+def _check_days(days: set[str], found: set[str], ledger: Ledger) -> None:
     for key, hashes in ledger.hours.items():
-        date, hour = key.split(" ")
-        gone = set(hashes) - set(found.get((date, hour), ()))
+        date = key.split(" ")[0]
+        gone = set(hashes) - found
         if date in days and gone:
             raise IncompleteError(
                 f"{key}: files came to {date}, but {len(gone)} file sets that its tables were made from are gone;"

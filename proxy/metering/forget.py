@@ -5,6 +5,7 @@ Such a file is written anew under another name, and the manifest, replaced at on
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
         old.append(place)
         entry |= {"path": str(new.relative_to(directory)), **hashed(new)}
     if changed:
+        manifest["replaces"] = [*manifest.get("replaces", ()), hashlib.sha256(path.read_bytes()).hexdigest()]
         temporary = path.with_name(TEMPORARY + path.name)
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         put(path, temporary)

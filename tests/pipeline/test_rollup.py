@@ -25,6 +25,7 @@ from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
 from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
+from proxy.metering.forget import forget_user
 from tests.support.html_page import check_page
 from tests.support.metering_scene import START_MS, Client, write_scene
 from tests.support.metering_writer_house import WALL_MS, WriterHouse
@@ -406,6 +407,22 @@ def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:
     with pytest.raises(IncompleteError, match="--close-through"):
         plan_of([second], ledger, "x")
     assert plan_of([first, second], ledger, "x").hours == (second.hour,)
+
+
+def test_who_is_forgotten_was_charged_all_the_same(tmp_path: Path) -> None:
+    """A file set in which somebody was forgotten, even twice, is the one that was rolled up: an open hour is built again without the
+    name, of a closed day it is not late, and nothing is missing.
+    """
+    source = two_hours(tmp_path)
+    before = find_inputs(source)
+    ledger = Ledger(settings="x", hours={hour_key(item.hour): [item.sha256] for item in before})
+    for user in ("orders", "lake"):
+        assert forget_user(source, user).file_sets == 2
+    after = find_inputs(source)
+    assert all(new.manifest.replaces[0] == old.sha256 != new.sha256 for new, old in zip(after, before, strict=True))
+    assert plan_of(after, ledger, "x").hours == tuple(item.hour for item in after)
+    ledger.closed_through = before[-1].hour[0]
+    assert plan_of(after, ledger, "x").is_empty
 
 
 def test_controller_mutations_add_up(spark: Any, tmp_path: Path) -> None:
