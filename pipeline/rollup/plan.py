@@ -1,6 +1,6 @@
 """What has to be built again: the hours to which files came, and their days."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipeline.errors import IncompleteError
@@ -32,21 +32,23 @@ class Plan:
         return not self.hours and not self.late
 
 
-def plan_of(inputs: Iterable[Input], ledger: Ledger, settings: str) -> Plan:
+def plan_of(inputs: Iterable[Input], ledger: Ledger, settings: str, is_chosen: Callable[[Input], bool] = lambda _item: True) -> Plan:
     """Compare the file sets found with those that the tables were made from.
 
     An hour whose files were only removed (retention does that) keeps its rows.
 
     Args:
         settings: the hash of this run's settings.
+        is_chosen: whether the hour of a file set is one that was asked for; its day is built from all its hours nevertheless.
 
     Raises:
         IncompleteError: files came to a day of which others are gone, so that it cannot be built whole again.
     """
     inputs = tuple(inputs)
     open_inputs = [item for item in inputs if not _is_closed(item.hour[0], ledger)]
-    late = [item for item in inputs if _is_closed(item.hour[0], ledger) and not _known(item.hour, ledger).intersection(_names(item))]
-    found = hashes_by_hour(open_inputs)
+    closed = [item for item in inputs if is_chosen(item) and _is_closed(item.hour[0], ledger)]
+    late = [item for item in closed if not _known(item.hour, ledger).intersection(_names(item))]
+    found = hashes_by_hour(item for item in open_inputs if is_chosen(item))
     rebuild_all = settings != ledger.settings
     hours = [hour for hour, hashes in found.items() if not set(hashes) <= set(ledger.hours.get(hour_key(hour), ()))]
     if rebuild_all:

@@ -76,10 +76,9 @@ def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapp
     ledger = read_ledger(settings.out)
     if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
         raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; what is closed stays closed")
-    chosen = [item for item in inputs if _is_chosen(item, settings)]
-    if not chosen:
+    if not any(_is_chosen(item, settings) for item in inputs):
         raise IncompleteError(f"{settings.source}: no file set of the hours that --from and --to name; it has {_hours_of(inputs)}")
-    plan = plan_of(chosen, ledger, settings.fingerprint)
+    plan = plan_of(inputs, ledger, settings.fingerprint, lambda item: _is_chosen(item, settings))
     return ledger, replace(plan, lost=lost_between(inputs, removed))
 
 

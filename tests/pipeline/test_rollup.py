@@ -19,10 +19,10 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.report.rollup_page import draw_rollup
 from pipeline.rollup.coverage import coverage_by_hour, lost_between
 from pipeline.rollup.inputs import find_inputs
-from pipeline.rollup.ledger import Ledger, hour_key
+from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
 from pipeline.rollup.plan import plan_of
 from pipeline.rollup.prices import read_prices
-from pipeline.rollup.settings import RollupSettings
+from pipeline.rollup.settings import RollupSettings, plan_local
 from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
 from proxy.metering.forget import forget_user
@@ -407,6 +407,19 @@ def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:
     with pytest.raises(IncompleteError, match="--close-through"):
         plan_of([second], ledger, "x")
     assert plan_of([first, second], ledger, "x").hours == (second.hour,)
+
+
+def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
+    """Only the hours of --from and --to are built, one after the other; their day is made from all that is there of it."""
+    source = two_hours(tmp_path / "in")
+    [first, second] = find_inputs(source)
+    settings = RollupSettings(str(source), tmp_path / "out", begin="2026-11-21 13", end="2026-11-21 13")
+    plan = plan_local(settings)[1]
+    assert (plan.hours, plan.inputs) == ((second.hour,), (first, second))
+    (tmp_path / "out").mkdir()
+    write_ledger(tmp_path / "out", Ledger(settings=settings.fingerprint, hours={hour_key(first.hour): [first.sha256]}))
+    plan = plan_local(settings)[1]
+    assert (plan.hours, plan.days, plan.inputs) == ((second.hour,), ("2026-11-21",), (first, second))
 
 
 def test_who_is_forgotten_was_charged_all_the_same(tmp_path: Path) -> None:
