@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from proxy.metering.batch import BATCH_WORDS
+from proxy.metering.batch import BATCH_WORDS, Batch
 from proxy.metering.convert import convert
 from proxy.metering.layout import SEGMENTS, make_directory, stem_name
-from proxy.metering.raw import DTYPE, decoded
+from proxy.metering.raw import DTYPE
 from proxy.metering.record import CHARGED, OWED, RECORD, RECORDED, REFUSED, SETTLED, UNRECORD
 from proxy.metering.segment import SegmentWriter
 from proxy.metering.writer import header_of
@@ -183,7 +183,8 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
         seqs = range(own.start, own.stop if decided.before else own.start)
         steps = list(zip(seqs, decided.before[own], decided.since_ms[own], decided.after[own], strict=True))
         words = np.full(len(records), RECORDED, np.uint64)
-        writer.write([{"buckets": steps}] if steps else [], first, decoded(words.tobytes(), records.tobytes()))
+        facts = [{"buckets": steps}] if steps else []
+        writer.write(facts, Batch(first, len(records), words.tobytes(), records.tobytes(), facts))
     writer.close()
     convert(directory, stem, {"final": final, "dropped_usage_rows": 0})
     return stem

@@ -34,7 +34,7 @@ DELTA: Final = (
     "value",
     "window_sum",
 )
-"""Columns whose neighbours differ by little: deltas take half of what a dictionary does. Where waits are added up they take as much, and are
+"""Columns whose neighbours differ by little: deltas take half of what a dictionary does. Sums of waits take as much as with one, and are
 read twice as fast."""
 
 

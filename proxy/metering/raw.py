@@ -1,4 +1,4 @@
-"""What the loop noted, as columns."""
+"""What the loop noted: as it stands in a segment, and as columns."""
 
 from typing import Any, Final
 
@@ -20,7 +20,18 @@ DTYPE: Final = np.dtype(
     ]
 )
 SCHEMA: Final = pa.schema([pa.field(name, pa.from_numpy_dtype(DTYPE[name]), nullable=False) for name in DTYPE.names or ()])
+NOTED: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")])
+"""A row for each batch of the loop's, as it noted it: a hundred times smaller than its decisions one by one where many are alike."""
 _IN_WORDS: Final = ("ts_ms", "value", "group_ref")
+
+
+def groups_in(words: bytes, records: bytes) -> list[int]:
+    """Return the numbers of the groups that decided something, the lowest first."""
+    told = np.frombuffer(words, "<u8")
+    passed = (told[told >> TAG_AT == PASSED >> TAG_AT] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int64)
+    found = np.concatenate((passed, np.frombuffer(records, DTYPE)["group_ref"])) if records else passed
+    refs: list[int] = np.flatnonzero(np.bincount(found)).tolist()
+    return refs
 
 
 def decoded(words: bytes, records: bytes) -> pa.RecordBatch:

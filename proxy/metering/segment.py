@@ -1,4 +1,7 @@
-"""A segment: what a crash leaves whole up to the last flush. Raw decisions as an Arrow stream, facts as lines beside it."""
+"""A segment: what a crash leaves whole up to the last flush. Batches as an Arrow stream, facts as lines beside it.
+
+Batches stand there as the loop noted them. To take them apart is the converter's work: the writer shares the interpreter with the loop.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from proxy.metering.batch import Fact
+from proxy.metering.batch import Batch, Fact
 from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, SEGMENTS, remove
-from proxy.metering.raw import SCHEMA
+from proxy.metering.raw import NOTED, decoded
 
 _encode = msgspec.json.Encoder().encode
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
@@ -25,7 +28,7 @@ FIRST_SEQ: Final = b"first_seq"
 
 def _begin() -> bytes:
     sink = pa.BufferOutputStream()
-    pa.ipc.new_stream(sink, SCHEMA, options=_OPTIONS).close()
+    pa.ipc.new_stream(sink, NOTED, options=_OPTIONS).close()
     return bytes(sink.getvalue()).removesuffix(_END)
 
 
@@ -33,10 +36,11 @@ _BEGIN: Final = _begin()
 """How an Arrow stream with our columns begins."""
 
 
-def _message(first_seq: int, decisions: pa.RecordBatch) -> memoryview:
+def _message(batch: Batch) -> memoryview:
     """Return a batch as it stands in a stream. Arrow compresses into memory of its own, and nobody holds the interpreter meanwhile."""
     sink = pa.BufferOutputStream()
-    pa.ipc.new_stream(sink, SCHEMA, options=_OPTIONS).write_batch(decisions, custom_metadata={FIRST_SEQ: str(first_seq).encode()})
+    row = pa.RecordBatch.from_arrays([pa.array([data], pa.binary()) for data in (batch.words, batch.records)], schema=NOTED)
+    pa.ipc.new_stream(sink, NOTED, options=_OPTIONS).write_batch(row, custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})
     return memoryview(sink.getvalue())[len(_BEGIN) :]
 
 
@@ -101,14 +105,14 @@ class SegmentWriter:
         """Whether anything stands in it beyond whose it is."""
         return self.decisions > 0 or self._usage_rows > 0
 
-    def write(self, facts: list[Fact], first_seq: int = 0, decisions: pa.RecordBatch | None = None) -> None:
-        """Append `facts`, then the decisions that they explain, from the number `first_seq` on: all of them or, with an error, none."""
+    def write(self, facts: list[Fact], batch: Batch | None = None) -> None:
+        """Append `facts`, then the decisions of the batch that they explain: all of them or, with an error, none."""
         assert self._raw is not None
         try:
             if facts:
                 self._facts.write(b"".join(_encode(fact) + b"\n" for fact in facts))
-            if decisions is not None:
-                self._raw.write(_message(first_seq, decisions))
+            if batch is not None and batch.count:
+                self._raw.write(_message(batch))
         except OSError:
             self._is_broken = True
             self._facts.cut()
@@ -117,7 +121,7 @@ class SegmentWriter:
         self._facts.keep()
         self._raw.keep()
         self.bytes = self._facts.bytes + self._raw.bytes
-        self.decisions += 0 if decisions is None else len(decisions)
+        self.decisions += 0 if batch is None else batch.count
         self._usage_rows += sum("usage" in fact for fact in facts)
 
     def sync(self) -> None:
@@ -167,8 +171,14 @@ def read_segment(stem: Path) -> Segment:
                 batch, metadata = stream.read_next_batch_with_custom_metadata()
             except StopIteration:
                 break
-            batches.append((int(metadata[FIRST_SEQ]), batch))
+            batches.append((int(metadata[FIRST_SEQ]), _decisions(batch)))
     return Segment(batches, list(_facts(stem.with_name(stem.name + FACTS_SUFFIX))))
+
+
+def _decisions(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Take a batch apart."""
+    words, records = (batch.column(name)[0].as_py() for name in NOTED.names)
+    return decoded(words, records)
 
 
 def _facts(path: Path) -> Iterator[Fact]:

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from proxy.counters import MeteringCounts
 from proxy.metering.batch import Batch, Fact
 from proxy.metering.converter import Convert, Converter, convert_in_child
 from proxy.metering.layout import SEGMENTS, make_directory, stem_name
-from proxy.metering.raw import decoded
+from proxy.metering.raw import groups_in
 from proxy.metering.retention import KEEP_ALL, Retention
 from proxy.metering.segment import SegmentWriter
 
@@ -175,8 +173,7 @@ class MeteringWriter:
 
     def _write(self, batch: Batch) -> None:
         opened = self._open or self._begin()
-        decisions = decoded(batch.words, batch.records) if batch.count else None
-        refs = [] if decisions is None else np.flatnonzero(np.bincount(decisions.column("group_ref").to_numpy())).tolist()
+        refs = groups_in(batch.words, batch.records)
         self._groups.update({fact["group"]["group_ref"]: fact for fact in batch.facts if "group" in fact})
         facts = [fact for ref in refs if ref not in opened.described for fact in self._about(ref)]
         facts += [fact for fact in batch.facts if "group" in fact and fact["group"]["group_ref"] in opened.described]  # another name
@@ -184,7 +181,7 @@ class MeteringWriter:
         client_refs = {row[0] for fact in batch.facts if "usage" in fact for row in fact["usage"]["rows"]}
         facts += [self._clients[ref] for ref in client_refs - opened.described_clients if ref in self._clients]
         facts += [fact for fact in batch.facts if "group" not in fact and "client" not in fact]
-        opened.writer.write(facts, batch.first_seq, decisions)
+        opened.writer.write(facts, batch)
         for fact in batch.facts:
             self._remember(fact)
         opened.described.update(refs)
