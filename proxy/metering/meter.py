@@ -88,11 +88,11 @@ class Meter:
     Attributes:
         usage: what clients use, whatever quota they have.
         dropped: decisions that no queue had room for.
-        words, at, now_ms: where the next word of a decision goes, and the time that it would have; see `passed`.
+        words, at, now_ms: where the next word of a decision goes, and the time that it would have; see `passed` and `passed_run`.
+        beside: decisions less words: a time is none, a run of equal ones is many.
     """
 
     __slots__ = (
-        "_beside",
         "_buffer",
         "_comparisons",
         "_describe",
@@ -107,6 +107,7 @@ class Meter:
         "_renamed",
         "_steps",
         "at",
+        "beside",
         "dropped",
         "now_ms",
         "usage",
@@ -130,7 +131,7 @@ class Meter:
         self.words = self._buffer.words
         self.at = 0
         self.now_ms = NEVER_MS
-        self._beside = 0  # decisions less words: a time is none, a run of equal ones is many
+        self.beside = 0
         self._records = self._buffer.records
         self._records_at = 0
         self._first_seq = 0
@@ -145,7 +146,7 @@ class Meter:
     @property
     def next_seq(self) -> int:
         """The number of the next decision."""
-        return self._first_seq + self.at + self._beside
+        return self._first_seq + self.at + self.beside
 
     def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was told or held for."""
@@ -174,7 +175,9 @@ class Meter:
     def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         """Note checked records of two `values` or more, all above 0 and below 2^31, that made nobody wait.
 
-        They are not many, were recorded in one step, and are parts of one sample.
+        They are not many, were recorded in one step, and are parts of one sample. Where all are equal, and `passed` would allow it, two
+        words may be put at `words[at]` instead: that of the first, and one with the value, and above it how many there are less two; then
+        `at` is raised by two, and `beside` by as much as stands there.
         """
         if group.parent is not None:
             self.passed_run(group.parent, values, now_ms, conn_id, api_index)
@@ -183,12 +186,15 @@ class Meter:
             return
         count, value = len(values), values[0]
         at = self._begin(group, sum(values), now_ms, count)
-        first = (group.meter_ref << VALUE_BITS | PASSED) + value
+        word = group.meter_ref << VALUE_BITS | PASSED
+        if group.parent is None:
+            group.meter_word = word
+        first = word + value
         if values.count(value) == count:
             self.words[at] = first
             self.words[at + 1] = (count - 2 << VALUE_BITS) + value
             self.at = at + 2
-            self._beside += count - 2
+            self.beside += count - 2
             return
         pack_into(f"<{count}Q", self.words, at * WORD_BYTES, first, *values[1:])
         self.at = at + count
@@ -201,7 +207,7 @@ class Meter:
 
     def _begin(self, group: QuotaGroup, value: int, now_ms: int, count: int) -> int:
         """Make room for `count` words of a group that has just recorded `value` in all; return where they go."""
-        if self.at + count >= BATCH_WORDS or self._beside > REPEATED_MAX:
+        if self.at + count >= BATCH_WORDS or self.beside > REPEATED_MAX:
             self.flush()
         if group.metered_bound is not group.bound:
             self._tell(group, value)
@@ -209,7 +215,7 @@ class Meter:
         if now_ms != self.now_ms:
             self.words[at] = TIME + now_ms
             self.now_ms = now_ms
-            self._beside -= 1
+            self.beside -= 1
             self.at = at = at + 1
         return at
 
@@ -275,7 +281,7 @@ class Meter:
 
     def flush(self) -> None:
         """Hand over what there is."""
-        count = self.at + self._beside
+        count = self.at + self.beside
         compared = self._comparisons.take()
         if not count and not self._facts and not compared:
             return
@@ -291,7 +297,7 @@ class Meter:
             if count:
                 self._lose(count)
         self._first_seq += count
-        self.at = self._beside = self._records_at = 0
+        self.at = self.beside = self._records_at = 0
         self.now_ms = NEVER_MS
 
     def _lose(self, count: int) -> None:

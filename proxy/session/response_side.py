@@ -6,6 +6,7 @@ change changes: four bytes of throttle time, hosts and ports; everything else is
 
 from __future__ import annotations
 
+from itertools import islice
 from struct import Struct
 
 from protocol.api_keys import ApiKey, ApiVersion
@@ -18,6 +19,7 @@ from protocol.messages.throttle_time import stamp, throttle_at
 from proxy.latency import SHIFT
 from proxy.metering.batch import BATCH_WORDS
 from proxy.metering.meter import Meter
+from proxy.metering.record import VALUE_BITS
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
@@ -33,6 +35,7 @@ from quota.group import QuotaGroup
 HEAD = Struct(">ii")  # size, correlation id
 
 SIZE = Struct(">i")
+RUN_WORDS_END = BATCH_WORDS - 1  # below it there is room for two words
 STAMP_BYTES = 24  # enough of a Fetch answer to reach its throttle time when the header carries no tagged fields
 
 
@@ -202,29 +205,35 @@ class ResponseSide(AnswerVerdicts):
             return at
         if request_quota is not None and request_quota.enabled and head.work is not None:
             return at
-        sizes, end = self._find_run(head, data, at)
-        count, amount, client = len(sizes), sum(sizes), head.client
+        count, size, amount, end = self._find_run(head, data, at)
+        client = head.client
         group = client.produce(now_ms)
         if count < 2 or (group is not None and not group.record_within(amount, now_ms)):
             return at
         client.usage.produce_bytes += amount
         if self._meter is not None:
-            self._meter_run(self._meter, head, group, sizes, amount, end - at - count * LENGTH_BYTES, now_ms)
+            answer_bytes = end - at - count * LENGTH_BYTES
+            self._meter_run(self._meter, head, group, count, size, amount, answer_bytes, now_ms)
         latencies = head.latencies
         if in_flight[count - 1][4] == sent_ns:  # as nearly always: they were forwarded together
             latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
-            for _ in sizes:
+            for _ in range(count):
                 in_flight.popleft()
         else:
-            for _ in sizes:
+            for _ in range(count):
                 latencies[(now_ns - in_flight.popleft()[4] >> SHIFT).bit_length()] += 1
         self.answers += count
         return end
 
-    def _find_run(self, head: KnownHead, data: bytes, at: int) -> tuple[list[int], int]:
-        """Find the whole answers from `at` on that go on as they came, to requests like `head`: the sizes of those, where these end."""
+    def _find_run(self, head: KnownHead, data: bytes, at: int) -> tuple[int, int, int, int]:
+        """Find the whole answers from `at` on that go on as they came, to requests like `head`.
+
+        Returns:
+            How many, the size of each request (0: they differ), their sum, and where the answers end.
+        """
         end, is_bare = len(data), head.is_bare
-        sizes: list[int] = []
+        size_of_each = self._in_flight[0][2]
+        count = amount = 0
         for expected, other, request_size, _, _ in self._in_flight:
             if other is not head or at + RESPONSE_HEAD_BYTES > end:
                 break
@@ -234,19 +243,32 @@ class ResponseSide(AnswerVerdicts):
                 break
             if not is_bare and not _is_plain(head, data, at, behind):
                 break
-            sizes.append(request_size)
+            if request_size != size_of_each:
+                size_of_each = 0
+            count += 1
+            amount += request_size
             at = behind
-        return sizes, at
+        return count, size_of_each, amount, at
 
     def _meter_run(
-        self, meter: Meter, head: KnownHead, group: QuotaGroup | None, sizes: list[int], amount: int, answer_bytes: int, now_ms: int
+        self, meter: Meter, head: KnownHead, group: QuotaGroup | None, count: int, size: int, amount: int, answer_bytes: int, now_ms: int
     ) -> None:
+        """Note the first `count` requests in flight, of `size` bytes each (0: they differ), of which `group` has recorded `amount`."""
         cell = head.cell
         if cell is not None:
-            cell.requests += len(sizes)
+            cell.requests += count
             cell.request_bytes += amount
             cell.response_bytes += answer_bytes
-        if group is not None:
+        if group is None:
+            return
+        word, at = group.meter_word, meter.at
+        if size and word and now_ms == meter.now_ms and group.metered_bound is group.bound and at < RUN_WORDS_END:
+            meter.words[at] = word + size
+            meter.words[at + 1] = (count - 2 << VALUE_BITS) + size
+            meter.at = at + 2
+            meter.beside += count - 2
+        else:
+            sizes = [request_size for _, _, request_size, _, _ in islice(self._in_flight, count)]
             meter.passed_run(group, sizes, now_ms, self._number, head.index)
 
     def release(self, now_ms: int) -> bytes | None:

@@ -53,9 +53,13 @@ def connected(house: House) -> Peer:
 
 
 def rows_of(batches: list[Batch]) -> Iterator[tuple[int, int, int, int]]:
-    """What was decided, all that is the same however answers are cut."""
+    """What was decided, all that is the same however answers are cut; each batch holds as many decisions as it says."""
+    next_seq = 0
     for batch in batches:
-        for row in decoded(batch.words, batch.records).to_pylist() if batch.count else []:
+        rows = decoded(batch.words, batch.records).to_pylist() if batch.count else []
+        assert (batch.first_seq, batch.count) == (next_seq, len(rows))
+        next_seq += batch.count
+        for row in rows:
             yield row["group_ref"], row["ts_ms"], row["value"], row["throttle_ms"]
 
 
@@ -104,6 +108,16 @@ def test_many_answers_at_a_time_leave_the_books_of_single_ones(
     """Sensors, verdicts, counters, latencies, metered decisions and usage: all the same, wherever the stream of answers is cut."""
     alone = relay(exchanges, [], *pace, meter_of_level, parent=parent)
     assert relay(exchanges, lengths, *pace, meter_of_level, parent=parent) == alone
+
+
+@pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
+@pytest.mark.parametrize("sizes", [[300] * 12, [300] * 4 + [301] + [300] * 7, [300, 301] * 6])
+def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level: type[Meter], sizes: list[int]) -> None:
+    """The second run and the third of a group, whose time and bound are noted already, hold as many decisions as answers came."""
+    exchanges = [(OLD, size) for size in sizes]
+    alone = relay(exchanges, [], Mode.DELAY, UNLIMITED, meter_of_level, parent=False)
+    four_answers = 4 * len(produce_or(OLD, 0, 300)[1])
+    assert relay(exchanges, [four_answers] * 2, Mode.DELAY, UNLIMITED, meter_of_level, parent=False) == alone
 
 
 @pytest.mark.parametrize("together", [False, True])
