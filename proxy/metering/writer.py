@@ -23,6 +23,8 @@ from proxy.metering.retention import KEEP_ALL, Retention
 from proxy.metering.segment import SegmentWriter
 
 WAITING_BYTES_MAX: Final = 64 * 2**20
+ROTATE_DECISIONS: Final = 2_000_000
+"""Of a segment. The converter holds them all, half a KiB each; where many are alike, bytes say nothing of how many there are."""
 RETRY_S: Final = 5.0
 TICK_S: Final = 0.25
 SYNC_S: Final = 1.0
@@ -39,6 +41,7 @@ class WriterSettings:
     retention: Retention = KEEP_ALL
     waiting_bytes_max: int = WAITING_BYTES_MAX
     publish: bool = False
+    rotate_decisions: int = ROTATE_DECISIONS
 
 
 @dataclass(slots=True)
@@ -224,7 +227,8 @@ class MeteringWriter:
             return False
         now_ms = self._now_ms()
         is_old = now_ms - opened.opened_ms >= self._settings.rotate_ms or now_ms // 3_600_000 != opened.hour
-        return is_old or opened.writer.bytes >= self._settings.rotate_bytes
+        is_large = opened.writer.bytes >= self._settings.rotate_bytes or opened.writer.decisions >= self._settings.rotate_decisions
+        return is_old or is_large
 
     def _rotate(self, *, final: bool) -> None:
         opened = self._open

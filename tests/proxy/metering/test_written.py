@@ -34,6 +34,23 @@ def test_what_was_decided_is_what_can_be_worked_out_again(tmp_path: Path, level:
     assert left_over(tmp_path) == []
 
 
+@pytest.mark.parametrize("limit", [{"rotate_decisions": 5_000}, {"rotate_bytes": 20_000}])
+def test_a_segment_that_is_large_enough_becomes_a_file_set(tmp_path: Path, limit: dict[str, int]) -> None:
+    """By decisions as by bytes: what many alike decisions take says nothing of what their conversion takes."""
+    house = WriterHouse(tmp_path, **limit)
+    house.writer.start()
+    for seed in range(6):
+        house.play(3_000, seed)
+        house.meter.flush()
+    assert house.writer.stop(60)
+    found = [manifest.last_seq - manifest.first_seq + 1 for manifest in find_manifests(tmp_path) if manifest.counts]
+    assert (len(found) > 1, sum(found), max(found) < 18_000) == (True, 18_000, True)
+    if "rotate_decisions" in limit:
+        assert found == [6_000] * 3
+    verdict = validate(tmp_path)
+    assert (verdict.kinds(), verdict.incomplete, verdict.decisions) == ({}, [], 18_000)
+
+
 def test_batches_that_nothing_explains_are_left_out(tmp_path: Path) -> None:
     """A machine that dies may keep decisions whose groups it lost: what is explained becomes a file set, the rest is missing in it."""
     house = WriterHouse(tmp_path)
