@@ -206,7 +206,7 @@ def _speed_lines(arms: Arms, events: int) -> Iterator[str]:
             ("file-parallel", "groups-1000"),
         ),
         (
-            "file-parallel against the proxy's own lazy path in a loop, one core",
+            "file-parallel against the proxy's own lazy path in a loop, one core: >= 11, goal 15",
             ("group-loop", "groups-1000"),
             ("file-parallel", "groups-1000"),
         ),
