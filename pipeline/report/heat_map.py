@@ -16,11 +16,12 @@ NUMBERS_FROM: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """One group: percent of its bound in each column, None: nothing came or no quota; and how long was waited in it."""
+    """One group: percent of its bound in each column, None: nothing came or no quota; how long was waited in it, or would have been."""
 
     name: str
     percent: Sequence[float | None]
     waited_ms: Sequence[int]
+    would_ms: Sequence[int]
 
 
 def draw_heat(rows: Sequence[HeatRow], begin_ms: int, column_ms: int, columns: int) -> str:
@@ -31,24 +32,30 @@ def draw_heat(rows: Sequence[HeatRow], begin_ms: int, column_ms: int, columns: i
     for number, row in enumerate(rows):
         top = 6 + number * ROW
         parts.append(text(LEFT - 10, top + 15, _short(row.name), anchor="end", kind="value"))
-        for column, (percent, waited) in enumerate(zip(row.percent, row.waited_ms, strict=True)):
-            parts.append(_cell(LEFT + column * width, top, width, percent, waited, row.name, column_ms))
+        for column, (percent, *waits) in enumerate(zip(row.percent, row.waited_ms, row.would_ms, strict=True)):
+            shares = [min(1.0, ms / column_ms) for ms in waits]
+            says = f"{row.name}: {percent or 0.0:.0f} % of the bound" + _waits_said(*waits)
+            parts.append(_cell(LEFT + column * width, top, width, percent, shares, says))
     base = 6 + len(rows) * ROW
     parts += axis.labels(base + 16)
     parts += _legend(base + 30)
     return drawing(base + 52, "Utilisation of each quota over time", parts)
 
 
-def _cell(x: float, y: float, width: float, percent: float | None, waited: int, name: str, column_ms: int) -> str:
+def _waits_said(waited_ms: int, would_ms: int) -> str:
+    waited = f", waits of {human_ms(waited_ms)}" if waited_ms else ""
+    return waited + (f", would have waited {human_ms(would_ms)}" if would_ms else "")
+
+
+def _cell(x: float, y: float, width: float, percent: float | None, shares: Sequence[float], says: str) -> str:
     gap = 1.5 if width > 8 else 0.4
     box = (x + gap / 2, y, width - gap, ROW - 6)
     if percent is None:
         return rect(*box, "", more=' fill="var(--heat0)" opacity=".45"')
-    says = f"{name}: {percent:.0f} % of the bound" + (f", waits of {human_ms(waited)}" if waited else "")
     parts = [rect(*box, "", says=says, more=f' fill="{_colour(percent)}"')]
-    share = min(1.0, waited / column_ms)
-    if share > 0.005:
-        parts.append(rect(box[0], y + ROW - 5, box[2] * share, 3, "", more=' fill="var(--amber-ink)"'))
+    for share, ink in reversed(list(zip(shares, ("amber-ink", "grey"), strict=True))):  # what was waited lies above what would have been
+        if share > 0.005:
+            parts.append(rect(box[0], y + ROW - 5, box[2] * share, 3, "", more=f' fill="var(--{ink})"'))
     if width >= NUMBERS_FROM:
         ink = "#fff" if percent > 55 else "var(--ink)"
         parts.append(
@@ -64,11 +71,11 @@ def _colour(percent: float) -> str:
 
 
 def _legend(y: float) -> list[str]:
-    words = (("0 %", 0), ("100 %", 206), ("180 %", 330), ("share of time with waits", 424))
+    words = (("0 %", 0), ("100 %", 206), ("180 %", 330), ("share of time with waits", 424), ("would have waited", 620))
     parts = [text(LEFT + at, y + 12, label) for label, at in words]
     parts += [rect(LEFT + 28 + at * 17, y + 2, 17, 12, "", more=f' fill="{_colour(at * 10.0)}"') for at in range(10)]
     parts += [rect(LEFT + 250 + at * 15, y + 2, 15, 12, "", more=f' fill="{_colour(120.0 + at * 15)}"') for at in range(5)]
-    parts.append(rect(LEFT + 392, y + 6, 26, 4, "", more=' fill="var(--amber-ink)"'))
+    parts += [rect(LEFT + at, y + 6, 26, 4, "", more=f' fill="var(--{ink})"') for at, ink in ((392, "amber-ink"), (588, "grey"))]
     return parts
 
 

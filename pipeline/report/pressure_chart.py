@@ -36,9 +36,13 @@ def _row(name: str, quota_type: str, pressure: Pressure, y: float) -> list[str]:
         rect(LEFT, y + 4, offered - LEFT, 18, "area", says=f"{name}: about {rates[1]} offered"),
         rect(LEFT, y + 4, goodput - LEFT, 18, "bar", says=f"{name}: {rates[0]} went through"),
         text(_PLACES[0][0], y + 17, f"{rates[0]} of {rates[1]}", kind="value"),
-        text(_PLACES[1][0], y + 17, drains if pressure.drains_ms else "nobody waited", kind="value"),
+        text(_PLACES[1][0], y + 17, drains if pressure.drains_ms else _nobody(pressure), kind="value"),
     ]
     if pressure.bound is not None:
         at = LEFT + pressure.bound / top * (RIGHT - LEFT)
         parts.append(line(at, y, at, y + 26, "bound"))
     return parts
+
+
+def _nobody(pressure: Pressure) -> str:
+    return f"nobody; would have, {human_ms(pressure.would_ms)}" if pressure.would_ms else "nobody waited"

@@ -24,6 +24,7 @@ class RateSeries:
         observed: the highest rate that the sensor saw in it.
         bound: in force, None: no quota.
         stretches: (begin, end) of times in which a member had to wait.
+        would: of times in which one would have, had its waits been applied.
     """
 
     name: str
@@ -34,6 +35,7 @@ class RateSeries:
     observed: Sequence[float]
     bound: Sequence[float | None]
     stretches: Sequence[tuple[int, int]]
+    would: Sequence[tuple[int, int]] = ()
 
 
 def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
@@ -46,14 +48,15 @@ def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
         return BASE - min(rate, top) / top * (BASE - TOP)
 
     bucket_ms = max(1_000, -(-(end_ms - begin_ms) // POINTS_MAX // 1_000) * 1_000)
-    waited_ms = sum(end - begin for begin, end in series.stretches)
+    pixel_ms = (end_ms - begin_ms) / (RIGHT - LEFT)
     highest = max(series.rate, default=0.0)
     cut = f"; highest second {human_rate(series.quota_type, highest)}" if highest > top else ""
     parts = [
         text(LEFT, 16, series.name, kind="name"),
         text(LEFT, 34, series.about + cut),
         *_grid(axis, top, series.quota_type),
-        *(_stretch(axis, begin, end) for begin, end in _joined(series.stretches, (end_ms - begin_ms) / (RIGHT - LEFT))),
+        *(_stretch(axis, begin, end, "would", "would have waited") for begin, end in _joined(series.would, pixel_ms)),
+        *(_stretch(axis, begin, end, "waiting", "somebody waits") for begin, end in _joined(series.stretches, pixel_ms)),
         *(
             path([(axis.x(at), y(rate)) for at, rate in run], "area", closed_at=BASE)
             for run in _runs(series, bucket_ms, begin_ms, end_ms, "rate")
@@ -63,9 +66,14 @@ def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
     ]
     if bounds:
         parts.append(text(RIGHT, 34, f"bound {human_rate(series.quota_type, bounds[-1])}", anchor="end", kind="bad"))
-    return drawing(
-        HEIGHT, f"{series.name}: rate against bound; somebody waited during {human_ms(waited_ms)}", [part for part in parts if part]
-    )
+    return drawing(HEIGHT, f"{series.name}: rate against bound; {waits_said(series)}", [part for part in parts if part])
+
+
+def waits_said(series: RateSeries) -> str:
+    """Return during how much of the time somebody waited, or would have."""
+    waited_ms, would_ms = (sum(end - begin for begin, end in of) for of in (series.stretches, series.would))
+    waited = f"somebody waited during {human_ms(waited_ms)}" if waited_ms or not would_ms else "nobody had to wait"
+    return waited + (f"; would have waited during {human_ms(would_ms)}" if would_ms else "")
 
 
 def _grid(axis: TimeAxis, top: float, quota_type: str) -> list[str]:
@@ -77,9 +85,9 @@ def _grid(axis: TimeAxis, top: float, quota_type: str) -> list[str]:
     return [*parts, *axis.labels(BASE + 17)]
 
 
-def _stretch(axis: TimeAxis, begin: float, end: float) -> str:
+def _stretch(axis: TimeAxis, begin: float, end: float, kind: str, says: str) -> str:
     at, until = max(axis.x(begin), LEFT), min(axis.x(end), RIGHT)
-    return rect(at, TOP, until - at, BASE - TOP, "waiting", says=f"somebody waits, {human_ms(end - begin)}") if until > at else ""
+    return rect(at, TOP, until - at, BASE - TOP, kind, says=f"{says}, {human_ms(end - begin)}") if until > at else ""
 
 
 def _joined(stretches: Sequence[tuple[int, int]], pixel_ms: float) -> list[tuple[int, int]]:

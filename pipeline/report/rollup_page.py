@@ -10,7 +10,7 @@ from pipeline.report.heat_map import HeatRow, draw_heat
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
 from pipeline.report.pressure_chart import draw_pressure
 from pipeline.report.rate_chart import RateSeries, draw_rates
-from pipeline.rollup.pressure import pressure_of
+from pipeline.rollup.pressure import is_applied, pressure_of
 from pipeline.rollup.settings import RollupResult
 from pipeline.rollup.summary import clients, groups
 from pipeline.rollup.tables import read_table
@@ -40,7 +40,7 @@ def draw_rollup(directory: Path, result: RollupResult) -> str:
             Section("Utilisation", _HEAT_SAYS, [_heat(series, stretches, begin_ms, end_ms)]),
             Section("Rate against bound", _RATE_SAYS, _rates(series, stretches, begin_ms, end_ms)),
             Section("Goodput against offered load", _PRESSURE_SAYS, [_pressure(series, stretches)]),
-            Section("How long waits were", "Every decision with a wait above 0, all groups together.", [draw_waits(_histogram(directory))]),
+            _waits_section(directory),
         ]
     escapes = read_table(directory, "escapes")
     if escapes:
@@ -53,11 +53,13 @@ def draw_rollup(directory: Path, result: RollupResult) -> str:
 
 _HEAT_SAYS: Final = (
     "How much of its bound each group used on average. A sensor looks back over ten seconds and more, so a full cell is not yet a wait;"
-    " the thin bar below a cell says for which part of the time somebody had to wait."
+    " the thin bar below a cell says for which part of the time somebody had to wait (grey: would have, had the quota not only been"
+    " observed)."
 )
 _RATE_SAYS: Final = (
     "Pale: what went through, second by second. Blue: the rate that the sensor saw, over its whole window. Dashed: the bound."
-    " Shaded: somebody had to wait. Single seconds may pass far above the bound, as they do at a Kafka broker: credit for ten quiet seconds"
+    " Shaded: somebody had to wait; in grey: would have, had the quota not only been observed."
+    " Single seconds may pass far above the bound, as they do at a Kafka broker: credit for ten quiet seconds"
     " is spent at once."
 )
 
@@ -98,16 +100,22 @@ def _about(used: Rows, begin_ms: int, end_ms: int) -> str:
 
 def _figures(used: Rows, by_client: Rows, result: RollupResult) -> list[Figure]:
     coverage = min(result.coverage.values(), default=100.0)
-    decisions, throttled = sum(row["decisions"] for row in used), sum(row["throttled"] for row in used)
+    decisions, waited = sum(row["decisions"] for row in used), sum(row["waited"] for row in used)
+    would = sum(row["throttled"] for row in used) - waited
     aside = result.usage_quarantined + result.decisions_quarantined
     return [
         Figure(f"{coverage:.4g} %", "coverage: decisions and usage that are here, of all", "good" if coverage >= 100 else "bad"),
         Figure(human_bytes(sum(row["produce_bytes"] for row in by_client)), "produced"),
         Figure(human_bytes(sum(row["fetch_bytes"] for row in by_client)), "fetched"),
         Figure(f"{decisions:,}", "decisions"),
-        Figure(f"{100 * throttled / decisions:.1f} %" if decisions else "-", "of decisions had to wait"),
+        Figure(_share(waited, decisions), "of decisions had to wait"),
+        *([Figure(_share(would, decisions), "would have waited, and did not have to")] if would else []),
         Figure(f"{aside:,}", "rows set aside", "bad" if aside else "plain"),
     ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def _heat(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: int, end_ms: int) -> str:
@@ -120,7 +128,7 @@ def _heat(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: i
 
 
 def _heat_row(rows: Rows, stretches: Rows, first_ms: int, column_ms: int, columns: int) -> HeatRow:
-    units, bound, waited = [0.0] * columns, [0.0] * columns, [0] * columns
+    units, bound, waited, would = [0.0] * columns, [0.0] * columns, [0] * columns, [0] * columns
     for row in rows:
         at = (row["second_ms"] - first_ms) // column_ms
         units[at] += _rate(row)
@@ -128,36 +136,48 @@ def _heat_row(rows: Rows, stretches: Rows, first_ms: int, column_ms: int, column
     for row in stretches:
         for at in range((row["begin_ms"] - first_ms) // column_ms, min((row["end_ms"] - first_ms) // column_ms + 1, columns)):
             begin, end = first_ms + at * column_ms, first_ms + (at + 1) * column_ms
-            waited[at] += max(min(row["end_ms"], end) - max(row["begin_ms"], begin), 0)
+            (waited if is_applied(row) else would)[at] += max(min(row["end_ms"], end) - max(row["begin_ms"], begin), 0)
     percent = [100 * used / (limit * column_ms / 1_000) if limit else None for used, limit in zip(units, bound, strict=True)]
-    return HeatRow(_name(rows[0]), percent, waited)
+    return HeatRow(_name(rows[0]), percent, waited, would)
 
 
 def _rates(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: int, end_ms: int) -> list[str]:
     charts = []
     for key, rows in list(series.items())[:CHARTS_MAX]:
-        own = stretches.get(key, ())
-        drains = sorted(row["end_ms"] - row["begin_ms"] for row in own)
-        waited = (
-            f"{len(own):,} stretches of waiting, the longest {human_ms(drains[-1])} until it had drained" if drains else "nobody waited"
-        )
+        waited, would = _spans(stretches.get(key, ()))
         charts.append(
             draw_rates(
                 RateSeries(
                     _name(rows[0]),
                     rows[0]["quota_type"],
-                    f"{rows[0]['quota_type']}, broker {rows[0]['node'] or '-'}: {waited}",
+                    f"{rows[0]['quota_type']}, broker {rows[0]['node'] or '-'}: {_stretches_said(waited, would)}",
                     [row["second_ms"] for row in rows],
                     [_rate(row) for row in rows],
                     [row["observed_max"] or 0.0 for row in rows],
                     [row["bound"] for row in rows],
-                    [(row["begin_ms"], row["end_ms"]) for row in own],
+                    waited,
+                    would,
                 ),
                 begin_ms,
                 end_ms,
             )
         )
     return charts
+
+
+def _spans(stretches: Rows) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Times in which somebody had to wait, and those in which somebody would have."""
+    waited: list[tuple[int, int]] = []
+    would: list[tuple[int, int]] = []
+    for row in stretches:
+        (waited if is_applied(row) else would).append((row["begin_ms"], row["end_ms"]))
+    return waited, would
+
+
+def _stretches_said(waited: Sequence[tuple[int, int]], would: Sequence[tuple[int, int]]) -> str:
+    longest, would_longest = (human_ms(max((end - begin for begin, end in of), default=0)) for of in (waited, would))
+    said = [f"{len(waited):,} stretches of waiting, the longest {longest} until it had drained"] if waited else ["nobody waited"]
+    return "; ".join([*said, *([f"would have in {len(would):,} stretches, the longest {would_longest}"] if would else [])])
 
 
 def _rate(row: Mapping[str, Any]) -> float:
@@ -169,11 +189,21 @@ def _name(row: Mapping[str, Any]) -> str:
     return tenant + group_name(dict(row))
 
 
-def _histogram(directory: Path) -> dict[int, int]:
-    counts: dict[int, int] = {}
+def _waits_section(directory: Path) -> Section:
+    waited, would = _histograms(directory)
+    says = "Every decision with a wait above 0, all groups together."
+    if would:
+        says += " Blue: waits. Grey: those that would have been, had the quotas not only been observed."
+    return Section("How long waits were", says, [draw_waits(waited, would or None)])
+
+
+def _histograms(directory: Path) -> tuple[dict[int, int], dict[int, int]]:
+    waited: dict[int, int] = {}
+    would: dict[int, int] = {}
     for row in read_table(directory, "throttle_histogram"):
+        counts = waited if is_applied(row) else would
         counts[row["bucket_ms"]] = counts.get(row["bucket_ms"], 0) + row["n"]
-    return counts
+    return waited, would
 
 
 _ESCAPE_SAYS: Final = (
@@ -215,7 +245,7 @@ def _client_table(by_client: Rows) -> str:
 
 
 def _group_table(used: Rows) -> str:
-    header = ("group", "type", "broker", "decisions", "bound", "highest use", "throttled", "longest wait")
+    header = ("group", "type", "broker", "decisions", "bound", "highest use", "had to wait", "would have", "longest wait")
     rows = (
         (
             _name(row),
@@ -224,8 +254,9 @@ def _group_table(used: Rows) -> str:
             f"{row['decisions']:,}",
             human_rate(row["quota_type"], row["bound_mean"]),
             f"{row['utilisation_max_percent']:.0f} %" if row["utilisation_max_percent"] else "-",
-            f"{100 * row['throttled'] / max(row['decisions'], 1):.1f} %",
-            human_ms(row["throttle_ms_max"] or 0),
+            _share(row["waited"], row["decisions"]),
+            _share(row["throttled"] - row["waited"], row["decisions"]),
+            human_ms(row["throttle_ms_max"] or 0) if row["waited"] else "-",
         )
         for row in used[:CLIENTS_MAX]
     )

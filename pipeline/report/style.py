@@ -35,6 +35,7 @@ tr:last-child td { border-bottom: 0 } details { margin-top: 10px } summary { cur
 .grid { stroke: var(--line) } .base { stroke: var(--grey) } .area { fill: var(--pale) } .observed { fill: none; stroke: var(--blue);
   stroke-width: 1.8; stroke-linejoin: round }
 .bound { stroke: var(--red); stroke-width: 1.6; stroke-dasharray: 7 4; fill: none } .waiting { fill: var(--amber); opacity: .55 }
+  .would { fill: var(--grey); opacity: .28 }
   .bar { fill: var(--blue) }
 .before { fill: var(--grey) } .after { fill: var(--blue) }
 .worse { fill: var(--red) } .better { fill: var(--green) } .stem { stroke-width: 3; stroke: var(--grey); opacity: .5 }

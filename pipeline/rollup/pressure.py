@@ -1,5 +1,7 @@
 """How hard clients press on their quotas: what went through, what they would have sent, and how long until a wait had drained.
 
+Waits that were decided and not applied, as in `observe`, kept nothing back.
+
 The offered load is an estimate. C connections that together waited W of a time T were busy for T - W / C of it each; had they not waited,
 they would have moved T / (T - W / C) times as much. C is the largest number that was seen waiting at once, so the estimate is high where
 others never waited.
@@ -24,6 +26,7 @@ class Pressure:
     Attributes:
         drains_ms: lengths of the times in which somebody waited, ascending.
         waiting_max: how many waited at once.
+        would_ms: how long somebody would have waited, had the waits been applied.
     """
 
     goodput: float
@@ -31,6 +34,7 @@ class Pressure:
     bound: float | None
     drains_ms: Sequence[int]
     waiting_max: int
+    would_ms: int = 0
 
     def drain_ms(self, percent: float) -> float:
         """Return a percentile of the time to drain."""
@@ -42,15 +46,22 @@ def pressure_of(series: Rows, stretches: Rows, scale: float) -> Pressure:
 
     Args:
         series: its rows of rate_series.
-        stretches: its rows of throttle_stretches.
+        stretches: its rows of throttle_stretches, applied or not.
         scale: units per unit of rate: 1, or percent per nanosecond.
     """
     times = [row["second_ms"] for row in series]
     span_ms = max(times) - min(times) + 1_000
     goodput = sum(row["units"] for row in series) * scale / (span_ms / 1_000)
-    waited_ms = sum(row["throttle_ms"] for row in stretches)
-    at_once = max((row["waiting_max"] for row in stretches), default=0)
+    applied = [row for row in stretches if is_applied(row)]
+    waited_ms = sum(row["throttle_ms"] for row in applied)
+    at_once = max((row["waiting_max"] for row in applied), default=0)
     busy = 1.0 if not at_once else max(1.0 - waited_ms / (at_once * span_ms), BUSY_MIN)
     bounds = [row["bound"] for row in series if row["bound"] is not None]
-    drains = sorted(row["end_ms"] - row["begin_ms"] for row in stretches)
-    return Pressure(goodput, goodput / busy, bounds[-1] if bounds else None, drains, at_once)
+    drains = sorted(row["end_ms"] - row["begin_ms"] for row in applied)
+    would_ms = sum(row["end_ms"] - row["begin_ms"] for row in stretches if not is_applied(row))
+    return Pressure(goodput, goodput / busy, bounds[-1] if bounds else None, drains, at_once, would_ms)
+
+
+def is_applied(stretch: Mapping[str, Any]) -> bool:
+    """Whether somebody had to wait; tables of closed days may be older than the column, and say nothing of it."""
+    return stretch.get("applied") is not False

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.removed import removed_runs
@@ -13,6 +14,9 @@ from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import Plan, plan_of
 from pipeline.rollup.prices import Prices
 from pipeline.rollup.tenants import TenantLine
+
+TABLES_VERSION: Final = 2
+"""Raised when the tables get other columns: what is open is then built again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class RollupSettings:
     @property
     def fingerprint(self) -> str:
         """Hash of what shapes the tables besides the input."""
-        return hashlib.sha256(repr((sorted(self.levels), self.tenants, self.prices)).encode()).hexdigest()
+        return hashlib.sha256(repr((TABLES_VERSION, sorted(self.levels), self.tenants, self.prices)).encode()).hexdigest()
 
 
 @dataclass(slots=True)

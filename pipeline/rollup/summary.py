@@ -10,6 +10,9 @@ from pipeline.text import group_name, human_bytes, human_ms, human_rate, table_l
 
 SHOWN: Final = 12
 _SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests", "throttle_ms", "connections_opened")
+_GROUP_SUMS: Final = ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms")
+_BEFORE: Final = {"waited": "throttled", "waited_ms": "throttle_ms"}
+"""What stands in for a column that the tables of a day closed long ago lack."""
 
 
 def coarsest(directory: Path, kind: str) -> list[dict[str, Any]]:
@@ -35,9 +38,9 @@ def groups(directory: Path) -> list[dict[str, Any]]:
         key = tuple(
             row[name] for name in ("tenant", "proxy_id", "quota_type", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
         )
-        total = found.setdefault(key, {**row, "group": group_name(row), "decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
-        for name in ("decisions", "units", "throttled", "throttle_ms"):
-            total[name] += row[name] or 0
+        total = found.setdefault(key, {**row, "group": group_name(row)} | dict.fromkeys(_GROUP_SUMS, 0))
+        for name in _GROUP_SUMS:
+            total[name] += row.get(name, row.get(_BEFORE.get(name, ""))) or 0
         for name in ("utilisation_max_percent", "observed_max", "throttle_ms_max"):
             total[name] = max(total[name] or 0, row[name] or 0)
     return sorted(found.values(), key=lambda row: (-row["throttle_ms"], -(row["utilisation_max_percent"] or 0), row["group"]))
@@ -53,6 +56,7 @@ def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
         "quarantined": {"usage": result.usage_quarantined, "samples": result.decisions_quarantined},
         "coverage_percent": result.coverage,
         "rows": result.tables,
+        "would_have_waited": dict(zip(("decisions", "ms"), _would(by_group), strict=True)),
         "totals": {name: sum(row[name] for row in by_client) for name in _SUMS},
         "clients": by_client[:SHOWN],
         "groups": [
@@ -67,6 +71,8 @@ def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
                     "units",
                     "throttled",
                     "throttle_ms",
+                    "waited",
+                    "waited_ms",
                     "bound_mean",
                     "utilisation_max_percent",
                 )
@@ -74,6 +80,11 @@ def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
             for row in by_group[:SHOWN]
         ],
     }
+
+
+def _would(rows: list[dict[str, Any]]) -> tuple[int, int]:
+    """Decisions whose wait nobody had to sit out, and the sum of their waits in ms."""
+    return sum(row["throttled"] - row["waited"] for row in rows), sum(row["throttle_ms"] - row["waited_ms"] for row in rows)
 
 
 def lines_of(directory: Path, result: RollupResult) -> Iterator[str]:
@@ -88,12 +99,17 @@ def lines_of(directory: Path, result: RollupResult) -> Iterator[str]:
         yield f"coverage    {worst:.4g} %" + (" at the worst day" if len(result.coverage) > 1 else "")
         aside = result.usage_quarantined + result.decisions_quarantined
         yield f"set aside   {aside} rows" + (" (see table quarantine)" if aside else "")
+    by_group = groups(directory)
+    would, would_ms = _would(by_group)
+    if would:
+        said = f"{would:,} decisions would have waited {human_ms(would_ms)} and did not have to"
+        yield f"observed    {said}; the clients' columns count them too"
     yield ""
     header = ("tenant", "principal", "client-id", "requests", "produced", "fetched", "throttled", "waits")
     yield from table_lines(header, (_client_row(row) for row in clients(directory)[:SHOWN]))
     yield ""
-    header = ("group", "type", "node", "decisions", "bound", "peak use", "throttled", "waits")
-    yield from table_lines(header, (_group_row(row) for row in groups(directory)[:SHOWN]))
+    header = ("group", "type", "node", "decisions", "bound", "peak use", "throttled", "waits", *(("would wait",) if would else ()))
+    yield from table_lines(header, (_group_row(row)[: len(header)] for row in by_group[:SHOWN]))
 
 
 def _client_row(row: dict[str, Any]) -> tuple[object, ...]:
@@ -112,5 +128,5 @@ def _client_row(row: dict[str, Any]) -> tuple[object, ...]:
 def _group_row(row: dict[str, Any]) -> tuple[object, ...]:
     used = row["utilisation_max_percent"]
     bound = human_rate(row["quota_type"], row["bound_mean"])
-    waited = (f"{row['throttled']:,}", human_ms(row["throttle_ms"]))
+    waited = (f"{row['throttled']:,}", human_ms(row["waited_ms"]), human_ms(row["throttle_ms"] - row["waited_ms"]))
     return (row["group"], row["quota_type"], row["node"] or "-", f"{row['decisions']:,}", bound, f"{used:.0f} %" if used else "-", *waited)

@@ -14,21 +14,22 @@ from quota.throttle import INT32_MAX
 GROUP_KEY: Final = [name for name, _ in GROUP]
 GROUPS_IN_SERIES: Final = 24
 _SECOND_MS: Final = 1_000
+_COUNTS: Final = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum", "waited_n", "waited_ms_sum")
 
 
 def decisions_by_second(silver: DataFrame) -> DataFrame:
     """Add up samples to seconds, over runs; takes rows of DECISIONS_SILVER without a problem.
 
     The list of events is not opened. A sample that goes on into the next second gives that its share of the units, by time; decisions
-    and waits count in the second in which it begins.
+    and waits count in the second in which it begins. `waited_n` of the throttled ones had to wait, the others would have.
     """
     limited = (F.col("bound") < UNLIMITED) & ~((F.col("quota_type") == "Connection") & (F.col("bound") >= INT32_MAX))
     return (
-        silver.select("*", F.explode(_parts()).alias("part"))
+        silver.select("*", *_waited(), F.explode(_parts()).alias("part"))
         .groupBy("date", "hour", *GROUP_KEY, F.col("part.second_ms").alias("second_ms"))
         .agg(
             F.sum("part.units").alias("units"),
-            *(F.sum(_in_first(name)).alias(name) for name in ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum")),
+            *(F.sum(_in_first(name)).alias(name) for name in _COUNTS),
             F.max(_in_first("throttle_ms_max")).alias("throttle_ms_max"),
             F.max("max_observed").alias("observed_max"),
             F.min(F.when(limited, F.col("bound"))).alias("bound"),
@@ -49,6 +50,21 @@ def _parts() -> Column:
         F.struct(following.alias("second_ms"), later.alias("units"), F.lit(False).alias("is_first")),
     )
     return F.when(end < following, F.array(one)).otherwise(F.array(*two))
+
+
+def _waited() -> tuple[Column, Column]:
+    """How many throttles of a sample held somebody up, and their sum: in `observe`, and for who is excused, nothing is applied.
+
+    At level `sample`, which lists no waits, it is all of them or none.
+    """
+    pairs = F.filter(F.arrays_zip("thr_ms", "applied_ms"), lambda wait: (wait.thr_ms > 0) & (wait.applied_ms > 0))
+    total = F.aggregate(pairs, F.lit(0).cast("long"), lambda sum_ms, wait: sum_ms + wait.thr_ms)
+    is_none = (F.col("throttled_n") == 0) | (F.col("applied_ms_sum") == 0)
+
+    def of(listed: Column, unlisted: str) -> Column:
+        return F.when(is_none, 0).when(F.col("applied_ms").isNull(), F.col(unlisted)).otherwise(listed).cast("long")
+
+    return of(F.size(pairs), "throttled_n").alias("waited_n"), of(total, "throttle_ms_sum").alias("waited_ms_sum")
 
 
 def _in_first(name: str) -> Column:
@@ -75,6 +91,8 @@ def decisions_per(level: str, seconds: DataFrame, waits: DataFrame, coverage: Da
             F.sum("throttled_n").alias("throttled"),
             F.sum("violated_n").alias("violated"),
             F.sum("throttle_ms_sum").alias("throttle_ms"),
+            F.sum("waited_n").alias("waited"),
+            F.sum("waited_ms_sum").alias("waited_ms"),
             F.max("throttle_ms_max").alias("throttle_ms_max"),
             F.sum("applied_ms_sum").alias("applied_ms"),
             F.count("*").alias("seconds_active"),
@@ -108,9 +126,9 @@ def _percentiles(value: Column) -> Column:
 
 
 def waits_of(silver: DataFrame) -> DataFrame:
-    """Return one row per decision that has a wait above 0: when, and how long."""
+    """Return one row per decision that has a wait above 0: when, how long, and whether somebody had to sit it out."""
     listed = silver.where("throttled_n > 0").select(
-        "date", "hour", *GROUP_KEY, "sample_start_ms", "dt_ms", F.explode(F.arrays_zip("thr_pos", "thr_ms")).alias("wait")
+        "date", "hour", *GROUP_KEY, "sample_start_ms", "dt_ms", F.explode(F.arrays_zip("thr_pos", "thr_ms", "applied_ms")).alias("wait")
     )
     return listed.select(
         "date",
@@ -118,21 +136,23 @@ def waits_of(silver: DataFrame) -> DataFrame:
         *GROUP_KEY,
         (F.col("sample_start_ms") + F.element_at("dt_ms", F.col("wait.thr_pos") + 1)).alias("at_ms"),
         F.col("wait.thr_ms").cast("long").alias("wait_ms"),
+        (F.col("wait.applied_ms") > 0).alias("applied"),
     ).where("wait_ms > 0")
 
 
 def histogram_of(waits: DataFrame) -> DataFrame:
-    """Count waits by length; returns HISTOGRAM."""
+    """Count waits by length, those that nobody had to sit out apart; returns HISTOGRAM."""
     bucket = F.pow(F.lit(2.0), F.ceil(F.log2("wait_ms"))).cast("long")
-    return waits.groupBy("date", "hour", *GROUP_KEY, bucket.alias("bucket_ms")).agg(F.count("*").alias("n")).to(HISTOGRAM)
+    return waits.groupBy("date", "hour", *GROUP_KEY, "applied", bucket.alias("bucket_ms")).agg(F.count("*").alias("n")).to(HISTOGRAM)
 
 
 def stretches_of(waits: DataFrame) -> DataFrame:
     """Join waits of a group that overlap or touch; returns STRETCHES, filed under the hour in which each begins.
 
+    Waits that were decided and not applied make stretches of their own.
     A wait that reaches into the next hour goes on there as a stretch of its own: an hour is built from its own files alone.
     """
-    key = ["date", "hour", *GROUP_KEY]
+    key = ["date", "hour", *GROUP_KEY, "applied"]
     in_order = Window.partitionBy(*key).orderBy("at_ms", "wait_ms")
     before = in_order.rowsBetween(Window.unboundedPreceding, -1)
     end_ms = F.col("at_ms") + F.col("wait_ms")

@@ -4,6 +4,7 @@ from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DecimalType,
     DoubleType,
     IntegerType,
@@ -20,6 +21,7 @@ STRING: Final = StringType()
 LONG: Final = LongType()
 INT: Final = IntegerType()
 DOUBLE: Final = DoubleType()
+BOOLEAN: Final = BooleanType()
 TIMESTAMP: Final = TimestampType()
 AMOUNT: Final = DecimalType(38, 6)
 
@@ -110,6 +112,7 @@ DECISIONS_SILVER: Final = _table(
     ("dt_ms", ArrayType(INT)),
     ("thr_pos", ArrayType(INT)),
     ("thr_ms", ArrayType(INT)),
+    ("applied_ms", ArrayType(INT)),
 )
 """One row of `samples`, or one controller mutation, with the names of its group."""
 
@@ -121,6 +124,8 @@ DECISIONS: Final = _table(
     ("throttled", LONG),
     ("violated", LONG),
     ("throttle_ms", LONG),
+    ("waited", LONG),
+    ("waited_ms", LONG),
     ("throttle_ms_max", LONG),
     ("throttle_ms_p50", DOUBLE),
     ("throttle_ms_p95", DOUBLE),
@@ -140,7 +145,9 @@ DECISIONS: Final = _table(
     ("date", STRING),
     ("hour", STRING),
 )
-"""What a group's sensor decided. Rates are in units per second (percent for request time) over the seconds with traffic."""
+"""What a group's sensor decided: `waited` of those `throttled` had to wait, the others would have.
+
+Rates are in units per second (percent for request time) over the seconds with traffic."""
 
 SERIES: Final = _table(
     *GROUP,
@@ -162,12 +169,15 @@ STRETCHES: Final = _table(
     ("throttled", LONG),
     ("throttle_ms", LONG),
     ("waiting_max", LONG),
+    ("applied", BOOLEAN),
     ("date", STRING),
     ("hour", STRING),
 )
-"""A time in which somebody of a group had a wait to sit out, its length the time to drain; `waiting_max` waited at once."""
+"""A time in which somebody of a group had a wait to sit out, its length the time to drain; `waiting_max` waited at once.
 
-HISTOGRAM: Final = _table(*GROUP, ("bucket_ms", LONG), ("n", LONG), ("date", STRING), ("hour", STRING))
+Where `applied` is false nobody had to: it is what would have been."""
+
+HISTOGRAM: Final = _table(*GROUP, ("applied", BOOLEAN), ("bucket_ms", LONG), ("n", LONG), ("date", STRING), ("hour", STRING))
 """How long waits were: `bucket_ms` is the upper end, a power of two."""
 
 QUARANTINE: Final = _table(

@@ -110,6 +110,7 @@ def _mutations(events: DataFrame) -> DataFrame:
         F.array(F.lit(0)).alias("dt_ms"),
         F.when(F.col("throttle_ms") > 0, F.array(F.lit(0))).otherwise(F.array().cast("array<int>")).alias("thr_pos"),
         F.when(F.col("throttle_ms") > 0, F.array("throttle_ms")).otherwise(F.array().cast("array<int>")).alias("thr_ms"),
+        F.when(F.col("throttle_ms") > 0, F.array("applied_ms")).otherwise(F.array().cast("array<int>")).alias("applied_ms"),
         "date",
         "hour",
         "stem",

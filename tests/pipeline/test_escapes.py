@@ -47,3 +47,15 @@ def test_offered_load_counts_what_waits_kept_back() -> None:
     assert pressed.drain_ms(50) == 60_000
     at_ease = pressure_of(series, [], 1.0)
     assert (at_ease.goodput, at_ease.offered, at_ease.drain_ms(100)) == (100.0, 100.0, 0.0)
+
+
+def test_waits_that_nobody_had_to_sit_out_keep_nothing_back() -> None:
+    """In `observe` waits are decided and not applied: the load offered is what went through, and what would have been stands apart."""
+    series = [{"second_ms": T + 1_000 * at, "units": 100, "bound": 90.0} for at in range(100)]
+    would = {"begin_ms": T, "end_ms": T + 60_000, "throttle_ms": 100_000, "waiting_max": 2, "applied": False}
+    pressed = pressure_of(series, [would], 1.0)
+    assert (pressed.goodput, pressed.offered, pressed.drain_ms(50), pressed.waiting_max, pressed.would_ms) == (100.0, 100.0, 0.0, 0, 60_000)
+    both = pressure_of(
+        series, [would, {**would, "begin_ms": T + 70_000, "end_ms": T + 80_000, "throttle_ms": 10_000, "applied": True}], 1.0
+    )
+    assert (both.drain_ms(50), both.would_ms, both.offered) == (10_000, 60_000, 100 / 0.95)

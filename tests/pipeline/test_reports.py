@@ -113,13 +113,23 @@ def test_charts_hold_at_every_length(seconds: int, bound: float | None) -> None:
     times = [START_MS + 1_000 * at for at in range(0, seconds, step)]
     rate = [0.0 if at % 7 else 1_000.0 for at in range(len(times))]
     series = RateSeries(
-        HOSTILE, "Produce", "about", times, rate, [400.0] * len(times), [bound] * len(times), [(START_MS, START_MS + 5_000)]
+        HOSTILE,
+        "Produce",
+        "about",
+        times,
+        rate,
+        [400.0] * len(times),
+        [bound] * len(times),
+        [(START_MS, START_MS + 5_000)],
+        [(START_MS, START_MS + 900)],
     )
-    heat = HeatRow(HOSTILE, [None, 0.0, 99.0, 250.0], [0, 0, 500, 99_000])
+    heat = HeatRow(HOSTILE, [None, 0.0, 99.0, 250.0], [0, 0, 500, 99_000], [0, 700, 0, 99_000])
     parts = [
         draw_rates(series, START_MS, START_MS + 1_000 * seconds),
         draw_heat([heat], START_MS, 1_000 * seconds, 4),
-        draw_pressure([(HOSTILE, "Produce", Pressure(0.0, 0.0, bound, [], 0)), ("b", "Request", Pressure(1.0, 9.0, bound, [5, 9], 2))]),
+        draw_pressure(
+            [(HOSTILE, "Produce", Pressure(0.0, 0.0, bound, [], 0, 900)), ("b", "Request", Pressure(1.0, 9.0, bound, [5, 9], 2))]
+        ),
     ]
     check_page(draw_page(Page("t", "a", [], [Section("s", "", parts)])))
 

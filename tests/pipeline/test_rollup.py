@@ -23,6 +23,7 @@ from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
 from pipeline.rollup.plan import plan_of
 from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings, plan_local
+from pipeline.rollup.summary import lines_of, summary_of
 from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
 from proxy.metering.forget import forget_user
@@ -130,6 +131,46 @@ def check_decisions(source: Path, out: Path) -> None:
         stretches = sorted((found["hour"], found["begin_ms"], found["end_ms"]) for found in of_group["throttle_stretches"])
         assert all(end < begin for (hour, _, end), (its_hour, begin, _) in itertools.pairwise(stretches) if hour == its_hour)
     assert days["checkout"]["throttled"] > 50
+
+
+def only_observed(tables: dict[str, list[dict[str, Any]]]) -> None:
+    """The first client's quota is observed; every second wait of the other's was excused; of one sample only sums are there."""
+    for row in tables["samples"]:
+        row["applied_ms"] = [0 if row["group_ref"] == 0 else -1 if at % 2 else ms for at, ms in enumerate(row["applied_ms"])]
+        row["applied_ms_sum"] = sum(max(ms, 0) for ms in row["applied_ms"])
+    unlisted = next(row for row in tables["samples"] if row["throttled_n"] > 0 and row["applied_ms_sum"] > 0)
+    unlisted |= dict.fromkeys(("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms"))
+
+
+def test_who_did_not_have_to_wait_is_not_said_to_have_waited(spark: Any, tmp_path: Path) -> None:
+    """What was decided in `observe`, or excused, is told as what would have been waited: in the tables, on the screen and on the page."""
+    from pipeline.spark.rollup import roll_up
+
+    source, out = write_scene(tmp_path / "in", 40, clients=CAST, mutate=only_observed), tmp_path / "out"
+    result = roll_up(spark, RollupSettings(str(source), out, ("day",)))
+    samples = raw_rows(source, "samples")
+    for ref, client in enumerate(CAST):
+        own = [row for row in samples if row["group_ref"] == ref]
+        waits = [(ms, done) for row in own if row["thr_ms"] for ms, done in zip(row["thr_ms"], row["applied_ms"], strict=True) if ms > 0]
+        unlisted = [row for row in own if row["thr_ms"] is None]
+        applied = [ms for ms, done in waits if done > 0]
+        [day] = [row for row in read_table(out, "decisions_day") if row["tag_client_id"] == client.client_id]
+        assert day["throttled"] == len(waits) + sum(row["throttled_n"] for row in unlisted)
+        assert day["waited"] == len(applied) + sum(row["throttled_n"] for row in unlisted)
+        assert day["waited_ms"] == sum(applied) + sum(row["throttle_ms_sum"] for row in unlisted)
+        for is_applied, expected in ((True, len(applied)), (False, len(waits) - len(applied))):
+            for table, count in (("throttle_stretches", "throttled"), ("throttle_histogram", "n")):
+                rows = [row for row in read_table(out, table) if row["tag_client_id"] == client.client_id and row["applied"] is is_applied]
+                assert sum(row[count] for row in rows) == expected, (table, is_applied)
+    checkout = next(row for row in summary_of(out, result)["groups"] if row["group"] == "client-id checkout")
+    assert (checkout["throttled"] > 50, checkout["waited"], checkout["waited_ms"]) == (True, 0, 0)
+    lines = list(lines_of(out, result))
+    assert any("would have waited" in line for line in lines)
+    assert next(line for line in lines if line.startswith("client-id checkout")).split()[-4:-2] == ["0", "ms"]
+    page = draw_rollup(out, result)
+    check_page(page)
+    assert "nobody; would have, " in page
+    assert page.count('class="would"') > 0 < page.count('class="waiting"')
 
 
 def shift_a_second(tables: dict[str, list[dict[str, Any]]]) -> None:
