@@ -56,15 +56,16 @@ def rollup(
             raise BadInputError(f'--level: "{level}" is not one of {", ".join(LEVELS)}; write them with commas')
     lines = tuple(read_tenants(tenants)) if tenants is not None else ()
     costs = read_prices(prices) if prices is not None else None
-    from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local
+    from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, published_coverage
 
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
         raise BadInputError(f"--to: {end} is before --from {begin}; write them the other way round")
     settings = RollupSettings(source, out, chosen, lines, *hours, _day(close_through), costs)
-    result = RollupResult()
-    if "://" not in source and plan_local(settings)[1].is_empty:  # what is elsewhere can only be looked at with Spark
+    known = plan_local(settings) if "://" not in source else None  # what is elsewhere can only be looked at with Spark
+    if known is not None and known[1].is_empty:
         close_books(settings)
+        result = RollupResult(coverage=published_coverage(known[0], settings))
     else:
         with session(master) as spark:
             from pipeline.spark.rollup import roll_up

@@ -23,6 +23,7 @@ class Ledger(msgspec.Struct):
         hours: "DATE HOUR" -> SHA-256 of the manifests it was made from.
         closed_through: the last closed day, or None.
         late: of closed days only: "DATE HOUR" -> manifests that are in adjustments.
+        coverage: percent of each day, as it was last built.
     """
 
     kind: str = KIND
@@ -31,6 +32,7 @@ class Ledger(msgspec.Struct):
     hours: dict[str, list[str]] = {}
     closed_through: str | None = None
     late: dict[str, list[str]] = {}
+    coverage: dict[str, float] = {}
 
 
 def read_ledger(directory: Path) -> Ledger:

@@ -47,7 +47,7 @@ class RollupSettings:
 
 @dataclass(slots=True)
 class RollupResult:
-    """What a run did; `tables` are rows written, by table, `coverage` is percent by day."""
+    """What a run did; `tables` are rows written, by table, `coverage` is percent by day: of what is published, now or before."""
 
     hours: int = 0
     days: int = 0
@@ -94,6 +94,12 @@ def close_books(settings: RollupSettings) -> None:
     ledger.closed_through = settings.close_through
     settings.out.mkdir(parents=True, exist_ok=True)
     write_ledger(settings.out, ledger)
+
+
+def published_coverage(ledger: Ledger, settings: RollupSettings) -> dict[str, float]:
+    """Return the coverage of each day of the time asked for, whichever run built it."""
+    first, last = (settings.begin or "")[:10], (settings.end or "9999-12-31")[:10]
+    return {date: percent for date, percent in sorted(ledger.coverage.items()) if first <= date <= last}
 
 
 def _is_chosen(item: Input, settings: RollupSettings) -> bool:

@@ -95,10 +95,11 @@ def lines_of(directory: Path, result: RollupResult) -> Iterator[str]:
         yield f"built       {result.hours} hours, {result.days} days" + (
             f", {result.late} late file sets as adjustments" if result.late else ""
         )
-        worst = min(result.coverage.values(), default=100.0)
-        yield f"coverage    {worst:.4g} %" + (" at the worst day" if len(result.coverage) > 1 else "")
         aside = result.usage_quarantined + result.decisions_quarantined
         yield f"set aside   {aside} rows" + (" (see table quarantine)" if aside else "")
+    if result.coverage:
+        day, worst = min(result.coverage.items(), key=lambda item: item[1])
+        yield f"coverage    {worst:.4g} %" + (f" at the worst day, {day}" if len(result.coverage) > 1 else "")
     by_group = groups(directory)
     would, would_ms = _would(by_group)
     if would:

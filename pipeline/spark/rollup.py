@@ -14,7 +14,7 @@ from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
 from pipeline.rollup.plan import Plan
 from pipeline.rollup.prices import Prices
 from pipeline.rollup.publish import publish_days, publish_hours, staging
-from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, plan_rollup
+from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, plan_rollup, published_coverage
 from pipeline.spark.adjustments import add_adjustments
 from pipeline.spark.charges import chargeback_of, charges_of, focus_of
 from pipeline.spark.days import coverage_frame, day_frame, price_frame
@@ -41,7 +41,7 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
     result = RollupResult(len(plan.hours), len(plan.days), len(plan.late))
     if plan.hours:
         _build_open(spark, settings, plan, result, tell)
-        _enter(ledger, plan)
+        _enter(ledger, plan, result)
     if plan.late:
         add_adjustments(spark, settings, place_of(settings), plan.late, result, tell)
         for item in plan.late:
@@ -52,6 +52,7 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
         ledger.settings = settings.fingerprint if plan.hours else ledger.settings
         ledger.closed_through = settings.close_through or ledger.closed_through
         write_ledger(settings.out, ledger)
+    result.coverage = published_coverage(ledger, settings)
     return result
 
 
@@ -100,8 +101,9 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
     result.tables = tables.rows
 
 
-def _enter(ledger: Ledger, plan: Plan) -> None:
+def _enter(ledger: Ledger, plan: Plan, result: RollupResult) -> None:
     found = hashes_by_hour(plan.inputs)
+    ledger.coverage |= result.coverage
     for hour in plan.hours:
         ledger.hours[hour_key(hour)] = found[hour]
 

@@ -77,7 +77,8 @@ def test_a_late_file_opens_its_hour_again(spark: Any, tmp_path: Path) -> None:
     first = roll_up(spark, settings)
     assert (first.hours, first.days, first.coverage) == (1, 1, {"2026-11-21": 100.0})
     kept = next((out / "usage_hour" / "date=2026-11-21" / "hour=12").glob("*.parquet")).read_bytes()
-    assert roll_up(spark, settings).hours == 0
+    again = roll_up(spark, settings)
+    assert (again.hours, again.coverage) == (0, first.coverage)
 
     (tmp_path / "later.json").rename(late)
     second = roll_up(spark, settings)
@@ -313,6 +314,21 @@ def test_bad_input_is_one_line(
     assert (outcome.exit_code, outcome.stderr.count("\n")) == (code, 1)
     assert message in outcome.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_whole_stays_so_until_it_is(tmp_path: Path) -> None:
+    """A run that finds nothing new ends as the one that built the tables did: with exit code 3 while a day asked for is not covered."""
+    source, out = write_scene(tmp_path / "in", 3, clients=CAST), tmp_path / "out"
+    [one] = find_inputs(source)
+    settings = RollupSettings(str(source), out)
+    out.mkdir()
+    coverage = {"2026-11-20": 99.5, "2026-11-21": 100.0}
+    write_ledger(out, Ledger(settings=settings.fingerprint, hours={hour_key(one.hour): [one.sha256]}, coverage=coverage))
+    command = ["rollup", "--in", str(source), "--out", str(out)]
+    told = CliRunner().invoke(meter, command)
+    assert (told.exit_code, "nothing new" in told.stdout, "99.5 %" in told.stdout, "2026-11-20" in told.stdout) == (3, True, True, True)
+    assert json.loads(CliRunner().invoke(meter, [*command, "--format", "json"]).stdout)["coverage_percent"] == coverage
+    assert CliRunner().invoke(meter, [*command, "--from", "2026-11-21"]).exit_code == 0
 
 
 def test_a_directory_of_something_else_is_not_written_to(tmp_path: Path) -> None:
