@@ -27,6 +27,23 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
+def check_readable(directory: Path) -> None:
+    """Look into every directory below one: to a search by name, what may not be read is not there.
+
+    Raises:
+        BadInputError: one cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise BadInputError(
+            f"{error.filename}: cannot be read ({error.strerror}), so what is in it is not known; run this as its owner, or let it be read"
+        ) from error
+
+    if directory.exists():
+        for _ in os.walk(directory, onerror=refuse):
+            pass
+
+
 def check_directory(path: Path) -> None:
     """Look whether a directory can be written to, or made, before hours of work are lost over it.
 

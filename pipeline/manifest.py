@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.files import check_readable
 from pipeline.schemas import KIND, SCHEMA_VERSION, TABLES
 
 MANIFESTS: Final = "manifests"
@@ -150,11 +151,12 @@ def find_manifests(directory: Path) -> list[Manifest]:
     """Return all manifests below `directory`, each run in order.
 
     Raises:
-        BadInputError: not a directory, or a manifest cannot be read.
+        BadInputError: not a directory, or a manifest or a directory of them cannot be read.
         IncompleteError: no manifest at all.
     """
     if not directory.is_dir():
         raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` wrote")
+    check_readable(directory / MANIFESTS)
     paths = sorted((directory / MANIFESTS).rglob("*.json"))
     if not paths:
         raise IncompleteError(

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
+from pipeline.files import check_readable
 from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
 from pipeline.spark.failures import told_in_one_line
 from pipeline.spark.landed import Written, write_batch
@@ -145,6 +146,7 @@ class Stream:
 
     def _check_all_there(self) -> None:
         """Whatever has a manifest has been read: a source that skips a late file would be found here."""
+        check_readable(self._directory / MANIFESTS)
         there = {str(path.relative_to(self._directory)) for path in (self._directory / MANIFESTS).rglob("*.json")}
         late = there - stems_before(self._settings.out, 2**62)
         still = [path for path in sorted(late) if (self._directory / path).stat().st_mtime < _began(self._settings.checkpoint)]

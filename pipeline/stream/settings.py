@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.files import check_directory
+from pipeline.files import check_directory, check_readable
 from pipeline.manifest import MANIFESTS
 from pipeline.stream.ledger import check_checkpoint
 
@@ -82,6 +82,7 @@ def _check_source(settings: StreamSettings) -> None:
         raise BadInputError(f"--from {settings.source}: only local directories and kafka://HOST:PORT/TOPIC can be followed")
     if not directory.is_dir():
         raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` writes")
+    check_readable(directory / MANIFESTS)
     if settings.once and not any((directory / MANIFESTS).rglob("*.json")):
         raise IncompleteError(f"{directory}: no manifest in it, so nothing was finished; without --once they are waited for")
     if not (directory / MANIFESTS).is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
@@ -24,6 +24,8 @@ def repair_command(directory: Path) -> None:
     _check(directory)
     try:
         done = repair(directory)
+    except PermissionError as error:
+        _fail(_refused(error))
     except OSError as error:
         _fail(f"{error}; make room, and run it again")
     for path in done.manifests:
@@ -54,6 +56,8 @@ def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
     try:
         keyed = None if key_file is None else Names("keyed", read_key(key_file))
         done = forget_user(directory, user, keyed)
+    except PermissionError as error:
+        _fail(_refused(error))
     except (OSError, StartError, ForgetError) as error:
         _fail(" ".join(str(error).split()))
     click.echo(f"{done.rows} rows in {done.file_sets} file sets no longer name the user")
@@ -62,10 +66,18 @@ def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
 
 
 def _check(directory: Path) -> None:
-    if not (directory / "segments").is_dir() and not (directory / "manifests").is_dir():
+    try:
+        is_ours = (directory / "segments").is_dir() or (directory / "manifests").is_dir()
+    except PermissionError as error:
+        _fail(_refused(error))
+    if not is_ours:
         _fail(f"{directory}: no metering directory; name the one that `sluice run --metering` wrote")
 
 
-def _fail(line: str) -> None:
+def _refused(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}; run this as the user that the proxy runs as"
+
+
+def _fail(line: str) -> NoReturn:
     click.echo(f"sluice: {line}", err=True)
     sys.exit(BAD_INPUT)

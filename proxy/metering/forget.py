@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from proxy.metering.files import hashed, write_parquet
-from proxy.metering.layout import TEMPORARY, put, remove
+from proxy.metering.layout import TEMPORARY, check_readable, put, remove
 from proxy.metering.names import Names
 from proxy.metering.schema import KIND, SCHEMA_VERSION
 from quota.entity import sanitize
@@ -63,6 +63,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
 
 
 def _manifests(directory: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    check_readable(directory)
     for path in sorted((directory / "manifests").rglob("*.json")):
         if path.name.startswith(TEMPORARY):
             continue

@@ -62,6 +62,20 @@ def stem_name(run_id: str, first_seq: int, part: int = 0) -> str:
     return f"{run_id}-{first_seq:016d}" + (f".{part:04d}" if part else "")
 
 
+def check_readable(directory: Path) -> None:
+    """Look into every directory below one: to a search by name, what may not be read is not there.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for _ in os.walk(directory, onerror=refuse):
+        pass
+
+
 def place_of(table: str, proxy_id: str, first_ts_ms: int) -> Path:
     """Return the directory of a table's files of one hour, relative to the metering directory."""
     at = datetime.fromtimestamp(first_ts_ms / 1_000, UTC)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.metering.convert import convert
-from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, remove_pending, remove_temporaries
+from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, check_readable, remove_pending, remove_temporaries
 from proxy.metering.segment import left_over, proxy_of
 
 
@@ -29,8 +29,9 @@ def repair(directory: Path) -> Repaired:
     """Convert what no running proxy owns.
 
     Raises:
-        OSError: the disk does not take it; what is not converted stays.
+        OSError: a directory cannot be read, and nothing is done; or the disk does not take it, and what is not converted stays.
     """
+    check_readable(directory)
     done = Repaired()
     with contextlib.ExitStack() as locks:
         running: set[str] = set()

@@ -1,0 +1,53 @@
+"""What may not be read is not taken for what is not there."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.command import meter
+from proxy.metering.commands import forget_command, repair_command
+from tests.support.metering_scene import Client, write_scene
+
+CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
+COMMANDS: dict[str, tuple[Any, list[str]]] = {
+    "forget": (forget_command, ["{}", "--user", "orders"]),
+    "repair": (repair_command, ["{}"]),
+    "verify-manifests": (meter, ["verify-manifests", "{}"]),
+    "rollup": (meter, ["rollup", "--in", "{}", "--out", "{}-out"]),
+    "validate": (meter, ["validate", "--in", "{}"]),
+    "whatif": (meter, ["whatif", "--in", "{}", "--quotas", "{}/q.toml"]),
+    "recommend": (meter, ["recommend", "--in", "{}"]),
+    "neighbours": (meter, ["neighbours", "--in", "{}"]),
+    "stream": (meter, ["stream", "--from", "{}", "--checkpoint", "{}-checkpoint", "--out", "{}-out", "--once"]),
+}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A search by name passes over such a folder without a word; every command says which it is, ends with 2 and has changed nothing."""
+    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    (source / "q.toml").write_text("")
+    closed = next(path for path in (source / "manifests").rglob("hour=*"))
+    before, scandir = contents(tmp_path), os.scandir
+
+    def refusing(path: Any = ".") -> Any:
+        if os.fspath(path) == str(closed):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(closed))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)  # the mode of a folder says nothing to root
+    command, arguments = COMMANDS[name]
+    told = CliRunner().invoke(command, [argument.format(source) for argument in arguments])
+    monkeypatch.undo()
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1), told.output
+    assert f"{closed}: " in told.stderr
+    assert "Permission denied" in told.stderr
+    assert contents(tmp_path) == before
