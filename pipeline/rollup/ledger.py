@@ -19,7 +19,8 @@ class Ledger(msgspec.Struct):
     """Stands beside the tables; written last, so that a run that ended in between is done again.
 
     Attributes:
-        settings: hash of what shapes the tables besides the input (tenants, prices, levels); another one builds open hours again.
+        built_with: "DATE HOUR" -> hash of what shaped it besides the input (tenants, prices, levels); another one builds open hours again.
+        settings: the same of hours that are not in `built_with`, which earlier versions did not write.
         hours: "DATE HOUR" -> SHA-256 of the manifests it was made from.
         closed_through: the last closed day, or None.
         late: of closed days only: "DATE HOUR" -> manifests that are in adjustments.
@@ -33,6 +34,11 @@ class Ledger(msgspec.Struct):
     closed_through: str | None = None
     late: dict[str, list[str]] = {}
     coverage: dict[str, float] = {}
+    built_with: dict[str, str] = {}
+
+    def settings_of(self, hour: Hour) -> str:
+        """Return the hash of the settings that an hour was last built with."""
+        return self.built_with.get(hour_key(hour), self.settings)
 
 
 def read_ledger(directory: Path) -> Ledger:

@@ -49,13 +49,16 @@ def plan_of(inputs: Iterable[Input], ledger: Ledger, settings: str, is_chosen: C
     closed = [item for item in inputs if is_chosen(item) and _is_closed(item.hour[0], ledger)]
     late = [item for item in closed if not _known(item.hour, ledger).intersection(_names(item))]
     found = hashes_by_hour(item for item in open_inputs if is_chosen(item))
-    rebuild_all = settings != ledger.settings
-    hours = [hour for hour, hashes in found.items() if not set(hashes) <= set(ledger.hours.get(hour_key(hour), ()))]
-    if rebuild_all:
-        hours += [hour for hour in found if hour not in hours and set(found[hour]) == set(ledger.hours.get(hour_key(hour), ()))]
+    hours = [hour for hour, hashes in found.items() if _is_to_build(hour, set(hashes), ledger, settings)]
     days = {date for date, _ in hours}
     _check_days(days, {name for item in open_inputs for name in _names(item)}, ledger)
     return Plan(tuple(sorted(hours)), tuple(sorted(days)), tuple(item for item in open_inputs if item.hour[0] in days), tuple(late))
+
+
+def _is_to_build(hour: Hour, hashes: set[str], ledger: Ledger, settings: str) -> bool:
+    """Files came; or all are there that it was made from, and it was made with other settings."""
+    known = set(ledger.hours.get(hour_key(hour), ()))
+    return not hashes <= known or (hashes == known and ledger.settings_of(hour) != settings)
 
 
 def _is_closed(date: str, ledger: Ledger) -> bool:

@@ -41,7 +41,7 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
     result = RollupResult(len(plan.hours), len(plan.days), len(plan.late))
     if plan.hours:
         _build_open(spark, settings, plan, result, tell)
-        _enter(ledger, plan, result)
+        _enter(ledger, plan, result, settings.fingerprint)
     if plan.late:
         add_adjustments(spark, settings, place_of(settings), plan.late, result, tell)
         for item in plan.late:
@@ -49,7 +49,6 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
     if plan.is_empty:
         close_books(settings)
     else:
-        ledger.settings = settings.fingerprint if plan.hours else ledger.settings
         ledger.closed_through = settings.close_through or ledger.closed_through
         write_ledger(settings.out, ledger)
     result.coverage = published_coverage(ledger, settings)
@@ -101,11 +100,12 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
     result.tables = tables.rows
 
 
-def _enter(ledger: Ledger, plan: Plan, result: RollupResult) -> None:
+def _enter(ledger: Ledger, plan: Plan, result: RollupResult, fingerprint: str) -> None:
     found = hashes_by_hour(plan.inputs)
     ledger.coverage |= result.coverage
     for hour in plan.hours:
         ledger.hours[hour_key(hour)] = found[hour]
+        ledger.built_with[hour_key(hour)] = fingerprint
 
 
 def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, tables: "_Tables") -> None:

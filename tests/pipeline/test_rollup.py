@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -464,6 +465,35 @@ def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:
     with pytest.raises(IncompleteError, match="--close-through"):
         plan_of([second], ledger, "x")
     assert plan_of([first, second], ledger, "x").hours == (second.hour,)
+
+
+def test_hours_that_were_not_asked_for_keep_their_settings(tmp_path: Path) -> None:
+    """Other tenants or prices build an hour again, chosen or not: what a run with --from left out is built by the next one without."""
+    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
+    [first, second] = find_inputs(source)
+    settings = RollupSettings(str(source), out, tenants=TENANTS)
+    hours = {hour_key(item.hour): [item.sha256] for item in (first, second)}
+    out.mkdir()
+    write_ledger(out, Ledger(hours=hours, built_with=dict.fromkeys(hours, RollupSettings(str(source), out).fingerprint)))
+    assert plan_local(replace(settings, begin="2026-11-21 13"))[1].hours == (second.hour,)
+    write_ledger(out, Ledger(settings="of an earlier version", hours=hours, built_with={hour_key(second.hour): settings.fingerprint}))
+    assert plan_local(settings)[1].hours == (first.hour,)
+    write_ledger(out, Ledger(hours=hours, built_with=dict.fromkeys(hours, settings.fingerprint)))
+    assert plan_local(settings)[1].is_empty
+
+
+def test_a_run_of_some_hours_marks_only_those_as_done(spark: Any, tmp_path: Path) -> None:
+    """After a change of tenants for one hour the other still has the old ones, and the next run finds it."""
+    from pipeline.spark.rollup import roll_up
+
+    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
+    settings = RollupSettings(str(source), out, ("hour",))
+    assert roll_up(spark, settings).hours == 2
+    changed = replace(settings, tenants=TENANTS)
+    assert roll_up(spark, replace(changed, begin="2026-11-21 13")).hours == 1
+    assert plan_local(changed)[1].hours == (("2026-11-21", "12"),)
+    tenants = {row["hour"]: row["tenant"] for row in read_table(out, "usage_hour") if row["client_id"] == "loader"}
+    assert tenants == {"12": "(unassigned)", "13": "data"}
 
 
 def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
