@@ -1,6 +1,6 @@
 """One set of metering files on a local disk, table by table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,28 @@ class Stem:
         return _declared(path, table, read, columns)
 
 
+def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
+    """Compare the columns of every file of these manifests with the declared ones; only footers are read.
+
+    Raises:
+        IncompleteError: a file that a manifest promises is not there.
+        BadInputError: a file is not Parquet, or of another program.
+    """
+    for manifest in manifests:
+        for entry in manifest.files:
+            path = directory / entry.path
+            try:
+                schema = pq.read_schema(path, memory_map=True)
+            except FileNotFoundError as error:
+                raise IncompleteError(f"{path}: is missing, and manifest {manifest.stem} promises it; restore it") from error
+            except PermissionError:
+                raise
+            except (pa.ArrowInvalid, OSError) as error:
+                remedy = f"restore it (`sluice meter verify-manifests {directory}` names all)"
+                raise BadInputError(f"{path}: not a readable Parquet file; {remedy}") from error
+            _declared(path, entry.table, schema.empty_table(), None)
+
+
 def _read_rows(source: Path | pa.BufferReader, columns: list[str] | None, after_ms: int | None) -> pa.Table:
     """Read with one thread: the others have stems of their own to read."""
     with pq.ParquetFile(source, memory_map=isinstance(source, Path), pre_buffer=False) as file:
@@ -79,14 +101,16 @@ def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None)
             read = read.append_column(name, pa.nulls(len(read), declared.field(name).type))
     missing = [field.name for field in wanted if field.name not in read.column_names]
     if missing:
-        raise BadInputError(f"{path}: lacks column {missing[0]} of schema 1 of {table}; it is a file of another program or version")
+        raise BadInputError(
+            f"{path}: lacks column {missing[0]} of schema 1 of {table}; it is a file of another program or version; restore it"
+        )
     chosen, schema = read.select([field.name for field in wanted]), pa.schema(wanted)
     if chosen.schema.equals(schema):
         return chosen
     try:
         return chosen.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        raise BadInputError(f"{path}: is not of schema 1 of {table} ({_first_line(error)})") from error
+        raise BadInputError(f"{path}: is not of schema 1 of {table} ({_first_line(error)}); restore it") from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -12,8 +13,10 @@ from pipeline.errors import BadInputError
 from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine
 from pipeline.spark.raw import read_raw
+from pipeline.spark.remote import is_remote
 from pipeline.spark.silver import decisions_silver, usage_silver
 from pipeline.spark.sums import check_decisions, check_usage, decision_sums, usage_sums
+from pipeline.stem import check_columns
 
 _FILE: Final = re.compile(r"reading file (?:file:(?://)?)?(\S+\.parquet)")
 
@@ -43,12 +46,16 @@ class Silver:
         return read_raw(self._spark, self._place, self._inputs, table)
 
     def check(self) -> None:
-        """Compare all sums with the manifests.
+        """Compare the columns of all files with the declared ones, and all sums with the manifests.
+
+        Files on another file system are compared by their sums alone.
 
         Raises:
             BadInputError: a file is not Parquet of the declared schema.
             IncompleteError: a sum differs.
         """
+        if not is_remote(self._place):
+            check_columns(Path(self._place), (item.manifest for item in self._inputs))
         try:
             usage, decisions = usage_sums(self.usage).collect(), decision_sums(self.decisions).collect()
         except (PySparkException, Py4JJavaError) as error:

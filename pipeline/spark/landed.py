@@ -12,7 +12,7 @@ from pipeline.manifest import Manifest, find_manifests, problems_of
 from pipeline.replay.buckets import MUTATION
 from pipeline.spark.partial_sums import Source, sums_of
 from pipeline.spark.validate import judge_stems, works_of
-from pipeline.stem import runs_of
+from pipeline.stem import check_columns, runs_of
 from pipeline.stream.ledger import batch_name
 from pipeline.validation.stem_verdict import StemVerdict
 
@@ -52,6 +52,7 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     problems = [problem for manifest in manifests for problem in problems_of(directory, manifest)]
     if problems:
         raise IncompleteError(problems[0])
+    check_columns(directory, manifests)
     verdicts = _verdicts(spark, directory, manifests)
     written.divergences = sum(verdict.findings.total for _, verdict in verdicts)
     written.unjudged = sum(verdict.unjudged for _, verdict in verdicts)

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import file_sha256
 from pipeline.report.rollup_page import draw_rollup
 from pipeline.rollup.coverage import coverage_by_hour, lost_between
 from pipeline.rollup.inputs import find_inputs
@@ -248,6 +250,30 @@ def test_a_damaged_file_is_one_line(spark: Any, tmp_path: Path) -> None:
         roll_up(spark, RollupSettings(str(source), tmp_path / "out"))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("table", ["usage", "dim_client", "samples", "dim_group"])
+def test_a_file_of_another_program_is_told_by_its_columns(spark: Any, tmp_path: Path, table: str) -> None:
+    """Parquet of something else is named as that, and not as sums that differ or as rows without a client; nothing is published."""
+    from pipeline.spark.rollup import roll_up
+
+    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    [path] = (source / table).rglob("*.parquet")
+    [manifest] = manifests(source)
+    put_another(path, manifest)
+    with pytest.raises(BadInputError, match=f"^{path}: lacks column .* of schema 1 of {table}; it is a file of another program") as caught:
+        roll_up(spark, RollupSettings(str(source), tmp_path / "out"))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def put_another(path: Path, manifest: Path) -> None:
+    """Put another table in the place of `path`; the manifest knows no better."""
+    told = json.loads(manifest.read_text())
+    pq.write_table(pa.table({"hits": [1, 2, 3], "url": ["a", "b", "c"]}), path)
+    [entry] = [entry for entry in told["files"] if path.as_posix().endswith(entry["path"])]
+    entry |= {"bytes": path.stat().st_size, "sha256": file_sha256(path), "rows": 3}
+    manifest.write_text(json.dumps(told))
 
 
 def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:

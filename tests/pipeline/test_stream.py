@@ -132,7 +132,9 @@ def test_a_file_of_another_program_is_named(spark: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), source / entry["path"])
     entry |= {"bytes": (source / entry["path"]).stat().st_size, "sha256": file_sha256(source / entry["path"])}
     manifest.write_text(json.dumps(told))
-    with pytest.raises(BadInputError, match=f"^{source / entry['path']}: lacks column .*; it is a file of another program or version$"):
+    with pytest.raises(
+        BadInputError, match=f"^{source / entry['path']}: lacks column .*; it is a file of another program or version; restore it$"
+    ):
         Stream(spark, settings_of(tmp_path, source)).run()
 
 
