@@ -16,8 +16,13 @@ OPENED_MIN: Final = 5
 TIMES_MORE: Final = 3
 GONE_MS: Final = 60_000
 """So long after a throttled client-id falls silent another one of the same user is taken for its successor."""
+SILENT_MS: Final = GONE_MS // 6
+"""So long the two may overlap."""
+BEFORE_MAX: Final = 16
+"""So many that fell silent last are looked at for each client-id that begins."""
 ANONYMOUS: Final = "User:ANONYMOUS"
 
+_USER: Final = ("date", "hour", "principal")
 _CLIENT: Final = [name for name, _ in CLIENT]
 
 
@@ -58,21 +63,35 @@ def rotations_of(clients: DataFrame) -> DataFrame:
         F.max("second_ms").alias("last_ms"),
         F.max(F.when(F.col("throttled") > 0, F.col("second_ms"))).alias("wait_ms"),
     )
-    old, new = lives.where("wait_ms is not null").alias("old"), lives.alias("new")
-    same = [F.col(f"old.{name}") == F.col(f"new.{name}") for name in ("date", "hour", "principal")]
-    goes = F.col("new.first_ms").between(F.col("old.wait_ms"), F.col("old.wait_ms") + GONE_MS)
-    silent = F.col("old.last_ms") <= F.col("new.first_ms") + GONE_MS / 6
-    alike = F.levenshtein("old.client_id", "new.client_id") * 3 <= F.length("old.client_id") + 3
-    named = (F.col("old.principal") != ANONYMOUS) | alike
-    differs = F.col("old.client_id") != F.col("new.client_id")
-    pairs = old.join(new, [*same, goes, silent, named, differs])
-    return pairs.select(
-        *(F.col(f"old.{name}").alias(name) for name in ("date", "hour", *_CLIENT)),
-        F.lit("rotates").alias("kind"),
-        F.col("new.client_id").alias("to_client_id"),
-        F.lit(1).cast("long").alias("n"),
-        F.col("new.first_ms").alias("at_ms"),
-    ).to(ESCAPES)
+    pairs = succession_of(lives)
+    alike = F.levenshtein("client_id", "to_client_id") * 3 <= F.length("client_id") + 3
+    named = (F.col("principal") != ANONYMOUS) | alike
+    in_time = F.col("at_ms") <= F.col("wait_ms") + GONE_MS
+    differs = F.col("client_id") != F.col("to_client_id")
+    return pairs.where(in_time & differs & named).withColumns({"kind": F.lit("rotates"), "n": F.lit(1).cast("long")}).to(ESCAPES)
+
+
+def succession_of(lives: DataFrame) -> DataFrame:
+    """Pair each client-id that begins with the `BEFORE_MAX` throttled ones of its principal that fell silent last before it.
+
+    They are found by their place in the order of time and not by comparing all with all: thousands of client-ids of one principal
+    give so many rows for each of them, and no more.
+
+    Args:
+        lives: one row per hour and client: first_ms, last_ms, and wait_ms, the last second in which it was throttled, or null.
+    """
+    silent_ms = F.greatest("wait_ms", F.col("last_ms") - SILENT_MS)
+    throttled = lives.where(F.col("last_ms") - SILENT_MS <= F.col("wait_ms") + GONE_MS).withColumn("silent_ms", silent_ms)
+    in_order = Window.partitionBy(*_USER).orderBy("silent_ms", "wait_ms", "client_id", "tenant")
+    old = throttled.withColumn("place", F.row_number().over(in_order)).drop("first_ms", "last_ms", "silent_ms")
+    falls_silent = throttled.select(*_USER, F.col("silent_ms").alias("ms"), F.lit(1).alias("old"), F.lit(None).cast("string").alias("to"))
+    begins = lives.select(*_USER, F.col("first_ms").alias("ms"), F.lit(0).alias("old"), F.col("client_id").alias("to"))
+    in_time = Window.partitionBy(*_USER).orderBy("ms", F.desc("old")).rowsBetween(Window.unboundedPreceding, 0)
+    last = F.sum("old").over(in_time)
+    new = falls_silent.unionByName(begins).withColumn("last", last).where((F.col("old") == 0) & (F.col("last") > 0))
+    places = F.explode(F.sequence(F.greatest(F.col("last") - BEFORE_MAX + 1, F.lit(1)), F.col("last")))
+    wanted = new.select(*_USER, F.col("to").alias("to_client_id"), F.col("ms").alias("at_ms"), places.alias("place"))
+    return old.join(wanted, [*_USER, "place"])
 
 
 def _sum_if(flag: str, value: str | Column) -> Column:

@@ -38,6 +38,25 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
     }
 
 
+def test_a_crowd_under_one_name_is_not_compared_all_with_all(spark: Any) -> None:
+    """2,000 throttled client-ids of one principal within a minute give a few rows each, not four million; a successor is still found."""
+    from pipeline.spark.escapes import BEFORE_MAX, rotations_of, succession_of
+
+    crowd = 2_000
+    lives = [("2026-11-21", "12", "User:ANONYMOUS", f"client-{at:04d}", T + 25 * at, T + 25 * at, T + 25 * at) for at in range(crowd)]
+    names = "date string, hour string, principal string, client_id string"
+    frame = spark.createDataFrame(lives, f"{names}, first_ms long, last_ms long, wait_ms long").selectExpr("'t' AS tenant", "*")
+    pairs = succession_of(frame).collect()
+    assert crowd <= len(pairs) <= BEFORE_MAX * crowd
+    seconds = [("2026-11-21", "12", "t", "User:ANONYMOUS", name, first_ms, 1, 0) for _, _, _, name, first_ms, _, _ in lives]
+    clients = spark.createDataFrame(
+        seconds, f"{names.replace('principal', 'tenant string, principal')}, second_ms long, throttled long, opened long"
+    )
+    found = {(row["client_id"], row["to_client_id"]) for row in rotations_of(clients).collect()}
+    assert len(found) <= BEFORE_MAX * crowd
+    assert {(f"client-{at:04d}", f"client-{at + 1:04d}") for at in range(crowd - 1)} <= found
+
+
 def test_offered_load_counts_what_waits_kept_back() -> None:
     """Two connections that each wait half the time would have moved twice as much; without waits both are the same."""
     series = [{"second_ms": T + 1_000 * at, "units": 100, "bound": 90.0} for at in range(100)]
