@@ -1,23 +1,44 @@
-"""Meter into a disk that fills up, in a process of its own: `python -m tests.support.disk_full DIR tmpfs|limit`.
+"""Meter into a disk that fills up, in a process of its own: `python -m tests.support.disk_full DIR tmpfs|limit|device`.
 
-With `tmpfs` it mounts one of 1 MiB over DIR, which takes a mount namespace; `limit` lowers the size that files may have.
+With `tmpfs` it mounts one of 1 MiB over DIR, which takes a mount namespace. Two stand in for it: `limit` lowers the size that files may
+have, for all that is written (EFBIG); with `device` what is appended to segments goes to /dev/full for a while (ENOSPC).
 """
 
 import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import proxy.metering.segment as segment
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
 from tests.support.metering_writer_house import WriterHouse
 
 NO_TMPFS = 77
 DISK = "1m"
-LIMIT_BYTES = 100_000
+STAND_INS = ("limit", "device")
+LIMIT_BYTES = 4_000
+"""Less than a batch takes: with more, each new segment would have room for some."""
 RECOVERED_S = 10.0
+FULL = threading.Event()
+
+
+class StandInWarning(UserWarning):
+    """A test ran with less than it is meant to run with; pytest's summary says so."""
+
+
+class _Device(segment._Appender):
+    """Appends to a disk that is full while `FULL` is set: the error is the kernel's own."""
+
+    def write(self, data: Any) -> None:
+        if FULL.is_set():
+            with open("/dev/full", "wb", buffering=0) as device:
+                device.write(data)
+        super().write(data)
 
 
 def has_unshare() -> bool:
@@ -29,11 +50,14 @@ def main(directory: Path, kind: str) -> int:
     """Fill, go on, make room, stop, judge."""
     if kind == "tmpfs" and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", directory], check=False).returncode:
         return NO_TMPFS
-    if kind == "limit":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, resource.RLIM_INFINITY))
+    if kind == "device":
+        segment._Appender = _Device  # type: ignore[misc]
     house = WriterHouse(directory, waiting_bytes_max=3_000_000)
     house.writer.start()
     counts, seed = house.writer.counts, 0
+    if kind in STAND_INS:
+        _begin_whole(house)
+        _fill(kind)
     while not (counts.write_errors and counts.dropped_decisions):
         house.play(4_000, seed)
         house.meter.flush()
@@ -60,7 +84,24 @@ def main(directory: Path, kind: str) -> int:
     return 0
 
 
+def _begin_whole(house: WriterHouse) -> None:
+    """Let something be written before the disk is full, as it is on the others."""
+    house.play(4_000, 1_000)
+    house.meter.flush()
+    while house.writer.counts.waiting_bytes:
+        time.sleep(0.01)
+    assert house.writer.counts.decisions == 4_000
+
+
+def _fill(kind: str) -> None:
+    if kind == "device":
+        FULL.set()
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, resource.RLIM_INFINITY))
+
+
 def _make_room(directory: Path, kind: str) -> None:
+    FULL.clear()
     if kind == "tmpfs":
         subprocess.run(["mount", "-o", "remount,size=64m", directory], check=True)
     else:
