@@ -29,7 +29,8 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, master: str 
     click.echo(f"landed      {told.stems:,} file sets in {told.batches:,} batches")
     for table, rows in sorted(told.rows.items()):
         click.echo(f"            {rows:>12,} rows of {table}")
-    click.echo(f"late        {told.dropped_late} rows dropped")
+    if told.whole is not None:
+        click.echo(f"complete    every file set that is there, {told.whole:,} in all; none was left out as late")
     if told.unjudged or told.dropped:
         click.echo(
             f"missing     {told.dropped:,} decisions not written, {told.unjudged:,} not judged, too close behind some that are missing"

@@ -1,7 +1,8 @@
 """`sluice meter stream`: file sets as they come, from a directory or a topic, judged and landed in Parquet exactly once.
 
 The source can be read again from any offset, the checkpoint holds the offset, and a batch's rows go to a directory of its number that is
-replaced as a whole: a batch that is tried again leaves what it would have left at first. There is no watermark, so nothing is too late.
+replaced as a whole: a batch that is tried again leaves what it would have left at first. There is no watermark, so Spark has no row to call
+too late; what could still be left out is a file set, which is looked for at the end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,13 +13,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
-from pipeline.files import check_readable
 from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
 from pipeline.spark.failures import told_in_one_line
 from pipeline.spark.landed import Written, write_batch
 from pipeline.spark.topic_source import NAME, TopicSource
 from pipeline.stream.chunks import assemble, checked_place, put_part
 from pipeline.stream.ledger import claim, put_marker, stems_before
+from pipeline.stream.left_out import check_none_left_out
 from pipeline.stream.settings import StreamSettings, check_settings, topic_of
 
 NEVER_TOO_OLD: Final = "36500d"
@@ -31,7 +32,11 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class StreamResult:
-    """What one call of the command did."""
+    """What one call of the command did.
+
+    Attributes:
+        whole: file sets that were there when the last batch began, all of them landed; None: nobody looked, since it was stopped.
+    """
 
     batches: int = 0
     stems: int = 0
@@ -39,7 +44,7 @@ class StreamResult:
     divergences: int = 0
     unjudged: int = 0
     dropped: int = 0
-    dropped_late: int = 0
+    whole: int | None = None
 
     def add(self, written: Written) -> None:
         """Count a batch."""
@@ -57,7 +62,7 @@ class Stream:
 
     Raises, from `run`:
         BadInputError: the source, the checkpoint or the output cannot be used.
-        IncompleteError: something was lost, dropped as late, or does not add up to its manifest. Nothing of that batch counts.
+        IncompleteError: something was lost, left out as late, or does not add up to its manifest. Nothing of that batch counts.
     """
 
     def __init__(self, spark: Any, settings: StreamSettings, tell: Tell = lambda _line: None) -> None:
@@ -79,13 +84,8 @@ class Stream:
         query = writer.trigger(**trigger).start()
         claim(settings.out, query.id)
         self._wait(query)
-        self.result.dropped_late = dropped_late(query.recentProgress)
-        if self.result.dropped_late:
-            raise IncompleteError(
-                f"{settings.source}: {self.result.dropped_late} rows came too late and were dropped; use a new --checkpoint"
-            )
         if settings.once:
-            self._check_all_there()
+            self.result.whole = check_none_left_out(self._directory, settings)
         return self.result
 
     def _wait(self, query: Any) -> None:
@@ -144,22 +144,6 @@ class Stream:
         self.result.add(written)
         self._tell(f"batch {batch_id}: {written.stems} file sets, {sum(written.rows.values()):,} rows")
 
-    def _check_all_there(self) -> None:
-        """Whatever has a manifest has been read: a source that skips a late file would be found here."""
-        check_readable(self._directory / MANIFESTS)
-        there = {str(path.relative_to(self._directory)) for path in (self._directory / MANIFESTS).rglob("*.json")}
-        late = there - stems_before(self._settings.out, 2**62)
-        still = [path for path in sorted(late) if (self._directory / path).stat().st_mtime < _began(self._settings.checkpoint)]
-        if still:
-            raise IncompleteError(
-                f"{self._settings.source}: {len(still)} file sets were left out, {still[0]} first; use a new --checkpoint"
-            )
-
-
-def _began(checkpoint: Path) -> float:
-    """When the last batch was planned: what came after it is for the next call."""
-    return max((path.stat().st_mtime for path in (checkpoint / "offsets").glob("[0-9]*")), default=0.0)
-
 
 def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def keep(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -176,11 +160,6 @@ def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
             yield pa.RecordBatch.from_pylist(told, pa.schema([("path", pa.string()), ("parts", pa.int32()), ("problem", pa.string())]))
 
     return keep
-
-
-def dropped_late(progress: Iterable[Mapping[str, Any]]) -> int:
-    """Rows that Spark dropped because they came behind a watermark."""
-    return sum(int(state.get("numRowsDroppedByWatermark", 0)) for batch in progress for state in batch["stateOperators"])
 
 
 def _told(source: str, text: str) -> PipelineError:

@@ -13,8 +13,10 @@ from click.testing import CliRunner
 from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import file_sha256
-from pipeline.spark.stream import Stream, dropped_late
+from pipeline.spark.stream import Stream
 from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.ledger import put_marker
+from pipeline.stream.left_out import check_none_left_out
 from pipeline.stream.settings import StreamSettings
 from pipeline.validation.local import validate
 from proxy.metering.topic import parts_of
@@ -50,7 +52,7 @@ def test_a_directory_is_landed_exactly_once(spark: Any, tmp_path: Path) -> None:
     late.write_bytes(data)
     os.utime(late, (1_700_000_000, 1_700_000_000))  # years older than what is known
     second = Stream(spark, settings).run()
-    assert (first.stems, second.stems, first.dropped_late + second.dropped_late) == (2, 1, 0)
+    assert (first.stems, second.stems, first.whole, second.whole) == (2, 1, 2, 3)
     whole = [landed(settings.out, table, column) for table, column in (("verdicts", "decisions"), ("decisions_second", "decisions"))]
     assert whole[0] == [800, 800, 800]
     assert sum(whole[1]) == 2_400
@@ -153,9 +155,21 @@ def test_a_topic_is_landed_exactly_once(spark: Any, mock_topic: str, tmp_path: P
     assert validate(settings.out / "landed").as_dict(50) == validate(source).as_dict(50)
 
 
-def test_rows_behind_a_watermark_are_counted() -> None:
-    """What Spark says it dropped is added up over batches and operators."""
-    assert dropped_late([{"stateOperators": [{"numRowsDroppedByWatermark": 2}, {}]}, {"stateOperators": []}]) == 2
+def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None:
+    """What was there when the last batch began and is in no batch ends the command; what came later is for the next call."""
+    source = write_directory(tmp_path / "run", batches(stems=3, events=5), sensors())
+    settings = settings_of(tmp_path, source)
+    names = [str(path.relative_to(source)) for path in sorted((source / "manifests").rglob("*.json"))]
+    put_marker(settings.out, 0, dict.fromkeys(names[:2], ""), {})
+    offsets = settings.checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text("")
+    for seconds, name in ((-1, names[0]), (-1, names[1]), (1, names[2])):
+        os.utime(source / name, (planned := (offsets / "0").stat().st_mtime + seconds, planned))
+    assert check_none_left_out(source, settings) == 2
+    os.utime(source / names[2], (1_700_000_000, 1_700_000_000))
+    with pytest.raises(IncompleteError, match=f"1 file sets were left out, {names[2]} first"):
+        check_none_left_out(source, settings)
 
 
 def test_parts_make_the_file_again(tmp_path: Path) -> None:
