@@ -13,6 +13,8 @@ from pipeline.commands.stream import stream
 from pipeline.commands.validate import DIRECTORY, validate
 from pipeline.commands.whatif import whatif
 
+FORM = click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+
 
 @click.group(no_args_is_help=False)
 def meter() -> None:
@@ -21,30 +23,33 @@ def meter() -> None:
 
 @meter.command("verify-manifests")
 @click.argument("directory", type=DIRECTORY)
+@FORM
 @clear_errors
-def verify_manifests(directory: Path) -> None:
+def verify_manifests(directory: Path, form: str) -> None:
     """Compare every file with what its manifest says: presence, length, SHA-256."""
+    from pipeline.commands.telling import put_out
     from pipeline.manifest import find_manifests, problems_of
 
     manifests = find_manifests(directory)
     problems = [problem for manifest in manifests for problem in problems_of(directory, manifest)]
-    for problem in problems:
-        click.echo(problem)
     files = sum(len(manifest.files) for manifest in manifests)
-    click.echo(f"{len(manifests)} manifests, {files} files, {len(problems)} problems")
+    lines = [*problems, f"{len(manifests)} manifests, {files} files, {len(problems)} problems"]
+    put_out(form, None, {"manifests": len(manifests), "files": files, "problems": problems}, lines, (), None)
     if problems:
         sys.exit(INCOMPLETE)
 
 
 @meter.command()
 @click.argument("file", type=DIRECTORY)
+@FORM
 @clear_errors
-def inspect(file: Path) -> None:
+def inspect(file: Path, form: str) -> None:
     """Say what one metering file or manifest holds."""
-    from pipeline.inspection import lines_of
+    from pipeline.commands.telling import put_out
+    from pipeline.inspection import as_dict, inspected, lines_of
 
-    for line in lines_of(file):
-        click.echo(line)
+    found = inspected(file)
+    put_out(form, None, as_dict(found), lines_of(found), (), None)
 
 
 meter.add_command(validate)

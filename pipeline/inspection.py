@@ -3,20 +3,21 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import BadInputError
-from pipeline.manifest import read_manifest
+from pipeline.manifest import Manifest, read_manifest
 from pipeline.schemas import TABLES
 
 ROWS_SHOWN: Final = 5
 
 
-def lines_of(path: Path) -> Iterator[str]:
-    """Yield what `path`, a manifest, a Parquet file or an open segment, holds.
+def inspected(path: Path) -> Manifest | dict[str, Any]:
+    """Return what `path`, a manifest, a Parquet file or an open segment, holds: of the last two kind, table, counts and the first rows.
 
     Raises:
         BadInputError: it is none of these.
@@ -24,17 +25,30 @@ def lines_of(path: Path) -> Iterator[str]:
     if not path.is_file():
         raise BadInputError(f"{path}: no such file; name a manifest, a .parquet or a .arrows.open file")
     if path.suffix == ".json":
-        yield from _manifest_lines(path)
-        return
+        return read_manifest(path)
     table, kind = _read(path)
     name = next((name for name, schema in TABLES.items() if set(schema.names) <= set(table.column_names)), None)
-    yield f"{kind}, {'table ' + name if name else 'no table of schema 1'}: {len(table):,} rows, {len(table.column_names)} columns"
-    for row in table.slice(0, ROWS_SHOWN).to_pylist():
+    first = table.slice(0, ROWS_SHOWN).to_pylist()
+    return {"kind": kind, "table": name, "rows": len(table), "columns": table.column_names, "first_rows": first}
+
+
+def as_dict(found: Manifest | dict[str, Any]) -> dict[str, Any]:
+    """Return what was found as plain data for JSON; a manifest is told as it stands, and with its name."""
+    return found if isinstance(found, dict) else {"kind": "manifest", "stem": found.stem, "manifest": msgspec.to_builtins(found)}
+
+
+def lines_of(found: Manifest | dict[str, Any]) -> Iterator[str]:
+    """Yield what was found for people."""
+    if not isinstance(found, dict):
+        yield from _manifest_lines(found)
+        return
+    name = f"table {found['table']}" if found["table"] else "no table of schema 1"
+    yield f"{found['kind']}, {name}: {found['rows']:,} rows, {len(found['columns'])} columns"
+    for row in found["first_rows"]:
         yield "  " + ", ".join(f"{key}={value}" for key, value in row.items() if value is not None)
 
 
-def _manifest_lines(path: Path) -> Iterator[str]:
-    manifest = read_manifest(path)
+def _manifest_lines(manifest: Manifest) -> Iterator[str]:
     yield f"manifest of {manifest.stem}, written by Sluice {manifest.proxy_version} ({manifest.proxy_id}), level {manifest.level}"
     yield f"  decisions {manifest.first_seq} to {manifest.last_seq}, {manifest.dropped_decisions} not written"
     for entry in manifest.files:
