@@ -158,8 +158,9 @@ def _count(quota_type: str, rows: Rows, judged: Any, verdict: StemVerdict) -> No
 
 
 def _check_sums(stem: Stem, verdict: StemVerdict) -> None:
-    for quota_type, told in stem.manifest.counts.items():
-        found = verdict.counts.get(quota_type, TypeCount())
+    """What one of the two does not count at all is nothing there, and has to be nothing in the other."""
+    for quota_type in sorted({*stem.manifest.counts, *verdict.counts}):
+        told, found = stem.manifest.counts.get(quota_type, TypeCount()), verdict.counts.get(quota_type, TypeCount())
         if found != told:
             verdict.findings.add(
                 Finding(

@@ -14,7 +14,7 @@ from pipeline.errors import BadInputError
 from pipeline.replay.findings import Kind
 from pipeline.validation.by_file import check_by_file
 from pipeline.validation.local import checked_runs, validate
-from tests.support.metering_buckets import CHARGED, OWED, REFUSED, START_MS, Buckets, write_buckets
+from tests.support.metering_buckets import CHARGED, OWED, REFUSED, START_MS, Buckets, counts_of, write_buckets
 
 Rows = list[dict[str, Any]]
 Tables = dict[str, Rows]
@@ -193,15 +193,18 @@ def test_a_lost_file_set_is_no_divergence(tmp_path: Path) -> None:
 def test_decisions_lost_within_a_file_set_are_no_divergence(tmp_path: Path) -> None:
     """A reported gap breaks the chain there and nowhere else."""
 
+    there: list[dict[str, Any]] = []
+
     def gap(tables: Tables) -> None:
         del tables["events"][100:110]
+        there.extend(tables["events"])
         tables["gaps"] = [{"run_id": tables["events"][0]["run_id"], "from_seq": 100, "n": 10, "reason": "queue_full"}]
 
     write_buckets(tmp_path, Buckets([5.0]), [played()], gap)
     path = next((tmp_path / "manifests").rglob("*.json"))
     manifest = json.loads(path.read_text())
     manifest["dropped_decisions"] = 10
-    manifest["counts"] = {}
+    manifest["counts"] = counts_of(there)
     path.write_text(json.dumps(manifest))
     verdict = validate(tmp_path)
     assert (verdict.kinds(), verdict.decisions) == ({}, 290)

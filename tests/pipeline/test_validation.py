@@ -180,6 +180,26 @@ def test_what_was_applied_in_observe_is_found(tmp_path: Path) -> None:
     assert kinds_of(write_directory(tmp_path, batches(stems=1), sensors(), mode="observe", mutate=applied)) == {"NOT_APPLIED": 1}
 
 
+def rewrite(path: Path, **told: Any) -> None:
+    """Let a manifest say something else."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
+
+
+@pytest.mark.parametrize("missing", ["Produce", "Request"])
+def test_a_type_that_the_manifest_does_not_count_is_found(tmp_path: Path, missing: str) -> None:
+    """Decisions of a quota type of which the manifest counts none are a divergence, as any other sum that differs."""
+    write_directory(tmp_path, batches(stems=1), sensors())
+    [path] = (tmp_path / "manifests").rglob("*.json")
+    counts = json.loads(path.read_text())["counts"]
+    rewrite(path, counts={name: count for name, count in counts.items() if name != missing})
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {"GAP": 1}
+    [(_, finding)] = verdict.first()
+    assert finding.what == f"sums of {missing} against the manifest"
+    rewrite(path, counts={})
+    assert kinds_of(tmp_path) == {"GAP": 2}
+
+
 def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
     """A file set that was removed is named by the numbers of its decisions."""
     write_directory(tmp_path, batches(), sensors())
