@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.replay.findings import Finding, Findings, Kind
+from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import EXCUSED, NOT_LISTED, Flags, Ints, Rows
 from pipeline.stem import Stem, python_rows
 from pipeline.validation.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, Switched
@@ -45,6 +45,17 @@ def check_applied(rows: Rows, judged: Flags, eras: "Eras", findings: Findings) -
     _check_records(rows, judged & ~may_enforce & ~may_observe, findings)
     only_observed = judged & may_observe & ~may_enforce
     return observed_of(rows.throttle_ms, only_observed[rows.row_of]) if only_observed.any() else Observed()
+
+
+def check_states(stem: Stem, findings: Findings) -> None:
+    """How the proxy was set is told from the first decision of a stem on: without that nobody can say what had to be applied."""
+    manifest = stem.manifest
+    told = stem.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
+    if told and min(told) <= manifest.first_seq:
+        return
+    expected = f"how the proxy was set from decision {manifest.first_seq} on"
+    recorded = f"only from {min(told)} on" if told else "nothing, so that no wait can be judged as applied"
+    findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, expected, recorded, "states of the file"))
 
 
 class Eras:

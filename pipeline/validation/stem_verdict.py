@@ -17,7 +17,7 @@ from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows, unpack_in_parts
 from pipeline.stem import Stem
 from pipeline.text import group_name
-from pipeline.validation.application import Eras, Observed, check_applied
+from pipeline.validation.application import Eras, Observed, check_applied, check_states
 from pipeline.validation.bounds import NotedBounds, check_bounds
 from pipeline.validation.buckets import BucketEnds, judge_buckets
 from pipeline.validation.gaps import Resumptions, resumptions
@@ -98,6 +98,8 @@ def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
     _judge_buckets(stem, verdict)
     check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
+    if len(samples) or MUTATION in verdict.counts:
+        check_states(stem, verdict.findings)
     verdict.names = _names(stem, list(verdict.findings.first)[:NAMES_MAX])
     return verdict
 

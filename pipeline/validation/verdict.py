@@ -114,7 +114,7 @@ class Verdict:
         """The verdict as plain data for JSON."""
         shown = self.first()[:max_violations]
         return {
-            "verdict": "violations" if self.violations else "exact",
+            "verdict": "exact" if self.holds else "violations",
             "decisions": self.decisions,
             "unjudged_after_losses": self.unjudged,
             "groups": self.groups,

@@ -210,6 +210,17 @@ def test_decisions_lost_within_a_file_set_are_no_divergence(tmp_path: Path) -> N
     assert (verdict.kinds(), verdict.decisions) == ({}, 290)
 
 
+def test_steps_without_states_are_found(tmp_path: Path) -> None:
+    """Where nothing says how the proxy was set, waits that were not applied do not pass as right."""
+
+    def stateless(tables: Tables) -> None:
+        del tables["states"]
+        for row in tables["events"]:
+            row["applied_ms"] = 0
+
+    assert validate(write_buckets(tmp_path, Buckets([5.0]), [played()], stateless)).kinds() == {"GAP": 1}
+
+
 def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
     """In observe a wait that was applied is a divergence, and one that was not is none."""
 

@@ -7,12 +7,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import file_sha256
 from pipeline.replay.findings import Kind
+from pipeline.schemas import TABLES
 from pipeline.validation.local import validate
 from tests.support.metering_directory import write_directory
 from tests.support.metering_rows import Event, Sensor
@@ -185,6 +189,18 @@ def rewrite(path: Path, **told: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
 
 
+def change_rows(directory: Path, manifest: Path, table: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Change the rows of one table, and let the manifest tell of the file as it is then."""
+    files = json.loads(manifest.read_text())["files"]
+    [entry] = [entry for entry in files if entry["table"] == table]
+    path = directory / entry["path"]
+    rows = pq.read_table(path, partitioning=None).to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[table]), path)
+    entry |= {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+    rewrite(manifest, files=files)
+
+
 @pytest.mark.parametrize("missing", ["Produce", "Request"])
 def test_a_type_that_the_manifest_does_not_count_is_found(tmp_path: Path, missing: str) -> None:
     """Decisions of a quota type of which the manifest counts none are a divergence, as any other sum that differs."""
@@ -198,6 +214,23 @@ def test_a_type_that_the_manifest_does_not_count_is_found(tmp_path: Path, missin
     assert finding.what == f"sums of {missing} against the manifest"
     rewrite(path, counts={})
     assert kinds_of(tmp_path) == {"GAP": 2}
+
+
+def test_states_that_are_missing_are_found(tmp_path: Path) -> None:
+    """Decisions without a word of how the proxy was set, or with one from later on, are a divergence: nothing says what to apply."""
+
+    def later(rows: list[dict[str, Any]]) -> None:
+        rows[0]["from_seq"] += 1
+
+    write_directory(tmp_path, batches(stems=2), sensors())
+    _, path = sorted((tmp_path / "manifests").rglob("*.json"))
+    change_rows(tmp_path, path, "states", later)
+    [(_, finding)] = validate(tmp_path).first()
+    assert (finding.kind, finding.seq, finding.recorded) == ("GAP", 800, "only from 801 on")
+    rewrite(path, files=[entry for entry in json.loads(path.read_text())["files"] if entry["table"] != "states"])
+    [(_, finding)] = validate(tmp_path).first()
+    assert (finding.kind, finding.what, finding.expected) == ("GAP", "states of the file", "how the proxy was set from decision 800 on")
+    assert "no wait can be judged as applied" in finding.recorded
 
 
 def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
