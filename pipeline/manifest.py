@@ -170,6 +170,14 @@ def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
     return sorted(manifests, key=lambda manifest: (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part))
 
 
+def by_run(manifests: Iterable[Manifest]) -> dict[tuple[str, str], list[Manifest]]:
+    """Return manifests that are in order by (proxy_id, run_id)."""
+    runs: dict[tuple[str, str], list[Manifest]] = {}
+    for manifest in manifests:
+        runs.setdefault((manifest.proxy_id, manifest.run_id), []).append(manifest)
+    return runs
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
     digest = hashlib.sha256()

@@ -72,7 +72,9 @@ def rollup(
 
             result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
     _tell(out, result, form)
-    if any(percent < WHOLE for percent in result.coverage.values()):
+    for line in result.broken:
+        click.echo(f"sluice: {line}", err=True)
+    if result.broken or any(percent < WHOLE for percent in result.coverage.values()):
         sys.exit(INCOMPLETE)
 
 

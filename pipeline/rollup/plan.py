@@ -18,6 +18,7 @@ class Plan:
         inputs: the file sets of those days.
         late: file sets that came to closed days: they become adjustment rows.
         lost: decisions that are in no file set, by the stem that follows them.
+        broken: file sets that those of this plan name as the ones before them, and that are not there, a line each.
     """
 
     hours: tuple[Hour, ...]
@@ -25,6 +26,7 @@ class Plan:
     inputs: tuple[Input, ...]
     late: tuple[Input, ...]
     lost: Mapping[str, int] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:

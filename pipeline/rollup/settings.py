@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from pipeline.chain import broken_links
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import by_run
 from pipeline.removed import removed_runs
 from pipeline.rollup.coverage import lost_between
 from pipeline.rollup.inputs import Input, find_inputs
@@ -47,7 +49,13 @@ class RollupSettings:
 
 @dataclass(slots=True)
 class RollupResult:
-    """What a run did; `tables` are rows written, by table, `coverage` is percent by day: of what is published, now or before."""
+    """What a run did.
+
+    Attributes:
+        tables: rows written, by table.
+        coverage: percent by day, of what is published, now or before.
+        broken: that of the plan.
+    """
 
     hours: int = 0
     days: int = 0
@@ -56,6 +64,7 @@ class RollupResult:
     decisions_quarantined: int = 0
     coverage: dict[str, float] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
 
 
 def plan_local(settings: RollupSettings) -> tuple[Ledger, Plan]:
@@ -83,7 +92,10 @@ def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapp
     if not any(_is_chosen(item, settings) for item in inputs):
         raise IncompleteError(f"{settings.source}: no file set of the hours that --from and --to name; it has {_hours_of(inputs)}")
     plan = plan_of(inputs, ledger, settings.fingerprint, lambda item: _is_chosen(item, settings))
-    return ledger, replace(plan, lost=lost_between(inputs, removed))
+    concerned = {id(item.manifest) for item in (*plan.inputs, *plan.late)}
+    broken = broken_links(by_run(item.manifest for item in inputs).values(), removed)
+    lines = tuple(line for manifest, line in broken if id(manifest) in concerned)
+    return ledger, replace(plan, lost=lost_between(inputs, removed), broken=lines)
 
 
 def close_books(settings: RollupSettings) -> None:

@@ -38,7 +38,7 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
         IncompleteError: what files hold does not add up to what their manifests say; then nothing is published.
     """
     ledger, plan = plan_of_source(spark, settings)
-    result = RollupResult(len(plan.hours), len(plan.days), len(plan.late))
+    result = RollupResult(len(plan.hours), len(plan.days), len(plan.late), broken=plan.broken)
     if plan.hours:
         _build_open(spark, settings, plan, result, tell)
         _enter(ledger, plan, result, settings.fingerprint)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pipeline.chain import broken_link
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
 from pipeline.validation.against_broker import APART, Compared
@@ -183,23 +184,26 @@ def merge(
                 totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
                 for name in totals:
                     totals[name] += getattr(count, name)
-        _check_run([manifest for manifest, _ in judged], verdict, (removed or {}).get(key, -1))
+        _check_run([manifest for manifest, _ in judged], verdict, (removed or {}).get(key))
     return verdict
 
 
-def _check_run(manifests: Sequence[Manifest], verdict: Verdict, removed_seq: int) -> None:
-    """What a run says of its own completeness."""
+def _check_run(manifests: Sequence[Manifest], verdict: Verdict, removed_seq: int | None) -> None:
+    """What a run says of its own completeness; `removed_seq` is None where retention removed nothing of it."""
     run_id = manifests[0].run_id
-    expected = removed_seq + 1
-    if removed_seq >= 0:
+    expected = 0 if removed_seq is None else removed_seq + 1
+    if expected:
         verdict.removed.append(f"run {run_id}: decisions 0 to {removed_seq} were removed by retention")
-    for manifest in manifests:
+    for before, manifest in zip((None, *manifests), manifests, strict=False):
+        link = broken_link(manifest, before, is_cut=removed_seq is not None)
         if manifest.first_seq != expected:
             missing = manifest.first_seq - expected
             verdict.dropped += max(missing, 0)
             verdict.incomplete.append(
                 f"run {run_id}: decisions {expected} to {manifest.first_seq - 1} are in no manifest; a file set was removed or is late"
             )
+        elif link is not None:
+            verdict.incomplete.append(f"run {run_id}: {link}")
         if manifest.truncated:
             usage = f", of usage {manifest.dropped_usage_rows} rows at most" if manifest.dropped_usage_rows else ""
             verdict.incomplete.append(

@@ -21,7 +21,7 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import file_sha256
 from pipeline.report.rollup_page import draw_rollup
 from pipeline.rollup.coverage import coverage_by_hour, lost_between
-from pipeline.rollup.inputs import find_inputs
+from pipeline.rollup.inputs import find_inputs, hashes_by_hour
 from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
 from pipeline.rollup.plan import plan_of
 from pipeline.rollup.prices import read_prices
@@ -480,6 +480,28 @@ def test_only_what_is_lost_lowers_the_coverage(tmp_path: Path) -> None:
     gap = coverage_by_hour(inputs, {}, {}, lost_between([*inputs[:1], *inputs[2:]], {}))
     lost = inputs[1].manifest.last_seq - inputs[1].manifest.first_seq + 1
     assert gap[inputs[2].hour].decisions.expected - gap[inputs[2].hour].decisions.present == lost
+
+
+def test_a_file_set_that_another_one_names_is_missed(tmp_path: Path) -> None:
+    """A file set that is gone is named while the day of the one behind it is built: it may have held usage, though no decision."""
+    source = two_hours(tmp_path / "in")
+    settings = RollupSettings(str(source), tmp_path / "out")
+    assert plan_local(settings)[1].broken == ()
+    last = manifests(source)[-1]
+    told = json.loads(last.read_text())
+    last.write_text(json.dumps({**told, "previous": "gone-0000000000000007"}))
+    [line] = plan_local(settings)[1].broken
+    assert f"gone-0000000000000007, the file set before {last.stem}, is in no manifest" in line
+    done = Ledger(settings=settings.fingerprint, hours=hashes_by_hour_key(source))
+    (tmp_path / "out").mkdir()
+    write_ledger(tmp_path / "out", done)
+    plan = plan_local(settings)[1]
+    assert (plan.is_empty, plan.broken) == (True, ())
+
+
+def hashes_by_hour_key(source: Path) -> dict[str, list[str]]:
+    """What a ledger says when everything there is was built."""
+    return {hour_key(hour): hashes for hour, hashes in hashes_by_hour(find_inputs(source)).items()}
 
 
 def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from pipeline.manifest import file_sha256
 from pipeline.replay.findings import Kind
 from pipeline.schemas import TABLES
 from pipeline.validation.local import validate
-from tests.support.metering_directory import write_directory
-from tests.support.metering_rows import Event, Sensor
+from tests.support.metering_directory import write_directory, write_stem
+from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 
 START_MS = 1_790_000_000_000
 
@@ -241,6 +241,50 @@ def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
     verdict = validate(tmp_path)
     assert any("decisions 0 to 799" in line for line in verdict.incomplete)
     assert verdict.coverage_percent < 100
+
+
+def with_usage_only(directory: Path) -> list[Path]:
+    """A run whose last two file sets hold no decision; return its manifests, in order."""
+    write_directory(directory, batches(stems=1), sensors())
+    [path] = (directory / "manifests").rglob("*.json")
+    rewrite(path, final=False)
+    at_ms = json.loads(path.read_text())["last_ts_ms"]
+    last = write_stem(directory, {}, 800, 799, at_ms, at_ms, {}, final=False, previous=path.stem)
+    write_stem(directory, {}, 800, 799, at_ms, at_ms, {}, part=1, final=True, previous=last)
+    return sorted((directory / "manifests").rglob("*.json"), key=lambda path: path.stem)
+
+
+def both_say(directory: Path) -> list[tuple[int, str]]:
+    """Exit code and output of `validate` and of `verify-manifests`."""
+    commands = (["validate", "--in", str(directory)], ["verify-manifests", str(directory)])
+    outcomes = [CliRunner().invoke(meter, command) for command in commands]
+    return [(outcome.exit_code, outcome.output) for outcome in outcomes]
+
+
+def test_a_missing_file_set_without_decisions_is_incomplete(tmp_path: Path) -> None:
+    """Each manifest names the one before it: one that is gone is named by both commands, which end with exit code 3."""
+    paths = with_usage_only(tmp_path)
+    assert [code for code, _ in both_say(tmp_path)] == [0, 0]
+    paths[1].unlink()
+    assert [(code, f"{paths[1].stem}, the file set before {paths[2].stem}" in said) for code, said in both_say(tmp_path)] == [(3, True)] * 2
+
+
+def test_the_first_file_set_is_missing_unless_retention_removed_it(tmp_path: Path) -> None:
+    """A run whose first manifest names one before it has lost that; where the ledger knows the run, it went on purpose."""
+    gone = f"{RUN_ID}-{0:016d}"
+    write_stem(tmp_path, {}, 0, -1, START_MS, START_MS, {}, part=1, final=True, previous=gone)
+    assert [(code, f"{gone}, the file set before {gone}.0001" in said) for code, said in both_say(tmp_path)] == [(3, True)] * 2
+    (tmp_path / "removed").mkdir()
+    ledger = {"kind": "sluice-metering-removed", "proxy_id": PROXY_ID, "runs": [{"run_id": RUN_ID, "last_seq": -1}]}
+    (tmp_path / "removed" / f"proxy={PROXY_ID}.json").write_text(json.dumps(ledger))
+    assert [code for code, _ in both_say(tmp_path)] == [0, 0]
+
+
+def test_a_manifest_that_names_none_before_it_is_incomplete(tmp_path: Path) -> None:
+    """Only the first of a run may name none: who tells otherwise was tampered with."""
+    paths = with_usage_only(tmp_path)
+    rewrite(paths[2], previous=None)
+    assert validate(tmp_path).incomplete == [f"run {RUN_ID}: {paths[2].stem} names no file set before it, and {paths[1].stem} is there"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

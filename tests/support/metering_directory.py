@@ -78,11 +78,12 @@ def write_stem(
     counts: dict[str, Any],
     *,
     hour: tuple[str, str] = ("2026-11-21", "12"),
+    part: int = 0,
     **fields: Any,
 ) -> str:
     """Write the files and the manifest of one stem; return its name."""
     partition = Path(f"proxy={PROXY_ID}", f"date={hour[0]}", f"hour={hour[1]}")
-    stem = f"{RUN_ID}-{first_seq:016d}"
+    stem = f"{RUN_ID}-{first_seq:016d}" + (f".{part:04d}" if part else "")
     files = []
     for name, rows in tables.items():
         if not rows:
@@ -100,6 +101,7 @@ def write_stem(
         "proxy_version": "0",
         "first_seq": first_seq,
         "last_seq": last_seq,
+        "part": part,
         "first_ts_ms": first_ts_ms,
         "last_ts_ms": last_ts_ms,
         "wall_offset_ms": 0,

@@ -9,7 +9,7 @@ from pipeline.validation.local import validate
 from proxy.metering.repair import repair
 from proxy.metering.segment import left_over
 from proxy.metering.writer import MeteringWriter, WriterSettings
-from tests.support.metering_writer_house import RUN, WriterHouse
+from tests.support.metering_writer_house import RUN, WALL_MS, WriterHouse
 
 
 @pytest.mark.parametrize("level", ["packed", "trace"])
@@ -49,6 +49,28 @@ def test_a_segment_that_is_large_enough_becomes_a_file_set(tmp_path: Path, limit
         assert found == [6_000] * 3
     verdict = validate(tmp_path)
     assert (verdict.kinds(), verdict.incomplete, verdict.decisions) == ({}, [], 18_000)
+
+
+def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
+    """File sets of usage alone stand between those of decisions, each naming the one before it: one that is deleted is noticed."""
+    house = WriterHouse(tmp_path)
+    house.writer.start()
+    for part in range(4):
+        if part % 3 == 0:
+            house.play(500, part)
+        client = {"client_ref": 0, "principal_type": "User", "name_form": "plain", "principal": "alice", "client_id": "etl"}
+        house.meter.tell({"client": client})
+        house.meter.tell({"usage": {"second_ms": WALL_MS, "rows": [(0, 1, "1", "main", "produce", *[1] * 10)]}})
+        house.meter.flush()
+        house.writer.rotate()
+    assert house.writer.stop(60)
+    manifests = find_manifests(tmp_path)
+    assert [bool(one.counts) for one in manifests] == [True, False, False, True, False]
+    assert validate(tmp_path).incomplete == []
+    [path] = (tmp_path / "manifests").rglob(f"{manifests[2].stem}.json")
+    path.unlink()
+    [line] = validate(tmp_path).incomplete
+    assert f"{manifests[2].stem}, the file set before {manifests[3].stem}" in line
 
 
 def test_batches_that_nothing_explains_are_left_out(tmp_path: Path) -> None:
