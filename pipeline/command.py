@@ -29,11 +29,11 @@ def verify_manifests(directory: Path, form: str) -> None:
     """Compare every file with what its manifest says (presence, length, SHA-256), and every manifest with the one before it."""
     from pipeline.chain import broken_links
     from pipeline.commands.telling import put_out
-    from pipeline.manifest import by_run, find_manifests, problems_of
+    from pipeline.manifest import by_run, find_manifests, problems_in
     from pipeline.removed import removed_runs
 
     manifests = find_manifests(directory)
-    problems = [problem for manifest in manifests for problem in problems_of(directory, manifest)]
+    problems = problems_in(directory, manifests)
     problems += [line for _, line in broken_links(by_run(manifests).values(), removed_runs(directory))]
     files = sum(len(manifest.files) for manifest in manifests)
     lines = [*problems, f"{len(manifests)} manifests, {files} files, {len(problems)} problems"]

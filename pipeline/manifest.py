@@ -1,7 +1,8 @@
 """Manifests: what a metering file set holds. Readers trust these for completeness, never a directory listing."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from pipeline.schemas import KIND, SCHEMA_VERSION, TABLES
 
 MANIFESTS: Final = "manifests"
 MANIFEST_BYTES_MAX: Final = 16 * 2**20
+HASHING_THREADS: Final = 4
 _CHUNK: Final = 2**20
 
 
@@ -187,6 +189,25 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def problems_in(directory: Path, manifests: Sequence[Manifest], *, hashes: bool = True) -> list[str]:
+    """Return what is wrong with the files of all manifests, a line each; hashes are worked out in a few threads."""
+    with ThreadPoolExecutor(HASHING_THREADS if hashes else 1) as threads:
+        found = threads.map(lambda manifest: problems_of(directory, manifest, hashes=hashes), manifests)
+        return [problem for problems in found for problem in problems]
+
+
+def check_files(directory: Path, manifests: Sequence[Manifest], *, hashes: bool) -> None:
+    """Look at whether the promised files are there; with `hashes`, at every byte of them.
+
+    Raises:
+        IncompleteError: a file is missing or has changed.
+    """
+    problems = problems_in(directory, manifests, hashes=hashes)
+    if problems:
+        more = f" (and {len(problems) - 1} more; `sluice meter verify-manifests` names all)" if len(problems) > 1 else ""
+        raise IncompleteError(problems[0] + more)
+
+
 def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> list[str]:
     """Return what is wrong with the files that a manifest names, a line each; an empty list: nothing."""
     problems: list[str] = []
@@ -199,3 +220,18 @@ def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> 
         elif hashes and file_sha256(path) != entry.sha256:
             problems.append(f"{path}: its SHA-256 is not the one in manifest {manifest.stem}")
     return problems
+
+
+def check_held(directory: Path, manifest: Manifest, held: Mapping[str, bytes]) -> None:
+    """The same, by SHA-256, of files that another file system gave.
+
+    Args:
+        directory: for messages.
+        held: the files by their paths; what is not among them is missed when it is read.
+
+    Raises:
+        IncompleteError: a file has changed.
+    """
+    for entry in manifest.files:
+        if entry.path in held and hashlib.sha256(held[entry.path]).hexdigest() != entry.sha256:
+            raise IncompleteError(f"{directory / entry.path}: its SHA-256 is not the one in manifest {manifest.stem}")

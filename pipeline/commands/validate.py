@@ -18,7 +18,12 @@ DIRECTORY: Final = click.Path(path_type=Path)
 
 @click.command()
 @click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; with Spark also hdfs://..., s3a://...")
-@click.option("--out", type=DIRECTORY, metavar="DIR", help="Write verdict.json and report.html here too.")
+@click.option(
+    "--out",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Write verdict.json and report.html here too, after every file was compared with its manifest.",
+)
 @click.option("--quotas", type=DIRECTORY, metavar="FILE", help="The quotas.toml that was in force: are groups and bounds its?")
 @click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
 @click.option("--cross-check", is_flag=True, help="Work every wait out once more, in SQL (needs --engine spark, and nothing missing).")
@@ -47,7 +52,7 @@ def validate(
         raise BadInputError(f"--in {source}: only Spark reads other file systems; {remedy}")
     if cross_check and (engine != "spark" or "://" in source):
         raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
-    verdict = _judge(source, engine, master, cross_check=cross_check)
+    verdict = _judge(source, engine, master, every_byte=out is not None or form == "html", cross_check=cross_check)
     if quotas is not None:
         from pipeline.validation.by_file import check_by_file
         from pipeline.validation.local import checked_runs
@@ -62,14 +67,14 @@ def validate(
         sys.exit(INCOMPLETE)
 
 
-def _judge(source: str, engine: str, master: str | None, *, cross_check: bool) -> "Verdict":
+def _judge(source: str, engine: str, master: str | None, *, every_byte: bool, cross_check: bool) -> "Verdict":
     if engine == "spark":
         from pipeline.spark.validate import validate as validate_on_spark
 
-        return validate_on_spark(source, master, in_sql=cross_check)
+        return validate_on_spark(source, master, every_byte=every_byte, in_sql=cross_check)
     from pipeline.validation.local import validate as validate_here
 
-    return validate_here(Path(source))
+    return validate_here(Path(source), every_byte=every_byte)
 
 
 def _compare(source: Path, verdict: "Verdict") -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline.errors import BadInputError, IncompleteError
-from pipeline.manifest import MANIFESTS, Manifest, file_sha256, find_manifests, problems_of, read_manifest
+from pipeline.errors import BadInputError
+from pipeline.manifest import MANIFESTS, Manifest, check_files, file_sha256, find_manifests, read_manifest
 
 _HOUR: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 
@@ -42,7 +42,7 @@ def find_inputs(directory: Path) -> list[Input]:
     find_manifests(directory)  # all that can be wrong with the directory as a whole
     paths = sorted((directory / MANIFESTS).rglob("*.json"))
     inputs = each_once((path.as_posix(), read_manifest(path), file_sha256(path)) for path in paths)
-    _check_files(directory, inputs)
+    check_files(directory, [item.manifest for item in inputs], hashes=False)
     return inputs
 
 
@@ -64,13 +64,6 @@ def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
         if inputs.setdefault(key, Input(manifest, sha256, (place[1], place[2]))).manifest != manifest:
             raise BadInputError(f"{path}: another file set of the same name was read before; keep one of the two")
     return [inputs[key] for key in sorted(inputs)]
-
-
-def _check_files(directory: Path, inputs: Iterable[Input]) -> None:
-    problems = [problem for item in inputs for problem in problems_of(directory, item.manifest, hashes=False)]
-    if problems:
-        more = f" (and {len(problems) - 1} more; `sluice meter verify-manifests` names all)" if len(problems) > 1 else ""
-        raise IncompleteError(problems[0] + more)
 
 
 def hashes_by_hour(inputs: Iterable[Input]) -> dict[Hour, list[str]]:

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline.errors import IncompleteError
-from pipeline.manifest import Manifest
+from pipeline.manifest import Manifest, check_held
 from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
 from pipeline.spark.sql_form import cross_check
@@ -27,10 +27,11 @@ Works = Mapping[int, Sequence[Manifest]]
 """What each task judges: a stem, the last one, and those before it in its run as far as they may still matter."""
 
 
-def validate(place: str, master: str | None, *, in_sql: bool = False) -> Verdict:
+def validate(place: str, master: str | None, *, every_byte: bool = False, in_sql: bool = False) -> Verdict:
     """Judge every stem of a metering directory on Spark.
 
     Args:
+        every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.
         in_sql: work the waits out once more, in SQL; only where nothing is missing.
 
     Raises:
@@ -40,9 +41,9 @@ def validate(place: str, master: str | None, *, in_sql: bool = False) -> Verdict
 
     if is_remote(place):
         with session(master) as spark:
-            return validate_remote(spark, place)
+            return validate_remote(spark, place, every_byte=every_byte)
     directory = Path(place.removeprefix("file://"))
-    runs = checked_runs(directory)
+    runs = checked_runs(directory, every_byte=every_byte)
     with session(master) as spark:
         verdict = validate_runs(spark, directory, runs)
         if in_sql and not verdict.incomplete and not verdict.removed:
@@ -64,8 +65,8 @@ def judge_stems(spark: Any, directory: Path, works: Works) -> dict[int, bytes]:
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
-def validate_remote(spark: Any, place: str) -> Verdict:
-    """Judge stems on any file system of Hadoop's.
+def validate_remote(spark: Any, place: str, *, every_byte: bool = False) -> Verdict:
+    """Judge stems on any file system of Hadoop's; with `every_byte` each task first compares its files with their manifest.
 
     Raises:
         BadInputError, IncompleteError: as `validate`.
@@ -74,6 +75,8 @@ def validate_remote(spark: Any, place: str) -> Verdict:
     works = works_of(runs)
 
     def judge(position: int, files: Mapping[str, bytes]) -> bytes:
+        if every_byte:
+            check_held(Path(place), works[position][-1], files)
         return _judge([Stem(Path(place), manifest, files) for manifest in works[position]])
 
     return merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place))

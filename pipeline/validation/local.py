@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.errors import IncompleteError
-from pipeline.manifest import MANIFESTS, Manifest, file_sha256, find_manifests, problems_of
+from pipeline.manifest import MANIFESTS, Manifest, check_files, file_sha256, find_manifests
 from pipeline.removed import removed_runs
 from pipeline.stem import Stem, runs_of
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
@@ -13,13 +12,16 @@ from pipeline.validation.verdict import RunKey, Verdict, merge
 OnStem = Callable[[str], None]
 
 
-def validate(directory: Path, on_stem: OnStem = lambda _stem: None) -> Verdict:
+def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byte: bool = False) -> Verdict:
     """Judge every stem of a metering directory, one after the other.
+
+    Args:
+        every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged.
     """
-    runs = checked_runs(directory)
+    runs = checked_runs(directory, every_byte=every_byte)
     judged: dict[RunKey, list[tuple[Manifest, StemVerdict]]] = {}
     for key, stems in runs.items():
         for number, stem in enumerate(stems):
@@ -28,17 +30,14 @@ def validate(directory: Path, on_stem: OnStem = lambda _stem: None) -> Verdict:
     return merge(judged, manifest_hashes(directory), removed_runs(directory))
 
 
-def checked_runs(directory: Path) -> dict[RunKey, list[Stem]]:
-    """Return all stems by run, after a look at whether the promised files are there.
+def checked_runs(directory: Path, *, every_byte: bool = False) -> dict[RunKey, list[Stem]]:
+    """Return all stems by run, after a look at whether the promised files are there, or at all that is in them.
 
     Raises:
         IncompleteError: a file is missing or has changed.
     """
     manifests = find_manifests(directory)
-    problems = [problem for manifest in manifests for problem in problems_of(directory, manifest, hashes=False)]
-    if problems:
-        more = f" (and {len(problems) - 1} more; `sluice meter verify-manifests` names all)" if len(problems) > 1 else ""
-        raise IncompleteError(problems[0] + more)
+    check_files(directory, manifests, hashes=every_byte)
     return runs_of(directory, manifests)
 
 

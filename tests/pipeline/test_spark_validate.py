@@ -14,7 +14,7 @@ from pipeline.spark.validate import validate_remote, validate_runs
 from pipeline.validation.local import checked_runs, validate
 from pipeline.validation.verdict import CrossCheck
 from tests.pipeline.test_buckets import forgotten, let_through, longer, turned_away
-from tests.pipeline.test_validation import batches, missed, one_byte, sensors
+from tests.pipeline.test_validation import batches, change_unread, missed, one_byte, sensors
 from tests.support.metering_buckets import CHARGED, REFUSED, Buckets, write_buckets
 from tests.support.metering_directory import write_directory
 
@@ -53,6 +53,17 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
     next((directory / "short" / "samples").rglob("*.parquet")).unlink()
     with pytest.raises(IncompleteError, match="promises"):
         validate_remote(spark, f"{place}/short")
+
+
+def test_what_changed_on_another_file_system_is_found_by_the_task(spark: Any, mounted: tuple[Path, str]) -> None:
+    """Where a verdict is to be written, each task compares the files that it was given with their manifest."""
+    directory, place = mounted
+    write_directory(directory / "changed", batches(stems=2), sensors())
+    assert validate_remote(spark, f"{place}/changed", every_byte=True).violations == 0
+    path = change_unread(directory / "changed")
+    assert validate_remote(spark, f"{place}/changed").violations == 0
+    with pytest.raises(IncompleteError, match=f"{path.name}: its SHA-256 is not the one in manifest"), told_in_one_line():
+        validate_remote(spark, f"{place}/changed", every_byte=True)
 
 
 def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None:

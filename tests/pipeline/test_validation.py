@@ -328,6 +328,30 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert all(outcomes[name].stderr.count("\n") == 1 for name in ("absent", "empty"))
 
 
+def change_unread(directory: Path) -> Path:
+    """Change a byte that judging does not read, in a table that it does; return the file."""
+    path = next((directory / "dim_bound").rglob("*.parquet"))
+    data = path.read_bytes()
+    assert data.count(b"client-id") > 1
+    at = data.rindex(b"ARROW:schema") - 1  # in the footer: metadata of the writer, which no reader needs
+    path.write_bytes(data[:at] + data[at:].replace(b"ARROW:schema", b"ARROW:schemb"))
+    return path
+
+
+@pytest.mark.parametrize("written", [("--out", "OUT"), ("--format", "html")], ids=["out", "html"])
+def test_a_verdict_is_written_only_of_the_files_that_manifests_tell_of(tmp_path: Path, written: tuple[str, str]) -> None:
+    """A verdict names the hashes of manifests: before it is written every byte is compared, and a file that changed ends it in one line."""
+    write_directory(tmp_path / "in", batches(stems=2), sensors())
+    command = ["validate", "--in", str(tmp_path / "in")]
+    arguments = [argument.replace("OUT", str(tmp_path / "out")) for argument in written]
+    path = change_unread(tmp_path / "in")
+    assert CliRunner().invoke(meter, command).exit_code == 0
+    outcome = CliRunner().invoke(meter, [*command, *arguments])
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr.count("\n")) == (3, "", 1)
+    assert f"{path}: its SHA-256 is not the one in manifest" in outcome.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_verify_manifests_names_a_changed_file(tmp_path: Path) -> None:
     """One flipped byte is found by its SHA-256, and the file is named."""
     write_directory(tmp_path, batches(stems=1), sensors())
