@@ -19,7 +19,7 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
     """
     page = Page("Every wait, worked out again" if not verdict.violations else "Waits that the samples do not give", _about(verdict))
     page.figures = [
-        Figure(f"{verdict.violations:,}", "divergences", "bad") if verdict.violations else Figure("exact", "verdict", "good"),
+        _verdict(verdict),
         Figure(f"{verdict.decisions:,}", "decisions worked out again"),
         Figure(f"{verdict.groups:,}", "quota groups"),
         Figure(f"{verdict.coverage_percent:.4g} %", "coverage", "good" if verdict.coverage_percent >= 100 else "bad"),
@@ -45,6 +45,12 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
     page.sections.append(Section("Files", _FILES, [_manifests(verdict)]))
     page.foot = "Made by sluice meter validate."
     return draw_page(page)
+
+
+def _verdict(verdict: Verdict) -> Figure:
+    if verdict.violations:
+        return Figure(f"{verdict.violations:,}", "divergences", "bad")
+    return Figure(verdict.word, " and ".join(verdict.objections) or "verdict", "good" if verdict.holds else "bad")
 
 
 _JUDGED: Final = (

@@ -32,7 +32,8 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     for line in verdict.incomplete:
         yield f"incomplete  {line}"
     if not verdict.violations:
-        yield "verdict     exact: every wait is the one that the samples give"
+        but = f", but {' and '.join(verdict.objections)}" if verdict.objections else ""
+        yield f"verdict     {verdict.word}: every wait is the one that the samples give{but}"
         return
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(verdict.kinds().items()))
     yield f"verdict     {verdict.violations:,} divergences ({kinds}); the first of each group:"

@@ -74,8 +74,19 @@ class Verdict:
     @property
     def holds(self) -> bool:
         """Whether nothing that was asked found a difference."""
-        in_sql = self.cross_check is not None and self.cross_check.differences > 0
-        return not (self.violations or in_sql or self.groups_apart)
+        return not (self.violations or self.objections)
+
+    @property
+    def word(self) -> str:
+        """`exact`, `violations`, or `differences` where only other looks than the replay found some."""
+        return "violations" if self.violations else "differences" if self.objections else "exact"
+
+    @property
+    def objections(self) -> list[str]:
+        """What other looks than the replay found different."""
+        in_sql = 0 if self.cross_check is None else self.cross_check.differences
+        said = [f"{in_sql:,} waits differ in SQL"] if in_sql else []
+        return said + ([f"{self.groups_apart:,} groups are throttled otherwise by the brokers"] if self.groups_apart else [])
 
     @property
     def groups_apart(self) -> int:
@@ -115,7 +126,7 @@ class Verdict:
         """The verdict as plain data for JSON."""
         shown = self.first()[:max_violations]
         return {
-            "verdict": "exact" if self.holds else "violations",
+            "verdict": self.word,
             "decisions": self.decisions,
             "unjudged_after_losses": self.unjudged,
             "groups": self.groups,

@@ -8,8 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.command import meter
+from pipeline.report.validate_page import draw_verdict
 from pipeline.validation.against_broker import ALIKE, APART, ESTIMATE, WITHHELD, Compared, compare
 from pipeline.validation.local import checked_runs
+from pipeline.validation.verdict import CrossCheck, Verdict
 from tests.support.metering_directory import write_stem
 from tests.support.metering_rows import PROXY_ID, RUN_ID
 
@@ -102,6 +104,18 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path: Path) -> None:
     assert "Against the brokers" in (tmp_path / "out" / "report.html").read_text()
     code, text = validated(directory(tmp_path / "apart", [("Produce", 0, 7, 5_000, 0)]))
     assert (code, "1 of them apart" in text) == (1, True)
+    assert "verdict     differences: " in text
+    assert "but 1 groups are throttled otherwise by the brokers" in text
+
+
+def test_the_verdict_is_what_the_exit_code_is(tmp_path: Path) -> None:
+    """Groups apart, and waits that SQL finds otherwise, are no exact verdict, in JSON and on the page as well."""
+    code, text = validated(directory(tmp_path / "apart", [("Produce", 0, 7, 5_000, 0)]), "--format", "json")
+    assert (code, json.loads(text)["verdict"]) == (1, "differences")
+    for differences, said in ((0, "exact"), (3, "differences")):
+        verdict = Verdict(cross_check=CrossCheck(10, differences, 0))
+        assert (verdict.as_dict(50)["verdict"], verdict.holds) == (said, said == "exact")
+        assert ("3 waits differ in SQL" in draw_verdict(verdict, 50)) == (not verdict.holds)
 
 
 def test_without_the_option_nothing_is_said(tmp_path: Path) -> None:
