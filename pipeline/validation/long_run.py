@@ -228,6 +228,13 @@ def judge(parts: Sequence[tuple[int, Stretch]]) -> LongRun | None:
     return LongRun(seconds, units / bound_seconds, k_max, allowed / bound_seconds)
 
 
+def fastest(stretches: Mapping[int, Stretch]) -> list[int]:
+    """Return the groups that were faster than their bounds, the fastest first: a run of which one is too fast has it here somewhere."""
+    due = {ref: one.bound * max(one.to_ms - one.from_ms, 1) / 1_000 for ref, one in stretches.items()}
+    ratios = {ref: one.units / due[ref] if due[ref] else math.inf for ref, one in stretches.items()}
+    return sorted((ref for ref, ratio in ratios.items() if ratio > 1.0), key=lambda ref: -ratios[ref])
+
+
 def judge_run(stems: Iterable[Mapping[int, Stretch]]) -> tuple[dict[int, LongRun], list[Finding]]:
     """Return the long-run rates of a run's groups, and what is wrong with them."""
     parts: dict[int, list[tuple[int, Stretch]]] = {}

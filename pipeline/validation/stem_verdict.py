@@ -22,7 +22,7 @@ from pipeline.validation.bounds import NotedBounds, check_bounds
 from pipeline.validation.buckets import BucketEnds, judge_buckets
 from pipeline.validation.gaps import Resumptions, resumptions
 from pipeline.validation.group_bits import bits_of, united
-from pipeline.validation.long_run import Stretch, stretches
+from pipeline.validation.long_run import Stretch, fastest, stretches
 from pipeline.validation.sequence import NumberOrder, check_sequence
 
 REQUEST: Final = "Request"
@@ -44,7 +44,7 @@ class StemVerdict:
         stretches: of each group that was throttled: what its long-run rate is made of.
         buckets: of each token bucket: where its steps begin and end.
         observed: waits that were decided where nobody had to wait.
-        names: of groups that something was found about.
+        names: of groups that something was found about, or may be when the whole run is looked at.
     """
 
     stem: str
@@ -100,7 +100,7 @@ def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
     _check_sums(stem, verdict)
     if len(samples) or MUTATION in verdict.counts:
         check_states(stem, verdict.findings)
-    verdict.names = _names(stem, list(verdict.findings.first)[:NAMES_MAX])
+    verdict.names = _names(stem, _of_interest(verdict))
     return verdict
 
 
@@ -175,6 +175,12 @@ def _check_sums(stem: Stem, verdict: StemVerdict) -> None:
                     f"sums of {quota_type} against the manifest",
                 )
             )
+
+
+def _of_interest(verdict: StemVerdict) -> list[int]:
+    """Groups that something was found about, or that something may be found about when the whole run is looked at."""
+    refs = [*verdict.findings.first, *fastest(verdict.stretches), *verdict.buckets]
+    return list(dict.fromkeys(refs))[:NAMES_MAX]
 
 
 def _names(stem: Stem, refs: Sequence[int]) -> dict[int, str]:

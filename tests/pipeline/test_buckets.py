@@ -168,8 +168,9 @@ def test_a_bucket_that_goes_on_otherwise_is_found(tmp_path: Path) -> None:
             first = tables["events"][0]
             first["before"] += 0.25
 
-    kinds = validate(write_buckets(tmp_path, Buckets([5.0]), [played(), played(seed=2)], forged)).kinds()
-    assert kinds.get("SEGMENT") == 1
+    verdict = validate(write_buckets(tmp_path, Buckets([5.0]), [played(), played(seed=2)], forged))
+    assert verdict.kinds().get("SEGMENT") == 1
+    assert [verdict.name(key, finding) for key, finding in verdict.first()] == ["client-id c0 (ControllerMutation)"]
 
 
 def test_a_new_bucket_is_full(tmp_path: Path) -> None:

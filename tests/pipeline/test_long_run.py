@@ -97,6 +97,7 @@ def test_a_rate_above_the_ceiling_is_a_violation(tmp_path: Path) -> None:
     shown = CliRunner().invoke(meter, ["validate", "--in", str(escapes), "--explain"])
     assert shown.exit_code == 1
     assert "at most 4 connections" in shown.output
+    assert "group 0, client-id client-0 (Produce), seq " in shown.output
 
 
 def bucketed(folder: Path, serve: Callable[[Buckets], None]) -> Path:
