@@ -26,6 +26,13 @@ DIRECTORY: Final = click.Path(path_type=Path)
 )
 @click.option("--quotas", type=DIRECTORY, metavar="FILE", help="The quotas.toml that was in force: are groups and bounds its?")
 @click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
+@click.option(
+    "--mode",
+    type=click.Choice(["kafka", "paced"]),
+    default="kafka",
+    show_default=True,
+    help="Rates over minutes: up to Kafka's own ceiling, or 1.02 times the bound.",
+)
 @click.option("--cross-check", is_flag=True, help="Work every wait out once more, in SQL (needs --engine spark, and nothing missing).")
 @click.option("--against-broker", is_flag=True, help="Where brokers keep the quotas: their throttle times beside Sluice's, by group.")
 @click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
@@ -38,6 +45,7 @@ def validate(
     out: Path | None,
     quotas: Path | None,
     engine: str,
+    mode: str,
     master: str | None,
     form: str,
     max_violations: int,
@@ -52,7 +60,8 @@ def validate(
         raise BadInputError(f"--in {source}: only Spark reads other file systems; {remedy}")
     if cross_check and (engine != "spark" or "://" in source):
         raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
-    verdict = _judge(source, engine, master, every_byte=out is not None or form == "html", cross_check=cross_check)
+    every_byte = out is not None or form == "html"
+    verdict = _judge(source, engine, master, every_byte=every_byte, paced=mode == "paced", cross_check=cross_check)
     if quotas is not None:
         from pipeline.validation.by_file import check_by_file
         from pipeline.validation.local import checked_runs
@@ -67,14 +76,14 @@ def validate(
         sys.exit(INCOMPLETE)
 
 
-def _judge(source: str, engine: str, master: str | None, *, every_byte: bool, cross_check: bool) -> "Verdict":
+def _judge(source: str, engine: str, master: str | None, *, every_byte: bool, paced: bool, cross_check: bool) -> "Verdict":
     if engine == "spark":
         from pipeline.spark.validate import validate as validate_on_spark
 
-        return validate_on_spark(source, master, every_byte=every_byte, in_sql=cross_check)
+        return validate_on_spark(source, master, every_byte=every_byte, paced=paced, in_sql=cross_check)
     from pipeline.validation.local import validate as validate_here
 
-    return validate_here(Path(source), every_byte=every_byte)
+    return validate_here(Path(source), every_byte=every_byte, paced=paced)
 
 
 def _compare(source: Path, verdict: "Verdict") -> None:

@@ -27,11 +27,12 @@ Works = Mapping[int, Sequence[Manifest]]
 """What each task judges: a stem, the last one, and those before it in its run as far as they may still matter."""
 
 
-def validate(place: str, master: str | None, *, every_byte: bool = False, in_sql: bool = False) -> Verdict:
+def validate(place: str, master: str | None, *, every_byte: bool = False, paced: bool = False, in_sql: bool = False) -> Verdict:
     """Judge every stem of a metering directory on Spark.
 
     Args:
         every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.
+        paced: long-run rates are held to those of a proxy that paces its groups.
         in_sql: work the waits out once more, in SQL; only where nothing is missing.
 
     Raises:
@@ -41,31 +42,32 @@ def validate(place: str, master: str | None, *, every_byte: bool = False, in_sql
 
     if is_remote(place):
         with session(master) as spark:
-            return validate_remote(spark, place, every_byte=every_byte)
+            return validate_remote(spark, place, every_byte=every_byte, paced=paced)
     directory = Path(place.removeprefix("file://"))
     runs = checked_runs(directory, every_byte=every_byte)
     with session(master) as spark:
-        verdict = validate_runs(spark, directory, runs)
+        verdict = validate_runs(spark, directory, runs, paced=paced)
         if in_sql and not verdict.incomplete and not verdict.removed:
             verdict.cross_check = cross_check(spark, directory, [stem for stems in runs.values() for stem in stems])
         return verdict
 
 
-def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]]) -> Verdict:
+def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]], *, paced: bool = False) -> Verdict:
     """Judge stems whose files every machine of the session finds under the same path."""
     works = works_of(runs)
-    return merge(_judged(runs, works, judge_stems(spark, directory, works)), manifest_hashes(directory), removed_runs(directory))
+    judged = _judged(runs, works, judge_stems(spark, directory, works, paced=paced))
+    return merge(judged, manifest_hashes(directory), removed_runs(directory), paced=paced)
 
 
-def judge_stems(spark: Any, directory: Path, works: Works) -> dict[int, bytes]:
+def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
     """Return the encoded verdict of each task: a Spark task each, no shuffle; the largest first, so that none is left alone at the end."""
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
     tasks = spark.range(0, len(in_order), 1, max(len(in_order), 1))
-    rows = tasks.mapInArrow(_reading(str(directory.resolve()), in_order), OUTCOME).collect()
+    rows = tasks.mapInArrow(_reading(str(directory.resolve()), in_order, paced=paced), OUTCOME).collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
-def validate_remote(spark: Any, place: str, *, every_byte: bool = False) -> Verdict:
+def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: bool = False) -> Verdict:
     """Judge stems on any file system of Hadoop's; with `every_byte` each task first compares its files with their manifest.
 
     Raises:
@@ -77,9 +79,9 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False) -> Verd
     def judge(position: int, files: Mapping[str, bytes]) -> bytes:
         if every_byte:
             check_held(Path(place), works[position][-1], files)
-        return _judge([Stem(Path(place), manifest, files) for manifest in works[position]])
+        return _judge([Stem(Path(place), manifest, files) for manifest in works[position]], paced=paced)
 
-    return merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place))
+    return merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place), paced=paced)
 
 
 def works_of(runs: Mapping[RunKey, Sequence[Stem]]) -> dict[int, tuple[Manifest, ...]]:
@@ -96,14 +98,14 @@ def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
 
 
 def _reading(
-    directory: str, works: Sequence[tuple[int, Sequence[Manifest]]]
+    directory: str, works: Sequence[tuple[int, Sequence[Manifest]]], *, paced: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 position, manifests = works[number]
-                verdict = _judge([Stem(Path(directory), manifest) for manifest in manifests])
+                verdict = _judge([Stem(Path(directory), manifest) for manifest in manifests], paced=paced)
                 columns = [pa.array([position], pa.int32()), pa.array([verdict], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, names=["position", "verdict"])
         settle()
@@ -111,9 +113,9 @@ def _reading(
     return judge_batches
 
 
-def _judge(stems: Sequence[Stem]) -> bytes:
+def _judge(stems: Sequence[Stem], *, paced: bool) -> bytes:
     *before, stem = stems
-    return msgspec.json.encode(judge_stem(stem, before))
+    return msgspec.json.encode(judge_stem(stem, before, paced=paced))
 
 
 def _judged(

@@ -47,7 +47,7 @@ class JudgedBuckets:
     observed: Observed
 
 
-def judge_buckets(stem: Stem, findings: Findings) -> JudgedBuckets | None:
+def judge_buckets(stem: Stem, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
     """Take every step of a stem again; None: it has none."""
     if not any(entry.table == "events" for entry in stem.manifest.files):
         return None
@@ -62,8 +62,8 @@ def judge_buckets(stem: Stem, findings: Findings) -> JudgedBuckets | None:
     observed = _check_applied(steps, stem, findings)
     waits = steps.throttle_ms[steps.throttle_ms > 0]
     count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
-    groups, ends = np.unique(steps.group_ref), _ends(steps, worked)
-    return JudgedBuckets(int(told.sum()), int((~told).sum()), count, groups, ends, bucket_stretches(steps, stem), observed)
+    groups, ends, rates = np.unique(steps.group_ref), _ends(steps, worked), bucket_stretches(steps, stem, paced=paced)
+    return JudgedBuckets(int(told.sum()), int((~told).sum()), count, groups, ends, rates, observed)
 
 
 def _steps(stem: Stem) -> Steps:

@@ -12,11 +12,12 @@ from pipeline.validation.verdict import RunKey, Verdict, merge
 OnStem = Callable[[str], None]
 
 
-def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byte: bool = False) -> Verdict:
+def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byte: bool = False, paced: bool = False) -> Verdict:
     """Judge every stem of a metering directory, one after the other.
 
     Args:
         every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.
+        paced: long-run rates are held to those of a proxy that paces its groups.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged.
@@ -26,8 +27,8 @@ def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byt
     for key, stems in runs.items():
         for number, stem in enumerate(stems):
             on_stem(stem.manifest.stem)
-            judged.setdefault(key, []).append((stem.manifest, judge_stem(stem, stems[:number])))
-    return merge(judged, manifest_hashes(directory), removed_runs(directory))
+            judged.setdefault(key, []).append((stem.manifest, judge_stem(stem, stems[:number], paced=paced)))
+    return merge(judged, manifest_hashes(directory), removed_runs(directory), paced=paced)
 
 
 def checked_runs(directory: Path, *, every_byte: bool = False) -> dict[RunKey, list[Stem]]:

@@ -8,8 +8,11 @@ begins. Nothing is said of single seconds: a full window's credit comes back whe
 A token bucket does not forget what was taken too much, so in the long run its rate is its bound, however many connections it has: beyond
 that come a full bucket at the start and, at the end, the requests that are in flight, or k / C where waits are cut short.
 
-How many connections a group had comes from the usage rows. Where there are none, or their names do not fit, the group is not judged:
-what comes in during a wait would make any rate look right.
+A proxy that paces its groups (one schedule for each, instead of a mute for each connection) is held to more: 1.02 times the bound and that
+window of credit, whatever is in flight.
+
+How many connections a group had comes from the usage rows. Where there are none, or their names do not fit, the group is not judged,
+unless paced: what comes in during a wait would make any rate look right.
 """
 
 import math
@@ -35,6 +38,7 @@ SETTLED_MS: Final = 30_000
 SPAN_MS_MIN: Final = 60_000
 STEADY_S: Final = 10.5
 MARGIN: Final = 1.01
+PACED_CEILING: Final = 1.02
 IN_FLIGHT_MAX: Final = 5
 """Requests of one connection before its first wait: what Kafka's producers allow unless told otherwise."""
 MUTE_S_MAX: Final = 25.0
@@ -86,12 +90,16 @@ def ceiling(k: float, cap_s: float) -> float:
     return max((1.0 + math.sqrt(1.0 + 4.0 * k / STEADY_S)) / 2.0, k / cap_s) * MARGIN
 
 
-def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem) -> dict[int, Stretch]:
-    """Return what a file set says of each group that was throttled in it, by group number."""
+def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem, *, paced: bool = False) -> dict[int, Stretch]:
+    """Return what a file set says of each group that was throttled in it, by group number.
+
+    Args:
+        paced: of groups, too, whose connections nobody counted.
+    """
     throttled = rows.group_ref[judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED)]
     excused = rows.group_ref[rows.row_of[rows.applied_ms == EXCUSED]]
     made = {}
-    for ref, (settled_ms, connections) in _known(stem, _without(throttled, excused)).items():
+    for ref, (settled_ms, connections) in _known(stem, _without(throttled, excused), paced=paced).items():
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group
         mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
@@ -99,12 +107,12 @@ def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem) -> dict[int
     return made
 
 
-def bucket_stretches(steps: Steps, stem: Stem) -> dict[int, Stretch]:
+def bucket_stretches(steps: Steps, stem: Stem, *, paced: bool = False) -> dict[int, Stretch]:
     """The same of each token bucket for which somebody had to wait."""
     throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
     excused = steps.group_ref[steps.applied_ms == EXCUSED]
     made = {}
-    for ref, (settled_ms, connections) in _known(stem, _without(throttled, excused)).items():
+    for ref, (settled_ms, connections) in _known(stem, _without(throttled, excused), paced=paced).items():
         first, end = np.searchsorted(steps.group_ref, (ref, ref + 1))
         mine = first + np.flatnonzero(steps.counts[first:end] & (steps.ts_ms[first:end] >= settled_ms))
         if len(mine) and steps.permits[mine].sum() > 0:
@@ -119,10 +127,10 @@ def _without(refs: Ints, excepted: Ints) -> Ints:
     return np.flatnonzero(counted)
 
 
-def _known(stem: Stem, refs: Ints) -> dict[int, tuple[int, int]]:
+def _known(stem: Stem, refs: Ints, *, paced: bool) -> dict[int, tuple[int, int]]:
     """Of each group: from when on its rate is looked at, and its connections; nothing where not everything was enforced."""
     connections = _connections(stem) if len(refs) else {}
-    if not connections or not _is_enforced_throughout(stem):
+    if not len(refs) or not (connections or paced) or not _is_enforced_throughout(stem):
         return {}
     wanted = set(refs.tolist())
     columns = ["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
@@ -204,22 +212,24 @@ class LongRun(msgspec.Struct, frozen=True):
     allowed: float
 
 
-def judge(parts: Sequence[tuple[int, Stretch]]) -> LongRun | None:
-    """Return the long-run rate of one group; None: too short, or nobody knows its connections.
+def judge(parts: Sequence[tuple[int, Stretch]], *, paced: bool = False) -> LongRun | None:
+    """Return the long-run rate of one group; None: too short, or nobody knows its connections and they matter.
 
     Args:
         parts: (position of the file set in its run, stretch), in order.
+        paced: what is in flight does not matter.
     """
     allowed = units = bound_seconds = seconds = 0.0
     k_max = 0.0
     before = -2
     for position, part in parts:
         span_s = (part.to_ms - part.from_ms) / 1_000
-        if not part.connections or span_s <= 0:
+        if not (part.connections or paced) or span_s <= 0:
             return None
         k_max = max(k_max, part.k)
         bound_seconds += part.bound * span_s
-        allowed += part.bound * span_s * part.ceiling + (0.0 if position == before + 1 else part.once)
+        ceiling, once = (PACED_CEILING, part.credit) if paced else (part.ceiling, part.once)
+        allowed += part.bound * span_s * ceiling + (0.0 if position == before + 1 else once)
         units += part.units
         seconds += span_s
         before = position
@@ -235,22 +245,23 @@ def fastest(stretches: Mapping[int, Stretch]) -> list[int]:
     return sorted((ref for ref, ratio in ratios.items() if ratio > 1.0), key=lambda ref: -ratios[ref])
 
 
-def judge_run(stems: Iterable[Mapping[int, Stretch]]) -> tuple[dict[int, LongRun], list[Finding]]:
+def judge_run(stems: Iterable[Mapping[int, Stretch]], *, paced: bool = False) -> tuple[dict[int, LongRun], list[Finding]]:
     """Return the long-run rates of a run's groups, and what is wrong with them."""
     parts: dict[int, list[tuple[int, Stretch]]] = {}
     for position, stem in enumerate(stems):
         for ref, stretch in stem.items():
             parts.setdefault(ref, []).append((position, stretch))
-    found = {ref: long_run for ref, mine in parts.items() if (long_run := judge(mine)) is not None}
-    wrong = [_finding(ref, parts[ref], found[ref]) for ref in sorted(found) if found[ref].ratio > found[ref].allowed]
+    found = {ref: long_run for ref, mine in parts.items() if (long_run := judge(mine, paced=paced)) is not None}
+    wrong = [_finding(ref, parts[ref], found[ref], paced=paced) for ref in sorted(found) if found[ref].ratio > found[ref].allowed]
     return found, wrong
 
 
-def _finding(ref: int, parts: Sequence[tuple[int, Stretch]], told: LongRun) -> Finding:
+def _finding(ref: int, parts: Sequence[tuple[int, Stretch]], told: LongRun, *, paced: bool) -> Finding:
     first = parts[0][1]
     evidence = tuple(
         f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}, at most {part.connections} connections"
         for _, part in parts
     )
-    what = f"rate over bound in {told.seconds:.0f} s, with {told.k:.3g} s of quota in flight"
+    said = f"{PACED_CEILING} and a window of credit, paced, whatever is in flight" if paced else f"with {told.k:.3g} s of quota in flight"
+    what = f"rate over bound in {told.seconds:.0f} s, {said}"
     return Finding(Kind.RATE, ref, first.first_seq, first.from_ms, f"at most {told.allowed:.3f}", f"{told.ratio:.3f}", what, evidence)

@@ -76,13 +76,15 @@ class _Asked:
     resumed: Resumptions
     noted: NotedBounds
     eras: Eras
+    paced: bool
 
 
-def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
+def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> StemVerdict:
     """Replay the decisions of one stem.
 
     Args:
         before: earlier stems of the same run, in order; as many are read as the warm-up needs.
+        paced: long-run rates are of interest whatever is in flight.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
@@ -92,10 +94,10 @@ def judge_stem(stem: Stem, before: Sequence[Stem]) -> StemVerdict:
     kinds = _kinds(stem)
     if len(samples):
         table = pa.concat_tables([_warm_up(stem, before, samples, kinds), samples])
-        asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem))
+        asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem), paced)
         for kind, refs in kinds.items():
             _judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict)
-    _judge_buckets(stem, verdict)
+    _judge_buckets(stem, verdict, paced=paced)
     check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
     if len(samples) or MUTATION in verdict.counts:
@@ -128,15 +130,15 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     order.add(rows, judged)
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.eras, findings)
-    verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.stem))
+    verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.stem, paced=asked.paced))
     verdict.decisions += int(rows.count[judged].sum())
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
     _count(kind.quota_type, rows, own, verdict)
 
 
-def _judge_buckets(stem: Stem, verdict: StemVerdict) -> None:
-    judged = judge_buckets(stem, verdict.findings)
+def _judge_buckets(stem: Stem, verdict: StemVerdict, *, paced: bool) -> None:
+    judged = judge_buckets(stem, verdict.findings, paced=paced)
     if judged is None:
         return
     verdict.decisions += judged.decisions

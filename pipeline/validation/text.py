@@ -66,7 +66,11 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield what says the same of enforcement without the replay: a name and a line each."""
     if verdict.long_runs:
         highest = max(verdict.long_runs, key=lambda one: one.ratio)
-        yield "long run", f"{len(verdict.long_runs):,} groups, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be"
+        paced = ", paced" if verdict.paced else ""
+        yield (
+            "long run",
+            f"{len(verdict.long_runs):,} groups, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be{paced}",
+        )
     if verdict.cross_check is not None:
         told = verdict.cross_check
         yield "in SQL", f"{told.decisions:,} decisions, {told.differences:,} differences, {told.left_out:,} left to the order of doubles"

@@ -47,6 +47,7 @@ class Verdict:
         long_runs: of each group whose rate could be looked at over a minute or more.
         cross_check: what SQL says, where it was asked.
         against_broker: throttle times of brokers beside Sluice's, by group, where it was asked.
+        paced: long-run rates were held to those of a proxy that paces its groups.
         observed: waits that were decided where nobody had to wait, since the mode, or a switch, was `observe`.
     """
 
@@ -64,6 +65,7 @@ class Verdict:
     long_runs: list[LongRun] = field(default_factory=list)
     cross_check: CrossCheck | None = None
     against_broker: list[Compared] | None = None
+    paced: bool = False
     observed: Observed = field(default_factory=Observed)
 
     @property
@@ -138,6 +140,7 @@ class Verdict:
             "counts": self.counts,
             "would_have_waited": self.observed._asdict(),
             "long_run": {
+                "mode": "paced" if self.paced else "kafka",
                 "groups": len(self.long_runs),
                 "highest_ratio": max((one.ratio for one in self.long_runs), default=None),
                 "nearest_to_ceiling": max((one.ratio / one.allowed for one in self.long_runs), default=None),
@@ -167,18 +170,23 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def merge(
-    stems: Mapping[RunKey, Sequence[tuple[Manifest, StemVerdict]]], hashes: Mapping[str, str], removed: Mapping[RunKey, int] | None = None
+    stems: Mapping[RunKey, Sequence[tuple[Manifest, StemVerdict]]],
+    hashes: Mapping[str, str],
+    removed: Mapping[RunKey, int] | None = None,
+    *,
+    paced: bool = False,
 ) -> Verdict:
     """Put the verdicts of all stems together; each run's stems come in decision order.
 
     Args:
         removed: by run, the number of the last decision that retention removed.
+        paced: hold long-run rates to those of a proxy that paces its groups.
     """
-    verdict = Verdict(manifests=dict(hashes))
+    verdict = Verdict(manifests=dict(hashes), paced=paced)
     for key, judged in stems.items():
         findings = verdict.findings[key] = Findings()
         findings.merge(stem.findings for _, stem in judged)
-        long_runs, too_fast = judge_run(stem.stretches for _, stem in judged)
+        long_runs, too_fast = judge_run((stem.stretches for _, stem in judged), paced=paced)
         verdict.long_runs += long_runs.values()
         for finding in too_fast:
             findings.add(finding)

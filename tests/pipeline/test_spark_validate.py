@@ -25,6 +25,9 @@ def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> No
     on_spark = validate_runs(spark, tmp_path, checked_runs(tmp_path))
     assert on_spark.violations > 0
     assert on_spark.as_dict(50) == validate(tmp_path).as_dict(50)
+    paced = validate_runs(spark, tmp_path, checked_runs(tmp_path), paced=True)
+    assert len(paced.long_runs) > 0
+    assert paced.as_dict(50) == validate(tmp_path, paced=True).as_dict(50)
 
 
 @pytest.fixture(scope="module")
