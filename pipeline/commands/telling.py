@@ -36,10 +36,15 @@ def put_out(
             click.echo(line)
 
 
-def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV with a header."""
+def csv_of(rows: Sequence[Mapping[str, Any]], header: Sequence[str] | None = None) -> str:
+    """Return rows as CSV with a header.
+
+    Args:
+        header: the columns, others are left out; None: those of the first row.
+    """
     sheet = io.StringIO()
-    writer = csv.DictWriter(sheet, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    columns = list(rows[0]) if header is None and rows else list(header or ())
+    writer = csv.DictWriter(sheet, fieldnames=columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return sheet.getvalue()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pipeline.validation.verdict import Verdict
 
 DIRECTORY: Final = click.Path(path_type=Path)
+COLUMNS: Final = ("proxy_id", "run_id", "group", "group_ref", "seq", "ts_ms", "kind", "what", "expected", "recorded")
+"""Of a divergence as CSV; the samples that prove it are in JSON."""
 
 
 @click.command()
@@ -36,7 +38,7 @@ DIRECTORY: Final = click.Path(path_type=Path)
 @click.option("--cross-check", is_flag=True, help="Work every wait out once more, in SQL (needs --engine spark, and nothing missing).")
 @click.option("--against-broker", is_flag=True, help="Where brokers keep the quotas: their throttle times beside Sluice's, by group.")
 @click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
-@click.option("--format", "form", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
 @click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
 @clear_errors
@@ -98,6 +100,7 @@ def _compare(source: Path, verdict: "Verdict") -> None:
 
 
 def _tell(verdict: "Verdict", out: Path | None, form: str, max_violations: int, *, explain: bool) -> None:
+    from pipeline.commands.telling import csv_of
     from pipeline.files import write_whole
     from pipeline.report.validate_page import draw_verdict
     from pipeline.validation.text import lines_of
@@ -108,6 +111,8 @@ def _tell(verdict: "Verdict", out: Path | None, form: str, max_violations: int, 
         write_whole(out / "report.html", draw_verdict(verdict, max_violations))
     if form == "json":
         click.echo(told)
+    elif form == "csv":
+        click.echo(csv_of(verdict.rows(max_violations), COLUMNS), nl=False)
     elif form == "html":
         click.echo(draw_verdict(verdict, max_violations), nl=False)
     else:

@@ -124,9 +124,15 @@ class Verdict:
         found = [(key, finding) for key, findings in self.findings.items() for finding in findings.first.values()]
         return sorted(found, key=lambda pair: (pair[0], pair[1].seq))
 
+    def rows(self, max_violations: int) -> list[dict[str, Any]]:
+        """The first divergence of each group, with whose it is."""
+        return [
+            {"proxy_id": key[0], "run_id": key[1], "group": self.name(key, finding), **_finding(finding)}
+            for key, finding in self.first()[:max_violations]
+        ]
+
     def as_dict(self, max_violations: int) -> dict[str, Any]:
         """The verdict as plain data for JSON."""
-        shown = self.first()[:max_violations]
         return {
             "verdict": self.word,
             "decisions": self.decisions,
@@ -149,9 +155,7 @@ class Verdict:
             "incomplete": self.incomplete,
             "cross_check": None if self.cross_check is None else asdict(self.cross_check),
             "against_broker": None if self.against_broker is None else [asdict(one) for one in self.against_broker],
-            "first_divergences": [
-                {"proxy_id": key[0], "run_id": key[1], "group": self.name(key, finding), **_finding(finding)} for key, finding in shown
-            ],
+            "first_divergences": self.rows(max_violations),
             "manifests": self.manifests,
         }
 

@@ -1,5 +1,6 @@
 """The validator over whole directories: right ones pass, and every kind of wrong is found and named."""
 
+import csv
 import json
 import random
 from collections.abc import Callable
@@ -172,6 +173,21 @@ def test_a_divergence_says_whose_it_is_and_when(tmp_path: Path) -> None:
     place = f"group 0, client-id client-0 (Produce), seq {finding['seq']} at {at:%Y-%m-%dT%H:%M:%S}.{finding['ts_ms'] % 1_000:03}Z"
     assert place in told
     assert place in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_divergences_as_csv(tmp_path: Path) -> None:
+    """A line for the first divergence of each group, as JSON has it; where there is none, the header alone."""
+    write_directory(tmp_path / "wrong", batches(), sensors(), mutate=missed)
+    command = ["validate", "--format", "csv", "--in"]
+    outcome = CliRunner().invoke(meter, [*command, str(tmp_path / "wrong")])
+    told = validate(tmp_path / "wrong").as_dict(50)["first_divergences"]
+    rows = list(csv.DictReader(outcome.stdout.splitlines()))
+    assert (outcome.exit_code, len(rows)) == (1, len(told))
+    assert [row["group"] or None for row in rows] == [one["group"] for one in told]
+    assert all(row[name] == str(one[name]) for row, one in zip(rows, told, strict=True) for name in ("seq", "ts_ms", "kind", "expected"))
+    write_directory(tmp_path / "right", batches(stems=1), sensors())
+    outcome = CliRunner().invoke(meter, [*command, str(tmp_path / "right")])
+    assert (outcome.exit_code, outcome.stdout.splitlines()) == (0, [",".join(rows[0])])
 
 
 def test_what_was_applied_in_observe_is_found(tmp_path: Path) -> None:
