@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pipeline.commands.outcome import INCOMPLETE, clear_errors
+from pipeline.commands.spark_options import spark_options
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 @click.option("--from", "begin", metavar="TIME", help="The first hour: 2026-11-21 or 2026-11-21T07, UTC.")
 @click.option("--to", "end", metavar="TIME", help="The last hour, included.")
 @click.option("--close-through", metavar="DATE", help="Days up to this one never change again; what comes late becomes adjustments.")
-@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
+@spark_options
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @clear_errors
 def rollup(
@@ -44,6 +45,8 @@ def rollup(
     close_through: str | None,
     master: str | None,
     form: str,
+    *,
+    verbose: bool,
 ) -> None:
     """Add up who used what and what the sensors decided, hour by hour and day by day."""
     from pipeline.rollup.prices import read_prices
@@ -67,7 +70,7 @@ def rollup(
         close_books(settings)
         result = RollupResult(coverage=published_coverage(known[0], settings))
     else:
-        with session(master) as spark:
+        with session(master, verbose=verbose) as spark:
             from pipeline.spark.rollup import roll_up
 
             result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.spark_options import spark_options
 
 
 @click.command()
@@ -13,9 +14,9 @@ from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
 @click.option("--checkpoint", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where Spark notes how far it has read.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the tables go.")
 @click.option("--once", is_flag=True, help="End when all that is there has been read.")
-@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
+@spark_options
 @clear_errors
-def stream(source: str, checkpoint: Path, out: Path, *, once: bool, master: str | None) -> None:
+def stream(source: str, checkpoint: Path, out: Path, *, once: bool, master: str | None, verbose: bool) -> None:
     """Judge and land file sets as they come, each exactly once."""
     from pipeline.stream.settings import StreamSettings, check_settings
 
@@ -24,7 +25,7 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, master: str 
     from pipeline.spark.session import session
     from pipeline.spark.stream import Stream
 
-    with session(master) as spark:
+    with session(master, verbose=verbose) as spark:
         told = Stream(spark, settings, lambda line: click.echo(f"sluice: {line}", err=True)).run()
     click.echo(f"landed      {told.stems:,} file sets in {told.batches:,} batches")
     for table, rows in sorted(told.rows.items()):

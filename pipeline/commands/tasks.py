@@ -11,7 +11,7 @@ PROGRESS_FROM = 8
 """So few tasks are done before anybody reads a line about them."""
 
 
-def do_on(engine: str, master: str | None, work: Sequence[Work]) -> list[list[list[Outcome]]]:
+def do_on(engine: str, master: str | None, work: Sequence[Work], *, verbose: bool = False) -> list[list[list[Outcome]]]:
     """Do all tasks; say on stderr how far it is.
 
     Raises:
@@ -21,7 +21,7 @@ def do_on(engine: str, master: str | None, work: Sequence[Work]) -> list[list[li
         from pipeline.spark.session import session
         from pipeline.spark.whatif import do_on_spark
 
-        with session(master) as spark:
+        with session(master, verbose=verbose) as spark:
             return do_on_spark(spark, work)
     many = len(work) >= PROGRESS_FROM
 

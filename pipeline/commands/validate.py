@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.spark_options import spark_options
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ COLUMNS: Final = ("proxy_id", "run_id", "group", "group_ref", "seq", "ts_ms", "k
 )
 @click.option("--cross-check", is_flag=True, help="Work every wait out once more, in SQL (needs --engine spark, and nothing missing).")
 @click.option("--against-broker", is_flag=True, help="Where brokers keep the quotas: their throttle times beside Sluice's, by group.")
-@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
+@spark_options
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
 @click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
@@ -55,6 +56,7 @@ def validate(
     cross_check: bool,
     against_broker: bool,
     explain: bool,
+    verbose: bool,
 ) -> None:
     """Work every decision out again, bit for bit, and name the first divergence of each group."""
     if "://" in source and (engine != "spark" or quotas is not None or against_broker):
@@ -63,7 +65,7 @@ def validate(
     if cross_check and (engine != "spark" or "://" in source):
         raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
     every_byte = out is not None or form == "html"
-    verdict = _judge(source, engine, master, every_byte=every_byte, paced=mode == "paced", cross_check=cross_check)
+    verdict = _judge(source, engine, master, verbose=verbose, every_byte=every_byte, paced=mode == "paced", cross_check=cross_check)
     if quotas is not None:
         from pipeline.validation.by_file import check_by_file
         from pipeline.validation.local import checked_runs
@@ -78,11 +80,11 @@ def validate(
         sys.exit(INCOMPLETE)
 
 
-def _judge(source: str, engine: str, master: str | None, *, every_byte: bool, paced: bool, cross_check: bool) -> "Verdict":
+def _judge(source: str, engine: str, master: str | None, *, verbose: bool, every_byte: bool, paced: bool, cross_check: bool) -> "Verdict":
     if engine == "spark":
         from pipeline.spark.validate import validate as validate_on_spark
 
-        return validate_on_spark(source, master, every_byte=every_byte, paced=paced, in_sql=cross_check)
+        return validate_on_spark(source, master, verbose=verbose, every_byte=every_byte, paced=paced, in_sql=cross_check)
     from pipeline.validation.local import validate as validate_here
 
     return validate_here(Path(source), every_byte=every_byte, paced=paced)

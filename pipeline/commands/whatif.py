@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from pipeline.commands.outcome import clear_errors
+from pipeline.commands.spark_options import spark_options
 
 
 @click.command()
@@ -21,10 +22,12 @@ from pipeline.commands.outcome import clear_errors
 @click.option("--mode", type=click.Choice(["open", "regroup", "closed"]), default="open", show_default=True, help="How clients behave.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write report.html and summary.json here.")
 @click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
-@click.option("--master", help="Where Spark runs; all cores of this machine unless spark-submit says otherwise.")
+@spark_options
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @clear_errors
-def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, engine: str, master: str | None, form: str) -> None:
+def whatif(
+    source: Path, files: tuple[Path, ...], mode: str, out: Path | None, engine: str, master: str | None, form: str, *, verbose: bool
+) -> None:
     """Say what other quotas would have done with the decisions that are recorded."""
     import msgspec
 
@@ -37,7 +40,7 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, e
 
     quotas = [read_quota_file(file) for file in files]
     names = _names(files)
-    done = do_on(engine, master, plan_work(source, quotas, mode))
+    done = do_on(engine, master, plan_work(source, quotas, mode), verbose=verbose)
     found = dict(zip(names, outcomes_of(done, len(quotas)), strict=True))
     changes = [change for name, outcomes in found.items() for change in changes_of(name, outcomes, mode)]
     summary = as_dict(changes, mode)

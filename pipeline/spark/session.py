@@ -24,11 +24,12 @@ LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @contextlib.contextmanager
-def session(master: str | None = None, *, application: str = "sluice-meter") -> Iterator[Any]:
+def session(master: str | None = None, *, verbose: bool = False, application: str = "sluice-meter") -> Iterator[Any]:
     """Start Spark for a block; say on stderr that it takes a moment.
 
     Args:
         master: None: what `spark-submit` says, without it all cores of this machine.
+        verbose: Spark's own log goes to stderr, warnings and errors.
 
     Raises:
         BadInputError: PySpark or Java is not installed, or `master` is none.
@@ -53,7 +54,9 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
         if master.startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             builder = builder.config("spark.driver.host", LOOPBACK).config("spark.driver.bindAddress", LOOPBACK)
-    if SUBMITTED not in os.environ and LOG_SETTINGS.is_file():  # the JVM starts with ours: what it says before it can be told is noise
+    if (
+        SUBMITTED not in os.environ and LOG_SETTINGS.is_file() and not verbose
+    ):  # the JVM starts with ours: what it says before it can be told is noise
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
@@ -64,7 +67,7 @@ def session(master: str | None = None, *, application: str = "sluice-meter") -> 
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise BadInputError(f"--master {master}: Spark does not start there ({gist_of(str(error))})") from error
-    spark.sparkContext.setLogLevel("OFF")  # what fails comes back as an exception, and becomes one line
+    spark.sparkContext.setLogLevel("WARN" if verbose else "OFF")  # what fails comes back as an exception, and becomes one line
     if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
         spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
     try:

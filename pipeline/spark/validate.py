@@ -27,10 +27,13 @@ Works = Mapping[int, Sequence[Manifest]]
 """What each task judges: a stem, the last one, and those before it in its run as far as they may still matter."""
 
 
-def validate(place: str, master: str | None, *, every_byte: bool = False, paced: bool = False, in_sql: bool = False) -> Verdict:
+def validate(
+    place: str, master: str | None, *, verbose: bool = False, every_byte: bool = False, paced: bool = False, in_sql: bool = False
+) -> Verdict:
     """Judge every stem of a metering directory on Spark.
 
     Args:
+        verbose: let Spark's own log through.
         every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.
         paced: long-run rates are held to those of a proxy that paces its groups.
         in_sql: work the waits out once more, in SQL; only where nothing is missing.
@@ -41,11 +44,11 @@ def validate(place: str, master: str | None, *, every_byte: bool = False, paced:
     from pipeline.spark.session import session
 
     if is_remote(place):
-        with session(master) as spark:
+        with session(master, verbose=verbose) as spark:
             return validate_remote(spark, place, every_byte=every_byte, paced=paced)
     directory = Path(place.removeprefix("file://"))
     runs = checked_runs(directory, every_byte=every_byte)
-    with session(master) as spark:
+    with session(master, verbose=verbose) as spark:
         verdict = validate_runs(spark, directory, runs, paced=paced)
         if in_sql and not verdict.incomplete and not verdict.removed:
             verdict.cross_check = cross_check(spark, directory, [stem for stems in runs.values() for stem in stems])

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.files import write_whole
+from tests.pipeline.support.spark_jvm import QUICK_JVM
 from tests.support.metering_scene import Client, write_scene
+from tests.support.tools import in_ci, missing_to_run
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
 COMMANDS = ["rollup", "validate", "whatif", "recommend", "neighbours", "stream", "inspect", "repair", "verify-manifests"]
@@ -49,6 +51,18 @@ def rejected(*arguments: str) -> str:
     done = typed(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     return done.stderr
+
+
+def test_verbose_lets_sparks_log_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With -v Spark's own log is on stderr, and stdout stays what it is."""
+    missing = missing_to_run()
+    if missing and not in_ci():
+        pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_JVM)
+    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    here, verbose = (typed("validate", "--in", str(source), *more) for more in ((), ("--engine", "spark", "-v")))
+    assert (verbose.returncode, verbose.stdout) == (0, here.stdout), verbose.stderr
+    assert "Spark's default log4j profile" in verbose.stderr
 
 
 @pytest.mark.parametrize("command", ["validate", "whatif", "recommend", "neighbours", "verify-manifests", "rollup"])
