@@ -12,7 +12,7 @@ from pipeline.replay.rows import EXCUSED, Flags, Floats, Ints
 from pipeline.stem import Stem
 from pipeline.validation.application import Eras, Observed, observed_of
 from pipeline.validation.bounds import NotedBounds
-from pipeline.validation.long_run import Stretch, bucket_stretches
+from pipeline.validation.long_run import Circumstances, Stretch, bucket_stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def judge_buckets(stem: Stem, findings: Findings, *, paced: bool = False) -> Jud
     observed = _check_applied(steps, stem, findings)
     waits = steps.throttle_ms[steps.throttle_ms > 0]
     count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
-    groups, ends, rates = np.unique(steps.group_ref), _ends(steps, worked), bucket_stretches(steps, stem, paced=paced)
+    groups, ends, rates = np.unique(steps.group_ref), _ends(steps, worked), bucket_stretches(steps, Circumstances(stem, paced=paced))
     return JudgedBuckets(int(told.sum()), int((~told).sum()), count, groups, ends, rates, observed)
 
 

@@ -15,12 +15,14 @@ How many connections a group had comes from the usage rows. Where there are none
 unless paced: what comes in during a wait would make any rate look right.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.replay.buckets import Steps
@@ -90,16 +92,46 @@ def ceiling(k: float, cap_s: float) -> float:
     return max((1.0 + math.sqrt(1.0 + 4.0 * k / STEADY_S)) / 2.0, k / cap_s) * MARGIN
 
 
-def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem, *, paced: bool = False) -> dict[int, Stretch]:
-    """Return what a file set says of each group that was throttled in it, by group number.
+class Circumstances:
+    """What a file set says of its groups besides their decisions; read when it is first asked for, and once.
 
     Args:
         paced: of groups, too, whose connections nobody counted.
     """
+
+    def __init__(self, stem: Stem, *, paced: bool = False) -> None:
+        self._stem = stem
+        self._paced = paced
+
+    @functools.cached_property
+    def _connections(self) -> dict[tuple[str, str, str], int]:
+        return _connections(self._stem)
+
+    @functools.cached_property
+    def _is_enforced_throughout(self) -> bool:
+        states = self._stem.read("states", columns=["mode", "switches"]).to_pylist()
+        return all(Switched(state["mode"], state["switches"]).modes == {ENFORCE} for state in states)
+
+    @functools.cached_property
+    def _groups(self) -> pa.Table:
+        columns = ["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
+        return self._stem.read("dim_group", columns=columns)
+
+    def of(self, refs: Ints) -> dict[int, tuple[int, int]]:
+        """Of each group: from when on its rate is looked at, and its connections; nothing where not everything was enforced."""
+        if not len(refs) or not (self._connections or self._paced) or not self._is_enforced_throughout:
+            return {}
+        wanted = pc.is_in(self._groups.column("group_ref"), value_set=pa.array(refs, pa.int32()))
+        groups = {row["group_ref"]: row for row in self._groups.filter(wanted).to_pylist()}
+        return {ref: (groups[ref]["first_seen_ms"] + SETTLED_MS, _of(self._connections, groups[ref])) for ref in refs.tolist()}
+
+
+def stretches(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumstances) -> dict[int, Stretch]:
+    """Return what rows of a file set say of each group that was throttled in them, by group number."""
     throttled = rows.group_ref[judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED)]
     excused = rows.group_ref[rows.row_of[rows.applied_ms == EXCUSED]]
     made = {}
-    for ref, (settled_ms, connections) in _known(stem, _without(throttled, excused), paced=paced).items():
+    for ref, (settled_ms, connections) in circumstances.of(_without(throttled, excused)).items():
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group
         mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
@@ -107,12 +139,12 @@ def stretches(rows: Rows, sensor: Sensor, judged: Flags, stem: Stem, *, paced: b
     return made
 
 
-def bucket_stretches(steps: Steps, stem: Stem, *, paced: bool = False) -> dict[int, Stretch]:
+def bucket_stretches(steps: Steps, circumstances: Circumstances) -> dict[int, Stretch]:
     """The same of each token bucket for which somebody had to wait."""
     throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
     excused = steps.group_ref[steps.applied_ms == EXCUSED]
     made = {}
-    for ref, (settled_ms, connections) in _known(stem, _without(throttled, excused), paced=paced).items():
+    for ref, (settled_ms, connections) in circumstances.of(_without(throttled, excused)).items():
         first, end = np.searchsorted(steps.group_ref, (ref, ref + 1))
         mine = first + np.flatnonzero(steps.counts[first:end] & (steps.ts_ms[first:end] >= settled_ms))
         if len(mine) and steps.permits[mine].sum() > 0:
@@ -125,22 +157,6 @@ def _without(refs: Ints, excepted: Ints) -> Ints:
     counted = np.bincount(refs)
     counted[excepted[excepted < len(counted)]] = 0
     return np.flatnonzero(counted)
-
-
-def _known(stem: Stem, refs: Ints, *, paced: bool) -> dict[int, tuple[int, int]]:
-    """Of each group: from when on its rate is looked at, and its connections; nothing where not everything was enforced."""
-    connections = _connections(stem) if len(refs) else {}
-    if not len(refs) or not (connections or paced) or not _is_enforced_throughout(stem):
-        return {}
-    wanted = set(refs.tolist())
-    columns = ["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
-    groups = {row["group_ref"]: row for row in stem.read("dim_group", columns=columns).to_pylist() if row["group_ref"] in wanted}
-    return {ref: (groups[ref]["first_seen_ms"] + SETTLED_MS, _of(connections, groups[ref])) for ref in sorted(wanted)}
-
-
-def _is_enforced_throughout(stem: Stem) -> bool:
-    states = stem.read("states", columns=["mode", "switches"]).to_pylist()
-    return all(Switched(state["mode"], state["switches"]).modes == {ENFORCE} for state in states)
 
 
 def _stretch(rows: Rows, sensor: Sensor, mine: Any, connections: int) -> Stretch:

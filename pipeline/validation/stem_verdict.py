@@ -22,7 +22,7 @@ from pipeline.validation.bounds import NotedBounds, check_bounds
 from pipeline.validation.buckets import BucketEnds, judge_buckets
 from pipeline.validation.gaps import Resumptions, resumptions
 from pipeline.validation.group_bits import bits_of, united
-from pipeline.validation.long_run import Stretch, fastest, stretches
+from pipeline.validation.long_run import Circumstances, Stretch, fastest, stretches
 from pipeline.validation.sequence import NumberOrder, check_sequence
 
 REQUEST: Final = "Request"
@@ -76,7 +76,7 @@ class _Asked:
     resumed: Resumptions
     noted: NotedBounds
     eras: Eras
-    paced: bool
+    circumstances: Circumstances
 
 
 def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> StemVerdict:
@@ -94,7 +94,7 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
     kinds = _kinds(stem)
     if len(samples):
         table = pa.concat_tables([_warm_up(stem, before, samples, kinds), samples])
-        asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem), paced)
+        asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem), Circumstances(stem, paced=paced))
         for kind, refs in kinds.items():
             _judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict)
     _judge_buckets(stem, verdict, paced=paced)
@@ -130,7 +130,7 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     order.add(rows, judged)
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.eras, findings)
-    verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.stem, paced=asked.paced))
+    verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.circumstances))
     verdict.decisions += int(rows.count[judged].sum())
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
