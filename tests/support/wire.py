@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from types import TracebackType
 from typing import Self
 
@@ -25,9 +26,9 @@ def request_frame(api: ApiVersion, body: bytes, correlation_id: int = 1, client_
 
 
 def record_batch(value: bytes) -> bytes:
-    """Return an uncompressed batch of one record without a key."""
+    """Return an uncompressed batch of one record without a key, of now: a broker soon deletes what is from 1970."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, len(value) + 100)
-    builder.append(0, 1_000, None, value, [])
+    builder.append(0, int(time.time() * 1_000), None, value, [])
     return bytes(builder.build())
 
 
