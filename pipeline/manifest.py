@@ -173,10 +173,12 @@ def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
 
 
 def by_run(manifests: Iterable[Manifest]) -> dict[tuple[str, str], list[Manifest]]:
-    """Return manifests that are in order by (proxy_id, run_id)."""
+    """Return manifests by (proxy_id, run_id), those of each run in decision order."""
     runs: dict[tuple[str, str], list[Manifest]] = {}
     for manifest in manifests:
         runs.setdefault((manifest.proxy_id, manifest.run_id), []).append(manifest)
+    for its in runs.values():
+        its.sort(key=lambda manifest: (manifest.first_seq, manifest.part))
     return runs
 
 

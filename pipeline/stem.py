@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.manifest import Manifest
+from pipeline.manifest import Manifest, by_run
 from pipeline.schemas import ADDED, TABLES
 
 
@@ -119,12 +119,7 @@ def _first_line(error: BaseException) -> str:
 
 def runs_of(directory: Path, manifests: list[Manifest]) -> dict[tuple[str, str], list[Stem]]:
     """Group stems by (proxy_id, run_id), each run in decision order."""
-    runs: dict[tuple[str, str], list[Stem]] = {}
-    for manifest in manifests:
-        runs.setdefault((manifest.proxy_id, manifest.run_id), []).append(Stem(directory, manifest))
-    for stems in runs.values():
-        stems.sort(key=lambda stem: (stem.manifest.first_seq, stem.manifest.part))
-    return runs
+    return {key: [Stem(directory, manifest) for manifest in its] for key, its in by_run(manifests).items()}
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -54,9 +54,8 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
         if master.startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             builder = builder.config("spark.driver.host", LOOPBACK).config("spark.driver.bindAddress", LOOPBACK)
-    if (
-        SUBMITTED not in os.environ and LOG_SETTINGS.is_file() and not verbose
-    ):  # the JVM starts with ours: what it says before it can be told is noise
+    if SUBMITTED not in os.environ and LOG_SETTINGS.is_file() and not verbose:
+        # the JVM starts with ours: what it says before it can be told is noise
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
