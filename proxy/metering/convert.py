@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from proxy.clock import wall_time_s
 from proxy.metering.batch import Fact
+from proxy.metering.bounds import bounds_of
 from proxy.metering.buffer import Left, left_behind
 from proxy.metering.comparisons import comparisons_table
 from proxy.metering.files import hashed, write_parquet
@@ -35,11 +36,11 @@ from proxy.metering.layout import (
     remove,
     remove_temporaries,
 )
-from proxy.metering.packing import STATE, Decisions, Sensors
 from proxy.metering.parts import Parts, pack_parts
-from proxy.metering.raw import DTYPE
 from proxy.metering.record import ASKED, CHARGED, NOTE, REFUSED
 from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
+from proxy.metering.runs import Runs, Told, runs_of
+from proxy.metering.samples import STATE, Sensors
 from proxy.metering.schema import KIND, SCHEMA_VERSION, TABLES
 from proxy.metering.segment import Segment, read_segment
 from proxy.metering.trace import events_of
@@ -47,7 +48,7 @@ from proxy.metering.usage_table import usage_table, usage_totals
 
 REQUEST: Final = "Request"
 MUTATION: Final = "ControllerMutation"
-NICENESS: Final = 10
+NICENESS: Final = 19
 
 
 def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: bool = False) -> Path | None:
@@ -61,28 +62,28 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
         OSError: the disk is full or gone; the segment stays.
     """
     place = directory / SEGMENTS / stem
-    segment = _explained(read_segment(place))
+    segment = read_segment(place)
     header = next(segment.told("run"), None)
     if header is None:
         _discard(place)
         return None
+    runs, told = _explained(*runs_of(segment.batches, header["wall_offset_ms"]), segment)
     is_last = end is None and not _goes_on(directory, header, stem)
     left = left_behind(pending_path(directory, header["run_id"])) if is_last else None
     if left is not None:
-        segment = _with_losses(segment, header, left)
-    rows = _decisions(segment, header["wall_offset_ms"])
+        segment = _with_losses(segment, header, left, runs)
     groups = list({group["group_ref"]: group for group in segment.told("group")}.values())
     state = _state_before(directory, header)
-    files, counts, after = _tables(segment, header, rows, groups, state)
+    files, counts, after = _tables(segment, header, runs, told, groups, state)
     live_ms = max(((group["num_samples"] + 1) * group["window_ms"] for group in groups), default=0)
     written = [
-        _write(directory, name, table, header, _first_ts_ms(rows, header), stem, live_ms if name == "samples" else 0)
+        _write(directory, name, table, header, _first_ts_ms(runs, header), stem, live_ms if name == "samples" else 0)
         for name, table in files.items()
         if len(table)
     ]
     dropped_usage_rows = 0 if left is None else left.usage_rows
     killed = {"final": False, "dropped_usage_rows": dropped_usage_rows, "truncated": is_last}
-    manifest = _manifest(segment, header, rows, counts, written, end or killed)
+    manifest = _manifest(segment, header, runs, counts, written, end or killed)
     _put_state(directory, stem, after)
     path = _put_manifest(directory, header, manifest, stem)
     if publish:
@@ -95,16 +96,20 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     return path
 
 
-def _explained(segment: Segment) -> Segment:
+def _explained(runs: Runs, told: Told, segment: Segment) -> tuple[Runs, Told]:
     """Leave out batches from the first one on that has a group of which nothing is said: the facts were cut before it.
 
     A process that is killed has written facts first. A machine that dies may lose what was written last, of each file its own part.
     """
     known = {group["group_ref"] for group in segment.told("group")} & {bound["group_ref"] for bound in segment.told("bound")}
-    for at, (_, batch) in enumerate(segment.batches):
-        if not known.issuperset(batch.column("group_ref").unique().to_pylist()):
-            return Segment(segment.batches[:at], segment.facts)
-    return segment
+    is_known = np.zeros(int(runs.group_ref.max(initial=0)) + 1, np.bool_)
+    is_known[[ref for ref in known if ref < len(is_known)]] = True
+    unknown = np.flatnonzero(~is_known[runs.group_ref])
+    if not len(unknown):
+        return runs, told
+    first = runs.seq[unknown[0]]
+    end_seq = max(batch.first_seq for batch in segment.batches if batch.first_seq <= first)
+    return runs.only(runs.seq < end_seq), told.only(told.seq < end_seq)
 
 
 def _discard(place: Path) -> None:
@@ -116,9 +121,9 @@ def _goes_on(directory: Path, header: Fact, stem: str) -> bool:
     return any(path.name > stem + FACTS_SUFFIX for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}"))
 
 
-def _with_losses(segment: Segment, header: Fact, left: Left) -> Segment:
+def _with_losses(segment: Segment, header: Fact, left: Left, runs: Runs) -> Segment:
     """Count what a killed process had decided and not written, in its last segment: its mapped buffer says how far it came."""
-    lasts = [first + len(batch) for first, batch in segment.batches]
+    lasts = [_end_seq(runs)] if len(runs) else []
     lasts += [gap["from_seq"] + gap["n"] for gap in segment.told("gap")]
     next_seq = max(lasts, default=header["first_seq"])
     if left.decisions <= next_seq:
@@ -127,57 +132,40 @@ def _with_losses(segment: Segment, header: Fact, left: Left) -> Segment:
     return Segment(segment.batches, [*segment.facts, {"gap": gap}])
 
 
-def _decisions(segment: Segment, wall_offset_ms: int) -> dict[str, Any]:
-    """The columns of all batches, times by the wall, with the number of each decision."""
-    columns: dict[str, Any] = {}
-    names: Sequence[str] = DTYPE.names or ()
-    for name in names:
-        parts = [batch.column(name).to_numpy() for _, batch in segment.batches]
-        columns[name] = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
-    columns["ts_ms"] += wall_offset_ms
-    seqs = [np.arange(first, first + len(batch), dtype=np.int64) for first, batch in segment.batches]
-    columns["seq"] = np.concatenate(seqs) if seqs else np.zeros(0, np.int64)
-    return columns
+def _end_seq(runs: Runs) -> int:
+    return int(runs.seq[-1] + runs.count[-1])
 
 
 def _tables(
-    segment: Segment, header: Fact, rows: dict[str, Any], groups: list[Fact], state: pa.Table
+    segment: Segment, header: Fact, runs: Runs, told: Told, groups: list[Fact], state: pa.Table
 ) -> tuple[dict[str, pa.Table], dict[str, Any], pa.Table]:
     run = (header["run_id"], header["proxy_id"])
-    bounds, states, gaps = list(segment.told("bound")), list(segment.told("state")), list(segment.told("gap"))
-    recorded = rows["kind"] < NOTE
-    decisions = Decisions(
-        rows["group_ref"],
-        rows["seq"],
-        rows["ts_ms"],
-        rows["value"],
-        _bounds_in_force(rows, bounds),
-        rows["throttle_ms"],
-        rows["applied_ms"],
-        rows["kind"],
-    )
+    noted, states, gaps = list(segment.told("bound")), list(segment.told("state")), list(segment.told("gap"))
+    bounds = bounds_of(noted)
     parts = Parts(
-        np.array(sorted(told["from_seq"] for told in states), np.int64),
+        np.array(sorted(fact["from_seq"] for fact in states), np.int64),
         np.array(sorted(gap["from_seq"] + gap["n"] for gap in gaps), np.int64),
         list(segment.told("ring")),
     )
     lists = header["level"] != "sample"
-    packed = pack_parts(decisions.only(recorded), _sensors(groups, state), state, run, parts, lists=lists)
+    packed = pack_parts(runs.only(runs.kind < NOTE), _sensors(groups, state), bounds, state, run, parts, lists=lists)
     tables = {
         "samples": packed.samples,
         "dim_group": _told_table("dim_group", groups, run),
-        "dim_bound": _told_table("dim_bound", bounds, run),
+        "dim_bound": _told_table("dim_bound", noted, run),
         "dim_client": _told_table("dim_client", segment.told("client"), run),
         "states": _told_table("states", states, run),
         "gaps": _told_table("gaps", gaps, run),
         "usage": usage_table(segment.told("usage"), run),
         "comparisons": comparisons_table(segment.told("compared"), run),
     }
-    told = rows["kind"] >= (CHARGED if header["level"] != "trace" else 0)
-    figures = packed.figures if header["level"] == "trace" else None
+    is_trace = header["level"] == "trace"
+    mutations = told.only(told.records["kind"] >= CHARGED)
+    shown = told if is_trace else mutations
     steps = [step for steps in segment.told("buckets") for step in steps]
-    tables["events"] = events_of({name: column[told] for name, column in rows.items()}, decisions.bound[told], figures, steps, run)
-    return tables, {**_counts(packed.samples, groups), **_mutation_counts(rows)}, packed.state
+    bounds_then = bounds.at(shown.records["group_ref"], shown.seq)
+    tables["events"] = events_of(shown, bounds_then, packed.figures if is_trace else None, steps, run)
+    return tables, {**_counts(packed.samples, groups), **_mutation_counts(mutations)}, packed.state
 
 
 def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
@@ -189,18 +177,6 @@ def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
         window_ms[group["group_ref"]] = group["window_ms"]
         is_request[group["group_ref"]] = group["quota_type"] == REQUEST
     return Sensors(num_samples, window_ms, is_request)
-
-
-def _bounds_in_force(rows: dict[str, Any], bounds: list[dict[str, Any]]) -> Any:
-    refs = np.array([bound["group_ref"] for bound in bounds], np.int64)
-    from_seq = np.array([bound["from_seq"] for bound in bounds], np.int64)
-    values = np.array([bound["bound"] for bound in bounds], np.float64)
-    if not len(rows["seq"]):
-        return np.zeros(0)
-    stride = int(max(from_seq.max(initial=0), rows["seq"].max())) + 2
-    order = np.lexsort((from_seq, refs))
-    keys = (refs * stride + from_seq)[order]
-    return values[order][np.searchsorted(keys, rows["group_ref"] * stride + rows["seq"], side="right") - 1]
 
 
 def _told_table(name: str, facts: Any, run: tuple[str, str]) -> pa.Table:
@@ -221,12 +197,11 @@ def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, Any]:
     return counts
 
 
-def _mutation_counts(rows: dict[str, Any]) -> dict[str, Any]:
+def _mutation_counts(mutations: Told) -> dict[str, Any]:
     """The same of token buckets: what is refused counts as a decision, and uses nothing."""
-    is_mutation = rows["kind"] >= CHARGED
-    if not is_mutation.any():
+    if not len(mutations.seq):
         return {}
-    kind, value, throttle_ms = (rows[name][is_mutation] for name in ("kind", "value", "throttle_ms"))
+    kind, value, throttle_ms = (mutations.records[name] for name in ("kind", "value", "throttle_ms"))
     waits = throttle_ms[throttle_ms > 0]
     units = int(value[(kind != REFUSED) & (kind != ASKED)].sum())
     return {MUTATION: {"decisions": len(kind), "units": units, "throttled": len(waits), "throttle_ms": int(waits.sum())}}
@@ -243,9 +218,9 @@ def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_m
     return {"table": name, "path": str(relative), "rows": len(table), **hashed(path)}
 
 
-def _manifest(segment: Segment, header: Fact, rows: dict[str, Any], counts: dict[str, Any], files: list[Fact], end: Fact) -> dict[str, Any]:
+def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, Any], files: list[Fact], end: Fact) -> dict[str, Any]:
     gaps = list(segment.told("gap"))
-    lasts = [int(rows["seq"][-1])] if len(rows["seq"]) else []
+    lasts = [_end_seq(runs) - 1] if len(runs) else []
     lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
     copied = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "previous", "settings", "quota_config_sha256")
     return {
@@ -255,8 +230,8 @@ def _manifest(segment: Segment, header: Fact, rows: dict[str, Any], counts: dict
         "first_seq": header["first_seq"],
         "part": header["part"],
         "last_seq": max(lasts, default=header["first_seq"] - 1),
-        "first_ts_ms": _first_ts_ms(rows, header),
-        "last_ts_ms": int(rows["ts_ms"][-1]) if len(rows["ts_ms"]) else header["opened_ts_ms"],
+        "first_ts_ms": _first_ts_ms(runs, header),
+        "last_ts_ms": int(runs.ts_ms[-1]) if len(runs) else header["opened_ts_ms"],
         "truncated": end.get("truncated", False),
         "final": end["final"],
         "dropped_decisions": sum(gap["n"] for gap in gaps),
@@ -268,8 +243,8 @@ def _manifest(segment: Segment, header: Fact, rows: dict[str, Any], counts: dict
     }
 
 
-def _first_ts_ms(rows: dict[str, Any], header: dict[str, Any]) -> int:
-    return int(rows["ts_ms"][0]) if len(rows["ts_ms"]) else int(header["opened_ts_ms"])
+def _first_ts_ms(runs: Runs, header: dict[str, Any]) -> int:
+    return int(runs.ts_ms[0]) if len(runs) else int(header["opened_ts_ms"])
 
 
 def _state_before(directory: Path, header: dict[str, Any]) -> pa.Table:
@@ -319,8 +294,20 @@ def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:
     return 0, removed
 
 
+class _WithoutPandas:
+    """Arrow loads pandas where it is installed, to know its objects: longer than a small segment takes. There are none here."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        """Raises:
+        ModuleNotFoundError: it is pandas that somebody asks for.
+        """
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 def main(arguments: Sequence[str]) -> int:
     """`python -m proxy.metering.convert DIR`; what to do stands as JSON on stdin. Exit code 1: the disk did not take it."""
+    sys.meta_path.insert(0, _WithoutPandas())
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     code, removed = run(Path(arguments[0]), msgspec.json.decode(sys.stdin.buffer.read()), int(wall_time_s() * 1_000))

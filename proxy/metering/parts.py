@@ -14,7 +14,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from proxy.metering.batch import Fact
-from proxy.metering.packing import STATE, Decisions, Figures, Ints, Packed, Sensors, pack
+from proxy.metering.bounds import Bounds
+from proxy.metering.packing import Figures, Packed, pack
+from proxy.metering.runs import Ints, Runs, joined
+from proxy.metering.samples import STATE, Sensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +35,17 @@ class Parts:
     rings: list[Fact] = field(default_factory=list)
 
 
-def pack_parts(decisions: Decisions, sensors: Sensors, state: pa.Table, run: tuple[str, str], parts: Parts, *, lists: bool) -> Packed:
+def pack_parts(runs: Runs, sensors: Sensors, bounds: Bounds, state: pa.Table, run: tuple[str, str], parts: Parts, *, lists: bool) -> Packed:
     """Pack the decisions of one segment; see `pack`."""
-    part_of = np.searchsorted(parts.resumes, decisions.seq, side="right")
+    part_of = np.searchsorted(parts.resumes, runs.seq, side="right")
     packed: list[Packed] = []
     for part in np.unique(part_of).tolist():
-        chosen = decisions.only(part_of == part)
+        chosen = runs.only(part_of == part)
         state = _with_rings(state, _rings_before(chosen, [ring for ring in parts.rings if _holds(ring, part, parts.resumes)]))
-        packed.append(pack(chosen, sensors, state, run, lists=lists, cuts=parts.cuts))
+        packed.append(pack(chosen, sensors, bounds, state, run, lists=lists, cuts=parts.cuts))
         state = packed[-1].state
     if not packed:
-        return pack(decisions, sensors, state, run, lists=lists)
+        return pack(runs, sensors, bounds, state, run, lists=lists)
     if len(packed) == 1:
         return packed[0]
     figures = [one.figures for one in packed if one.figures is not None]
@@ -53,12 +56,12 @@ def _holds(ring: Fact, part: int, resumes: Ints) -> bool:
     return int(np.searchsorted(resumes, ring["from_seq"], side="right")) == part
 
 
-def _rings_before(decisions: Decisions, rings: list[Fact]) -> list[Fact]:
+def _rings_before(runs: Runs, rings: list[Fact]) -> list[Fact]:
     """Those that were noted before the first of these decisions of their group: the others say what packing knows by itself."""
     if not rings:
         return []
-    refs, firsts = np.unique(decisions.group_ref, return_index=True)
-    first_seq = dict(zip(refs.tolist(), decisions.seq[firsts].tolist(), strict=True))
+    refs, firsts = np.unique(runs.group_ref, return_index=True)
+    first_seq = dict(zip(refs.tolist(), runs.seq[firsts].tolist(), strict=True))
     return [ring for ring in rings if ring["from_seq"] <= first_seq.get(ring["group_ref"], -1)]
 
 
@@ -89,5 +92,4 @@ def _joined(figures: list[Figures]) -> Figures:
     def of(name: str) -> NDArray[Any]:
         return np.concatenate([getattr(one, name) for one in figures])
 
-    events = Decisions(*(np.concatenate([getattr(one.events, name) for one in figures]) for name in Decisions.__slots__))
-    return Figures(events, *(of(name) for name in Figures.__slots__ if name != "events"))
+    return Figures(joined([one.runs for one in figures]), *(of(name) for name in Figures.__slots__ if name != "runs"))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from struct import Struct
 from typing import Any, Final
 
 import msgspec
@@ -17,13 +18,14 @@ import pyarrow as pa
 
 from proxy.metering.batch import Batch, Fact
 from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, SEGMENTS, remove
-from proxy.metering.raw import NOTED, decoded
+from proxy.metering.raw import NOTED, Noted
 
 _encode = msgspec.json.Encoder().encode
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 """How an Arrow stream ends."""
 FIRST_SEQ: Final = b"first_seq"
+_OFFSETS: Final = Struct("<ii")
 
 
 def _begin() -> bytes:
@@ -39,9 +41,14 @@ _BEGIN: Final = _begin()
 def _message(batch: Batch) -> memoryview:
     """Return a batch as it stands in a stream. Arrow compresses into memory of its own, and nobody holds the interpreter meanwhile."""
     sink = pa.BufferOutputStream()
-    row = pa.RecordBatch.from_arrays([pa.array([data], pa.binary()) for data in (batch.words, batch.records)], schema=NOTED)
+    row = pa.RecordBatch.from_arrays([_alone(data) for data in (batch.words, batch.records)], schema=NOTED)
     pa.ipc.new_stream(sink, NOTED, options=_OPTIONS).write_batch(row, custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})
     return memoryview(sink.getvalue())[len(_BEGIN) :]
+
+
+def _alone(data: bytes) -> pa.Array:
+    """A column of one row, nothing copied. `pa.array` would load pandas, where it is installed, into the proxy."""
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(_OFFSETS.pack(0, len(data))), pa.py_buffer(data)])
 
 
 class _Appender:
@@ -150,9 +157,9 @@ class SegmentWriter:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What is left of a segment: whole batches with their first numbers, and whole lines of facts."""
+    """What is left of a segment: whole batches, and whole lines of facts."""
 
-    batches: list[tuple[int, pa.RecordBatch]]
+    batches: list[Noted]
     facts: list[Fact]
 
     def told(self, kind: str) -> Iterator[Any]:
@@ -162,7 +169,7 @@ class Segment:
 
 def read_segment(stem: Path) -> Segment:
     """Read a segment that may end in the middle of anything."""
-    batches: list[tuple[int, pa.RecordBatch]] = []
+    batches: list[Noted] = []
     raw = stem.with_name(stem.name + RAW_SUFFIX)
     with contextlib.suppress(pa.ArrowInvalid, OSError), pa.OSFile(str(raw)) as file:
         stream = pa.ipc.open_stream(file)
@@ -171,14 +178,9 @@ def read_segment(stem: Path) -> Segment:
                 batch, metadata = stream.read_next_batch_with_custom_metadata()
             except StopIteration:
                 break
-            batches.append((int(metadata[FIRST_SEQ]), _decisions(batch)))
+            words, records = (batch.column(name)[0].as_py() for name in NOTED.names)
+            batches.append(Noted(int(metadata[FIRST_SEQ]), words, records))
     return Segment(batches, list(_facts(stem.with_name(stem.name + FACTS_SUFFIX))))
-
-
-def _decisions(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Take a batch apart."""
-    words, records = (batch.column(name)[0].as_py() for name in NOTED.names)
-    return decoded(words, records)
 
 
 def _facts(path: Path) -> Iterator[Fact]:

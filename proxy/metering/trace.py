@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from proxy.metering.packing import Figures
 from proxy.metering.record import NOTE
+from proxy.metering.runs import Told
 from proxy.metering.schema import EVENTS
 
 KEY_BITS: Final = 16
@@ -18,19 +19,18 @@ Step = tuple[int, float, int, float]
 """Of a bucket: number of the decision, balance before, its time, balance after."""
 
 
-def events_of(
-    rows: dict[str, Any], bounds: NDArray[np.float64], figures: Figures | None, steps: list[Step], run: tuple[str, str]
-) -> pa.Table:
+def events_of(told: Told, bounds: NDArray[np.float64], figures: Figures | None, steps: list[Step], run: tuple[str, str]) -> pa.Table:
     """Return rows of EVENTS in decision order.
 
     Args:
-        rows: the raw columns, in decision order.
-        bounds: of each row.
+        told: decisions in their order.
+        bounds: of each of them.
         figures: of those among them that a sensor recorded; None: there is none.
-        steps: of buckets, in decision order; of decisions that are not in `rows`, too.
+        steps: of buckets, in decision order; of decisions that are not in `told`, too.
         run: run_id and proxy_id.
     """
-    count = len(rows["seq"])
+    rows: dict[str, Any] = {name: np.ascontiguousarray(told.records[name]) for name in told.records.dtype.names}
+    count = len(told.seq)
     measured: dict[str, NDArray[Any]] = {
         "sample_start_ms": rows["ts_ms"].copy(),
         "window_sum": np.zeros(count, np.int64),
@@ -38,21 +38,22 @@ def events_of(
         "observed": np.zeros(count),
     }
     if figures is not None:
-        order = np.argsort(figures.events.seq)
+        order = np.argsort(figures.runs.seq)
         recorded = np.flatnonzero(rows["kind"] < NOTE)
         measured["sample_start_ms"][recorded] = figures.sample_start_ms[order]
         measured["window_sum"][recorded] = figures.live_sum[order]
         measured["window_ms"][recorded] = figures.window_ms[order]
         measured["observed"][recorded] = figures.observed[order]
     columns = {
-        "run_id": [run[0]] * count,
-        "proxy_id": [run[1]] * count,
-        **{name: rows[name] for name in ("group_ref", "seq", "ts_ms", "kind", "value", "throttle_ms", "applied_ms", "conn_id")},
+        "run_id": pa.repeat(run[0], count),
+        "proxy_id": pa.repeat(run[1], count),
+        "seq": told.seq,
+        **{name: rows[name] for name in ("group_ref", "ts_ms", "kind", "value", "throttle_ms", "applied_ms", "conn_id")},
         **measured,
         "bound": bounds,
         "api_key": rows["api_index"] >> KEY_BITS,
         "api_version": rows["api_index"] & ((1 << KEY_BITS) - 1),
-        **_steps_of(rows["seq"], steps, measured["observed"]),
+        **_steps_of(told.seq, steps, measured["observed"]),
     }
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in EVENTS], schema=EVENTS)
 

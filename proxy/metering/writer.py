@@ -24,7 +24,7 @@ from proxy.metering.segment import SegmentWriter
 
 WAITING_BYTES_MAX: Final = 64 * 2**20
 ROTATE_DECISIONS: Final = 2_000_000
-"""Of a segment. The converter holds them all, half a KiB each; where many are alike, bytes say nothing of how many there are."""
+"""Of a segment. The converter holds them all, up to half a KiB each; where many are alike, bytes say nothing of how many there are."""
 RETRY_S: Final = 5.0
 TICK_S: Final = 0.25
 SYNC_S: Final = 1.0

@@ -8,7 +8,7 @@ import msgspec
 
 from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.convert import run
-from proxy.metering.meter import Meter, Metered
+from proxy.metering.meter import Meter, Metered, TracingMeter
 from proxy.metering.record import UNRECORD
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
 from quota.group import QuotaGroup
@@ -58,14 +58,16 @@ class WriterHouse:
     def __init__(self, directory: Path, *, buffer: DecisionBuffer | None = None, also: Any = None, **settings: Any) -> None:
         self.now_ms = 1_000
         self.problems: list[str | None] = []
+        header = {**RUN, **settings.pop("header", {})}
         self.writer = MeteringWriter(
-            WriterSettings(directory, {**RUN, **settings.pop("header", {})}, **settings),
+            WriterSettings(directory, header, **settings),
             lambda: self.now_ms + WALL_MS,
             self.problems.append,
             also,
             convert_here,
         )
-        self.meter = Meter(self.writer.hand_over, describe, WALL_MS, lambda: self.groups, buffer=buffer)
+        meter_of_level = TracingMeter if header["level"] == "trace" else Meter
+        self.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, lambda: self.groups, buffer=buffer)
         self.meter.tell({"state": STATE})
         self.groups = [QuotaGroup({"client-id": f"c{at}"}, 20_000.0 * (1 + at)) for at in range(5)]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from proxy.metering.batch import BATCH_WORDS, Batch
 from proxy.metering.buffer import DecisionBuffer, left_behind
 from proxy.metering.meter import REPEATED_MAX, Meter, Metered, TracingMeter
-from proxy.metering.raw import decoded
 from proxy.metering.record import GROUPS_MAX, RECORD, UNRECORD
 from quota.child_group import ChildGroup
 from quota.group import QuotaGroup
+from tests.support.noted_decisions import decisions_of
 
 CONNECTION, API = 5, 9
 
@@ -54,7 +54,7 @@ class Notes:
         for batch in self.batches:
             assert batch.first_seq == len(found)
             names |= {fact["group"]["group_ref"]: fact["group"]["name"] for fact in batch.facts if "group" in fact}
-            rows = decoded(batch.words, batch.records).to_pylist() if batch.count else []
+            rows = decisions_of(batch)
             assert len(rows) == batch.count
             found += [(names[row["group_ref"]], row["ts_ms"], row["value"], row["throttle_ms"], row["kind"]) for row in rows]
         return found

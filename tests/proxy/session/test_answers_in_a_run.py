@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from proxy.metering.batch import BATCH_WORDS, Batch
 from proxy.metering.meter import Meter, TracingMeter
-from proxy.metering.raw import decoded
 from proxy.metering.usage import Place
 from proxy.session.enforcement import Mode
 from quota.declared_groups import Conditions, DeclaredGroup
@@ -18,6 +17,7 @@ from quota.pattern import Pattern
 from tests.proxy.session.test_segmentation import books_of, client_address, exchange
 from tests.support.kafka_frames import produce, produced
 from tests.support.memory_connection import BROKER, House, Peer
+from tests.support.noted_decisions import decisions_of
 
 OLD = -1
 # mostly Produce: of three kinds of answers; acks=0, Fetch, Metadata and Heartbeat between
@@ -56,7 +56,7 @@ def rows_of(batches: list[Batch]) -> Iterator[tuple[int, int, int, int]]:
     """What was decided, all that is the same however answers are cut; each batch holds as many decisions as it says."""
     next_seq = 0
     for batch in batches:
-        rows = decoded(batch.words, batch.records).to_pylist() if batch.count else []
+        rows = decisions_of(batch)
         assert (batch.first_seq, batch.count) == (next_seq, len(rows))
         next_seq += batch.count
         for row in rows:

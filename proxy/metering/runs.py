@@ -1,0 +1,163 @@
+"""Decisions as the loop noted them: equal ones that follow each other are one entry, until a file lists each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proxy.metering.raw import DTYPE, Noted
+from proxy.metering.record import GROUPS_MAX, PASSED, RECORDED, TAG_AT, TIME, VALUE_BITS, VALUE_END, WORD_BYTES
+
+Ints = NDArray[np.int64]
+SmallInts = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+_OF_RECORDS: Final = ("throttle_ms", "applied_ms", "kind")
+_BY_COUNTING: Final = 2**16
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Decisions that follow each other and are of one group, time and value: an entry for as many as there are.
+
+    Attributes:
+        seq: number of the first of them.
+        count: how many they are; more than one only of what made nobody wait.
+        ts_ms, value, throttle_ms, applied_ms, kind: of each of them.
+    """
+
+    group_ref: SmallInts
+    seq: Ints
+    count: Ints
+    ts_ms: Ints
+    value: Ints
+    throttle_ms: SmallInts
+    applied_ms: SmallInts
+    kind: SmallInts
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def take(self, at: Any) -> Runs:
+        """Return those at some positions, or those that are flagged."""
+        return Runs(*(getattr(self, name)[at] for name in self.__slots__))
+
+    def only(self, flags: Flags) -> Runs:
+        """Return those that are flagged."""
+        return self if flags.all() else self.take(flags)
+
+    def by_group(self) -> Runs:
+        """Return the same, groups apart, each in its order."""
+        group_ref = self.group_ref
+        if not (group_ref[1:] < group_ref[:-1]).any():
+            return self
+        low = np.argsort(group_ref.astype(np.uint16), kind="stable")  # two bytes at a time are sorted by counting
+        if int(group_ref.max()) < _BY_COUNTING:
+            return self.take(low)
+        high = (group_ref >> 16).astype(np.uint16)
+        return self.take(low[np.argsort(high[low], kind="stable")])
+
+    def divided_at(self, seqs: Ints) -> Runs:
+        """Return the same where none goes on past one of these numbers; they are in the order in which they were taken."""
+        if not len(self):
+            return self
+        at = np.maximum(np.searchsorted(self.seq, seqs, side="right") - 1, 0)
+        inside = (seqs > self.seq[at]) & (seqs < self.seq[at] + self.count[at])
+        if not inside.any():
+            return self
+        firsts = np.unique(seqs[inside])
+        seq = np.sort(np.concatenate((self.seq, firsts)))
+        at = np.searchsorted(self.seq, seq, side="right") - 1
+        ends = np.minimum(np.append(seq[1:], np.iinfo(np.int64).max), self.seq[at] + self.count[at])
+        return self._renumbered(at, seq, ends - seq)
+
+    def apart(self, flags: Flags) -> Runs:
+        """Return the same with an entry for each decision of those that are flagged."""
+        parts = np.where(flags, self.count, 1)
+        at = np.repeat(np.arange(len(self)), parts)
+        position = np.arange(len(at)) - np.repeat(np.cumsum(parts) - parts, parts)
+        return self._renumbered(at, self.seq[at] + position, np.where(flags[at], 1, self.count[at]))
+
+    def _renumbered(self, at: Ints, seq: Ints, count: Ints) -> Runs:
+        columns = {name: getattr(self, name)[at] for name in self.__slots__ if name not in ("seq", "count")}
+        return Runs(seq=seq, count=count, **columns)
+
+
+def joined(parts: Sequence[Runs]) -> Runs:
+    """Return all of these, one part after the other."""
+    return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Decisions with all that was known of them.
+
+    Attributes:
+        seq: number of each.
+        records: of DTYPE, an entry each.
+    """
+
+    seq: Ints
+    records: Any
+
+    def only(self, flags: Flags) -> Told:
+        """Return those that are flagged."""
+        return Told(self.seq[flags], self.records[flags])
+
+
+def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Told]:
+    """Return all decisions of some batches, in order; and again those of which more is known than what they were.
+
+    Args:
+        offset_ms: added to all times.
+    """
+    words = np.frombuffer(b"".join(batch.words for batch in batches), "<u8")
+    records = np.frombuffer(b"".join(batch.records for batch in batches), DTYPE).copy()
+    records["ts_ms"] += offset_ms
+    tags = (words >> TAG_AT).astype(np.uint8)
+    at = np.flatnonzero(tags != TIME >> TAG_AT)
+    columns = _of_words(words, tags, at, offset_ms)
+    recorded = np.flatnonzero(tags[at] == RECORDED >> TAG_AT)
+    for name in ("ts_ms", "value", "group_ref"):
+        columns[name][recorded] = records[name]
+    for name in _OF_RECORDS:
+        columns[name] = np.zeros(len(at), np.int32)
+        columns[name][recorded] = records[name]
+    runs = Runs(seq=_numbers(batches, at, columns["count"]), **columns)
+    return runs, Told(runs.seq[recorded], records)
+
+
+def _of_words(words: Any, tags: Any, at: Ints, offset_ms: int) -> dict[str, Any]:
+    """What the words of decisions, which stand at some places, say: a word of time holds for those behind it."""
+    time_at = np.flatnonzero(tags == TIME >> TAG_AT)
+    times = (words[time_at] - np.uint64(TIME)).astype(np.int64) + offset_ms
+    words, tags = words[at], tags[at]
+    named_at = np.flatnonzero(tags == PASSED >> TAG_AT)
+    named = (words[named_at] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int32)
+    count = np.ones(len(at), np.int64)
+    more_at = np.flatnonzero(tags == 0)
+    count[more_at] += (words[more_at] >> VALUE_BITS).astype(np.int64)
+    return {
+        "count": count,
+        "ts_ms": _lasting(times, time_at - np.arange(len(time_at)), len(at)),
+        "value": (words & (VALUE_END - 1)).astype(np.int64),
+        "group_ref": _lasting(named, named_at, len(at)),
+    }
+
+
+def _lasting(values: Any, begins: Ints, length: int) -> Any:
+    """Values each of which holds from a place on until the next one's."""
+    return np.repeat(np.concatenate((np.zeros(1, values.dtype), values)), np.diff(begins, prepend=0, append=length))
+
+
+def _numbers(batches: Sequence[Noted], at: Ints, count: Ints) -> Ints:
+    """The number of the first decision of each run, from the number of the first one of its batch."""
+    ends = np.cumsum(np.array([len(batch.words) // WORD_BYTES for batch in batches], np.int64))
+    run_ends = np.searchsorted(at, ends)
+    before = np.concatenate(([0], np.cumsum(count)))
+    run_begins = np.concatenate((np.zeros(1, np.int64), run_ends))[:-1]
+    first_seq = np.array([batch.first_seq for batch in batches], np.int64)
+    return before[:-1] + np.repeat(first_seq - before[run_begins], run_ends - run_begins)
