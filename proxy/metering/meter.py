@@ -281,6 +281,13 @@ class Meter:
 
     def flush(self) -> None:
         """Hand over what there is."""
+        self._flush(self._hand_over)
+
+    def finish(self, hand_over: Callable[[Batch], bool]) -> None:
+        """Hand over the last there is, with word of what was lost before, to who turns nothing away: no later batch would say so."""
+        self._flush(hand_over)
+
+    def _flush(self, hand_over: Callable[[Batch], bool]) -> None:
         count = self.at + self.beside
         compared = self._comparisons.take()
         if not count and not self._facts and not compared:
@@ -290,7 +297,7 @@ class Meter:
         words, records = self._buffer.take(self.at, self._records_at, self._first_seq + count)
         batch = Batch(self._first_seq, count, words, records, facts)
         self._steps = []
-        if self._hand_over(batch):
+        if hand_over(batch):
             self._facts = []
         else:
             self._comparisons.lose(compared)

@@ -153,7 +153,7 @@ class Metering:
         if self._timer is not None:
             self._timer.cancel()
         self._take_usage(self._second_ms)
-        self.meter.flush()
+        self.meter.finish(self.writer.hand_over_last)
         loop = asyncio.get_running_loop()
         done = await loop.run_in_executor(None, self.writer.stop, STOP_S)
         if done:
@@ -174,14 +174,13 @@ class Metering:
         self._timer = asyncio.get_running_loop().call_later(min(FLUSH_S, to_second_s), self._tick)
         second_ms = now // SECOND_MS * SECOND_MS
         if second_ms > self._second_ms:
-            self._take_usage(second_ms - SECOND_MS)
+            if self.writer.waiting_bytes <= WAITING_BYTES_MAX // 2:  # else it stays where it is counted
+                self._take_usage(second_ms - SECOND_MS)
             self._second_ms = second_ms
         self.meter.flush()
 
     def _take_usage(self, second_ms: int) -> None:
-        """Note what clients used in the second that ended. While too much waits for the disk it stays where it is counted."""
-        if self.writer.waiting_bytes > WAITING_BYTES_MAX // 2:
-            return
+        """Note what clients used in the second that ended, and in those before of which nothing was noted."""
         for fact in usage_facts(self.meter.usage, self._names, second_ms, self._scopes.node_id):
             self.meter.tell(fact)
 

@@ -119,7 +119,11 @@ class MeteringWriter:
         if self.counts.waiting_bytes + size > self._settings.waiting_bytes_max:
             self.counts.dropped_decisions += batch.count
             return False
-        self.counts.handed_bytes += size
+        return self.hand_over_last(batch)
+
+    def hand_over_last(self, batch: Batch) -> bool:
+        """Queue a batch, whatever waits: the last of a run, since word of what was dropped before goes with it."""
+        self.counts.handed_bytes += batch.size
         self._queue.put(batch)
         return True
 

@@ -1,5 +1,6 @@
 """From decisions on the loop to files that the validator accepts: meter, writer, child process, pipeline. No socket, no proxy."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
 from proxy.metering.repair import repair
 from proxy.metering.segment import left_over
-from proxy.metering.writer import MeteringWriter, WriterSettings
+from proxy.metering.usage import Place, Usage
+from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings
+from quota.entity import ANONYMOUS
+from tests.support.metering_alone import LISTENER, metering_alone
 from tests.support.metering_writer_house import RUN, WALL_MS, WriterHouse
 
 
@@ -49,6 +53,37 @@ def test_a_segment_that_is_large_enough_becomes_a_file_set(tmp_path: Path, limit
         assert found == [6_000] * 3
     verdict = validate(tmp_path)
     assert (verdict.kinds(), verdict.incomplete, verdict.decisions) == ({}, [], 18_000)
+
+
+def test_what_there_was_no_room_for_at_the_end_is_counted(tmp_path: Path) -> None:
+    """Decisions that were turned away with none behind them stand in `gaps`: the last batch has room, and word of them goes with it."""
+    house = WriterHouse(tmp_path, waiting_bytes_max=0)
+    house.writer.start()
+    house.play(300, 1)
+    house.meter.flush()
+    house.play(20, 2)
+    house.meter.finish(house.writer.hand_over_last)
+    assert house.writer.stop(60)
+    verdict = validate(tmp_path)
+    assert (verdict.kinds(), verdict.dropped, verdict.unjudged) == ({}, house.meter.dropped, 20)
+    assert any("300 decisions that could not be written" in line for line in verdict.incomplete)
+
+
+def test_metering_that_ends_while_too_much_waits_loses_nothing_unsaid(tmp_path: Path) -> None:
+    """Usage that had to wait for room is written at the end, and so are the last decisions."""
+
+    async def met() -> None:
+        metering, group = metering_alone(tmp_path)
+        metering.writer.counts.handed_bytes += WAITING_BYTES_MAX  # as of a disk that takes its time
+        group.record(100, 5)
+        metering.meter.record(group, 100, 0, 0, 5, 1, 0)
+        metering.meter.usage.cell(Place(("b", 1), LISTENER), Usage("", "etl"), ANONYMOUS, "produce").requests += 3
+        await metering.stop()
+
+    asyncio.run(met())
+    [manifest] = find_manifests(tmp_path)
+    verdict = validate(tmp_path)
+    assert (verdict.decisions, verdict.dropped, manifest.usage.requests) == (1, 0, 3)
 
 
 def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
