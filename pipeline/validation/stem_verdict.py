@@ -24,6 +24,7 @@ from pipeline.validation.gaps import Resumptions, resumptions
 from pipeline.validation.group_bits import bits_of, united
 from pipeline.validation.long_run import Circumstances, Stretch, fastest, stretches
 from pipeline.validation.sequence import NumberOrder, check_sequence
+from pipeline.validation.traced import Traced, check_count, check_traced, traced_of
 
 REQUEST: Final = "Request"
 EVENTS_AT_ONCE: Final = 2**17
@@ -77,6 +78,7 @@ class _Asked:
     noted: NotedBounds
     eras: Eras
     circumstances: Circumstances
+    traced: Traced | None
 
 
 def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> StemVerdict:
@@ -94,9 +96,12 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
     kinds = _kinds(stem)
     if len(samples):
         table = pa.concat_tables([_warm_up(stem, before, samples, kinds), samples])
-        asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem), Circumstances(stem, paced=paced))
+        circumstances, traced = Circumstances(stem, paced=paced), traced_of(stem)
+        asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem), circumstances, traced)
         for kind, refs in kinds.items():
             _judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict)
+        if traced is not None:
+            check_count(traced, pc.sum(samples.column("n")).as_py(), stem, verdict.findings)
     _judge_buckets(stem, verdict, paced=paced)
     check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
@@ -128,6 +133,8 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     decided = decide(rows, kind.sensor)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
+    if asked.traced is not None:
+        check_traced(asked.traced, rows, decided, own, judged, findings)
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.eras, findings)
     verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.circumstances))

@@ -74,6 +74,7 @@ class Sensor:
         self.samples: list[list[int]] = []  # [start, last, sum]
         self.row: Row | None = None
         self.rows: list[Row] = []
+        self.measured = (0, 0)  # live sum with the last event, and its window
 
     def take(self, event: Event, seq: int) -> int:
         """Record one event; return the throttle in ms."""
@@ -94,6 +95,7 @@ class Sensor:
             self.rows.append(self.row)
         self.samples[-1][1] = event.ts_ms
         self.samples[-1][2] += event.value
+        self.measured = (prior + event.value, window_ms)
         return self._note(event, seq, prior + event.value, window_ms)
 
     def _note(self, event: Event, seq: int, total: int, window_ms: int) -> int:

@@ -140,10 +140,12 @@ def write_scene(
 
 def _event(sensor: Sensor, seq: int, ts_ms: int, value: int, throttle_ms: int, conn_id: int) -> dict[str, Any]:
     assert sensor.row is not None
-    unused = {"window_sum": 0, "window_ms": 0, "observed": 0.0, "api_key": 0, "api_version": 9, "kind": 0}
+    live_sum, window_ms = sensor.measured
+    measured = {"window_sum": live_sum, "window_ms": window_ms, "observed": live_sum / (window_ms / 1_000.0)}
+    api = {"api_key": 0, "api_version": 9, "kind": 0}
     told = {"throttle_ms": throttle_ms, "applied_ms": throttle_ms, "bound": sensor.group.bound, "value": value, "conn_id": conn_id}
     place = {"run_id": RUN_ID, "proxy_id": PROXY_ID, "group_ref": sensor.ref, "seq": seq, "ts_ms": ts_ms}
-    return {**place, "sample_start_ms": sensor.row.sample_start_ms, **told, **unused}
+    return {**place, "sample_start_ms": sensor.row.sample_start_ms, **told, **measured, **api}
 
 
 @dataclass

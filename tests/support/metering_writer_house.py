@@ -56,6 +56,7 @@ class WriterHouse:
     """A meter and its writer; `now_ms` moves when something plays."""
 
     def __init__(self, directory: Path, *, buffer: DecisionBuffer | None = None, also: Any = None, **settings: Any) -> None:
+        self.directory = directory
         self.now_ms = 1_000
         self.problems: list[str | None] = []
         header = {**RUN, **settings.pop("header", {})}
