@@ -44,26 +44,40 @@ class Stem:
     def _read_file(self, relative: str, table: str, columns: list[str] | None, after_ms: int | None) -> pa.Table:
         path = self.directory / relative
         try:
-            read = _read_rows(path if self.held is None else pa.BufferReader(self.held[relative]), columns, after_ms)
+            read = self._read_rows(path, path if self.held is None else pa.BufferReader(self.held[relative]), columns, after_ms)
         except (FileNotFoundError, KeyError) as error:
             raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.stem} promises it; restore it") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
         return _declared(path, table, read, columns)
 
+    def _read_rows(self, path: Path, source: Path | pa.BufferReader, columns: list[str] | None, after_ms: int | None) -> pa.Table:
+        """Read with one thread: the others have stems of their own to read."""
+        with pq.ParquetFile(source, memory_map=isinstance(source, Path), pre_buffer=False) as file:
+            _check_run(path, file, self.manifest)
+            if columns is not None:
+                columns = [name for name in columns if name in file.schema_arrow.names]
+            if after_ms is None:
+                return file.read(columns, use_threads=False)
+            groups = [number for number in range(file.num_row_groups) if _last_ms(file.metadata.row_group(number)) > after_ms]
+            read = file.read_row_groups(groups, columns, use_threads=False)
+            return read.filter(pc.greater(read.column("last_event_ms"), after_ms))
+
 
 def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
-    """Compare the columns of every file of these manifests with the declared ones; only footers are read.
+    """Compare the columns of every file of these manifests with the declared ones, and whose rows they are; only footers are read.
 
     Raises:
-        IncompleteError: a file that a manifest promises is not there.
+        IncompleteError: a file that a manifest promises is not there, or is of another run.
         BadInputError: a file is not Parquet, or of another program.
     """
     for manifest in manifests:
         for entry in manifest.files:
             path = directory / entry.path
             try:
-                schema = pq.read_schema(path, memory_map=True)
+                with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+                    schema = file.schema_arrow
+                    _check_run(path, file, manifest)
             except FileNotFoundError as error:
                 raise IncompleteError(f"{path}: is missing, and manifest {manifest.stem} promises it; restore it") from error
             except PermissionError:
@@ -74,16 +88,26 @@ def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
             _declared(path, entry.table, schema.empty_table(), None)
 
 
-def _read_rows(source: Path | pa.BufferReader, columns: list[str] | None, after_ms: int | None) -> pa.Table:
-    """Read with one thread: the others have stems of their own to read."""
-    with pq.ParquetFile(source, memory_map=isinstance(source, Path), pre_buffer=False) as file:
-        if columns is not None:
-            columns = [name for name in columns if name in file.schema_arrow.names]
-        if after_ms is None:
-            return file.read(columns, use_threads=False)
-        groups = [number for number in range(file.num_row_groups) if _last_ms(file.metadata.row_group(number)) > after_ms]
-        read = file.read_row_groups(groups, columns, use_threads=False)
-        return read.filter(pc.greater(read.column("last_event_ms"), after_ms))
+def _check_run(path: Path, file: pq.ParquetFile, manifest: Manifest) -> None:
+    """Numbers of groups, clients and decisions hold within a run: rows of another one say something else. The footer knows whose they are.
+
+    Raises:
+        IncompleteError: they are not of the run, or not of the proxy, that the manifest tells of.
+    """
+    for name, expected in (("run_id", manifest.run_id), ("proxy_id", manifest.proxy_id)):
+        if name not in file.schema.names:
+            continue
+        at = file.schema.names.index(name)
+        for number in range(file.num_row_groups):
+            told = file.metadata.row_group(number).column(at).statistics
+            if told is not None and told.has_min_max:
+                there = {told.min, told.max}
+            else:
+                there = set(file.read_row_group(number, [name]).column(name).unique().to_pylist())
+            if strange := there - {expected}:
+                raise IncompleteError(
+                    f"{path}: has rows of {name} {min(map(str, strange))}, and manifest {manifest.stem} is of {expected}; restore it"
+                )
 
 
 def _last_ms(row_group: Any) -> int:

@@ -15,9 +15,10 @@ from click.testing import CliRunner
 
 from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.manifest import file_sha256
+from pipeline.manifest import file_sha256, find_manifests
 from pipeline.replay.findings import Kind
 from pipeline.schemas import TABLES
+from pipeline.stem import check_columns
 from pipeline.validation.local import validate
 from tests.support.metering_directory import write_directory, write_stem
 from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
@@ -205,14 +206,16 @@ def rewrite(path: Path, **told: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
 
 
-def change_rows(directory: Path, manifest: Path, table: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
+def change_rows(
+    directory: Path, manifest: Path, table: str, change: Callable[[list[dict[str, Any]]], None], *, write_statistics: bool = True
+) -> None:
     """Change the rows of one table, and let the manifest tell of the file as it is then."""
     files = json.loads(manifest.read_text())["files"]
     [entry] = [entry for entry in files if entry["table"] == table]
     path = directory / entry["path"]
     rows = pq.read_table(path, partitioning=None).to_pylist()
     change(rows)
-    pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[table]), path)
+    pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[table]), path, write_statistics=write_statistics)
     entry |= {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
     rewrite(manifest, files=files)
 
@@ -247,6 +250,26 @@ def test_states_that_are_missing_are_found(tmp_path: Path) -> None:
     [(_, finding)] = validate(tmp_path).first()
     assert (finding.kind, finding.what, finding.expected) == ("GAP", "states of the file", "how the proxy was set from decision 800 on")
     assert "no wait can be judged as applied" in finding.recorded
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("samples", "run_id"), ("samples", "proxy_id"), ("dim_group", "proxy_id"), ("dim_bound", "run_id")]
+)
+@pytest.mark.parametrize("is_told", [True, False], ids=["footer", "rows"])
+def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str, *, is_told: bool) -> None:
+    """Numbers of groups and decisions hold within a run: a file with rows of another run or proxy is named, though its hash is right."""
+
+    def of_another(rows: list[dict[str, Any]]) -> None:
+        rows[-1][column] += "-other"
+
+    write_directory(tmp_path, batches(stems=1), sensors())
+    [path] = (tmp_path / "manifests").rglob("*.json")
+    change_rows(tmp_path, path, table, of_another, write_statistics=is_told)
+    outcome = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path)])
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr.count("\n")) == (3, "", 1)
+    assert f"has rows of {column} " in outcome.stderr
+    with pytest.raises(IncompleteError, match=f"has rows of {column}"):
+        check_columns(tmp_path, find_manifests(tmp_path))
 
 
 def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
