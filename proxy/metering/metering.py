@@ -84,6 +84,7 @@ class Metering:
         self._level = settings.level
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, Any] | None = None
+        self._sensor = _sensor_of(config)  # a reload leaves it as it is, whatever the file says by then
         self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
 
     def _writer_settings(self, config: Config, directory: Path) -> WriterSettings:
@@ -95,11 +96,7 @@ class Metering:
             proxy_version=importlib.metadata.version("kafka-sluice"),
             level=settings.level,
             names=settings.names,
-            settings={
-                "num_samples": config.quotas.window_num,
-                "window_ms": config.quotas.window_size_seconds * 1_000,
-                "store": config.quotas.store,
-            },
+            settings={**_sensor_of(config), "store": config.quotas.store},
             quota_config_sha256=_sha256_of(config.quotas.path),
         )
         age_ms_max = None if settings.max_age is None else settings.max_age * 1_000
@@ -127,8 +124,7 @@ class Metering:
             "mode": config.acting_mode,
             "scope": config.enforcement.scope,
             "delay_max_ms": config.enforcement.delay_max_ms,
-            "num_samples": config.quotas.window_num,
-            "window_ms": config.quotas.window_size_seconds * 1_000,
+            **self._sensor,
             "produce_enabled": config.quotas.produce,
             "fetch_enabled": config.quotas.fetch,
             "request_enabled": config.quotas.request,
@@ -183,6 +179,10 @@ class Metering:
         """Note what clients used in the second that ended, and in those before of which nothing was noted."""
         for fact in usage_facts(self.meter.usage, self._names, second_ms, self._scopes.node_id):
             self.meter.tell(fact)
+
+
+def _sensor_of(config: Config) -> dict[str, int]:
+    return {"num_samples": config.quotas.window_num, "window_ms": config.quotas.window_size_seconds * 1_000}
 
 
 def _source_of(config: Config) -> str:

@@ -3,9 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pipeline.manifest import find_manifests, problems_of
+from pipeline.stem import Stem
 from pipeline.validation.local import validate
 from proxy.metering.repair import repair
 from proxy.metering.segment import left_over
@@ -84,6 +86,22 @@ def test_metering_that_ends_while_too_much_waits_loses_nothing_unsaid(tmp_path: 
     [manifest] = find_manifests(tmp_path)
     verdict = validate(tmp_path)
     assert (verdict.decisions, verdict.dropped, manifest.usage.requests) == (1, 0, 3)
+
+
+def test_what_a_reload_cannot_change_is_not_said_to_have_changed(tmp_path: Path) -> None:
+    """Samples and their length hold until the next start: `states` says those that sensors have, whatever the file says by then."""
+
+    async def reloaded() -> None:
+        metering, _ = metering_alone(tmp_path)
+        limits = msgspec.structs.replace(metering._config.quotas, window_num=7, window_size_seconds=2)
+        enforcement = msgspec.structs.replace(metering._config.enforcement, delay_max_ms=100)
+        metering.settings_changed(msgspec.structs.replace(metering._config, quotas=limits, enforcement=enforcement))
+        await metering.stop()
+
+    asyncio.run(reloaded())
+    [manifest] = find_manifests(tmp_path)
+    states = Stem(tmp_path, manifest).read("states").to_pylist()
+    assert [(state["num_samples"], state["window_ms"], state["delay_max_ms"]) for state in states] == [(11, 1_000, 5_000), (11, 1_000, 100)]
 
 
 def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
