@@ -14,7 +14,9 @@ def broken_link(manifest: Manifest, before: Manifest | None, *, is_cut: bool) ->
     """
     if before is None:
         return _missing(manifest) if manifest.previous is not None and not is_cut else None
-    if manifest.previous == before.stem or manifest.stem == before.stem:  # the same one twice is another matter
+    if before.final:
+        return f"{before.stem} says that it is the last one, and {manifest.stem} follows"
+    if manifest.previous == before.stem:
         return None
     if manifest.previous is None:
         return f"{manifest.stem} names no file set before it, and {before.stem} is there"

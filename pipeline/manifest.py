@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -68,8 +68,8 @@ class Manifest(msgspec.Struct, frozen=True):
     first_ts_ms: int
     last_ts_ms: int
     wall_offset_ms: int
-    level: str
-    names: str
+    level: Literal["sample", "packed", "trace"]
+    names: Literal["plain", "keyed", "none"]
     truncated: bool
     final: bool
     files: tuple[FileEntry, ...]
@@ -153,7 +153,7 @@ def find_manifests(directory: Path) -> list[Manifest]:
     """Return all manifests below `directory`, each run in order.
 
     Raises:
-        BadInputError: not a directory, or a manifest or a directory of them cannot be read.
+        BadInputError: not a directory, a manifest or a directory of them cannot be read, or two different ones bear the same name.
         IncompleteError: no manifest at all.
     """
     if not directory.is_dir():
@@ -168,8 +168,19 @@ def find_manifests(directory: Path) -> list[Manifest]:
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Return manifests with each run in decision order."""
-    return sorted(manifests, key=lambda manifest: (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part))
+    """Return manifests with each run in decision order; what was delivered twice is there once.
+
+    Raises:
+        BadInputError: two different ones bear the same name.
+    """
+    found: dict[tuple[str, str, int, int], Manifest] = {}
+    for manifest in manifests:
+        key = (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part)
+        if found.setdefault(key, manifest) != manifest:
+            raise BadInputError(
+                f"{manifest.stem}: {manifest.proxy_id} has another file set of the same name with a different manifest; keep one of the two"
+            )
+    return [found[key] for key in sorted(found)]
 
 
 def by_run(manifests: Iterable[Manifest]) -> dict[tuple[str, str], list[Manifest]]:

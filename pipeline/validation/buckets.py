@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow.compute as pc
 
 from pipeline.manifest import Manifest, TypeCount
-from pipeline.replay.buckets import ASKED, CHARGED, COLUMNS, KIND_NAMES, REFUSED, Steps, Worked, steps_of, work_out
+from pipeline.replay.buckets import ASKED, CHARGED, COLUMNS, KIND_NAMES, MUTATION, REFUSED, Steps, Worked, steps_of, work_out
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import EXCUSED, Flags, Floats, Ints
 from pipeline.stem import Stem
 from pipeline.validation.application import Eras, Observed, observed_of
 from pipeline.validation.bounds import NotedBounds
+from pipeline.validation.described import check_described
 from pipeline.validation.long_run import Circumstances, Stretch, bucket_stretches
 
 
@@ -67,9 +69,12 @@ def judge_buckets(stem: Stem, findings: Findings, *, paced: bool = False) -> Jud
 
 
 def _steps(stem: Stem) -> Steps:
-    groups = stem.read("dim_group", columns=["group_ref", "num_samples", "window_ms"])
+    groups = stem.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms"])
+    groups = groups.filter(pc.and_(pc.equal(groups.column("quota_type"), MUTATION), pc.greater_equal(groups.column("group_ref"), 0)))
     events = stem.read("events", columns=COLUMNS)
+    events = events.filter(pc.greater_equal(events.column("kind"), CHARGED))
     refs = groups.column("group_ref").to_numpy()
+    check_described(stem, events.column("group_ref").to_numpy(), refs)
     size = int(max(refs.max(initial=0), events.column("group_ref").to_numpy().max(initial=0))) + 1
     num_samples, window_ms = np.zeros(size, np.int64), np.zeros(size, np.int64)
     num_samples[refs], window_ms[refs] = groups.column("num_samples").to_numpy(), groups.column("window_ms").to_numpy()

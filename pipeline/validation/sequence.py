@@ -15,23 +15,38 @@ NO_TIME = -1
 
 
 def check_sequence(samples: pa.Table, events: pa.Table, gaps: pa.Table, manifest: Manifest, findings: Findings) -> None:
-    """Rows, notes, steps and reported gaps hold as many decisions as the manifest's first and last number say, and no row begins twice."""
+    """Rows, notes, steps and gaps hold as many decisions as the manifest's first and last number say; each has its own first and last."""
     seq = events.column("seq").to_numpy().astype(np.int64)
     notes = seq[events.column("kind").to_numpy() >= NOTE] if len(seq) else seq
+    lost = _ints(gaps, "n")
     firsts = np.concatenate([_ints(samples, "first_seq"), notes, _ints(gaps, "from_seq")])
-    lasts = np.concatenate([_ints(samples, "last_seq"), notes])
-    expected = manifest.last_seq - manifest.first_seq + 1
-    found = int(_ints(samples, "n").sum()) + len(notes) + int(_ints(gaps, "n").sum())
-    twice = _repeated(firsts)
-    outside = firsts[(firsts < manifest.first_seq) | (firsts > manifest.last_seq)]
-    beyond = lasts[lasts > manifest.last_seq]
+    lasts = np.concatenate([_ints(samples, "last_seq"), notes, _ints(gaps, "from_seq") + lost - 1])
+    expected, found = manifest.last_seq - manifest.first_seq + 1, int(_ints(samples, "n").sum()) + len(notes) + int(lost.sum())
+    twice = _repeated(np.concatenate([firsts, lasts[lasts != firsts]]))
     if len(twice):
-        _add(findings, manifest, int(twice[0]), "a number that begins one row", "there twice", len(twice))
-    if len(outside) or len(beyond):
-        strange = int(outside.min()) if len(outside) else int(beyond[0])
-        _add(findings, manifest, strange, f"{manifest.first_seq} to {manifest.last_seq}", str(strange), len(outside) + len(beyond))
+        _add(findings, manifest, int(twice[0]), "a number that begins, or ends, one row", "there twice", len(twice))
+    if len(firsts) and (firsts.min(), lasts.max()) != (manifest.first_seq, manifest.last_seq):
+        outside = np.count_nonzero((firsts < manifest.first_seq) | (lasts > manifest.last_seq))
+        said = (f"{manifest.first_seq} to {manifest.last_seq}", f"{firsts.min()} to {lasts.max()}")
+        _add(findings, manifest, int(min(firsts.min(), manifest.first_seq)), *said, max(int(outside), 1))
     if found != expected:
         _add(findings, manifest, manifest.first_seq, f"{expected} decisions, gaps included", str(found), abs(expected - found))
+    if int(lost.sum()) != manifest.dropped_decisions:
+        _add(findings, manifest, manifest.first_seq, f"{manifest.dropped_decisions} in gaps, as the manifest says", str(lost.sum()), 1)
+
+
+def check_times(samples: pa.Table, events: pa.Table, manifest: Manifest, findings: Findings) -> None:
+    """The manifest tells when the first and the last decision were taken: warm-up, retention and roll-ups go by that."""
+    times = [_ints(events, "ts_ms")]
+    if len(samples):
+        first = int(np.argmin(_ints(samples, "first_seq")))
+        begin = samples.column("sample_start_ms")[first].as_py() + (samples.column("dt_ms")[first].as_py() or [0])[0]
+        times += [np.array([begin, int(_ints(samples, "last_event_ms").max())])]
+    at_ms = np.concatenate(times)
+    said = (manifest.first_ts_ms, manifest.last_ts_ms)
+    if len(at_ms) and (found := (int(at_ms.min()), int(at_ms.max()))) != said:
+        what = "times of the first and the last decision, ms, by the manifest"
+        findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, str(said), str(found), what))
 
 
 class NumberOrder:

@@ -20,10 +20,11 @@ from pipeline.text import group_name
 from pipeline.validation.application import Eras, Observed, check_applied, check_states
 from pipeline.validation.bounds import NotedBounds, check_bounds
 from pipeline.validation.buckets import BucketEnds, judge_buckets
+from pipeline.validation.described import check_described
 from pipeline.validation.gaps import Resumptions, resumptions
 from pipeline.validation.group_bits import bits_of, united
 from pipeline.validation.long_run import Circumstances, Stretch, fastest, stretches
-from pipeline.validation.sequence import NumberOrder, check_sequence
+from pipeline.validation.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.traced import Traced, check_count, check_traced, traced_of
 
 REQUEST: Final = "Request"
@@ -103,7 +104,9 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
         if traced is not None:
             check_count(traced, pc.sum(samples.column("n")).as_py(), stem, verdict.findings)
     _judge_buckets(stem, verdict, paced=paced)
-    check_sequence(samples, stem.read("events", columns=["seq", "kind"]), stem.read("gaps"), stem.manifest, verdict.findings)
+    events = stem.read("events", columns=["seq", "kind", "ts_ms"])
+    check_sequence(samples, events, stem.read("gaps"), stem.manifest, verdict.findings)
+    check_times(samples, events, stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
     if len(samples) or MUTATION in verdict.counts:
         check_states(stem, verdict.findings)
@@ -220,12 +223,7 @@ def _kinds(stem: Stem) -> dict[_Kind, Ints]:
 
 def _warm_up(stem: Stem, before: Sequence[Stem], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
     """Rows of earlier stems whose samples can still be live, or go on, at this stem's first event."""
-    found, known = samples.column("group_ref").to_numpy(), np.concatenate([[0], *kinds.values()])
-    is_known = np.zeros(int(max(found.max(), known.max())) + 1, np.bool_)
-    is_known[known] = True
-    if not is_known[found].all():
-        unknown = found[~is_known[found]]
-        raise BadInputError(f"{stem.manifest.stem}: rows of group {unknown[0]}, which dim_group does not name; the file is not whole")
+    check_described(stem, samples.column("group_ref").to_numpy(), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
     span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)
     after_ms = stem.manifest.first_ts_ms - span_ms
     parts = [samples.schema.empty_table()]

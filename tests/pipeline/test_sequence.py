@@ -22,9 +22,9 @@ DENSE, STRETCHED = 1, 4 * SPARSE  # how far apart numbers lie: each has a place 
 
 def sequence_findings(firsts: list[int]) -> Findings:
     """What is said of rows that begin so, in a file whose manifest goes from 0 to the last of them, and has as many decisions."""
-    counts = [max(firsts) + 1] + [0] * (len(firsts) - 1)
+    counts = [max(firsts) - min(firsts) + 1] + [0] * (len(firsts) - 1)
     samples = pa.table({"first_seq": firsts, "last_seq": firsts, "n": counts})
-    manifest: Any = SimpleNamespace(first_seq=0, last_seq=max(firsts), first_ts_ms=0)
+    manifest: Any = SimpleNamespace(first_seq=min(firsts), last_seq=max(firsts), first_ts_ms=0, dropped_decisions=0)
     findings = Findings()
     check_sequence(samples, NO_EVENTS, NO_GAPS, manifest, findings)
     return findings

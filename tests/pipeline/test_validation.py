@@ -272,6 +272,83 @@ def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str
         check_columns(tmp_path, find_manifests(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda told: {"first_ts_ms": told["first_ts_ms"] - 1},
+        lambda told: {"last_ts_ms": told["last_ts_ms"] + 1},
+        lambda told: {"dropped_decisions": 1},
+    ],
+    ids=["first-time", "last-time", "dropped"],
+)
+def test_a_manifest_that_tells_otherwise_is_found(tmp_path: Path, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """When the first and last decision were taken, and how many are in gaps, has to be what the rows say."""
+    write_directory(tmp_path, batches(stems=2), sensors())
+    path = max((tmp_path / "manifests").rglob("*.json"))
+    rewrite(path, **edit(json.loads(path.read_text())))
+    assert kinds_of(tmp_path) == {"GAP": 1}
+
+
+@pytest.mark.parametrize("column", ["first_seq", "last_seq"])
+def test_numbers_of_rows_that_cannot_be_are_found(tmp_path: Path, column: str) -> None:
+    """No two rows share a first or last decision, and the file set's own first and last are somebody's."""
+
+    def anothers(rows: list[dict[str, Any]]) -> None:
+        taken = {row[name] for row in rows for name in ("first_seq", "last_seq")}
+        row, shift = next((row, shift) for row in rows for shift in (-1, 1) if row["n"] > 3 and row[column] + shift in taken)
+        row[column] += shift
+
+    def inwards(rows: list[dict[str, Any]]) -> None:
+        row = min(rows, key=lambda row: row["first_seq"]) if column == "first_seq" else max(rows, key=lambda row: row["last_seq"])
+        row[column] += 1 if column == "first_seq" else -1
+
+    for number, mutate in enumerate((anothers, inwards)):
+        assert "GAP" in kinds_of(write_directory(tmp_path / str(number), batches(stems=1), sensors(), mutate=mutate))
+
+
+def test_a_last_file_set_that_is_not_the_last_is_told(tmp_path: Path) -> None:
+    """A run goes on behind no file set that says it is the last one: `validate` and `verify-manifests` end with 3."""
+    write_directory(tmp_path, batches(stems=2), sensors())
+    first, second = sorted((tmp_path / "manifests").rglob("*.json"))
+    rewrite(first, final=True)
+    line = f"{first.stem} says that it is the last one, and {second.stem} follows"
+    assert [(code, line in said) for code, said in both_say(tmp_path)] == [(3, True)] * 2
+
+
+def test_a_manifest_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    """What was delivered twice changes nothing; two that differ are one line and exit code 2."""
+    write_directory(tmp_path, batches(stems=2), sensors())
+    path = max((tmp_path / "manifests").rglob("*.json"))
+    copy = path.parents[1] / "hour=13" / path.name
+    copy.parent.mkdir()
+    copy.write_bytes(path.read_bytes())
+    assert [code for code, _ in both_say(tmp_path)] == [0, 0]
+    assert validate(tmp_path).decisions == 1_600
+    rewrite(copy, level="trace")
+    assert [(code, "same name" in said, said.count("\n")) for code, said in both_say(tmp_path)] == [(2, True, 1)] * 2
+
+
+@pytest.mark.parametrize("ref", [0, 2])
+def test_a_group_that_nothing_is_said_of_is_refused(tmp_path: Path, ref: int) -> None:
+    """Each file set describes every group that decided something in it, the first one too."""
+    write_directory(tmp_path, batches(stems=1), {at: sensor for at, sensor in sensors().items() if at < 3} | {3: Sensor(3, 9_000.0)})
+    [path] = (tmp_path / "manifests").rglob("*.json")
+    change_rows(tmp_path, path, "dim_group", lambda rows: rows.remove(next(row for row in rows if row["group_ref"] == ref)))
+    with pytest.raises(BadInputError, match=f"rows of group {ref}, which dim_group does not name"):
+        validate(tmp_path)
+
+
+def test_a_group_without_a_number_is_refused(tmp_path: Path) -> None:
+    """Numbers begin at 0: a row of group -1 is one clear line, as any other that nothing is said of."""
+
+    def nobodys(rows: list[dict[str, Any]]) -> None:
+        rows[0]["group_ref"] = -1
+
+    write_directory(tmp_path, batches(stems=1), sensors(), mutate=nobodys)
+    with pytest.raises(BadInputError, match="rows of group -1"):
+        validate(tmp_path)
+
+
 def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
     """A file set that was removed is named by the numbers of its decisions."""
     write_directory(tmp_path, batches(), sensors())
@@ -340,6 +417,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (lambda manifest: manifest.update(schema=2), "schema 2"),
         (lambda manifest: manifest.update(kind="other"), "not a manifest of Sluice"),
         (lambda manifest: manifest.pop("first_seq"), "first_seq"),
+        (lambda manifest: manifest.update(level="packedx"), "packedx"),
         (lambda manifest: manifest["files"][0].update(path="../../etc/passwd"), "no table"),
     ],
 )

@@ -106,8 +106,9 @@ def write_buckets(
             "dim_bound": [{"run_id": RUN_ID, "rule": "client-id", "source": "file", "generation": 1, **bound} for bound in buckets.bounds],
             "states": [_state(first_seq, first_ms, mode)],
         }
+        times_ms = [row["ts_ms"] for row in buckets.rows] or [first_ms]
         mutate(tables)
-        span = (first_seq, buckets.seq - 1, first_ms, buckets.now_ms)
+        span = (first_seq, buckets.seq - 1, times_ms[0], times_ms[-1])
         previous = write_stem(directory, tables, *span, counts, final=number == len(batches) - 1, previous=previous, **told)
     return directory
 

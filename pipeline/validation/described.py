@@ -1,0 +1,26 @@
+"""Each file set explains itself: every group that decided something in it is described in it."""
+
+import numpy as np
+
+from pipeline.errors import BadInputError
+from pipeline.replay.rows import Ints
+from pipeline.stem import Stem
+
+
+def check_described(stem: Stem, group_ref: Ints, described: Ints) -> None:
+    """Look for rows of groups that nothing is said of.
+
+    Args:
+        group_ref: of the rows.
+        described: groups in `dim_group`, of the kind that can decide so.
+
+    Raises:
+        BadInputError: there are such rows.
+    """
+    unknown = group_ref[group_ref < 0]
+    if not len(unknown):
+        is_known = np.zeros(int(max(group_ref.max(initial=-1), described.max(initial=-1))) + 1, np.bool_)
+        is_known[described[described >= 0]] = True
+        unknown = group_ref[~is_known[group_ref]]
+    if len(unknown):
+        raise BadInputError(f"{stem.manifest.stem}: rows of group {unknown[0]}, which dim_group does not name; the file is not whole")
