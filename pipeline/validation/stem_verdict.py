@@ -25,6 +25,7 @@ from pipeline.validation.gaps import Resumptions, resumptions
 from pipeline.validation.group_bits import bits_of, united
 from pipeline.validation.long_run import Circumstances, Stretch, fastest, stretches
 from pipeline.validation.sequence import NumberOrder, check_sequence, check_times
+from pipeline.validation.settings import State, states_of
 from pipeline.validation.traced import Traced, check_count, check_traced, traced_of
 
 REQUEST: Final = "Request"
@@ -47,6 +48,7 @@ class StemVerdict:
         buckets: of each token bucket: where its steps begin and end.
         observed: waits that were decided where nobody had to wait.
         names: of groups that something was found about, or may be when the whole run is looked at.
+        states: how the proxy was set, from number to number.
     """
 
     stem: str
@@ -60,6 +62,7 @@ class StemVerdict:
     buckets: dict[int, BucketEnds] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
     names: dict[int, str] = field(default_factory=dict)
+    states: list[State] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
     _check_sums(stem, verdict)
     if len(samples) or MUTATION in verdict.counts:
         check_states(stem, verdict.findings)
+    verdict.states = states_of(stem, verdict.findings)
     verdict.names = _names(stem, _of_interest(verdict))
     return verdict
 

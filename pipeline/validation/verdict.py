@@ -12,6 +12,7 @@ from pipeline.validation.application import Observed
 from pipeline.validation.buckets import check_buckets
 from pipeline.validation.group_bits import number_of, united
 from pipeline.validation.long_run import LongRun, judge_run
+from pipeline.validation.settings import check_settings
 from pipeline.validation.stem_verdict import StemVerdict
 
 RunKey = tuple[str, str]
@@ -195,6 +196,7 @@ def merge(
         for finding in too_fast:
             findings.add(finding)
         check_buckets([(manifest, stem.buckets) for manifest, stem in judged], findings, is_whole=judged[0][0].first_seq == 0)
+        check_settings([(manifest, stem.states) for manifest, stem in judged], findings)
         verdict.groups += number_of(united(stem.groups for _, stem in judged))
         for manifest, stem in judged:
             verdict.names.setdefault(key, {}).update(stem.names)

@@ -328,6 +328,39 @@ def test_a_manifest_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     assert [(code, "same name" in said, said.count("\n")) for code, said in both_say(tmp_path)] == [(2, True, 1)] * 2
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("mode", "observe"), ("mode", "delayed"), ("scope", "cluster"), ("delay_max_ms", 4_999), ("num_samples", 12)),
+        *(("window_ms", 999), ("produce_enabled", False), ("request_enabled", False), ("switches", '[{"mode": "off"}]')),
+    ],
+)
+def test_settings_that_nobody_changed_are_the_same(tmp_path: Path, column: str, value: object) -> None:
+    """What a file set begins with is what the one before it ended with: a state that was rewritten is found, whatever it is about."""
+
+    def otherwise(rows: list[dict[str, Any]]) -> None:
+        rows[0][column] = value
+
+    write_directory(tmp_path, batches(stems=3), sensors())
+    change_rows(tmp_path, sorted((tmp_path / "manifests").rglob("*.json"))[1], "states", otherwise)
+    verdict = validate(tmp_path)
+    assert verdict.kinds()["GAP"] >= 2
+    assert any(finding.what == "states of the file" and str(value) in finding.recorded for _, finding in verdict.first())
+
+
+@pytest.mark.parametrize(("from_seq", "gone", "kinds"), [(700, False, {}), (800, False, {}), (700, True, {"GAP": 1})])
+def test_a_change_of_settings_is_in_the_file_set_that_it_came_in(
+    tmp_path: Path, from_seq: int, *, gone: bool, kinds: dict[str, int]
+) -> None:
+    """A change between two decisions, or behind the last one, is what the next file set begins with; taken out it is missed."""
+    write_directory(tmp_path, batches(stems=2), sensors())
+    first, second = sorted((tmp_path / "manifests").rglob("*.json"))
+    if not gone:
+        change_rows(tmp_path, first, "states", lambda rows: rows.append({**rows[0], "from_seq": from_seq, "delay_max_ms": 1_000}))
+    change_rows(tmp_path, second, "states", lambda rows: rows[0].update(delay_max_ms=1_000))
+    assert kinds_of(tmp_path) == kinds
+
+
 @pytest.mark.parametrize("ref", [0, 2])
 def test_a_group_that_nothing_is_said_of_is_refused(tmp_path: Path, ref: int) -> None:
     """Each file set describes every group that decided something in it, the first one too."""

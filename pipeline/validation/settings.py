@@ -1,0 +1,60 @@
+"""How the proxy was set, told by each file set for itself, and so twice: what one begins with is what the one before it ended with."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pipeline.manifest import Manifest
+from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
+from pipeline.stem import Stem
+
+MODES: Final = ("delay", "mute", "observe")
+NUMBERS: Final = ("num_samples", "window_ms")
+SETTINGS: Final = (
+    *("mode", "scope", "delay_max_ms", *NUMBERS),
+    *("produce_enabled", "fetch_enabled", "request_enabled", "level", "switches"),
+)
+
+State = Mapping[str, Any]
+"""A row of `states`."""
+
+
+def states_of(stem: Stem, findings: Findings) -> list[State]:
+    """Return how the proxy was set, from number to number; say what cannot be."""
+    columns = ["from_seq", *SETTINGS]
+    states: list[State] = sorted(stem.read("states", columns=columns).to_pylist(), key=lambda state: int(state["from_seq"]))
+    told = stem.manifest.settings
+    for state in states:
+        if state["mode"] not in MODES:
+            _add(findings, stem.manifest, state, " or ".join(MODES), str(state["mode"]))
+        for name in NUMBERS:  # they hold for a whole run
+            if state[name] != told.get(name, state[name]):
+                _add(findings, stem.manifest, state, f"{name} {told[name]}, as the manifest says", str(state[name]))
+    return states
+
+
+def check_settings(stems: Sequence[tuple[Manifest, Sequence[State]]], findings: Findings) -> None:
+    """Compare how each file set says that the proxy was set with what the one before it says.
+
+    A change that no decision followed in its own file set may, or may not, be what the next begins with: a disk that failed between the two
+    has it written again.
+
+    Args:
+        stems: of one run, in order.
+    """
+    for (before, earlier), (manifest, states) in itertools.pairwise(stems):
+        if not earlier or not states or manifest.previous != before.stem or manifest.first_seq != before.last_seq + 1:
+            continue
+        names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # somebody was forgotten
+        in_force = max((at for at, state in enumerate(earlier) if state["from_seq"] <= before.last_seq), default=0)
+        left = [[state[name] for name in names] for state in earlier[in_force:]]
+        begins = [states[0][name] for name in names]
+        if begins not in left:
+            differing = [at for at, value in enumerate(begins) if value != left[-1][at]]
+            expected, recorded = (", ".join(f"{names[at]} {values[at]}" for at in differing) for values in (left[-1], begins))
+            _add(findings, manifest, states[0], f"as {before.stem} ends: {expected}", recorded)
+
+
+def _add(findings: Findings, manifest: Manifest, state: State, expected: str, recorded: str) -> None:
+    place = (WHOLE_FILE, int(state["from_seq"]), manifest.first_ts_ms)
+    findings.add(Finding(Kind.GAP, *place, expected, recorded, "states of the file"))
