@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from pipeline.replay.decisions import NO_CAP, Decisions, Sensor
 from pipeline.replay.findings import Finding, Findings, Kind
-from pipeline.replay.rows import NOT_LISTED, Flags, Ints, Rows
+from pipeline.replay.row_figures import differing_figures
+from pipeline.replay.rows import NOT_LISTED, Flags, Rows
 
 SAMPLES_SHOWN: Final = 12
 
@@ -123,67 +124,9 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     )
     for wrong, kind in masks:
         _note_events(rows, decided, wrong, kind, findings)
-    _check_row_figures(rows, decided, judged, findings)
-
-
-def _check_row_figures(rows: Rows, decided: Decisions, judged: Flags, findings: Findings) -> None:
-    """What a row says of itself, apart from its lists."""
-    if not rows.events:
-        return
-    at = np.minimum(rows.event_at, rows.events - 1)
-    rates = decided.observed if rows.checked.all() else np.where(rows.checked, decided.observed, -np.inf)
-    highest = np.maximum.reduceat(rates, at)
-    listed = rows.throttle_ms != NOT_LISTED
-    few = np.flatnonzero(listed | decided.violated)  # the others add nothing to any sum
-    listed, expected_ms = listed[few], decided.throttle_ms[few]
-    violated = np.where(decided.in_margin[few] & (expected_ms == 0), listed, decided.violated[few])
-    counted = decided.violated[few] & (expected_ms > 0)
-    recorded = np.where(listed, rows.throttle_ms[few], 0)
-    applied = np.where(listed, np.maximum(rows.applied_ms[few], 0), 0)
-    by_row = _ByRow(rows, few)
-    figures = (
-        ("sum before the row", decided.prior_sum[at], rows.prior_sum),
-        ("window of the row", decided.window_ms[at], rows.window_ms),
-        ("oldest sample of the row", decided.oldest_start_ms[at], rows.oldest_start_ms),
-        ("highest rate of the row", np.where(np.isinf(highest), 0.0, highest), rows.max_observed),
-        ("violations of the row", by_row.total(violated.astype(np.int64)), rows.violated_n),
-        ("throttled of the row", by_row.total(counted.astype(np.int64)), rows.throttled_n),
-        ("wait of the row", by_row.total(recorded), rows.throttle_ms_sum),
-        ("longest wait of the row", by_row.highest(recorded), rows.throttle_ms_max),
-        ("applied wait of the row", by_row.total(applied), rows.applied_ms_sum),
-    )
     judged = judged & (rows.count > 0)
-    for what, expected, said in figures:
-        differs = expected != said
-        if differs.any():
-            _note(rows, differs & judged, Kind.MATH, functools.partial(_figure, what, expected, said), findings)
-
-
-class _ByRow:
-    """Some events, reduced to a number for each row; of all other events the value is 0."""
-
-    def __init__(self, rows: Rows, events: Ints) -> None:
-        row = rows.row_of[events]
-        self._begins = np.flatnonzero(np.diff(row, prepend=-1))
-        self._rows = row[self._begins]
-        self._are_all = np.diff(self._begins, append=len(row)) == rows.count[self._rows]
-        self._of_none = np.zeros(len(rows.n), np.int64)
-
-    def total(self, values: Ints) -> Ints:
-        """Return the sum of the values of each row."""
-        return self._spread(np.add.reduceat(values, self._begins)) if len(self._begins) else self._of_none
-
-    def highest(self, values: Ints) -> Ints:
-        """Return the highest value of each row."""
-        if not len(self._begins):
-            return self._of_none
-        highest = np.maximum.reduceat(values, self._begins)
-        return self._spread(np.where(self._are_all, highest, np.maximum(highest, 0)))
-
-    def _spread(self, of_rows: Ints) -> Ints:
-        out = self._of_none.copy()
-        out[self._rows] = of_rows
-        return out
+    for what, due, said in differing_figures(rows, decided):
+        _note(rows, (due != said) & judged, Kind.MATH, functools.partial(_figure, what, due, said), findings)
 
 
 def _the_same(said: tuple[str, str, str], _row: int) -> tuple[str, str, str]:

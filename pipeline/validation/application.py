@@ -38,7 +38,7 @@ def check_applied(rows: Rows, judged: Flags, eras: "Eras", findings: Findings) -
     Returns:
         What would have been waited for, had the proxy not only observed.
     """
-    if not eras:
+    if not eras or (eras.enforce_throughout and not (rows.applied_ms < rows.throttle_ms).any()):
         return Observed()
     may_enforce, may_observe = eras.possible(rows.group_ref, rows.first_seq)
     _check_waits(rows, judged, may_enforce, may_observe, findings)
@@ -59,12 +59,17 @@ def check_states(stem: Stem, findings: Findings) -> None:
 
 
 class Eras:
-    """How the proxy was set, decision by decision, as `states` of a stem says; empty where it says nothing."""
+    """How the proxy was set, decision by decision, as `states` of a stem says; empty where it says nothing.
+
+    Attributes:
+        enforce_throughout: whether nobody was only observed, or switched off, at any time.
+    """
 
     def __init__(self, stem: Stem) -> None:
         states = sorted(python_rows(stem.read("states")), key=lambda state: int(state["from_seq"]))
         self._stem = stem
         self._switched = [Switched(state["mode"], state["switches"]) for state in states]
+        self.enforce_throughout = all(one.modes == {ENFORCE} for one in self._switched)
         self._starts = np.array([state["from_seq"] for state in states], np.int64)
 
     def __len__(self) -> int:

@@ -12,7 +12,8 @@ def check_bounds(rows: Rows, judged: Flags, noted: "NotedBounds", findings: Find
     in_force = noted.at(rows.group_ref, rows.first_seq)
     wrong = in_force != rows.bound
     several = np.flatnonzero(noted.are_several(rows.group_ref))
-    wrong[several] |= noted.at(rows.group_ref[several], rows.last_seq[several]) != rows.bound[several]
+    if len(several):
+        wrong[several] |= noted.at(rows.group_ref[several], rows.last_seq[several]) != rows.bound[several]
     wrong &= judged
     where = np.flatnonzero(wrong)
     _, firsts, counts = np.unique(rows.group_ref[where], return_index=True, return_counts=True)
@@ -30,32 +31,45 @@ class NotedBounds:
     def __init__(self, stem: Stem) -> None:
         table = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound"])
         refs, from_seq = (table.column(name).to_numpy().astype(np.int64) for name in ("group_ref", "from_seq"))
-        order = np.lexsort((from_seq, refs))
-        self._refs, self._from_seq, self._bounds = refs[order], from_seq[order], table.column("bound").to_numpy()[order]
-        firsts = np.flatnonzero(np.diff(self._refs, prepend=-1))
-        groups, counts = self._refs[firsts], np.diff(firsts, append=len(refs))
+        bounds = table.column("bound").to_numpy()
+        if (refs[1:] <= refs[:-1]).any():  # else each has one, in order
+            order = np.lexsort((from_seq, refs))
+            refs, from_seq, bounds = refs[order], from_seq[order], bounds[order]
+        self._refs, self._from_seq, self._bounds = refs, from_seq, bounds
+        firsts = np.flatnonzero(np.diff(refs, prepend=-1))
+        groups, counts = refs[firsts], np.diff(firsts, append=len(refs))
         self._changed = np.zeros(int(groups.max(initial=-1)) + 1, np.bool_)  # by group: whether more than one bound was noted
         self._changed[groups] = counts > 1
+        self._have_changed = len(groups) < len(refs)
         self._place = np.full(len(self._changed), -1, np.int64)
         self._place[groups] = firsts
 
     def are_several(self, group_ref: Ints) -> Flags:
         """Return of each group whether more than one bound was noted for it."""
+        if not self._have_changed:
+            return np.zeros(len(group_ref), np.bool_)
         named = np.minimum(group_ref, len(self._changed) - 1)
-        several: Flags = (named == group_ref) & self._changed[named] if len(self._changed) else np.zeros(len(group_ref), np.bool_)
+        several: Flags = (named == group_ref) & self._changed[named]
         return several
 
     def at(self, group_ref: Ints, seq: Ints) -> Floats:
         """Return the bound in force for each decision, NaN where none was noted."""
         if not len(self._refs):
             return np.full(len(seq), np.nan)
-        named = np.minimum(group_ref, len(self._place) - 1)
-        place = np.where(named == group_ref, self._place[named], -1)
+        place = self._first_of(group_ref)
         known = (place >= 0) & (self._from_seq[place] <= seq)
-        several = np.flatnonzero(known & self._changed[named])
+        several = np.flatnonzero(known & self.are_several(group_ref)) if self._have_changed else ()
         if len(several):  # hardly any: their last bound is looked for, the others have one
             stride = int(max(self._from_seq.max(), seq.max(initial=0))) + 2
             keys = self._refs * stride + self._from_seq
             place[several] = np.searchsorted(keys, group_ref[several] * stride + seq[several], side="right") - 1
-        in_force: Floats = np.where(known, self._bounds[place], np.nan)
-        return in_force
+        in_force: Floats = self._bounds[place]
+        return in_force if known.all() else np.where(known, in_force, np.nan)
+
+    def _first_of(self, group_ref: Ints) -> Ints:
+        """Where the first bound of each group stands, -1 where none was noted."""
+        if int(group_ref.max(initial=0)) < len(self._place):
+            place: Ints = self._place[group_ref]
+            return place
+        named = np.minimum(group_ref, len(self._place) - 1)
+        return np.where(named == group_ref, self._place[named], -1)

@@ -12,7 +12,9 @@ _ORDER: Final[Literal["little"]] = "little"
 
 def bits_of(group_ref: Ints) -> bytes:
     """Return a bit for each group from 0 on, the lowest of a byte first, set for those that are named, as often as they may be."""
-    return np.packbits(np.bincount(group_ref) > 0, bitorder=_ORDER).tobytes()
+    named = np.zeros(int(group_ref.max(initial=-1)) + 1, np.bool_)
+    named[group_ref] = True
+    return np.packbits(named, bitorder=_ORDER).tobytes()
 
 
 def united(parts: Iterable[bytes]) -> bytes:

@@ -117,9 +117,14 @@ class Circumstances:
         columns = ["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
         return self._stem.read("dim_group", columns=columns)
 
+    @property
+    def tell(self) -> bool:
+        """Whether anything can be said of groups: somebody counted connections, or they do not matter, and everything was enforced."""
+        return bool(self._connections or self._paced) and self._is_enforced_throughout
+
     def of(self, refs: Ints) -> dict[int, tuple[int, int]]:
-        """Of each group: from when on its rate is looked at, and its connections; nothing where not everything was enforced."""
-        if not len(refs) or not (self._connections or self._paced) or not self._is_enforced_throughout:
+        """Of each group: from when on its rate is looked at, and its connections; nothing where nothing can be said."""
+        if not len(refs) or not self.tell:
             return {}
         wanted = pc.is_in(self._groups.column("group_ref"), value_set=pa.array(refs, pa.int32()))
         groups = {row["group_ref"]: row for row in self._groups.filter(wanted).to_pylist()}
@@ -128,8 +133,10 @@ class Circumstances:
 
 def stretches(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumstances) -> dict[int, Stretch]:
     """Return what rows of a file set say of each group that was throttled in them, by group number."""
-    throttled = rows.group_ref[judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED)]
-    excused = rows.group_ref[rows.row_of[rows.applied_ms == EXCUSED]]
+    throttled = rows.group_ref[np.flatnonzero(judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED))]
+    if not len(throttled) or not circumstances.tell:
+        return {}
+    excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED)]]
     made = {}
     for ref, (settled_ms, connections) in circumstances.of(_without(throttled, excused)).items():
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group

@@ -1,5 +1,6 @@
 """Nothing is missing and nothing is there twice: numbers that add up, and time that goes one way."""
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,12 +63,10 @@ class NumberOrder:
 
     def check(self, findings: Findings) -> None:
         """Say where numbers go up and times go down."""
-        if not self._parts:
+        if not self._parts or _ascend(self._parts):
             return
         rows = _Times(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
         for number, ts_ms in ((rows.first_seq, rows.first_ms), (rows.last_seq, rows.last_ms)):
-            if _ascend(number, ts_ms):
-                continue
             order = np.argsort(number, kind="stable")
             times = ts_ms[order]
             back = np.flatnonzero((times[1:] < times[:-1]) & rows.judged[order[1:]])
@@ -88,17 +87,31 @@ class _Times(NamedTuple):
     last_ms: Ints
 
 
-def _ascend(number: Ints, ts_ms: Ints) -> bool:
-    """Whether times surely ascend with their numbers. These lie close together, so that each has a place of its own: nothing is sorted."""
-    first, first_ms = int(number.min()), int(ts_ms.min())
-    span = int(number.max()) - first + 1
-    if span > SPARSE * len(number) or int(ts_ms.max()) - first_ms > np.iinfo(np.int32).max:
+def _ascend(parts: Sequence[_Times]) -> bool:
+    """Whether times surely ascend with the numbers of rows, first and last ones together.
+
+    These lie close together, so that each has a place of its own and nothing is sorted. A row of one decision has one number.
+    """
+    first, end = _span(number for part in parts for number in (part.first_seq, part.last_seq))
+    first_ms, end_ms = _span(times for part in parts for times in (part.first_ms, part.last_ms))
+    if end - first > SPARSE * sum(len(part.first_seq) for part in parts) or end_ms - first_ms > np.iinfo(np.int32).max:
         return False
-    at = np.full(span, NO_TIME, np.int32)
-    at[number - first] = ts_ms - first_ms
-    is_there = at != NO_TIME
-    highest_so_far = np.maximum.accumulate(at)
-    return np.count_nonzero(is_there) == len(number) and not (is_there & (at < highest_so_far)).any()
+    at, placed = np.full(end - first, NO_TIME, np.int32), 0
+    for part in parts:
+        longer, lasting = part.last_seq != part.first_seq, part.last_ms != part.first_ms
+        if (lasting & ~longer).any():
+            return False
+        ends = np.flatnonzero(longer)
+        at[part.first_seq - first] = part.first_ms - first_ms
+        at[part.last_seq[ends] - first] = part.last_ms[ends] - first_ms
+        placed += len(longer) + len(ends)
+    times = at[np.flatnonzero(at != NO_TIME)]
+    return len(times) == placed and bool((times[1:] >= times[:-1]).all())
+
+
+def _span(parts: Iterable[Ints]) -> tuple[int, int]:
+    lowest, highest = zip(*((int(part.min()), int(part.max())) for part in parts), strict=True)
+    return min(lowest), max(highest) + 1
 
 
 def _repeated(numbers: Ints) -> Ints:

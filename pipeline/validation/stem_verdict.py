@@ -1,6 +1,6 @@
 """One stem judged on its own: the unit of work, on one core here or on many in a cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from pipeline.replay.buckets import MUTATION
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
-from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows, unpack_in_parts
+from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
+from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.stem import Stem
 from pipeline.text import group_name
 from pipeline.validation.application import Eras, Observed, check_applied, check_states
@@ -164,15 +165,16 @@ def _judge_buckets(stem: Stem, verdict: StemVerdict, *, paced: bool) -> None:
     verdict.stretches.update(judged.stretches)
 
 
-def _count(quota_type: str, rows: Rows, judged: Any, verdict: StemVerdict) -> None:
+def _count(quota_type: str, rows: Rows, judged: Flags, verdict: StemVerdict) -> None:
     known = verdict.counts.get(quota_type, TypeCount())
+    at = np.flatnonzero(judged)
     verdict.counts[quota_type] = TypeCount(
-        known.decisions + int(rows.count[judged].sum()),
-        known.units + int(rows.total[judged].sum()),
-        known.throttled + int(rows.throttled_n[judged].sum()),
-        known.throttle_ms + int(rows.throttle_ms_sum[judged].sum()),
+        known.decisions + int(rows.count[at].sum()),
+        known.units + int(rows.total[at].sum()),
+        known.throttled + int(rows.throttled_n[at].sum()),
+        known.throttle_ms + int(rows.throttle_ms_sum[at].sum()),
     )
-    verdict.groups = united((verdict.groups, bits_of(rows.group_ref[judged])))
+    verdict.groups = united((verdict.groups, bits_of(rows.group_ref[at])))
 
 
 def _check_sums(stem: Stem, verdict: StemVerdict) -> None:
@@ -212,17 +214,32 @@ def _names(stem: Stem, refs: Sequence[int]) -> dict[int, str]:
 def _kinds(stem: Stem) -> dict[_Kind, Ints]:
     """The groups of each kind; there may be 100,000 groups, so none is looked at alone."""
     table = stem.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms", "cap_ms"])
-    alike = table.group_by(["quota_type", "num_samples", "window_ms", "cap_ms"]).aggregate([("group_ref", "list")])
     kinds: dict[_Kind, Ints] = {}
-    for group, refs in zip(alike.drop_columns("group_ref_list").to_pylist(), alike.column("group_ref_list"), strict=True):
+    for group, refs in _alike(table, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
         if group["num_samples"] < 1 or group["window_ms"] < 1:
             raise BadInputError(
                 f"{stem.manifest.stem}: group {refs[0]} has {group['num_samples']} samples of {group['window_ms']} ms; the file is damaged"
             )
         cap_ms = NO_CAP if group["cap_ms"] is None else group["cap_ms"]
         sensor = Sensor(group["num_samples"], group["window_ms"], cap_ms, group["quota_type"] == REQUEST)
-        kinds[_Kind(group["quota_type"], sensor)] = refs.values.to_numpy().astype(np.int64)
+        kinds[_Kind(group["quota_type"], sensor)] = refs.to_numpy().astype(np.int64)
     return kinds
+
+
+def _alike(groups: pa.Table, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any]]:
+    """What groups have in these columns, and the numbers of those that have it; often all have the same, and nothing is sorted out."""
+    if len(groups) and all(_is_one_value(groups.column(name)) for name in columns):
+        yield groups.select(columns).slice(0, 1).to_pylist()[0], groups.column("group_ref")
+        return
+    alike = groups.group_by(columns).aggregate([("group_ref", "list")])
+    for group, refs in zip(alike.select(columns).to_pylist(), alike.column("group_ref_list"), strict=True):
+        yield group, refs.values
+
+
+def _is_one_value(column: pa.ChunkedArray) -> bool:
+    if column.null_count:
+        return bool(column.null_count == len(column))
+    return bool(pc.all(pc.equal(column, column[0])).as_py())
 
 
 def _warm_up(stem: Stem, before: Sequence[Stem], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:

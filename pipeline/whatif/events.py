@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.errors import BadInputError
-from pipeline.replay.rows import COLUMNS, EXCUSED, NOT_LISTED, Flags, Floats, Ints, Rows, unpack
+from pipeline.replay.rows import COLUMNS, EXCUSED, NOT_LISTED, Flags, Floats, Ints, Rows
+from pipeline.replay.unpacking import unpack
 from pipeline.stem import Stem
 
 

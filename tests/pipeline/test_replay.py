@@ -1,8 +1,13 @@
 """The whole-file replay against the plain loop over `quota`."""
 
+import itertools
+import random
+from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +15,8 @@ from hypothesis import strategies as st
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Decisions, Sensor, decide
 from pipeline.replay.findings import Findings
-from pipeline.replay.rows import NOT_LISTED, Rows, unpack, unpack_in_parts
+from pipeline.replay.rows import NOT_LISTED, Rows
+from pipeline.replay.unpacking import unpack, unpack_in_parts
 from tests.support import metering_rows
 from tests.support.metering_rows import Event, rows_of, samples_table
 
@@ -95,3 +101,43 @@ def test_parts_are_the_whole_cut_between_groups(events: list[Event], at_once: in
     groups = [set(part.group_ref.tolist()) for part in parts]
     assert sum(len(its) for its in groups) == len(set().union(*groups))
     assert len(parts) >= min(len(set().union(*groups)), whole.events // (at_once + max(part.events for part in parts)))
+
+
+def _listed_waits(row: dict[str, Any]) -> list[int]:
+    waits = dict(zip(row["thr_pos"], row["thr_ms"], strict=True))
+    return [waits.get(position, NOT_LISTED) for position in range(len(row["val"]))]
+
+
+FLAT: dict[str, Callable[[dict[str, Any]], list[int]]] = {
+    "first_seq": lambda row: [row["first_seq"]],
+    "value": lambda row: row["val"],
+    "ts_ms": lambda row: [row["sample_start_ms"] + dt_ms for dt_ms in row["dt_ms"]],
+    "throttle_ms": _listed_waits,
+}
+"""What a row of a table becomes in some columns of `Rows`."""
+
+
+@settings(deadline=None, max_examples=100)
+@given(traces(st.integers(0, 1_000)), st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 50), st.sets(st.integers(0, 3)))
+def test_rows_are_put_in_order_wherever_they_stand(
+    events: list[Event], dice: random.Random, chunks: int, at_once: int, groups: set[int]
+) -> None:
+    """In whatever order a table has its rows, and in however many pieces, what comes is by group and in decision order."""
+    told = rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)})
+    dice.shuffle(told)
+    cuts = sorted(dice.randrange(len(told) + 1) for _ in range(chunks))
+    table = pa.concat_tables([samples_table(told[first:end]) for first, end in itertools.pairwise([0, *cuts, len(told)])])
+    told.sort(key=lambda row: (row["group_ref"], row["first_seq"]))
+    for wanted in (None, groups):
+        mine = [row for row in told if wanted is None or row["group_ref"] in wanted]
+        refs = None if wanted is None else np.array(sorted(wanted), np.int64)
+        for parts in ([unpack(table, refs)], list(unpack_in_parts(table, refs, at_once))):
+            found = {name: [one for part in parts for one in getattr(part, name).tolist()] for name in FLAT}
+            assert found == {name: [one for row in mine for one in flat(row)] for name, flat in FLAT.items()}
+
+
+def test_groups_without_rows_have_no_parts() -> None:
+    """A file set may name groups that have no samples, as token buckets: nothing is there to be judged."""
+    table = samples_table(rows_of([Event(0, 5, 1)], {0: metering_rows.Sensor(0, 1.0)}))
+    assert list(unpack_in_parts(table, np.array([7]), 10)) == []
+    assert unpack(table.slice(0, 0)).events == 0

@@ -10,7 +10,8 @@ import numpy as np
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Decisions, Sensor, decide
 from pipeline.replay.findings import Findings
-from pipeline.replay.rows import NOT_LISTED, Rows, unpack
+from pipeline.replay.rows import NOT_LISTED, Rows
+from pipeline.replay.unpacking import unpack
 from quota.entity import UNLIMITED
 from tests.support import metering_rows
 from tests.support.metering_rows import Event, samples_table

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.replay.findings import Findings, Kind
-from pipeline.replay.rows import Rows, unpack_in_parts
+from pipeline.replay.rows import Rows
+from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.validation.sequence import SPARSE, NumberOrder, check_sequence
 from tests.support.metering_rows import Event, Sensor, rows_of, samples_table
 
