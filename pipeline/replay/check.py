@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipeline.replay.decisions import NO_CAP, Decisions, Sensor
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.row_figures import differing_figures
-from pipeline.replay.rows import NOT_LISTED, Flags, Rows
+from pipeline.replay.rows import NOT_LISTED, Flags, Ints, Rows
 
 SAMPLES_SHOWN: Final = 12
 
@@ -30,7 +30,7 @@ def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings)
     _note(rows, miscounted & judged, Kind.SEGMENT, lambda row: ("events of the row", str(rows.count[row]), str(rows.n[row])), findings)
     pointed = ("positions in the lists", "within the row", "beyond it")
     _note(rows, rows.misplaced & judged, Kind.SEGMENT, functools.partial(_the_same, pointed), findings)
-    sums = np.add.reduceat(rows.value, np.minimum(rows.event_at, max(rows.events - 1, 0))) if rows.events else rows.total
+    sums = _sums(rows)
     _note(
         rows,
         (sums != rows.total) & judged & ~empty,
@@ -51,12 +51,22 @@ def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings)
     return whole
 
 
+def _sums(rows: Rows) -> Ints:
+    """Of the events of each row that has any; out of running totals, which takes less time than a sum for each row."""
+    if not rows.events:
+        return rows.total
+    totals = np.cumsum(rows.value)
+    first = np.minimum(rows.event_at, rows.events - 1)
+    sums: Ints = totals[np.maximum(rows.event_at + rows.count - 1, 0)] - totals[first] + rows.value[first]
+    return sums
+
+
 def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> None:
     """Events of a row ascend and stay within its sample; the last one stands in the row."""
-    since_start = rows.ts_ms - rows.sample_start_ms[rows.row_of]
-    outside = (since_start < 0) | (since_start >= sensor.window_ms)
-    back = np.zeros(rows.events, np.bool_)
-    back[1:] = (rows.row_of[1:] == rows.row_of[:-1]) & (rows.ts_ms[1:] < rows.ts_ms[:-1])
+    since_start = rows.ts_ms - rows.sample_start_ms.take(rows.row_of, mode="clip")
+    outside = np.flatnonzero((since_start < 0) | (since_start >= sensor.window_ms))
+    earlier = np.flatnonzero(rows.ts_ms[1:] < rows.ts_ms[:-1]) + 1  # hardly any, but where a group begins
+    back = earlier[rows.row_of[earlier] == rows.row_of[earlier - 1]]
     for wrong, kind, what in ((outside, Kind.SEGMENT, "time within the sample"), (back, Kind.ORDER, "order of events")):
         at = np.zeros(len(rows.n), np.bool_)
         at[rows.row_of[wrong]] = True

@@ -106,9 +106,10 @@ def _live(rows: Rows, sensor: Sensor) -> tuple[Ints, Ints, Ints, Ints]:
     span_ms = sensor.num_samples * sensor.window_ms
     origin = int(rows.ts_ms.min()) - span_ms - 1 if rows.events else 0
     stride = (int(rows.ts_ms.max()) - origin + 2) if rows.events else 1
-    keys = group * stride + (last_ms - origin)
-    sample = sample_of_row[rows.row_of]
-    wanted = group[sample] * stride + (rows.ts_ms - span_ms - origin)
+    apart = group * stride - origin  # times of one group do not reach those of the next
+    keys = apart + last_ms
+    sample = sample_of_row.take(rows.row_of, mode="clip")  # brackets look at every index first
+    wanted = (apart[sample_of_row] - span_ms).take(rows.row_of, mode="clip") + rows.ts_ms
     first_live = np.minimum(np.searchsorted(keys, wanted, side="right"), sample)
     return first_live, start_ms[first_live], sample_of_row, rows.event_at[first_row]
 
