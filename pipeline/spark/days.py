@@ -1,21 +1,34 @@
-"""Small frames of what the driver knows: coverage by hour and day, what a day was made from, prices."""
+"""Small frames of what the driver knows: coverage by hour and day, what a day was made from, prices, tenants."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.rollup.coverage import Coverage, coverage_by_day
 from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.prices import Prices
+from pipeline.rollup.tenants import TenantLine
+
+_TEXT: Final = pa.string()
+_COVERAGE: Final = pa.schema({"date": _TEXT, "hour": _TEXT, "coverage_percent": pa.float64()})
+_DAYS: Final = pa.schema({"date": _TEXT, "coverage_percent": pa.float64(), "inputs": _TEXT})
+_PRICES: Final = pa.schema({"sku": _TEXT, "since": _TEXT, "tenant": _TEXT, "price": pa.decimal128(12, 6)})
+_TENANTS: Final = pa.schema({"position": pa.int32(), "user": _TEXT, "client_id": _TEXT, "tenant": _TEXT})
+
+
+def known_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:
+    """Return rows that the driver has, as a part of the plan: no Python worker runs for them, and what has none falls out of it."""
+    return spark.createDataFrame(pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema))
 
 
 def coverage_frame(spark: SparkSession, hours: Mapping[Hour, Coverage]) -> DataFrame:
     """Coverage of each hour, and of each day with a null hour."""
-    rows: Any = [(date, hour, coverage.percent) for (date, hour), coverage in hours.items()]
+    rows: list[tuple[str, str | None, float]] = [(date, hour, coverage.percent) for (date, hour), coverage in hours.items()]
     rows += [(date, None, coverage.percent) for date, coverage in coverage_by_day(hours).items()]
-    return spark.createDataFrame(rows, "date string, hour string, coverage_percent double")
+    return known_frame(spark, rows, _COVERAGE)
 
 
 def day_frame(spark: SparkSession, inputs: Iterable[Input], hours: Mapping[Hour, Coverage]) -> DataFrame:
@@ -24,14 +37,18 @@ def day_frame(spark: SparkSession, inputs: Iterable[Input], hours: Mapping[Hour,
     for item in inputs:
         hashes.setdefault(item.hour[0], []).append(item.sha256)
     days = coverage_by_day(hours)
-    rows: Any = [
+    rows = (
         (date, days[date].percent if date in days else None, hashlib.sha256("".join(sorted(own)).encode()).hexdigest())
         for date, own in hashes.items()
-    ]
-    return spark.createDataFrame(rows, "date string, coverage_percent double, inputs string")
+    )
+    return known_frame(spark, rows, _DAYS)
 
 
 def price_frame(spark: SparkSession, prices: Prices) -> DataFrame:
     """(sku, since, tenant, price) of every price."""
-    rows: Any = [(price.sku, price.since, price.tenant, price.price) for price in prices.prices]
-    return spark.createDataFrame(rows, "sku string, since string, tenant string, price decimal(12,6)")
+    return known_frame(spark, ((price.sku, price.since, price.tenant, price.price) for price in prices.prices), _PRICES)
+
+
+def tenant_frame(spark: SparkSession, lines: Iterable[TenantLine]) -> DataFrame:
+    """(position, user, client_id, tenant) of every line of the tenants file."""
+    return known_frame(spark, ((line.position, line.user, line.client_id, line.tenant) for line in lines), _TENANTS)

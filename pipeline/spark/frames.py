@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.errors import BadInputError
 from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine
+from pipeline.spark.days import tenant_frame
 from pipeline.spark.raw import read_raw
 from pipeline.spark.remote import is_remote
 from pipeline.spark.silver import decisions_silver, usage_silver
@@ -32,8 +33,7 @@ class Silver:
 
     def __init__(self, spark: SparkSession, place: str, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> None:
         self._spark, self._place, self._inputs = spark, place, inputs
-        lines: Any = [(line.position, line.user, line.client_id, line.tenant) for line in tenants]
-        mapping = spark.createDataFrame(lines, "position int, user string, client_id string, tenant string")
+        mapping = tenant_frame(spark, tenants)
         self.usage = usage_silver(self._raw("usage"), self._raw("dim_client"), mapping).persist()
         self.decisions = decisions_silver(
             self._raw("samples"), self._raw("events"), self._raw("dim_group"), self._raw("dim_client"), mapping

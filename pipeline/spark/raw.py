@@ -1,7 +1,6 @@
 """Reading metering tables on Spark: by the paths that manifests name, with the declared schema, each row with where it is from."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,8 +16,7 @@ def read_raw(spark: SparkSession, place: str, inputs: Iterable[Input], table: st
     paths = [path for item in inputs for path in item.paths(place, table)]
     schema = declared(table)
     if not paths:
-        empty: Any = []
-        frame = spark.createDataFrame(empty, schema)
+        frame = spark.createDataFrame(TABLES[table].empty_table(), schema)
         return frame.select("*", *(F.lit("").alias(name) for name in ("date", "hour", "stem")))
     path = F.col("_metadata.file_path")
     return (

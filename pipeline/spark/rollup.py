@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +18,7 @@ from pipeline.rollup.publish import publish_days, publish_hours, staging
 from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, plan_rollup, published_coverage
 from pipeline.spark.adjustments import add_adjustments
 from pipeline.spark.charges import chargeback_of, charges_of, focus_of
-from pipeline.spark.days import coverage_frame, day_frame, price_frame
+from pipeline.spark.days import coverage_frame, day_frame, known_frame, price_frame
 from pipeline.spark.decisions import decisions_by_second, decisions_per, histogram_of, series_of, stretches_of, waits_of
 from pipeline.spark.escapes import escapes_of
 from pipeline.spark.frames import Silver
@@ -26,6 +27,7 @@ from pipeline.spark.remote import is_remote, removed_at, runs_at
 from pipeline.spark.usage import start_of, usage_by_second, usage_per
 
 FILES_AT_ONCE_MAX = 64
+_HOUR: Final = pa.schema({"date": pa.string(), "hour": pa.string()})
 
 Tell = Callable[[str], None]
 
@@ -144,16 +146,21 @@ class _Tables:
     def put(self, table: str, frame: DataFrame, *, is_daily: bool = False) -> None:
         """Write the partitions of the plan, one file for each, sorted: the same input gives the same rows in the same order."""
         self._tell(f"building {table}")
-        partitions: Any = [(date,) for date in self._plan.days] if is_daily else list(self._plan.hours)
         names = ["date"] if is_daily else ["date", "hour"]
-        wanted = self._spark.createDataFrame(partitions, ", ".join(f"{name} string" for name in names))
-        rows = (frame.drop("hour") if is_daily and "hour" in frame.columns else frame).join(wanted.hint("broadcast"), names, "left_semi")
+        rows = frame.drop("hour") if is_daily else self._of_the_plan(frame)
         order = [name for name in rows.columns if name not in names]
-        files = min(len(partitions), FILES_AT_ONCE_MAX)
+        files = min(len(self._plan.days if is_daily else self._plan.hours), FILES_AT_ONCE_MAX)
         by_partition = rows.repartition(files, *names).sortWithinPartitions(*names, *order)
         by_partition.write.partitionBy(*names).parquet(str(self._place / table), compression="zstd")
         self._daily[table] = is_daily
         self.rows[table] = sum(_rows_of((self._place / table).rglob("*.parquet")))
+
+    def _of_the_plan(self, frame: DataFrame) -> DataFrame:
+        """Leave out hours that were read for their day only; days are never read for anything else."""
+        if {item.hour for item in self._plan.inputs} <= set(self._plan.hours):
+            return frame
+        wanted = known_frame(self._spark, self._plan.hours, _HOUR)
+        return frame.join(wanted.hint("broadcast"), _HOUR.names, "left_semi")
 
     def publish(self, out: Path) -> None:
         """Put what was written in place of what is there."""

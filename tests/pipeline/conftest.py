@@ -16,8 +16,9 @@ def spark() -> Iterator[Any]:
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
-    # Tests are many small jobs: compiling for the long run costs them more than it brings.
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    # Tests are many small jobs: compiling for the long run costs them more than it brings. Without the optimizing compiler the JVM
+    # keeps 48 MB for compiled code, and when that is full, after some roll-ups, it only interprets: every test behind is slow.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
     with session("local[2]") as started:
         for key, value in {"codegen.wholeStage": "false", "codegen.factoryMode": "NO_CODEGEN", "shuffle.partitions": "2"}.items():
             started.conf.set(f"spark.sql.{key}", value)
