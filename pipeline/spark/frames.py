@@ -7,7 +7,7 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.errors import BadInputError
 from pipeline.rollup.inputs import Input
@@ -23,16 +23,24 @@ _FILE: Final = re.compile(r"reading file (?:file:(?://)?)?(\S+\.parquet)")
 
 
 class Silver:
-    """USAGE_SILVER and DECISIONS_SILVER of some file sets.
+    """USAGE_SILVER and DECISIONS_SILVER of some file sets, whose columns are compared with the declared ones first.
+
+    Files on another file system are compared by their sums alone, by `check`.
 
     Attributes:
         usage_problems: rows set aside, by stem.
         decision_problems: rows set aside.
         decisions_aside: the decisions in them, by stem.
+
+    Raises:
+        BadInputError: a file is not Parquet of the declared schema.
+        IncompleteError: a file is not there.
     """
 
     def __init__(self, spark: SparkSession, place: str, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> None:
         self._spark, self._place, self._inputs = spark, place, inputs
+        if not is_remote(place):
+            check_columns(Path(place), (item.manifest for item in inputs))
         mapping = tenant_frame(spark, tenants)
         self.usage = usage_silver(self._raw("usage"), self._raw("dim_client"), mapping).persist()
         self.decisions = decisions_silver(
@@ -46,22 +54,20 @@ class Silver:
         return read_raw(self._spark, self._place, self._inputs, table)
 
     def check(self) -> None:
-        """Compare the columns of all files with the declared ones, and all sums with the manifests.
-
-        Files on another file system are compared by their sums alone.
+        """Compare all sums with the manifests: usage first, then decisions, which are more.
 
         Raises:
-            BadInputError: a file is not Parquet of the declared schema.
+            BadInputError: a file cannot be read.
             IncompleteError: a sum differs.
         """
-        if not is_remote(self._place):
-            check_columns(Path(self._place), (item.manifest for item in self._inputs))
+        self.usage_problems = check_usage(self._inputs, self._collected(usage_sums(self.usage)))
+        self.decision_problems, self.decisions_aside = check_decisions(self._inputs, self._collected(decision_sums(self.decisions)))
+
+    def _collected(self, sums: DataFrame) -> list[Row]:
         try:
-            usage, decisions = usage_sums(self.usage).collect(), decision_sums(self.decisions).collect()
+            return sums.collect()
         except (PySparkException, Py4JJavaError) as error:
             raise BadInputError(_unreadable(error, self._place)) from error
-        self.usage_problems = check_usage(self._inputs, usage)
-        self.decision_problems, self.decisions_aside = check_decisions(self._inputs, decisions)
 
     def release(self) -> None:
         """Let go of what was kept."""

@@ -2,12 +2,21 @@
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from pipeline.spark.session import session
 from tests.support.tools import in_ci, missing_to_run
+
+FOR_SMALL_JOBS: Final = {
+    "codegen.wholeStage": "false",
+    "codegen.factoryMode": "NO_CODEGEN",
+    "shuffle.partitions": "2",
+    "adaptive.enabled": "false",  # a plan of a handful of rows is made once, not anew with a job for each of its shuffles
+    "ui.explainMode": "simple",  # nobody looks at the plans that are drawn for a page that is off
+}
+"""How a query is run, not what it says: with or without, the rows are the same."""
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +29,7 @@ def spark() -> Iterator[Any]:
     # keeps 48 MB for compiled code, and when that is full, after some roll-ups, it only interprets: every test behind is slow.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
     with session("local[2]") as started:
-        for key, value in {"codegen.wholeStage": "false", "codegen.factoryMode": "NO_CODEGEN", "shuffle.partitions": "2"}.items():
+        for key, value in FOR_SMALL_JOBS.items():
             started.conf.set(f"spark.sql.{key}", value)
         yield started
 

@@ -4,7 +4,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -22,10 +22,10 @@ from pipeline.manifest import file_sha256
 from pipeline.report.rollup_page import draw_rollup
 from pipeline.rollup.coverage import coverage_by_hour, lost_between
 from pipeline.rollup.inputs import find_inputs, hashes_by_hour
-from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
+from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import plan_of
 from pipeline.rollup.prices import read_prices
-from pipeline.rollup.settings import RollupSettings, plan_local
+from pipeline.rollup.settings import RollupResult, RollupSettings, plan_local
 from pipeline.rollup.summary import lines_of, summary_of
 from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
@@ -69,21 +69,64 @@ def expected_usage(directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return found
 
 
-def test_a_late_file_opens_its_hour_again(spark: Any, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class FirstHour:
+    """The first of two hours, rolled up with tenants and prices; `late` is the manifest of the second, held back."""
+
+    folder: Path
+    late: Path
+    settings: RollupSettings
+    result: RollupResult
+
+    @property
+    def source(self) -> Path:
+        return Path(self.settings.source)
+
+    @property
+    def out(self) -> Path:
+        return self.settings.out
+
+    def let_come(self) -> None:
+        """Put the manifest of the second hour where it belongs."""
+        (self.folder / "later.json").rename(self.folder / self.late)
+
+    def copy(self, folder: Path) -> "FirstHour":
+        """The same in another folder: each test goes on in its own way."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        return replace(self, folder=folder, settings=replace(self.settings, source=str(folder / "in"), out=folder / "out"))
+
+
+@pytest.fixture(scope="module")
+def rolled_up(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> FirstHour:
+    """A roll-up that some tests go on from."""
+    from pipeline.spark.rollup import roll_up
+
+    folder = tmp_path_factory.mktemp("first")
+    source = two_hours(folder / "in")
+    late = manifests(source)[1]
+    late.rename(folder / "later.json")
+    (folder / "prices.toml").write_text(PRICES)
+    settings = RollupSettings(str(source), folder / "out", tenants=TENANTS, prices=read_prices(folder / "prices.toml"))
+    return FirstHour(folder, late.relative_to(folder), settings, roll_up(spark, settings))
+
+
+@pytest.fixture
+def first_hour(rolled_up: FirstHour, tmp_path: Path) -> FirstHour:
+    """A copy of the shared roll-up."""
+    return rolled_up.copy(tmp_path)
+
+
+def test_a_late_file_opens_its_hour_again(spark: Any, first_hour: FirstHour) -> None:
     """Hours hold what the files hold, by client and to the byte; a file that comes later changes its own hour and day and no other."""
     from pipeline.spark.rollup import roll_up
 
-    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
-    late = manifests(source)[1]
-    late.rename(tmp_path / "later.json")
-    settings = RollupSettings(str(source), out, tenants=TENANTS)
-    first = roll_up(spark, settings)
+    source, out, settings, first = first_hour.source, first_hour.out, first_hour.settings, first_hour.result
     assert (first.hours, first.days, first.coverage) == (1, 1, {"2026-11-21": 100.0})
     kept = next((out / "usage_hour" / "date=2026-11-21" / "hour=12").glob("*.parquet")).read_bytes()
     again = roll_up(spark, settings)
     assert (again.hours, again.coverage) == (0, first.coverage)
 
-    (tmp_path / "later.json").rename(late)
+    first_hour.let_come()
     second = roll_up(spark, settings)
     assert (second.hours, second.days) == (1, 1)
     assert next((out / "usage_hour" / "date=2026-11-21" / "hour=12").glob("*.parquet")).read_bytes() == kept
@@ -150,8 +193,9 @@ def test_who_did_not_have_to_wait_is_not_said_to_have_waited(spark: Any, tmp_pat
     """What was decided in `observe`, or excused, is told as what would have been waited: in the tables, on the screen and on the page."""
     from pipeline.spark.rollup import roll_up
 
-    source, out = write_scene(tmp_path / "in", 40, clients=CAST, mutate=only_observed), tmp_path / "out"
+    source, out = two_hours(tmp_path / "in", mutate=only_observed), tmp_path / "out"
     result = roll_up(spark, RollupSettings(str(source), out, ("day",)))
+    assert result.hours == 2
     samples = raw_rows(source, "samples")
     for ref, client in enumerate(CAST):
         own = [row for row in samples if row["group_ref"] == ref]
@@ -409,23 +453,19 @@ def expected_amounts(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Decima
     return amounts
 
 
-def test_a_closed_day_never_changes(spark: Any, tmp_path: Path) -> None:
+def test_a_closed_day_never_changes(spark: Any, first_hour: FirstHour) -> None:
     """Files that come to a closed day become adjustment rows and charges of class Correction; no byte of what was published changes.
 
     The late ones are read through another file system, by its own name.
     """
     from pipeline.spark.rollup import roll_up
 
-    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
+    source, out = first_hour.source, first_hour.out
     spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.cellar.link./metering", source.as_uri())
-    late = manifests(source)[1]
-    late.rename(tmp_path / "later.json")
-    (tmp_path / "prices.toml").write_text(PRICES)
-    prices = read_prices(tmp_path / "prices.toml")
-    roll_up(spark, RollupSettings(str(source), out, ("day",), TENANTS, close_through="2026-11-21", prices=prices))
+    assert roll_up(spark, replace(first_hour.settings, close_through="2026-11-21")).hours == 0
     stands = {path: path.read_bytes() for path in out.rglob("*.parquet")}
-    (tmp_path / "later.json").rename(late)
-    settings = RollupSettings("viewfs://cellar/metering", out, ("day",), TENANTS, prices=prices)  # the same files on another file system
+    first_hour.let_come()
+    settings = replace(first_hour.settings, source="viewfs://cellar/metering")  # the same files on another file system
     result = roll_up(spark, settings)
     assert (result.hours, result.late) == (0, 1)
     assert {path: path.read_bytes() for path in stands} == stands
@@ -530,18 +570,17 @@ def test_hours_that_were_not_asked_for_keep_their_settings(tmp_path: Path) -> No
     assert plan_local(settings)[1].is_empty
 
 
-def test_a_run_of_some_hours_marks_only_those_as_done(spark: Any, tmp_path: Path) -> None:
+def test_a_run_of_some_hours_marks_only_those_as_done(spark: Any, first_hour: FirstHour) -> None:
     """After a change of tenants for one hour the other still has the old ones, and the next run finds it."""
     from pipeline.spark.rollup import roll_up
 
-    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
-    settings = RollupSettings(str(source), out, ("hour",))
-    assert roll_up(spark, settings).hours == 2
-    changed = replace(settings, tenants=TENANTS)
-    assert roll_up(spark, replace(changed, begin="2026-11-21 13")).hours == 1
+    first_hour.let_come()
+    changed = replace(first_hour.settings, levels=("hour",), tenants=(), prices=None)
+    assert roll_up(spark, replace(changed, begin="2026-11-21 13", close_through="2026-11-20")).hours == 1
     assert plan_local(changed)[1].hours == (("2026-11-21", "12"),)
-    tenants = {row["hour"]: row["tenant"] for row in read_table(out, "usage_hour") if row["client_id"] == "loader"}
-    assert tenants == {"12": "(unassigned)", "13": "data"}
+    assert read_ledger(first_hour.out).closed_through == "2026-11-20", "closed by the run that built something"
+    tenants = {row["hour"]: row["tenant"] for row in read_table(first_hour.out, "usage_hour") if row["client_id"] == "loader"}
+    assert tenants == {"12": "data", "13": "(unassigned)"}
 
 
 def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
