@@ -17,6 +17,8 @@ FOR_SMALL_JOBS: Final = {
     "ui.explainMode": "simple",  # nobody looks at the plans that are drawn for a page that is off
 }
 """How a query is run, not what it says: with or without, the rows are the same."""
+ASKED_FOR_BY_SHORT_NAME: Final = ("functions", "PythonUtils")
+"""PySpark asks for them with each column that is written down, and each time the JVM looks for them in all jars of some packages."""
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +33,8 @@ def spark() -> Iterator[Any]:
     with session("local[2]") as started:
         for key, value in FOR_SMALL_JOBS.items():
             started.conf.set(f"spark.sql.{key}", value)
+        for name in ASKED_FOR_BY_SHORT_NAME:
+            setattr(started._jvm, name, getattr(started._jvm, name))
         yield started
 
 
