@@ -1,17 +1,21 @@
 """What one file holds, without Spark."""
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import BadInputError
 from pipeline.manifest import Manifest, read_manifest
+from pipeline.report.plain_page import Table, draw_plain
 from pipeline.schemas import TABLES
+from pipeline.text import table_lines
 
 ROWS_SHOWN: Final = 5
 
@@ -29,7 +33,14 @@ def inspected(path: Path) -> Manifest | dict[str, Any]:
     table, kind = _read(path)
     name = next((name for name, schema in TABLES.items() if set(schema.names) <= set(table.column_names)), None)
     first = table.slice(0, ROWS_SHOWN).to_pylist()
-    return {"kind": kind, "table": name, "rows": len(table), "columns": table.column_names, "first_rows": first}
+    return {
+        "kind": kind,
+        "table": name,
+        "rows": len(table),
+        "columns": table.column_names,
+        "holds": list(_columns(table)),
+        "first_rows": first,
+    }
 
 
 def as_dict(found: Manifest | dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +57,58 @@ def lines_of(found: Manifest | dict[str, Any]) -> Iterator[str]:
     yield f"{found['kind']}, {name}: {found['rows']:,} rows, {len(found['columns'])} columns"
     for row in found["first_rows"]:
         yield "  " + ", ".join(f"{key}={value}" for key, value in row.items() if value is not None)
+
+
+def rows_of(found: Manifest | dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what was found as rows of plain cells: the first ones of a table, the files of a manifest."""
+    rows = found["first_rows"] if isinstance(found, dict) else [msgspec.to_builtins(entry) for entry in found.files]
+    return [{name: _text(cell) for name, cell in row.items()} for row in rows]
+
+
+def column_lines(found: Manifest | dict[str, Any]) -> Iterator[str]:
+    """Yield what each column holds; of a manifest, what it says besides its files."""
+    yield ""
+    if isinstance(found, dict):
+        yield from table_lines(("column", "type", "nulls", "least", "most"), ([*column.values()] for column in found["holds"]))
+        return
+    told = {name: its for name, its in msgspec.to_builtins(found).items() if name != "files"}
+    yield from table_lines(("field", "value"), ((name, _text(its)) for name, its in told.items()))
+
+
+def draw_inspected(name: str, found: Manifest | dict[str, Any]) -> str:
+    """Return what was found as a page.
+
+    Args:
+        name: of the file.
+    """
+    first, *_ = lines_of(found)
+    rows = rows_of(found)
+    columns = [] if not isinstance(found, dict) else [[*column.values()] for column in found["holds"]]
+    told = [] if isinstance(found, dict) else [(key, _text(its)) for key, its in msgspec.to_builtins(found).items() if key != "files"]
+    tables: list[Table] = [
+        ("First rows" if columns else "Files", [*rows[0]] if rows else [], [[*row.values()] for row in rows]),
+        ("Columns", ("column", "type", "nulls", "least", "most"), columns),
+        ("What it says besides", ("field", "value"), told),
+    ]
+    return draw_plain(name, first, [], tables)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
+
+
+def _columns(table: pa.Table) -> Iterator[dict[str, Any]]:
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        ends: Any = {"min": None, "max": None}
+        with contextlib.suppress(pa.ArrowNotImplementedError):  # lists have no order
+            ends = pc.min_max(column).as_py()
+        yield {
+            "column": name,
+            "type": str(column.type),
+            "nulls": column.null_count,
+            "least": _text(ends["min"]),
+            "most": _text(ends["max"]),
+        }
 
 
 def _manifest_lines(manifest: Manifest) -> Iterator[str]:

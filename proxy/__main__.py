@@ -66,11 +66,12 @@ def meter(arguments: tuple[str, ...]) -> None:
         commands = importlib.import_module("pipeline.command")  # by name: the data path knows nothing of it
     except ModuleNotFoundError as error:
         _fail([f'sluice meter: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'])
-    from proxy.metering.commands import forget_command, repair_command  # what writes is here, what reads is there
+    from proxy.metering.commands import forget_command  # what writes is here, what reads is there
+    from proxy.metering.repair import repair
 
-    commands.meter.add_command(repair_command)
-    commands.meter.add_command(forget_command)
-    commands.meter.main(args=list(arguments), prog_name="sluice meter", standalone_mode=False)  # main tells what is wrong, in one line
+    commands.with_writers(repair, forget_command).main(
+        args=list(arguments), prog_name="sluice meter", standalone_mode=False
+    )  # main tells what is wrong, in one line
 
 
 @cli.command("quotas", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

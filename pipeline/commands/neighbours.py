@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import clear_errors
 
 
@@ -12,18 +13,23 @@ from pipeline.commands.outcome import clear_errors
 @click.option("--share", type=click.FloatRange(1, 100), default=50, show_default=True, help="Percent of a broker's load that is loud.")
 @click.option("--window", "window_s", type=click.IntRange(1, 3_600), default=10, show_default=True, help="Seconds that are compared.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write report.html and summary.json here.")
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @clear_errors
-def neighbours(source: Path, share: float, window_s: int, out: Path | None, form: str) -> None:
+@common_options("local", "spark", explain="Show what each pair was found by.")
+def neighbours(source: Path, share: float, window_s: int, out: Path | None, common: Common) -> None:
     """Name clients whose load makes others slower, or makes them wait."""
+    from pipeline.commands.doing import doer
     from pipeline.commands.telling import put_out
-    from pipeline.neighbours.load import read_load
-    from pipeline.neighbours.pairs import as_rows, pairs_of
+    from pipeline.neighbours.load import JOB, load_of, plan_load
+    from pipeline.neighbours.pairs import Pair, as_rows, pairs_of
     from pipeline.neighbours.text import lines_of
     from pipeline.report.neighbours_page import draw_neighbours
-    from pipeline.validation.local import checked_runs
 
-    load = read_load(source, checked_runs(source).values(), window_s * 1_000)
+    work = plan_load(source, window_s * 1_000)
+    with doer(common) as do_all:
+        load = load_of(do_all(JOB, work), window_s * 1_000)
     pairs = pairs_of(load, share)
     summary = {"share_percent": share, "window_s": window_s, "load": load.measured, "pairs": as_rows(pairs)}
-    put_out(form, out, summary, lines_of(pairs, load, share), as_rows(pairs), lambda: draw_neighbours(pairs, load))
+    lines = lines_of(pairs, load, share, explain=common.explain)
+    put_out(
+        common.form, out, summary, lines, as_rows(pairs), lambda: draw_neighbours(pairs, load), header=(*Pair.__struct_fields__, "says")
+    )

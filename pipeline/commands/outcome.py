@@ -1,5 +1,6 @@
 """Exit codes of `sluice meter`, and how what is wrong becomes one line."""
 
+import errno
 import functools
 import sys
 from collections.abc import Callable
@@ -12,6 +13,10 @@ from pipeline.errors import BadInputError, IncompleteError
 VIOLATIONS: Final = 1
 BAD_INPUT: Final = 2
 INCOMPLETE: Final = 3
+_REMEDIES: Final = {
+    errno.EACCES: "; run this as its owner, or as the user that the proxy runs as",
+    errno.ENOSPC: "; make room, and run it again",
+}
 
 
 def clear_errors(function: Callable[..., None]) -> Callable[..., None]:
@@ -38,5 +43,5 @@ def clear_errors(function: Callable[..., None]) -> Callable[..., None]:
 
 def _line_of(error: OSError) -> str:
     """What the operating system said, and of which file."""
-    said = error.strerror or str(error)
-    return f"{error.filename}: {said}" if error.filename else " ".join(said.split())
+    said = " ".join((error.strerror or str(error)).split()) + _REMEDIES.get(error.errno or 0, "")
+    return f"{error.filename}: {said}" if error.filename else said

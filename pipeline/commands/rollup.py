@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import INCOMPLETE, clear_errors
-from pipeline.commands.spark_options import spark_options
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 @click.option("--from", "begin", metavar="TIME", help="The first hour: 2026-11-21 or 2026-11-21T07, UTC.")
 @click.option("--to", "end", metavar="TIME", help="The last hour, included.")
 @click.option("--close-through", metavar="DATE", help="Days up to this one never change again; what comes late becomes adjustments.")
-@spark_options
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @clear_errors
+@common_options("spark", because="a roll-up is built by Spark alone", explain="Show by hour what coverage is made of.")
 def rollup(
     source: str,
     out: Path,
@@ -43,10 +42,7 @@ def rollup(
     begin: str | None,
     end: str | None,
     close_through: str | None,
-    master: str | None,
-    form: str,
-    *,
-    verbose: bool,
+    common: Common,
 ) -> None:
     """Add up who used what and what the sensors decided, hour by hour and day by day."""
     from pipeline.rollup.prices import read_prices
@@ -70,24 +66,25 @@ def rollup(
         close_books(settings)
         result = RollupResult(coverage=published_coverage(known[0], settings))
     else:
-        with session(master, verbose=verbose) as spark:
+        with session(common.master, verbose=common.verbose) as spark:
             from pipeline.spark.rollup import roll_up
 
             result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
-    _tell(out, result, form)
+    _tell(out, result, common)
     for line in result.broken:
         click.echo(f"sluice: {line}", err=True)
     if result.broken or any(percent < WHOLE for percent in result.coverage.values()):
         sys.exit(INCOMPLETE)
 
 
-def _tell(out: Path, result: "RollupResult", form: str) -> None:
+def _tell(out: Path, result: "RollupResult", common: Common) -> None:
     from pipeline.commands.telling import put_out
     from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.summary import clients, lines_of, summary_of
 
     changed = bool(result.hours or result.late)
-    put_out(form, out if changed else None, summary_of(out, result), lines_of(out, result), clients(out), lambda: draw_rollup(out, result))
+    lines = lines_of(out, result, explain=common.explain)
+    put_out(common.form, out if changed else None, summary_of(out, result), lines, clients(out), lambda: draw_rollup(out, result))
 
 
 def _day(text: str | None) -> str | None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
+from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
-from pipeline.commands.spark_options import spark_options
 
 
 @click.command()
@@ -14,30 +14,25 @@ from pipeline.commands.spark_options import spark_options
 @click.option("--checkpoint", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where Spark notes how far it has read.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the tables go.")
 @click.option("--once", is_flag=True, help="End when all that is there has been read.")
-@spark_options
 @clear_errors
-def stream(source: str, checkpoint: Path, out: Path, *, once: bool, master: str | None, verbose: bool) -> None:
+@common_options("spark", because="a stream is Spark's", explain="Show the samples that prove each divergence.")
+def stream(source: str, checkpoint: Path, out: Path, *, once: bool, common: Common) -> None:
     """Judge and land file sets as they come, each exactly once."""
     from pipeline.stream.settings import StreamSettings, check_settings
 
     settings = StreamSettings(source, checkpoint, out, once)
     check_settings(settings)
+    from pipeline.commands.telling import put_out
+    from pipeline.report.stream_page import draw_stream
     from pipeline.spark.session import session
     from pipeline.spark.stream import Stream
+    from pipeline.validation.divergence import COLUMNS
 
-    with session(master, verbose=verbose) as spark:
+    with session(common.master, verbose=common.verbose) as spark:
         told = Stream(spark, settings, lambda line: click.echo(f"sluice: {line}", err=True)).run()
-    click.echo(f"landed      {told.stems:,} file sets in {told.batches:,} batches")
-    for table, rows in sorted(told.rows.items()):
-        click.echo(f"            {rows:>12,} rows of {table}")
-    if told.whole is not None:
-        click.echo(f"complete    every file set that is there, {told.whole:,} in all; none was left out as late")
-    if told.unjudged or told.dropped:
-        click.echo(
-            f"missing     {told.dropped:,} decisions not written, {told.unjudged:,} not judged, too close behind some that are missing"
-        )
-    click.echo(f"verdict     {told.divergences:,} divergences" if told.divergences else "verdict     exact")
+    lines, rows = told.lines(explain=common.explain), [divergence.as_row() for divergence in told.findings]
+    put_out(common.form, None, told.as_dict(), lines, rows, lambda: draw_stream(source, told), header=COLUMNS)
     if told.divergences:
         sys.exit(VIOLATIONS)
-    if told.unjudged or told.dropped:
+    if not told.is_whole:
         sys.exit(INCOMPLETE)

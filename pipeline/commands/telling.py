@@ -16,19 +16,29 @@ Page = Callable[[], str]
 
 
 def put_out(
-    form: str, out: Path | None, summary: Mapping[str, Any], lines: Iterable[str], rows: Sequence[Mapping[str, Any]], page: Page | None
+    form: str,
+    out: Path | None,
+    summary: Mapping[str, Any],
+    lines: Iterable[str],
+    rows: Sequence[Mapping[str, Any]],
+    page: Page,
+    *,
+    header: Sequence[str] | None = None,
 ) -> None:
-    """Print one form on stdout; with `out`, write report.html and summary.json there, each whole or not at all."""
+    """Print one form on stdout; with `out`, write report.html and summary.json there, each whole or not at all.
+
+    Args:
+        header: the columns of CSV; None: those of the first row.
+    """
     text = json.dumps(summary, indent=1, default=str) + "\n"
-    drawn = page() if page is not None and (out is not None or form == "html") else ""
+    drawn = page() if out is not None or form == "html" else ""
     if out is not None:
         write_whole(out / "summary.json", text)
-        if drawn:
-            write_whole(out / "report.html", drawn)
+        write_whole(out / "report.html", drawn)
     if form == "json":
         click.echo(text, nl=False)
     elif form == "csv":
-        click.echo(csv_of(rows), nl=False)
+        click.echo(csv_of(rows, header), nl=False)
     elif form == "html":
         click.echo(drawn, nl=False)
     else:

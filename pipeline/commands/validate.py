@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from pipeline.commands.common import SPARK, Common, common_options
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
-from pipeline.commands.spark_options import spark_options
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
     from pipeline.validation.verdict import Verdict
 
 DIRECTORY: Final = click.Path(path_type=Path)
-COLUMNS: Final = ("proxy_id", "run_id", "group", "group_ref", "seq", "ts_ms", "kind", "what", "expected", "recorded")
-"""Of a divergence as CSV; the samples that prove it are in JSON."""
 
 
 @click.command()
@@ -28,7 +26,6 @@ COLUMNS: Final = ("proxy_id", "run_id", "group", "group_ref", "seq", "ts_ms", "k
     help="Write verdict.json and report.html here too, after every file was compared with its manifest.",
 )
 @click.option("--quotas", type=DIRECTORY, metavar="FILE", help="The quotas.toml that was in force: are groups and bounds its?")
-@click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True, help="In this process, or with Spark.")
 @click.option(
     "--mode",
     type=click.Choice(["kafka", "paced"]),
@@ -38,34 +35,28 @@ COLUMNS: Final = ("proxy_id", "run_id", "group", "group_ref", "seq", "ts_ms", "k
 )
 @click.option("--cross-check", is_flag=True, help="Work every wait out once more, in SQL (needs --engine spark, and nothing missing).")
 @click.option("--against-broker", is_flag=True, help="Where brokers keep the quotas: their throttle times beside Sluice's, by group.")
-@spark_options
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv", "html"]), default="table", show_default=True)
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
-@click.option("--explain", is_flag=True, help="Show the samples that prove each divergence.")
 @clear_errors
+@common_options("local", "spark", explain="Show the samples that prove each divergence.")
 def validate(
     source: str,
     out: Path | None,
     quotas: Path | None,
-    engine: str,
     mode: str,
-    master: str | None,
-    form: str,
     max_violations: int,
+    common: Common,
     *,
     cross_check: bool,
     against_broker: bool,
-    explain: bool,
-    verbose: bool,
 ) -> None:
     """Work every decision out again, bit for bit, and name the first divergence of each group."""
-    if "://" in source and (engine != "spark" or quotas is not None or against_broker):
+    if "://" in source and (common.engine != SPARK or quotas is not None or against_broker):
         remedy = "add --engine spark, and copy the files where --quotas or --against-broker is wanted"
         raise BadInputError(f"--in {source}: only Spark reads other file systems; {remedy}")
-    if cross_check and (engine != "spark" or "://" in source):
+    if cross_check and (common.engine != SPARK or "://" in source):
         raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
-    every_byte = out is not None or form == "html"
-    verdict = _judge(source, engine, master, verbose=verbose, every_byte=every_byte, paced=mode == "paced", cross_check=cross_check)
+    every_byte = out is not None or common.form == "html"
+    verdict = _judge(source, common, every_byte=every_byte, paced=mode == "paced", cross_check=cross_check)
     if quotas is not None:
         from pipeline.validation.by_file import check_by_file
         from pipeline.validation.local import checked_runs
@@ -73,18 +64,18 @@ def validate(
         verdict.add(check_by_file(checked_runs(Path(source)), quotas))
     if against_broker:
         _compare(Path(source), verdict)
-    _tell(verdict, out, form, max_violations, explain=explain)
+    _tell(verdict, out, common, max_violations)
     if not verdict.holds:
         sys.exit(VIOLATIONS)
     if verdict.incomplete:
         sys.exit(INCOMPLETE)
 
 
-def _judge(source: str, engine: str, master: str | None, *, verbose: bool, every_byte: bool, paced: bool, cross_check: bool) -> "Verdict":
-    if engine == "spark":
+def _judge(source: str, common: Common, *, every_byte: bool, paced: bool, cross_check: bool) -> "Verdict":
+    if common.engine == SPARK:
         from pipeline.spark.validate import validate as validate_on_spark
 
-        return validate_on_spark(source, master, verbose=verbose, every_byte=every_byte, paced=paced, in_sql=cross_check)
+        return validate_on_spark(source, common.master, verbose=common.verbose, every_byte=every_byte, paced=paced, in_sql=cross_check)
     from pipeline.validation.local import validate as validate_here
 
     return validate_here(Path(source), every_byte=every_byte, paced=paced)
@@ -101,22 +92,23 @@ def _compare(source: Path, verdict: "Verdict") -> None:
         verdict.incomplete.append(f"{lost} answers of brokers were compared and could not be written")
 
 
-def _tell(verdict: "Verdict", out: Path | None, form: str, max_violations: int, *, explain: bool) -> None:
+def _tell(verdict: "Verdict", out: Path | None, common: Common, max_violations: int) -> None:
     from pipeline.commands.telling import csv_of
     from pipeline.files import write_whole
     from pipeline.report.validate_page import draw_verdict
+    from pipeline.validation.divergence import COLUMNS
     from pipeline.validation.text import lines_of
 
     told = json.dumps(verdict.as_dict(max_violations), indent=1)
     if out is not None:
         write_whole(out / "verdict.json", told + "\n")
         write_whole(out / "report.html", draw_verdict(verdict, max_violations))
-    if form == "json":
+    if common.form == "json":
         click.echo(told)
-    elif form == "csv":
-        click.echo(csv_of(verdict.rows(max_violations), COLUMNS), nl=False)
-    elif form == "html":
+    elif common.form == "csv":
+        click.echo(csv_of([one.as_row() for one in verdict.divergences(max_violations)], COLUMNS), nl=False)
+    elif common.form == "html":
         click.echo(draw_verdict(verdict, max_violations), nl=False)
     else:
-        for line in lines_of(verdict, max_violations, explain=explain):
+        for line in lines_of(verdict, max_violations, explain=common.explain):
             click.echo(line)

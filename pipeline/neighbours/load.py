@@ -1,17 +1,22 @@
 """What each client did on each broker, window by window, from the usage rows of all file sets."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from pipeline.errors import IncompleteError
+from pipeline.manifest import Manifest
 from pipeline.replay.rows import Floats, Ints
 from pipeline.stem import Stem
+from pipeline.tasks import Job
+from pipeline.validation.local import checked_runs
 
+KEYS: Final = ("place", "window", "client")
 COUNTS: Final = ("requests", "handler_ns", "produce_bytes", "fetch_bytes", "throttled_requests", "throttle_ms")
 
 Place = tuple[str, str]
@@ -44,23 +49,69 @@ class Load:
     load: Floats
 
 
-def read_load(directory: Path, runs: Iterable[Sequence[Stem]], window_ms: int) -> Load:
-    """Add usage up by place, window and client.
+class Work(msgspec.Struct, frozen=True):
+    """One task: the usage rows of one file set, by windows of `window_ms`."""
+
+    directory: str
+    manifest: Manifest
+    window_ms: int
+
+
+class Part(msgspec.Struct):
+    """What one file set gives: a table of sums, as an Arrow stream, whose `place` and `client` are positions in the lists."""
+
+    places: list[Place]
+    clients: list[Client]
+    sums: bytes
+
+
+def plan_load(directory: Path, window_ms: int) -> list[Work]:
+    """Return the tasks.
 
     Raises:
-        IncompleteError: no usage rows at all.
+        BadInputError, IncompleteError: the directory cannot be used, or no usage was metered at all.
     """
+    stems = [stem for run in checked_runs(directory).values() for stem in run]
+    if not any(entry.table == "usage" and entry.rows for stem in stems for entry in stem.manifest.files):
+        raise IncompleteError(f"{directory}: no usage rows in it, so no neighbours; let the proxy write at least one rotation")
+    return [Work(str(directory.resolve()), stem.manifest, window_ms) for stem in stems]
+
+
+def do(work: Work) -> Part:
+    """Add the usage of one file set up by place, window and client."""
+    stem = Stem(Path(work.directory), work.manifest)
+    usage = stem.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
+    named = stem.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
+    names = {row["client_ref"]: (row["principal"], row["client_id"]) for row in named}
     places: dict[Place, int] = {}
     clients: dict[Client, int] = {}
-    parts = [_of_stem(stem, places, clients, window_ms) for stems in runs for stem in stems]
-    table = pa.concat_tables([part for part in parts if part is not None]) if any(part is not None for part in parts) else None
-    if table is None or not len(table):
-        raise IncompleteError(f"{directory}: no usage rows in it, so no neighbours; let the proxy write at least one rotation")
-    keys = ["place", "window", "client"]
-    summed = table.group_by(keys).aggregate([(name, "sum") for name in COUNTS]).sort_by([(key, "ascending") for key in keys])
-    column = {name: summed.column(name).to_numpy().astype(np.int64) for name in [*keys, *(f"{name}_sum" for name in COUNTS)]}
-    has_time = bool(column["handler_ns_sum"].any())
-    load = column["handler_ns_sum"] if has_time else column["produce_bytes_sum"] + column["fetch_bytes_sum"]
+    refs, at = np.unique(usage.column("client_ref").to_numpy(), return_inverse=True)
+    nodes = usage.column("node").to_pylist()
+    numbers = np.array([clients.setdefault(names.get(ref, ("?", "?")), len(clients)) for ref in refs.tolist()], np.int64)
+    place_of = {node: places.setdefault((work.manifest.proxy_id, node), len(places)) for node in dict.fromkeys(nodes)}
+    table = pa.table(
+        {
+            "place": np.array([place_of[node] for node in nodes], np.int64),
+            "window": usage.column("second_ms").to_numpy() // work.window_ms,
+            "client": numbers[at],
+            **{name: usage.column(name).cast(pa.int64()) for name in COUNTS},
+        }
+    )
+    return Part(list(places), list(clients), _written(_summed(table)))
+
+
+JOB: Final = Job(do, Work, Part)
+
+
+def load_of(parts: Iterable[Part], window_ms: int) -> Load:
+    """Put together what all file sets give."""
+    places: dict[Place, int] = {}
+    clients: dict[Client, int] = {}
+    summed = _summed(pa.concat_tables([_renumbered(part, places, clients) for part in parts]))
+    summed = summed.sort_by([(key, "ascending") for key in KEYS])
+    column = {name: summed.column(name).to_numpy().astype(np.int64) for name in (*KEYS, *COUNTS)}
+    has_time = bool(column["handler_ns"].any())
+    load = column["handler_ns"] if has_time else column["produce_bytes"] + column["fetch_bytes"]
     return Load(
         list(places),
         list(clients),
@@ -69,28 +120,31 @@ def read_load(directory: Path, runs: Iterable[Sequence[Stem]], window_ms: int) -
         column["place"],
         column["window"],
         column["client"],
-        column["requests_sum"],
-        column["handler_ns_sum"],
-        column["throttled_requests_sum"],
+        column["requests"],
+        column["handler_ns"],
+        column["throttled_requests"],
         load.astype(np.float64),
     )
 
 
-def _of_stem(stem: Stem, places: dict[Place, int], clients: dict[Client, int], window_ms: int) -> pa.Table | None:
-    usage = stem.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
-    if not len(usage):
-        return None
-    named = stem.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
-    names = {row["client_ref"]: (row["principal"], row["client_id"]) for row in named}
-    refs, at = np.unique(usage.column("client_ref").to_numpy(), return_inverse=True)
-    nodes = usage.column("node").to_pylist()
-    numbers = np.array([clients.setdefault(names.get(ref, ("?", "?")), len(clients)) for ref in refs.tolist()], np.int64)
-    place_of = {node: places.setdefault((stem.manifest.proxy_id, node), len(places)) for node in dict.fromkeys(nodes)}
-    return pa.table(
-        {
-            "place": np.array([place_of[node] for node in nodes], np.int64),
-            "window": usage.column("second_ms").to_numpy() // window_ms,
-            "client": numbers[at],
-            **{name: usage.column(name) for name in COUNTS},
-        }
-    )
+def _renumbered(part: Part, places: dict[Place, int], clients: dict[Client, int]) -> pa.Table:
+    """The sums with positions in the lists of all parts."""
+    table = pa.ipc.open_stream(part.sums).read_all()
+    for name, own, known in (("place", part.places, places), ("client", part.clients, clients)):
+        position = np.array([known.setdefault(it, len(known)) for it in own], np.int64)
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, pa.array(position[table.column(name).to_numpy()]))
+    return table
+
+
+def _summed(table: pa.Table) -> pa.Table:
+    sums = table.group_by(list(KEYS)).aggregate([(name, "sum") for name in COUNTS])
+    return sums.select([*KEYS, *(f"{name}_sum" for name in COUNTS)]).rename_columns([*KEYS, *COUNTS])
+
+
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written

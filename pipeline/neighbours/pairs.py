@@ -27,6 +27,8 @@ class Pair(msgspec.Struct):
         windows, others: in which the victim did anything, loud ones and the rest.
         slower: time per request in loud windows against the rest; None when no time was metered.
         throttled_percent, throttled_percent_otherwise: of the victim's requests.
+        requests, requests_otherwise: of the victim, in loud windows and in the rest.
+        ms_per_request, ms_per_request_otherwise: of a broker's threads; 0 when no time was metered.
         may_share: both have one user or one client-id, so that one quota may hold both; otherwise nobody makes another wait.
     """
 
@@ -42,6 +44,10 @@ class Pair(msgspec.Struct):
     throttled_percent_otherwise: float
     may_share: bool
     first_ms: int
+    requests: int
+    requests_otherwise: int
+    ms_per_request: float
+    ms_per_request_otherwise: float
 
     @property
     def says(self) -> str:
@@ -97,6 +103,10 @@ def _pair(load: Load, place: int, here: Flags, names: tuple[int, int], is_victim
         100 * _per(throttled, requests, otherwise),
         _may_share(load.clients[names[0]], load.clients[names[1]]),
         int(load.window[here][during].min()) * load.window_ms,
+        int(requests[during].sum()),
+        int(requests[otherwise].sum()),
+        _per(ns, requests, during) / 1e6,
+        apart / 1e6,
     )
 
 

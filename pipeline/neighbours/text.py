@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from pipeline.neighbours.load import Load
 from pipeline.neighbours.pairs import Pair, client_name
-from pipeline.text import table_lines
+from pipeline.text import table_lines, utc_time
 
 SHOWN = 20
 
 
-def lines_of(pairs: list[Pair], load: Load, share_percent: float) -> Iterator[str]:
-    """Yield who is how large, and the pairs."""
+def lines_of(pairs: list[Pair], load: Load, share_percent: float, *, explain: bool = False) -> Iterator[str]:
+    """Yield who is how large, and the pairs; with `explain` what each was found by."""
     yield f"load        {load.measured} in windows of {load.window_ms / 1_000:g} s; loud is who makes {share_percent:g} % of a broker's"
     for place, (proxy_id, node) in enumerate(load.places):
         largest = shares_of(load, place)[:3]
@@ -24,6 +24,22 @@ def lines_of(pairs: list[Pair], load: Load, share_percent: float) -> Iterator[st
     yield from table_lines(header, list(rows)[:SHOWN])
     if len(pairs) > SHOWN:
         yield f"... and {len(pairs) - SHOWN} more (--format json or csv shows all)"
+    for pair in pairs[:SHOWN] if explain else ():
+        yield from _explained(pair)
+
+
+def _explained(pair: Pair) -> Iterator[str]:
+    """What one pair was found by."""
+    yield ""
+    yield f"{pair.victim}, with {pair.neighbour} on broker {pair.node} from {utc_time(pair.first_ms)} on:"
+    for said, windows, requests, ms, throttled in (
+        ("while it was loud", pair.windows, pair.requests, pair.ms_per_request, pair.throttled_percent),
+        ("otherwise", pair.others, pair.requests_otherwise, pair.ms_per_request_otherwise, pair.throttled_percent_otherwise),
+    ):
+        time = "" if pair.slower is None else f", {ms:.3g} ms of the broker's threads for each"
+        yield f"    {said:<17} {requests:,} requests in {windows} windows{time}, {throttled:.0f} % of them throttled"
+    if not pair.may_share:
+        yield "    they have neither user nor client-id in common, so the one's load cannot have thrown the other out of a shared quota"
 
 
 def shares_of(load: Load, place: int) -> list[tuple[str, float]]:

@@ -46,6 +46,12 @@ class QuotaFile:
         limit = callback.quota_limit(ClientQuotaType(quota_type), {"user": user, "client-id": client_id})
         return UNLIMITED if limit is None else limit
 
+    def source(self, quota_type: str, user: str, client_id: str) -> str | None:
+        """Return the entity whose quota the group with these tags gets, as people call it; None: none of the file."""
+        callback = self.callbacks.get(quota_type)
+        rule = None if callback is None else callback.rule({"user": user, "client-id": client_id})
+        return None if rule is None else str(rule[0])
+
     def connection_bound(self, ip: str) -> float:
         """Return the bound on connections per second of an address."""
         return self.connection_rates.get(ip, self.connection_rates.get(DEFAULT, UNLIMITED))

@@ -1,19 +1,19 @@
 """What each group asked for: units by second, and the rates that a bound has to be compared with."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from pipeline.recommend.buckets import asks_of
-from pipeline.replay.buckets import MUTATION
 from pipeline.replay.rows import COLUMNS, Floats, Ints
 from pipeline.stem import Stem
 from pipeline.whatif.buckets import read_steps
 from pipeline.whatif.events import unpacked, waited_ms
-from pipeline.whatif.groups import Group, Sensor, sensors_of
+from pipeline.whatif.groups import Group, Sensor
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 REQUEST: Final = "Request"
@@ -77,38 +77,56 @@ class BucketDemand(Demand):
         return np.concatenate(self.needed)
 
 
-def demand_of(stems: Sequence[Stem], known: dict[Group, Demand]) -> None:
-    """Add what one run recorded.
+class Part(msgspec.Struct):
+    """What one group asked for in one file set, or of a token bucket in one run; lists are of 8 bytes a number.
+
+    Attributes:
+        needed: of a token bucket, as in `BucketDemand`.
+    """
+
+    group: Group
+    span_s: float
+    bound: float
+    throttled_seconds: int
+    seconds: bytes
+    units: bytes
+    needed: bytes | None = None
+
+
+def add_parts(parts: Iterable[Part], known: dict[Group, Demand]) -> None:
+    """Add parts up by group, in the order in which they come: the last bound is the one to tell."""
+    for part in parts:
+        kind = SensorDemand if part.needed is None else BucketDemand
+        demand = known.setdefault(part.group, kind(part.group, part.span_s))
+        demand.parts.append((np.frombuffer(part.seconds, np.int64), np.frombuffer(part.units, np.int64)))
+        demand.bound = part.bound
+        demand.throttled_seconds += part.throttled_seconds
+        if part.needed is not None:
+            assert isinstance(demand, BucketDemand)
+            demand.needed.append(np.frombuffer(part.needed, np.float64))
+
+
+def measured_in(stem: Stem, sensors: Mapping[int, Sensor]) -> Iterator[Part]:
+    """Yield what one file set says of sensors.
 
     Raises:
-        BadInputError: the level was `sample`, or names are not plain.
+        BadInputError: the level was `sample`.
     """
-    sensors = sensors_of(stems)
-    _add_measured(stems, {ref: sensor for ref, sensor in sensors.items() if sensor.group.quota_type != MUTATION}, known)
-    _add_buckets(stems, [sensor for sensor in sensors.values() if sensor.group.quota_type == MUTATION], known)
-
-
-def _add_measured(stems: Sequence[Stem], sensors: Mapping[int, Sensor], known: dict[Group, Demand]) -> None:
     refs = np.array(sorted(sensors), np.int64)
-    for stem in stems:
-        table = stem.read("samples", columns=COLUMNS)
-        if not len(table) or not len(refs):
-            continue
-        rows = unpacked(table, refs, stem)
-        second = rows.ts_ms // 1_000
-        waited = waited_ms(rows) > 0
-        found, begins = np.unique(rows.group_ref, return_index=True)
-        ends = np.append(rows.event_at[begins[1:]], rows.events)
-        for ref, begin, first, end in zip(found.tolist(), begins.tolist(), rows.event_at[begins].tolist(), ends.tolist(), strict=True):
-            demand = _of(sensors[ref], known)
-            demand.parts.append(_summed(second[first:end], rows.value[first:end]))
-            demand.bound = float(rows.bound[begin])
-            demand.throttled_seconds += len(np.unique(second[first:end][waited[first:end]]))
-
-
-def _of(sensor: Sensor, known: dict[Group, Demand]) -> Demand:
-    span_s = max(sensor.num_samples - 1, 1) * sensor.window_ms / 1_000.0
-    return known.setdefault(sensor.group, SensorDemand(sensor.group, span_s))
+    table = stem.read("samples", columns=COLUMNS)
+    if not len(table) or not len(refs):
+        return
+    rows = unpacked(table, refs, stem)
+    second = rows.ts_ms // 1_000
+    waited = waited_ms(rows) > 0
+    found, begins = np.unique(rows.group_ref, return_index=True)
+    ends = np.append(rows.event_at[begins[1:]], rows.events)
+    for ref, begin, first, end in zip(found.tolist(), begins.tolist(), rows.event_at[begins].tolist(), ends.tolist(), strict=True):
+        sensor = sensors[ref]
+        span_s = max(sensor.num_samples - 1, 1) * sensor.window_ms / 1_000.0
+        throttled_seconds = len(np.unique(second[first:end][waited[first:end]]))
+        summed = (its.tobytes() for its in _summed(second[first:end], rows.value[first:end]))
+        yield Part(sensor.group, span_s, float(rows.bound[begin]), throttled_seconds, *summed)
 
 
 def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:
@@ -118,10 +136,8 @@ def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:
     return seconds, total
 
 
-def _add_buckets(stems: Sequence[Stem], sensors: Sequence[Sensor], known: dict[Group, Demand]) -> None:
-    """Add the steps of token buckets, each from a full one on, as every run begins; a group's buckets of one run are one."""
-    if not sensors:
-        return
+def buckets_in(stems: Sequence[Stem], sensors: Sequence[Sensor]) -> Iterator[Part]:
+    """Yield what one run says of token buckets, each from a full one on, as every run begins; a group's buckets of one run are one."""
     steps = read_steps(stems, [sensor.ref for sensor in sensors])
     end_ms = max(stem.manifest.last_ts_ms for stem in stems)
     refs: dict[Group, list[Sensor]] = {}
@@ -133,9 +149,5 @@ def _add_buckets(stems: Sequence[Stem], sensors: Sequence[Sensor], known: dict[G
         asks = asks_of(taken, span_ms, end_ms)
         if asks is None:
             continue
-        demand = known.setdefault(group, BucketDemand(group, span_ms / 1_000.0))
-        assert isinstance(demand, BucketDemand)
-        demand.parts.append((asks.seconds, asks.units))
-        demand.needed.append(asks.rates)
-        demand.bound = float(taken.bound[-1])
-        demand.throttled_seconds += asks.throttled_seconds
+        lists = (asks.seconds.tobytes(), asks.units.tobytes(), asks.rates.tobytes())
+        yield Part(group, span_ms / 1_000.0, float(taken.bound[-1]), asks.throttled_seconds, *lists)

@@ -31,7 +31,12 @@ Entity = tuple[str | None, str | None, str | None]
 
 
 class Proposal(msgspec.Struct):
-    """A bound for one entity and quota type; rates in units per second. Of several brokers the busiest counts, since each has its own."""
+    """A bound for one entity and quota type; rates in units per second. Of several brokers the busiest counts, since each has its own.
+
+    Attributes:
+        span_s: what rates were taken over; of a token bucket how long it holds its rate.
+        base: that percentile of the rates that a bound is compared with.
+    """
 
     entity: Entity
     group: str
@@ -43,6 +48,8 @@ class Proposal(msgspec.Struct):
     p95: float
     p99: float
     max: float
+    percentile: float
+    span_s: float
     base: float
     headroom: float
     bound_today: float | None
@@ -96,6 +103,8 @@ def _proposal(entity: Entity, demand: Demand, percentile: float, headroom: float
         p95,
         p99,
         float(units.max()),
+        percentile,
+        demand.span_s,
         base,
         headroom,
         demand.bound if demand.bound < UNLIMITED else None,

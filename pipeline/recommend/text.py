@@ -8,8 +8,10 @@ from pipeline.text import human_ms, human_rate, table_lines
 from pipeline.whatif.comparison import Change, notes_of
 
 
-def lines_of(proposals: Sequence[Proposal], expected: Sequence[Change], left_out: Sequence[str], percentile: float) -> Iterator[str]:
-    """Yield the proposals, and what an open-loop what-if expects of each."""
+def lines_of(
+    proposals: Sequence[Proposal], expected: Sequence[Change], left_out: Sequence[str], percentile: float, *, explain: bool = False
+) -> Iterator[str]:
+    """Yield the proposals, and what an open-loop what-if expects of each; with `explain` how each bound was found."""
     then, proposed = _by_group(expected), {(item.group, item.quota_type) for item in proposals}
     yield f"bounds from p{percentile:g} of the rate over the sensor's windows; p50, p99 and max are of single seconds"
     if any(item.quota_type == MUTATION for item in proposals):
@@ -20,6 +22,22 @@ def lines_of(proposals: Sequence[Proposal], expected: Sequence[Change], left_out
     yield from notes_of(change for change in expected if (change.group, change.quota_type) in proposed)
     for line in left_out:
         yield f"note        {line}"
+    for item in proposals if explain else ():
+        yield from _explained(item)
+
+
+def _explained(item: Proposal) -> Iterator[str]:
+    """The arithmetic of one bound."""
+    base, bound = human_rate(item.quota_type, item.base), human_rate(item.quota_type, item.bound)
+    times = human_rate(item.quota_type, item.base * item.headroom)
+    yield ""
+    yield f"{item.group} ({item.quota_type}): {item.key} = {item.bound:g}"
+    if item.quota_type == MUTATION:
+        of = "of the lowest rates at which asks pass"
+        yield f"    p{item.percentile:g} {of}, with a bucket that holds {item.span_s:g} s of its rate: {base}"
+    else:
+        yield f"    p{item.percentile:g} of the rates over {item.span_s:g} s, one for each of {item.seconds:,} active seconds: {base}"
+    yield f"    x headroom {item.headroom:g} = {times}, rounded up to two digits: {bound}"
 
 
 def _by_group(expected: Sequence[Change]) -> dict[tuple[str, str], tuple[int, int]]:

@@ -3,12 +3,12 @@
 from html import escape
 from typing import Final
 
-from pipeline.replay.findings import Finding
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
 from pipeline.text import human_ms
 from pipeline.validation.against_broker import HEADER, cells
-from pipeline.validation.text import other_looks, place_of
-from pipeline.validation.verdict import RunKey, Verdict
+from pipeline.validation.divergence import Divergence
+from pipeline.validation.text import other_looks
+from pipeline.validation.verdict import Verdict
 
 
 def draw_verdict(verdict: Verdict, max_violations: int) -> str:
@@ -29,10 +29,8 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
         page.figures.append(Figure(human_ms(verdict.observed.ms), f"would have been waited in {verdict.observed.decisions:,} decisions"))
     page.sections.append(Section("What was judged", _JUDGED, [_counts(verdict)]))
     if verdict.violations:
-        shown = verdict.first()[:max_violations]
-        page.sections.append(
-            Section("The first divergence of each group", _kinds(verdict), [_finding(verdict, key, finding) for key, finding in shown])
-        )
+        shown = verdict.divergences(max_violations)
+        page.sections.append(Section("The first divergence of each group", _kinds(verdict), [draw_divergence(one) for one in shown]))
     looks = list(other_looks(verdict))
     if looks:
         page.sections.append(Section("Looked at otherwise", _OTHERWISE, [draw_table(("how", "what was found"), looks)]))
@@ -87,8 +85,10 @@ def _kinds(verdict: Verdict) -> str:
     return "In all: " + ", ".join(f"{kind} {number:,}" for kind, number in sorted(verdict.kinds().items())) + "."
 
 
-def _finding(verdict: Verdict, key: RunKey, finding: Finding) -> str:
-    head = f"{finding.kind} {key[0]} {key[1]}: {place_of(verdict, key, finding)}"
+def draw_divergence(divergence: Divergence) -> str:
+    """Return one divergence, with the samples that prove it behind a click."""
+    finding = divergence.finding
+    head = f"{finding.kind} {divergence.key[0]} {divergence.key[1]}: {divergence.place}"
     evidence = "".join(f"<li>{escape(line)}</li>" for line in finding.evidence)
     proof = f"<details><summary>the samples that prove it</summary><ul>{evidence}</ul></details>" if evidence else ""
     said = f"{finding.what}: expected {finding.expected}, recorded {finding.recorded}"

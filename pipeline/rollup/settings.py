@@ -10,7 +10,7 @@ from pipeline.chain import broken_links
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import by_run
 from pipeline.removed import removed_runs
-from pipeline.rollup.coverage import lost_between
+from pipeline.rollup.coverage import Coverage, lost_between
 from pipeline.rollup.inputs import Input, find_inputs
 from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import Plan, plan_of
@@ -54,6 +54,7 @@ class RollupResult:
     Attributes:
         tables: rows written, by table.
         coverage: percent by day, of what is published, now or before.
+        accounts: of each hour that was looked at to build its day: what its coverage is made of.
         broken: that of the plan.
     """
 
@@ -63,6 +64,7 @@ class RollupResult:
     usage_quarantined: int = 0
     decisions_quarantined: int = 0
     coverage: dict[str, float] = field(default_factory=dict)
+    accounts: dict[str, Coverage] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
 

@@ -1,6 +1,7 @@
 """What `rollup` says when it is done: the same facts for people, as JSON and as CSV."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,8 @@ def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
         "late_file_sets": result.late,
         "quarantined": {"usage": result.usage_quarantined, "samples": result.decisions_quarantined},
         "coverage_percent": result.coverage,
+        "hours": {key: asdict(of) | {"percent": of.percent} for key, of in result.accounts.items()},
+        "missing": result.broken,
         "rows": result.tables,
         "would_have_waited": dict(zip(("decisions", "ms"), _would(by_group), strict=True)),
         "totals": {name: sum(row[name] for row in by_client) for name in _SUMS},
@@ -87,8 +90,8 @@ def _would(rows: list[dict[str, Any]]) -> tuple[int, int]:
     return sum(row["throttled"] - row["waited"] for row in rows), sum(row["throttle_ms"] - row["waited_ms"] for row in rows)
 
 
-def lines_of(directory: Path, result: RollupResult) -> Iterator[str]:
-    """Yield one screen for people."""
+def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) -> Iterator[str]:
+    """Yield one screen for people; with `explain` also what coverage is made of."""
     if not (result.hours or result.late):
         yield "nothing new: the tables are up to date"
     else:
@@ -111,6 +114,22 @@ def lines_of(directory: Path, result: RollupResult) -> Iterator[str]:
     yield ""
     header = ("group", "type", "node", "decisions", "bound", "peak use", "throttled", "waits", *(("would wait",) if would else ()))
     yield from table_lines(header, (_group_row(row)[: len(header)] for row in by_group[:SHOWN]))
+    if explain:
+        yield ""
+        yield from _explained(result)
+
+
+def _explained(result: RollupResult) -> Iterator[str]:
+    """Coverage by hour: what there should be, by the manifests and between them, and what there is."""
+    if not result.accounts:
+        yield "nothing was built, so nothing was counted; ledger.json says which manifests each hour was made from"
+        return
+    header = ("hour", "usage rows", "of", "decisions", "of", "coverage")
+    rows = (
+        (key, *(f"{number:,}" for share in (of.usage, of.decisions) for number in (share.present, share.expected)), f"{of.percent:.4g} %")
+        for key, of in result.accounts.items()
+    )
+    yield from table_lines(header, rows)
 
 
 def _client_row(row: dict[str, Any]) -> tuple[object, ...]:

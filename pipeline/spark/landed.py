@@ -1,7 +1,6 @@
 """The tables that a stream lands: verdicts of file sets, decisions and usage by second; a directory for each batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +13,8 @@ from pipeline.spark.partial_sums import Source, sums_of
 from pipeline.spark.validate import judge_stems, works_of
 from pipeline.stem import check_columns, runs_of
 from pipeline.stream.ledger import batch_name
+from pipeline.stream.result import Written
+from pipeline.validation.divergence import Divergence
 from pipeline.validation.stem_verdict import StemVerdict
 
 VERDICTS: Final = (
@@ -22,22 +23,6 @@ VERDICTS: Final = (
 )
 SECOND_MS: Final = 1_000
 USAGE_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
-
-
-@dataclass(slots=True)
-class Written:
-    """What a batch put into the tables.
-
-    Attributes:
-        unjudged: decisions too close behind others that are missing.
-        dropped: decisions that the proxy could not write.
-    """
-
-    stems: int
-    divergences: int = 0
-    unjudged: int = 0
-    dropped: int = 0
-    rows: dict[str, int] = field(default_factory=dict)
 
 
 def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out: Path, batch_id: int) -> Written:
@@ -56,7 +41,7 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     verdicts = _verdicts(spark, directory, manifests)
     written.divergences = sum(verdict.findings.total for _, verdict in verdicts)
     written.unjudged = sum(verdict.unjudged for _, verdict in verdicts)
-    written.dropped = sum(manifest.dropped_decisions for manifest in manifests)
+    written.findings = [found for pair in verdicts for found in _divergences(*pair)]
     tables = {
         "verdicts": spark.createDataFrame([_verdict_row(*pair) for pair in verdicts], VERDICTS),
         "decisions_second": _decisions(spark, directory, manifests),
@@ -84,6 +69,12 @@ def _verdict_row(manifest: Manifest, verdict: StemVerdict) -> tuple[Any, ...]:
     first = f"{found[0].kind} group {found[0].group_ref} seq {found[0].seq}: {found[0].what}" if found else None
     numbers = (manifest.first_seq, manifest.last_seq, verdict.decisions, verdict.unjudged, verdict.findings.total)
     return (manifest.run_id, manifest.proxy_id, manifest.stem, *numbers, first)
+
+
+def _divergences(manifest: Manifest, verdict: StemVerdict) -> list[Divergence]:
+    key = (manifest.proxy_id, manifest.run_id)
+    found = sorted(verdict.findings.first.values(), key=lambda finding: finding.seq)
+    return [Divergence(key, verdict.names.get(finding.group_ref), finding) for finding in found]
 
 
 def _paths(directory: Path, manifests: Sequence[Manifest], table: str) -> list[str]:

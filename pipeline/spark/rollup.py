@@ -92,6 +92,7 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
     result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems
     coverage = coverage_by_hour(plan.inputs, silver.usage_problems, silver.decisions_aside, plan.lost)
     result.coverage = {date: day.percent for date, day in coverage_by_day(coverage).items()}
+    result.accounts = {hour_key(hour): share for hour, share in sorted(coverage.items())}
     with staging(settings.out) as place:
         tables = _Tables(spark, place, plan, tell)
         _write_all(silver, settings, coverage_frame(spark, coverage), tables)

@@ -18,6 +18,7 @@ LOCAL: Final = "local[*]"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """What `spark-submit` leaves in the environment of the program that it starts."""
 
+WITHOUT: Final = " (validate, whatif, recommend and neighbours do without, by --engine local)"
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 
 SETTINGS: Final = {
@@ -50,11 +51,9 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise BadInputError(
-            '--engine spark: PySpark is not installed; run `pip install "kafka-sluice[pipeline]"`, or use --engine local'
-        ) from error
+        raise BadInputError(f'Spark cannot start: PySpark is not installed; run `pip install "kafka-sluice[pipeline]"`{WITHOUT}') from error
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise BadInputError("--engine spark: no Java found; install a JDK 17 and set JAVA_HOME, or use --engine local")
+        raise BadInputError(f"Spark cannot start: no Java found; install a JDK 17 and set JAVA_HOME{WITHOUT}")
     if master is None and SUBMITTED not in os.environ:
         master = LOCAL
     builder = SparkSession.builder.appName(application)

@@ -6,7 +6,6 @@ too late; what could still be left out is a file set, which is looked for at the
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +14,12 @@ import pyarrow as pa
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
 from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
 from pipeline.spark.failures import told_in_one_line
-from pipeline.spark.landed import Written, write_batch
+from pipeline.spark.landed import write_batch
 from pipeline.spark.topic_source import NAME, TopicSource
 from pipeline.stream.chunks import assemble, checked_place, put_part
 from pipeline.stream.ledger import claim, put_marker, stems_before
-from pipeline.stream.left_out import check_none_left_out
+from pipeline.stream.left_out import check_none_left_out, landed_so_far
+from pipeline.stream.result import StreamResult
 from pipeline.stream.settings import StreamSettings, check_settings, topic_of
 
 NEVER_TOO_OLD: Final = "36500d"
@@ -28,33 +28,6 @@ INTERVAL: Final = "10 seconds"
 LANDED: Final = "landed"
 
 Tell = Callable[[str], None]
-
-
-@dataclass(slots=True)
-class StreamResult:
-    """What one call of the command did.
-
-    Attributes:
-        whole: file sets that were there when the last batch began, all of them landed; None: nobody looked, since it was stopped.
-    """
-
-    batches: int = 0
-    stems: int = 0
-    rows: dict[str, int] = field(default_factory=dict)
-    divergences: int = 0
-    unjudged: int = 0
-    dropped: int = 0
-    whole: int | None = None
-
-    def add(self, written: Written) -> None:
-        """Count a batch."""
-        self.batches += 1
-        self.stems += written.stems
-        self.divergences += written.divergences
-        self.unjudged += written.unjudged
-        self.dropped += written.dropped
-        for table, number in written.rows.items():
-            self.rows[table] = self.rows.get(table, 0) + number
 
 
 class Stream:
@@ -72,6 +45,7 @@ class Stream:
         self._is_topic = settings.is_topic
         self._directory = (settings.out / LANDED if self._is_topic else Path(settings.source)).resolve()
         self._error: PipelineError | None = None
+        self._told: set[str] = set()
         self.result = StreamResult()
 
     def run(self) -> StreamResult:
@@ -86,6 +60,7 @@ class Stream:
         self._wait(query)
         if settings.once:
             self.result.whole = check_none_left_out(self._directory, settings)
+        self.result.lost = landed_so_far(self._directory, settings.out)
         return self.result
 
     def _wait(self, query: Any) -> None:
@@ -143,6 +118,16 @@ class Stream:
         put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written.rows)
         self.result.add(written)
         self._tell(f"batch {batch_id}: {written.stems} file sets, {sum(written.rows.values()):,} rows")
+        if not self._settings.once:
+            self._tell_losses()
+
+    def _tell_losses(self) -> None:
+        """Say what is missing as soon as it is missed; a file set that is late takes its line back by coming."""
+        lines = landed_so_far(self._directory, self._settings.out).incomplete
+        for line in lines:
+            if line not in self._told:
+                self._tell(f"missing so far: {line}")
+        self._told = set(lines)
 
 
 def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -1,10 +1,12 @@
-"""Whether a source has passed over a file set: what is there, by its manifests, against what the batches hold."""
+"""Whether a file set is missing: of those that are there the batches hold all, and these name none before them that is not there."""
 
 from pathlib import Path
 
+from pipeline.completeness import Completeness, completeness_of
 from pipeline.errors import IncompleteError
 from pipeline.files import check_readable
-from pipeline.manifest import MANIFESTS
+from pipeline.manifest import MANIFESTS, by_run, read_manifest
+from pipeline.removed import removed_runs
 from pipeline.stream.ledger import stems_before
 from pipeline.stream.settings import StreamSettings
 
@@ -26,6 +28,13 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
     if still:
         raise IncompleteError(f"{settings.source}: {len(still)} file sets were left out, {still[0]} first; use a new --checkpoint")
     return len(there & landed)
+
+
+def landed_so_far(directory: Path, out: Path) -> Completeness:
+    """Return what is missing among the file sets of all batches: numbers that none has, and those that a later one names."""
+    paths = [directory / path for path in sorted(stems_before(out, 2**62))]
+    manifests = [read_manifest(path) for path in paths if path.is_file()]  # what retention removed since, its ledger names
+    return completeness_of(by_run(manifests), removed_runs(directory))
 
 
 def _began(checkpoint: Path) -> float:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from pipeline.replay.findings import WHOLE_FILE, Finding
-from pipeline.text import table_lines, utc_time
+from pipeline.text import table_lines
 from pipeline.validation.against_broker import HEADER, cells
-from pipeline.validation.verdict import RunKey, Verdict
+from pipeline.validation.verdict import Verdict
 
 
 def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterator[str]:
@@ -37,21 +36,11 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
         return
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(verdict.kinds().items()))
     yield f"verdict     {verdict.violations:,} divergences ({kinds}); the first of each group:"
-    first = verdict.first()
-    for key, finding in first[:max_violations]:
-        where = f"{key[0]} {key[1]} {place_of(verdict, key, finding)}"
-        yield f"  {finding.kind}  {where}: {finding.what}: expected {finding.expected}, recorded {finding.recorded}"
-        if explain:
-            yield from (f"      {line}" for line in finding.evidence)
-    if len(first) > max_violations:
-        yield f"  … and {len(first) - max_violations} more groups (--max-violations)"
-
-
-def place_of(verdict: Verdict, key: RunKey, finding: Finding) -> str:
-    """Say whose decision it is, which, and when it was taken."""
-    name = verdict.name(key, finding)
-    group = "file" if finding.group_ref == WHOLE_FILE else f"group {finding.group_ref}" + (f", {name}," if name else "")
-    return f"{group} seq {finding.seq}" + (f" at {utc_time(finding.ts_ms)}" if finding.ts_ms is not None else "")
+    for divergence in verdict.divergences(max_violations):
+        yield from divergence.lines(explain=explain)
+    more = len(verdict.first()) - max_violations
+    if more > 0:
+        yield f"  … and {more} more groups (--max-violations)"
 
 
 def _against_broker(verdict: Verdict) -> Iterator[str]:

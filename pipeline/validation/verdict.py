@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pipeline.chain import broken_link
+from pipeline.completeness import completeness_of
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
 from pipeline.validation.against_broker import APART, Compared
 from pipeline.validation.application import Observed
 from pipeline.validation.buckets import check_buckets
+from pipeline.validation.divergence import Divergence
 from pipeline.validation.group_bits import number_of, united
 from pipeline.validation.long_run import LongRun, judge_run
 from pipeline.validation.settings import check_settings
@@ -125,12 +126,9 @@ class Verdict:
         found = [(key, finding) for key, findings in self.findings.items() for finding in findings.first.values()]
         return sorted(found, key=lambda pair: (pair[0], pair[1].seq))
 
-    def rows(self, max_violations: int) -> list[dict[str, Any]]:
+    def divergences(self, max_violations: int) -> list[Divergence]:
         """The first divergence of each group, with whose it is."""
-        return [
-            {"proxy_id": key[0], "run_id": key[1], "group": self.name(key, finding), **_finding(finding)}
-            for key, finding in self.first()[:max_violations]
-        ]
+        return [Divergence(key, self.name(key, finding), finding) for key, finding in self.first()[:max_violations]]
 
     def as_dict(self, max_violations: int) -> dict[str, Any]:
         """The verdict as plain data for JSON."""
@@ -156,22 +154,9 @@ class Verdict:
             "incomplete": self.incomplete,
             "cross_check": None if self.cross_check is None else asdict(self.cross_check),
             "against_broker": None if self.against_broker is None else [asdict(one) for one in self.against_broker],
-            "first_divergences": self.rows(max_violations),
+            "first_divergences": [divergence.as_row() for divergence in self.divergences(max_violations)],
             "manifests": self.manifests,
         }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "kind": finding.kind.value,
-        "group_ref": finding.group_ref,
-        "seq": finding.seq,
-        "ts_ms": finding.ts_ms,
-        "what": finding.what,
-        "expected": finding.expected,
-        "recorded": finding.recorded,
-        "evidence": list(finding.evidence),
-    }
 
 
 def merge(
@@ -198,46 +183,18 @@ def merge(
         check_buckets([(manifest, stem.buckets) for manifest, stem in judged], findings, is_whole=judged[0][0].first_seq == 0)
         check_settings([(manifest, stem.states) for manifest, stem in judged], findings)
         verdict.groups += number_of(united(stem.groups for _, stem in judged))
-        for manifest, stem in judged:
+        for _, stem in judged:
             verdict.names.setdefault(key, {}).update(stem.names)
             verdict.decisions += stem.decisions
             verdict.unjudged += stem.unjudged
             verdict.replayed_exactly += stem.replayed_exactly
             verdict.observed += stem.observed
-            verdict.dropped += manifest.dropped_decisions
             for quota_type, count in stem.counts.items():
                 totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
                 for name in totals:
                     totals[name] += getattr(count, name)
-        _check_run([manifest for manifest, _ in judged], verdict, (removed or {}).get(key))
+    told = completeness_of({key: [manifest for manifest, _ in judged] for key, judged in stems.items()}, removed or {})
+    verdict.dropped = told.dropped
+    verdict.removed += told.removed
+    verdict.incomplete += told.incomplete + told.unfinished
     return verdict
-
-
-def _check_run(manifests: Sequence[Manifest], verdict: Verdict, removed_seq: int | None) -> None:
-    """What a run says of its own completeness; `removed_seq` is None where retention removed nothing of it."""
-    run_id = manifests[0].run_id
-    expected = 0 if removed_seq is None else removed_seq + 1
-    if expected:
-        verdict.removed.append(f"run {run_id}: decisions 0 to {removed_seq} were removed by retention")
-    for before, manifest in zip((None, *manifests), manifests, strict=False):
-        link = broken_link(manifest, before, is_cut=removed_seq is not None)
-        if manifest.first_seq != expected:
-            missing = manifest.first_seq - expected
-            verdict.dropped += max(missing, 0)
-            verdict.incomplete.append(
-                f"run {run_id}: decisions {expected} to {manifest.first_seq - 1} are in no manifest; a file set was removed or is late"
-            )
-        elif link is not None:
-            verdict.incomplete.append(f"run {run_id}: {link}")
-        if manifest.truncated:
-            usage = f", of usage {manifest.dropped_usage_rows} rows at most" if manifest.dropped_usage_rows else ""
-            verdict.incomplete.append(
-                f"run {run_id}: {manifest.stem} was put together after a crash; what came after its last flush is lost{usage}"
-            )
-        if manifest.dropped_decisions:
-            verdict.incomplete.append(
-                f"run {run_id}: {manifest.stem} reports {manifest.dropped_decisions} decisions that could not be written"
-            )
-        expected = manifest.last_seq + 1
-    if not manifests[-1].final:
-        verdict.incomplete.append(f"run {run_id}: no final file set; the proxy still runs, or was killed")

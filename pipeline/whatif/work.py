@@ -1,6 +1,6 @@
 """Units of work, each a pure function of files: done one after the other here, or one per task on Spark, with the same result."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ from pipeline.manifest import Manifest
 from pipeline.quotas.file import QuotaFile
 from pipeline.replay.buckets import MUTATION
 from pipeline.stem import Stem
+from pipeline.tasks import Job, do_here
 from pipeline.validation.local import checked_runs
 from pipeline.whatif.groups import OPEN, Placed, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
@@ -113,13 +114,12 @@ def do(work: Work) -> list[list[Outcome]]:
     return stem_outcomes(stems[-1], stems[:-1], sensors, scenarios)
 
 
-def do_all(work: Sequence[Work], tell: Callable[[int], None] = lambda _done: None) -> list[list[list[Outcome]]]:
+JOB: Final = Job(do, Work, list[list[Outcome]])
+
+
+def do_all(work: Sequence[Work]) -> list[list[list[Outcome]]]:
     """Do all tasks in this process."""
-    done = []
-    for number, item in enumerate(work):
-        tell(number)
-        done.append(do(item))
-    return done
+    return do_here(JOB, work)
 
 
 def outcomes_of(done: Sequence[Sequence[Sequence[Outcome]]], scenarios: int) -> list[Outcomes]:

@@ -1,4 +1,4 @@
-"""`sluice meter repair` and `forget`: what changes metering files, and so belongs to who writes them."""
+"""`sluice meter forget`: what changes metering files belongs to who writes them."""
 
 from __future__ import annotations
 
@@ -11,35 +11,7 @@ import click
 from proxy.errors import StartError
 
 BAD_INPUT: Final = 2
-INCOMPLETE: Final = 3
 DIRECTORY: Final = click.Path(path_type=Path)
-
-
-@click.command("repair")
-@click.argument("directory", type=DIRECTORY)
-def repair_command(directory: Path) -> None:
-    """Turn what a killed proxy left into files. Nothing of a proxy that runs is touched."""
-    from proxy.metering.repair import repair
-
-    _check(directory)
-    try:
-        done = repair(directory)
-    except PermissionError as error:
-        _fail(_refused(error))
-    except OSError as error:
-        _fail(f"{error}; make room, and run it again")
-    for path in done.manifests:
-        click.echo(f"made whole: {path.relative_to(directory)}")
-    for proxy_id in done.running:
-        click.echo(f"{proxy_id} still runs: its segments are left alone")
-    for problem in done.problems:
-        click.echo(f"sluice: {problem}", err=True)
-    click.echo(
-        f"{len(done.manifests)} file sets made whole, {done.empty} empty segments and {done.temporaries} temporary files removed, "
-        f"{len(done.problems)} problems"
-    )
-    if done.problems:
-        sys.exit(INCOMPLETE)
 
 
 @click.command("forget")

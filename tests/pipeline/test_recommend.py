@@ -80,7 +80,24 @@ def test_rounding_goes_up_and_not_far(rate: float, quota_type: str) -> None:
 def test_any_name_survives_the_file(tmp_path: Path, name: str) -> None:
     """Whatever a client calls itself is written so that the proxy and the pipeline read the same name again."""
     made = Proposal(
-        (None, name, None), name, "Produce", "producer_byte_rate", 1, 0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None, 4_200.0, "low", "a test"
+        (None, name, None),
+        name,
+        "Produce",
+        "producer_byte_rate",
+        1,
+        0,
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+        99.0,
+        10.0,
+        1.0,
+        1.0,
+        None,
+        4_200.0,
+        "low",
+        "a test",
     )
     path = tmp_path / "quotas.toml"
     path.write_text(quota_text([made], "a test"), encoding="utf-8")

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from pipeline.command import meter
 from pipeline.quotas.file import read_quota_file
 from pipeline.recommend.buckets import asks_of, lowest_rates, made_by
-from pipeline.recommend.demand import Demand, demand_of
-from pipeline.validation.local import checked_runs
+from pipeline.recommend.work import JOB, demands_of, plan_demand
+from pipeline.tasks import do_here
 from pipeline.whatif.buckets import Steps
-from pipeline.whatif.groups import Group
 from quota.mutation_group import MutationGroup
 from tests.pipeline.test_recommend import accepted
 from tests.support.metered_house import MeteredHouse
@@ -301,12 +300,8 @@ def test_groups_of_a_callback_are_left_out(tmp_path: Path) -> None:
 def test_every_run_begins_with_a_full_bucket(tmp_path: Path) -> None:
     """What two runs asked for does not add up, since a proxy that starts anew has a new bucket; the seconds of both count."""
     source = write_buckets(tmp_path, Buckets([AMPLE]), [batch(BURST)])
-    [stems] = checked_runs(source).values()
-    once: dict[Group, Demand] = {}
-    twice: dict[Group, Demand] = {}
-    for known, runs in ((once, 1), (twice, 2)):
-        for _ in range(runs):
-            demand_of(stems, known)
+    parts = do_here(JOB, plan_demand(source))
+    once, twice = demands_of(parts), demands_of([*parts, *parts])
     [one], [two] = once.values(), twice.values()
     assert two.rates().max() == one.rates().max() == pytest.approx(220 / 11)
     assert two.by_second()[1].sum() == 2 * one.by_second()[1].sum()

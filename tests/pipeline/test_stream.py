@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import file_sha256
+from pipeline.report.stream_page import draw_stream
 from pipeline.spark.stream import Stream
 from pipeline.stream.chunks import assemble, checked_place, put_part
 from pipeline.stream.ledger import put_marker
@@ -21,7 +22,7 @@ from pipeline.stream.settings import StreamSettings
 from pipeline.validation.local import validate
 from proxy.metering.topic import parts_of
 from tests.pipeline.support.metering_topic import in_order, messages_of, publish
-from tests.pipeline.test_validation import batches, missed, sensors
+from tests.pipeline.test_validation import batches, missed, sensors, with_usage_only
 from tests.support.metering_directory import write_directory
 
 
@@ -77,9 +78,40 @@ def test_what_is_missing_between_file_sets_is_counted(spark: Any, tmp_path: Path
     """Behind a file set that is not there decisions cannot be judged, and the stream knows how many: it is not exact by leaving out."""
     source = write_directory(tmp_path / "run", batches(), sensors())
     sorted((source / "manifests").rglob("*.json"))[1].unlink()
-    told = Stream(spark, settings_of(tmp_path, source)).run()
+    told, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
     assert (told.stems, told.divergences) == (2, 0)
-    assert 0 < told.unjudged == validate(source).unjudged
+    assert 0 < told.unjudged == verdict.unjudged
+    assert [told.lost.incomplete, told.lost.percent, told.is_whole] == [verdict.incomplete, verdict.coverage_percent, False]
+    assert "decisions 800 to 1599 are in no manifest" in told.lost.incomplete[0]
+
+
+def test_a_file_set_without_decisions_is_missed_until_it_comes(spark: Any, tmp_path: Path) -> None:
+    """A hole that only `previous` tells is named in every call, as the commands on whole directories do; what comes late closes it."""
+    source = tmp_path / "run"
+    paths = with_usage_only(source)
+    gone = paths[1].read_bytes()
+    paths[1].unlink()
+    settings = settings_of(tmp_path, source)
+    line = f"{paths[1].stem}, the file set before {paths[2].stem}, is in no manifest; it was removed or is late"
+    for stems in (2, 0):
+        told = Stream(spark, settings).run()
+        assert (told.stems, told.is_whole) == (stems, False)
+        assert [line in its for its in told.lost.incomplete] == [True]
+        assert any(line in its for its in told.lines(explain=False))
+    paths[1].write_bytes(gone)
+    told = Stream(spark, settings).run()
+    assert (told.stems, told.is_whole, told.lost.incomplete, told.as_dict()["verdict"]) == (1, True, [], "exact")
+
+
+def test_a_divergence_is_told_with_its_samples(spark: Any, tmp_path: Path) -> None:
+    """What `validate` finds in a file set a stream finds, names, and explains when asked."""
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    told, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
+    assert [one.as_row() for one in told.findings] == verdict.as_dict(50)["first_divergences"]
+    proof = next(line for one in told.findings for line in one.finding.evidence)
+    assert [proof in "\n".join(told.lines(explain=explain)) for explain in (False, True)] == [False, True]
+    page = draw_stream("run", told)
+    assert told.findings[0].place in page
 
 
 def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> None:

@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import meter
-from proxy.metering.commands import forget_command, repair_command
+from pipeline.command import with_writers
+from proxy.metering.commands import forget_command
+from proxy.metering.repair import repair
 from tests.support.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
-COMMANDS: dict[str, tuple[Any, list[str]]] = {
-    "forget": (forget_command, ["{}", "--user", "orders"]),
-    "repair": (repair_command, ["{}"]),
-    "verify-manifests": (meter, ["verify-manifests", "{}"]),
-    "rollup": (meter, ["rollup", "--in", "{}", "--out", "{}-out"]),
-    "validate": (meter, ["validate", "--in", "{}"]),
-    "whatif": (meter, ["whatif", "--in", "{}", "--quotas", "{}/q.toml"]),
-    "recommend": (meter, ["recommend", "--in", "{}"]),
-    "neighbours": (meter, ["neighbours", "--in", "{}"]),
-    "stream": (meter, ["stream", "--from", "{}", "--checkpoint", "{}-checkpoint", "--out", "{}-out", "--once"]),
+COMMANDS = {
+    "forget": ["forget", "{}", "--user", "orders"],
+    "repair": ["repair", "{}"],
+    "verify-manifests": ["verify-manifests", "{}"],
+    "rollup": ["rollup", "--in", "{}", "--out", "{}-out"],
+    "validate": ["validate", "--in", "{}"],
+    "whatif": ["whatif", "--in", "{}", "--quotas", "{}/q.toml"],
+    "recommend": ["recommend", "--in", "{}"],
+    "neighbours": ["neighbours", "--in", "{}"],
+    "stream": ["stream", "--from", "{}", "--checkpoint", "{}-checkpoint", "--out", "{}-out", "--once"],
 }
 
 
@@ -44,8 +45,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)  # the mode of a folder says nothing to root
-    command, arguments = COMMANDS[name]
-    told = CliRunner().invoke(command, [argument.format(source) for argument in arguments])
+    told = CliRunner().invoke(with_writers(repair, forget_command), [argument.format(source) for argument in COMMANDS[name]])
     monkeypatch.undo()
     assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1), told.output
     assert f"{closed}: " in told.stderr

@@ -12,7 +12,7 @@ from pipeline.command import meter
 from pipeline.quotas.file import quota_file_of
 from pipeline.whatif import foresight
 from pipeline.whatif.outcome import Outcomes, Waits
-from pipeline.whatif.work import do_all, outcomes_of, plan_work
+from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
 from quota.group import QuotaGroup
 from tests.support.metering_scene import START_MS, Client, write_scene
 
@@ -145,12 +145,12 @@ def test_members_that_would_part_are_named(tmp_path: Path) -> None:
 
 def test_on_spark_the_outcomes_are_the_same(spark: Any, scene: Path) -> None:
     """One Spark task per unit of work gives what this process gives."""
-    from pipeline.spark.whatif import do_on_spark
+    from pipeline.spark.tasks import do_on_spark
 
     files = [quota_file_of(text, "test.toml") for text in (AS_IT_WAS, BY_USER)]
     work = plan_work(scene, files, "regroup")
     assert len(work) > 3
-    assert outcomes_of(do_on_spark(spark, work), 2) == outcomes_of(do_all(work), 2)
+    assert outcomes_of(do_on_spark(spark, JOB, work), 2) == outcomes_of(do_all(work), 2)
 
 
 def test_several_files_are_compared_in_every_form(scene: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pipeline.quotas.file import quota_file_of
 from pipeline.whatif import foresight
 from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.outcome import Outcomes, Waits
-from pipeline.whatif.work import do_all, outcomes_of, plan_work
+from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
 from quota.mutation_group import MutationGroup
 from tests.support.metering_buckets import CHARGED, OWED, REFUSED, SETTLED, START_MS, Buckets, write_buckets
 
@@ -170,7 +170,7 @@ def test_who_asks_before_setting_quotas_is_told_the_same(served: Path) -> None:
 
 def test_on_spark_the_outcomes_are_the_same(spark: Any, served: Path) -> None:
     """A task on Spark gives what this process gives."""
-    from pipeline.spark.whatif import do_on_spark
+    from pipeline.spark.tasks import do_on_spark
 
     work = plan_work(served, [quota_file_of(AS_IT_WAS, "test.toml")], "open")
-    assert outcomes_of(do_on_spark(spark, work), 1) == outcomes_of(do_all(work), 1)
+    assert outcomes_of(do_on_spark(spark, JOB, work), 1) == outcomes_of(do_all(work), 1)

@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from pipeline.commands.repair import repair_command as repair_command_of
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
-from proxy.metering.commands import forget_command, repair_command
+from proxy.metering.commands import forget_command
 from proxy.metering.forget import FORGOTTEN
 from proxy.metering.names import Names
+from proxy.metering.repair import repair
 from proxy.metering.retention import Retention, apply_retention
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import answered, plain, produced
@@ -26,6 +28,7 @@ from tests.support.metering_writer_house import WALL_MS, WriterHouse
 from tests.support.verdicts import BOUND, PRODUCE_VERSION, produce_of
 
 PROXY = "sluice-1"
+repair_command = repair_command_of(repair)
 
 
 def file_sets(directory: Path, count: int) -> WriterHouse:

@@ -1,0 +1,94 @@
+"""The options that all commands have in common: where it is worked out, in which form it is told, and what shows how it came about.
+
+What a command cannot do it says, with the remedy, instead of "no such option": scripts pass these to whatever they call.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from pipeline.errors import BadInputError
+
+LOCAL: Final = "local"
+SPARK: Final = "spark"
+FORMS: Final = ("table", "json", "csv", "html")
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What was chosen.
+
+    Attributes:
+        engine: `local` or `spark`, one of those that the command has.
+        master: where Spark runs; None: not said.
+        verbose: Spark's own log goes to stderr.
+        form: of what stands on stdout.
+        explain: show how it came about.
+    """
+
+    engine: str
+    master: str | None
+    verbose: bool
+    form: str
+    explain: bool
+
+
+def common_options(*engines: str, because: str = "", explain: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the common options to a command, which gets them as `common`.
+
+    Args:
+        engines: where it can be worked out, the usual place first.
+        because: why there is no other; the beginning of a line that says so.
+        explain: what `--explain` shows.
+
+    Raises, when the command is called:
+        BadInputError: an engine that it does not have, or a place for Spark without Spark.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(
+            *arguments: Any, engine: str | None, master: str | None, form: str, explain: bool, verbose: bool = False, **options: Any
+        ) -> None:
+            chosen = chosen_engine(engines, engine, master, because)
+            function(*arguments, common=Common(chosen, master, verbose, form, explain), **options)
+
+        decorated: Callable[..., None] = command
+        for option in reversed(_options(engines, explain)):
+            decorated = option(decorated)
+        return decorated
+
+    return add
+
+
+def chosen_engine(engines: tuple[str, ...], engine: str | None, master: str | None, because: str) -> str:
+    """Return where a command is worked out; whoever names a master wants Spark.
+
+    Raises:
+        BadInputError: the command does not run there, or what was said contradicts itself.
+    """
+    if engine is not None and engine not in engines:
+        raise BadInputError(f"--engine {engine}: {because}; leave it out, or write --engine {engines[0]}")
+    if master is not None and SPARK not in engines:
+        raise BadInputError(f"--master {master}: {because}; leave it out")
+    if master is not None and engine == LOCAL:
+        raise BadInputError(f"--master {master}: says where Spark runs, and --engine local does without; leave one of the two out")
+    return engine or (SPARK if master is not None else engines[0])
+
+
+def _options(engines: tuple[str, ...], explain: str) -> tuple[Callable[[Any], Any], ...]:
+    """Those that would only say what is the case anyway are not in the help text."""
+    has_spark = SPARK in engines
+    where = "In this process, or with Spark." if len(engines) > 1 else None
+    usual = f"{engines[0]}; spark with --master" if len(engines) > 1 else engines[0]
+    log = click.option("-v", "--verbose", is_flag=True, help="Let Spark's own log through, warnings and errors, on stderr.")
+    return (
+        click.option("--engine", type=click.Choice([LOCAL, SPARK]), hidden=len(engines) == 1, help=where, show_default=usual),
+        click.option("--master", hidden=not has_spark, help="Where Spark runs; all cores here unless spark-submit says otherwise."),
+        *((log,) if has_spark else ()),
+        click.option("--format", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True),
+        click.option("--explain", is_flag=True, help=explain),
+    )

@@ -1,0 +1,22 @@
+"""`sluice meter inspect`."""
+
+from pathlib import Path
+
+import click
+
+from pipeline.commands.common import Common, common_options
+from pipeline.commands.outcome import clear_errors
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@clear_errors
+@common_options("local", because="one file is read, in this process", explain="Show each column: its type, and what it holds.")
+def inspect(file: Path, common: Common) -> None:
+    """Say what one metering file or manifest holds."""
+    from pipeline.commands.telling import put_out
+    from pipeline.inspection import as_dict, column_lines, draw_inspected, inspected, lines_of, rows_of
+
+    found = inspected(file)
+    lines = [*lines_of(found), *(column_lines(found) if common.explain else ())]
+    put_out(common.form, None, as_dict(found), lines, rows_of(found), lambda: draw_inspected(file.name, found))

@@ -1,0 +1,113 @@
+"""`sluice meter repair`, whose work is that of who writes the files."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from pipeline.commands.common import Common, common_options
+from pipeline.commands.outcome import INCOMPLETE, clear_errors
+from pipeline.errors import BadInputError
+
+if TYPE_CHECKING:
+    from pipeline.manifest import Manifest
+
+
+class Repaired(Protocol):
+    """What was done: manifests made, segments that held nothing, temporary files removed, proxies that still write, what failed."""
+
+    manifests: list[Path]
+    empty: int
+    temporaries: int
+    running: list[str]
+    problems: list[str]
+
+
+def repair_command(repair: Callable[[Path], Repaired]) -> click.Command:
+    """Return the command.
+
+    Args:
+        repair: turns what a killed proxy left below a directory into files.
+    """
+
+    @click.command("repair")
+    @click.argument("directory", type=click.Path(path_type=Path))
+    @clear_errors
+    @common_options("local", because="repair works where the files lie", explain="Show what each file set holds, and lacks.")
+    def command(directory: Path, common: Common) -> None:
+        """Turn what a killed proxy left into files. Nothing of a proxy that runs is touched."""
+        if not any((directory / name).is_dir() for name in ("segments", "manifests")):
+            raise BadInputError(f"{directory}: no metering directory; name the one that `sluice run --metering` wrote")
+        _tell(directory, repair(directory), common)
+
+    return command
+
+
+def _tell(directory: Path, done: Repaired, common: Common) -> None:
+    from pipeline.commands.telling import put_out
+    from pipeline.manifest import read_manifest
+
+    made = [_row(path.relative_to(directory), read_manifest(path)) for path in done.manifests]
+    summary = {
+        "made_whole": made,
+        "running": done.running,
+        "empty_segments": done.empty,
+        "temporary_files": done.temporaries,
+        "problems": done.problems,
+    }
+    put_out(common.form, None, summary, _lines(summary, explain=common.explain), made, lambda: _page(summary), header=_COLUMNS)
+    for problem in done.problems:
+        click.echo(f"sluice: {problem}", err=True)
+    if done.problems:
+        sys.exit(INCOMPLETE)
+
+
+_COLUMNS = ("manifest", "first_seq", "last_seq", "dropped_decisions", "dropped_usage_rows")
+
+
+def _row(path: Path, manifest: "Manifest") -> dict[str, Any]:
+    return {
+        "manifest": str(path),
+        "first_seq": manifest.first_seq,
+        "last_seq": manifest.last_seq,
+        "dropped_decisions": manifest.dropped_decisions,
+        "dropped_usage_rows": manifest.dropped_usage_rows,
+    }
+
+
+def _lines(summary: dict[str, Any], *, explain: bool) -> Iterator[str]:
+    for row in summary["made_whole"]:
+        yield f"made whole: {row['manifest']}"
+        if explain:
+            taken = row["last_seq"] - row["first_seq"] + 1
+            yield f"    {taken:,} decisions, of which {row['dropped_decisions']:,} had been taken and not written"
+            yield f"    of usage at most {row['dropped_usage_rows']:,} rows, those of its last second, are lost"
+    for proxy_id in summary["running"]:
+        yield f"{proxy_id} still runs: its segments are left alone"
+    yield (
+        f"{len(summary['made_whole'])} file sets made whole, {summary['empty_segments']} empty segments and {summary['temporary_files']} "
+        f"temporary files removed, {len(summary['problems'])} problems"
+    )
+
+
+def _page(summary: dict[str, Any]) -> str:
+    from pipeline.report.page import Figure
+    from pipeline.report.plain_page import Table, draw_plain
+
+    problems = summary["problems"]
+    figures = [
+        Figure(f"{len(summary['made_whole']):,}", "file sets made whole"),
+        Figure(f"{summary['empty_segments']:,}", "empty segments removed"),
+        Figure(f"{summary['temporary_files']:,}", "temporary files removed"),
+        Figure(f"{len(problems):,}", "problems", "bad" if problems else "good"),
+    ]
+    rows = [tuple(row.values()) for row in summary["made_whole"]]
+    header = ("manifest", "first decision", "last", "decisions not written", "usage rows lost, at most")
+    tables: list[Table] = [
+        ("Made whole", header, rows),
+        ("Problems", ("what",), [(problem,) for problem in problems]),
+        ("Left alone, since it still runs", ("proxy",), [(name,) for name in summary["running"]]),
+    ]
+    return draw_plain("What a killed proxy left", "Open segments become files.", figures, tables)

@@ -1,0 +1,96 @@
+"""`sluice meter verify-manifests`."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipeline.commands.common import Common, common_options
+from pipeline.commands.outcome import INCOMPLETE, clear_errors
+
+if TYPE_CHECKING:
+    from pipeline.manifest import Manifest
+
+
+@click.command("verify-manifests")
+@click.argument("directory", type=click.Path(path_type=Path))
+@clear_errors
+@common_options("local", because="files are compared where they lie", explain="Show what was compared, file set by file set.")
+def verify_manifests(directory: Path, common: Common) -> None:
+    """Compare every file with what its manifest says (presence, length, SHA-256), and every manifest with the one before it."""
+    from pipeline.chain import broken_links
+    from pipeline.commands.telling import put_out
+    from pipeline.manifest import by_run, find_manifests, problems_in
+    from pipeline.removed import removed_runs
+
+    manifests = find_manifests(directory)
+    problems = problems_in(directory, manifests)
+    problems += [line for _, line in broken_links(by_run(manifests).values(), removed_runs(directory))]
+    files = sum(len(manifest.files) for manifest in manifests)
+    lines = [*problems, f"{len(manifests)} manifests, {files} files, {len(problems)} problems"]
+    sets = [_row(manifest) for manifest in manifests]
+    summary = {"manifests": len(manifests), "files": files, "problems": problems, "file_sets": sets}
+    if common.explain:
+        lines += _explained(sets)
+    # with no problem the sheet still says which column there would be
+    put_out(common.form, None, summary, lines, [{"problem": problem} for problem in problems], lambda: _page(summary), header=("problem",))
+    if problems:
+        sys.exit(INCOMPLETE)
+
+
+def _row(manifest: "Manifest") -> dict[str, Any]:
+    return {
+        "file_set": manifest.stem,
+        "proxy_id": manifest.proxy_id,
+        "after": manifest.previous,
+        "first_seq": manifest.first_seq,
+        "last_seq": manifest.last_seq,
+        "files": len(manifest.files),
+        "bytes": sum(entry.bytes for entry in manifest.files),
+    }
+
+
+def _explained(sets: Sequence[dict[str, Any]]) -> Iterator[str]:
+    from pipeline.text import table_lines
+
+    yield ""
+    yield from table_lines(_HEADER, _cells(sets))
+
+
+_HEADER = ("file set", "proxy", "comes after", "decisions", "files", "bytes")
+
+
+def _cells(sets: Sequence[dict[str, Any]]) -> list[tuple[object, ...]]:
+    return [
+        (
+            row["file_set"],
+            row["proxy_id"],
+            row["after"] or "-",
+            _numbers(row["first_seq"], row["last_seq"]),
+            row["files"],
+            f"{row['bytes']:,}",
+        )
+        for row in sets
+    ]
+
+
+def _numbers(first: int, last: int) -> str:
+    return f"{first:,} to {last:,}" if last >= first else "none"
+
+
+def _page(summary: dict[str, Any]) -> str:
+    from pipeline.report.page import Figure
+    from pipeline.report.plain_page import Table, draw_plain
+
+    problems = [(problem,) for problem in summary["problems"]]
+    figures = [
+        Figure(f"{summary['manifests']:,}", "manifests"),
+        Figure(f"{summary['files']:,}", "files, every byte compared"),
+        Figure(f"{len(problems):,}", "problems", "bad" if problems else "good"),
+    ]
+    tables: list[Table] = [("Problems", ("what",), problems), ("File sets", _HEADER, _cells(summary["file_sets"]))]
+    return draw_plain(
+        "Files and their manifests", "Presence, length and SHA-256 of every file, and that no file set is missing.", figures, tables
+    )

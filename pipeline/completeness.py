@@ -1,0 +1,80 @@
+"""What a run says of its own completeness, by its manifests: which decisions, and which file sets, are missing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.chain import broken_link
+from pipeline.manifest import Manifest
+
+
+@dataclass(slots=True)
+class Completeness:
+    """Of one run or of several.
+
+    Attributes:
+        taken: decisions, by the numbers of the file sets, that are missing ones included.
+        dropped: those of them that could not be written, or are in no file set.
+        removed: what retention removed, which is nobody's loss, a line each.
+        incomplete: what is known to be missing, a line each.
+        unfinished: of each run that has no final file set, a line.
+    """
+
+    taken: int = 0
+    dropped: int = 0
+    removed: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
+
+    @property
+    def percent(self) -> float:
+        """Decisions that are there, of all that were taken."""
+        return 100.0 * (self.taken - self.dropped) / self.taken if self.taken else 100.0
+
+
+def completeness_of(runs: Mapping[tuple[str, str], Sequence[Manifest]], removed: Mapping[tuple[str, str], int]) -> Completeness:
+    """Return what several runs say.
+
+    Args:
+        runs: the file sets of each, in decision order.
+        removed: by run, the number of the last decision that retention removed.
+    """
+    found = Completeness()
+    for key, manifests in runs.items():
+        _add_run(found, manifests, removed.get(key))
+    return found
+
+
+def _add_run(found: Completeness, manifests: Sequence[Manifest], removed_seq: int | None) -> None:
+    """Add one run; `removed_seq` is None where retention removed nothing of it."""
+    run_id = manifests[0].run_id
+    expected = 0 if removed_seq is None else removed_seq + 1
+    if expected:
+        found.removed.append(f"run {run_id}: decisions 0 to {removed_seq} were removed by retention")
+    for before, manifest in zip((None, *manifests), manifests, strict=False):
+        link = broken_link(manifest, before, is_cut=removed_seq is not None)
+        if manifest.first_seq != expected:
+            missing = max(manifest.first_seq - expected, 0)
+            found.dropped += missing
+            found.taken += missing
+            found.incomplete.append(
+                f"run {run_id}: decisions {expected} to {manifest.first_seq - 1} are in no manifest; a file set was removed or is late"
+            )
+        elif link is not None:
+            found.incomplete.append(f"run {run_id}: {link}")
+        found.taken += manifest.last_seq - manifest.first_seq + 1
+        found.dropped += manifest.dropped_decisions
+        found.incomplete += _own_losses(manifest)
+        expected = manifest.last_seq + 1
+    if not manifests[-1].final:
+        found.unfinished.append(f"run {run_id}: no final file set; the proxy still runs, or was killed")
+
+
+def _own_losses(manifest: Manifest) -> list[str]:
+    """What one file set says of itself."""
+    lines = []
+    if manifest.truncated:
+        usage = f", of usage {manifest.dropped_usage_rows} rows at most" if manifest.dropped_usage_rows else ""
+        lines.append(f"{manifest.stem} was put together after a crash; what came after its last flush is lost{usage}")
+    if manifest.dropped_decisions:
+        lines.append(f"{manifest.stem} reports {manifest.dropped_decisions} decisions that could not be written")
+    return [f"run {manifest.run_id}: {line}" for line in lines]

@@ -1,0 +1,65 @@
+"""Units of work of a recommendation: of sensors a file set, of token buckets, which forget nothing, a whole run."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pipeline.manifest import Manifest
+from pipeline.recommend.demand import Demand, Part, add_parts, buckets_in, measured_in
+from pipeline.replay.buckets import MUTATION
+from pipeline.stem import Stem
+from pipeline.tasks import Job
+from pipeline.validation.local import checked_runs
+from pipeline.whatif.groups import Group, Sensor, sensors_of
+
+
+class Work(msgspec.Struct, frozen=True):
+    """One task: one file set and its sensors, or the file sets of a run and its token buckets."""
+
+    directory: str
+    manifests: tuple[Manifest, ...]
+    sensors: tuple[Sensor, ...]
+    is_of_buckets: bool
+
+
+def plan_demand(directory: Path) -> list[Work]:
+    """Return the tasks.
+
+    Raises:
+        BadInputError, IncompleteError: the directory cannot be used, or names are not plain.
+    """
+    work = []
+    for stems in checked_runs(directory).values():
+        sensors = sensors_of(stems).values()
+        measured = tuple(sensor for sensor in sensors if sensor.group.quota_type != MUTATION)
+        buckets = tuple(sensor for sensor in sensors if sensor.group.quota_type == MUTATION)
+        manifests = tuple(stem.manifest for stem in stems)
+        work += [Work(str(directory.resolve()), (manifest,), measured, False) for manifest in manifests]
+        if buckets:
+            work.append(Work(str(directory.resolve()), manifests, buckets, True))
+    return work
+
+
+def do(work: Work) -> list[Part]:
+    """Do one task.
+
+    Raises:
+        BadInputError: the level was `sample`.
+    """
+    stems = [Stem(Path(work.directory), manifest) for manifest in work.manifests]
+    if work.is_of_buckets:
+        return list(buckets_in(stems, work.sensors))
+    return [part for stem in stems for part in measured_in(stem, {sensor.ref: sensor for sensor in work.sensors})]
+
+
+JOB: Final = Job(do, Work, list[Part])
+
+
+def demands_of(done: Iterable[Iterable[Part]]) -> dict[Group, Demand]:
+    """Add the tasks' results up by group."""
+    demands: dict[Group, Demand] = {}
+    for parts in done:
+        add_parts(parts, demands)
+    return demands

@@ -1,0 +1,98 @@
+"""What a stream did, batch by batch and in all; for people, and as plain data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pipeline.completeness import Completeness
+from pipeline.validation.divergence import Divergence
+
+FINDINGS_MAX: Final = 50
+
+
+@dataclass(slots=True)
+class Written:
+    """What a batch put into the tables.
+
+    Attributes:
+        unjudged: decisions too close behind others that are missing.
+        findings: the first divergence of each group of each file set.
+    """
+
+    stems: int
+    divergences: int = 0
+    unjudged: int = 0
+    findings: list[Divergence] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StreamResult:
+    """What one call of the command did.
+
+    Attributes:
+        findings: the first divergence of each group and batch, as many as are told.
+        whole: file sets that were there when the last batch began, all of them landed; None: nobody looked, since it was stopped.
+        lost: what is missing among all file sets that are landed, in this call or before.
+    """
+
+    batches: int = 0
+    stems: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    divergences: int = 0
+    unjudged: int = 0
+    findings: list[Divergence] = field(default_factory=list)
+    whole: int | None = None
+    lost: Completeness = field(default_factory=Completeness)
+
+    def add(self, written: Written) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.stems += written.stems
+        self.divergences += written.divergences
+        self.unjudged += written.unjudged
+        self.findings += written.findings[: FINDINGS_MAX - len(self.findings)]
+        for table, number in written.rows.items():
+            self.rows[table] = self.rows.get(table, 0) + number
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is known to be missing."""
+        return not (self.lost.incomplete or self.lost.dropped or self.unjudged)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        return {
+            "verdict": "violations" if self.divergences else "exact",
+            "batches": self.batches,
+            "file_sets": self.stems,
+            "file_sets_in_all": self.whole,
+            "rows": self.rows,
+            "coverage_percent": self.lost.percent,
+            "dropped_decisions": self.lost.dropped,
+            "unjudged_after_losses": self.unjudged,
+            "incomplete": self.lost.incomplete,
+            "removed": self.lost.removed,
+            "divergences": self.divergences,
+            "first_divergences": [divergence.as_row() for divergence in self.findings],
+        }
+
+    def lines(self, *, explain: bool) -> Iterator[str]:
+        """Yield one screen for people; with `explain` the samples that prove each divergence."""
+        yield f"landed      {self.stems:,} file sets in {self.batches:,} batches"
+        for table, rows in sorted(self.rows.items()):
+            yield f"            {rows:>12,} rows of {table}"
+        if self.whole is not None:
+            yield f"complete    every file set that is there, {self.whole:,} in all; none was left out as late"
+        dropped = f", {self.lost.dropped:,} decisions not written or in no file set" if self.lost.dropped else ""
+        yield f"coverage    {self.lost.percent:.4g} %{dropped}"
+        if self.unjudged:
+            yield f"unjudged    {self.unjudged:,} decisions, too close behind some that are missing"
+        yield from (f"removed     {line}" for line in self.lost.removed)
+        yield from (f"incomplete  {line}" for line in self.lost.incomplete)
+        if not self.divergences:
+            yield "verdict     exact"
+            return
+        yield f"verdict     {self.divergences:,} divergences; the first of each group and file set:"
+        for divergence in self.findings:
+            yield from divergence.lines(explain=explain)

@@ -1,0 +1,58 @@
+"""Where the figures of a what-if come from: which quota holds for a group, and what was recorded as its own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pipeline.quotas.file import QuotaFile
+from pipeline.text import human_ms, human_rate
+from pipeline.whatif.comparison import SHOWN
+from pipeline.whatif.groups import CONNECTION, Group, display_name, is_limited
+from pipeline.whatif.outcome import Outcome, Outcomes
+from pipeline.whatif.work import Work
+
+MEMBERS_SHOWN = 5
+
+
+def explained(found: Mapping[str, Outcomes], quotas: Mapping[str, QuotaFile], work: Sequence[Work]) -> Iterator[str]:
+    """Yield a few lines on each group, the largest change of waiting first.
+
+    Args:
+        found: by quota file.
+        work: the tasks; their scenarios are in the order of the quota files.
+    """
+    for number, (name, outcomes) in enumerate(found.items()):
+        members = _members(work, number)
+        by_change = sorted(outcomes.items(), key=lambda pair: -abs(pair[1].waits.total_ms - pair[1].recorded.total_ms))
+        for group, outcome in by_change[:SHOWN]:
+            yield ""
+            yield from _lines(group, outcome, quotas[name], sorted(members.get(group, {group}), key=display_name))
+
+
+def _members(work: Sequence[Work], number: int) -> dict[Group, set[Group]]:
+    """The recorded groups that each new one is made of."""
+    members: dict[Group, set[Group]] = {}
+    for item in work:
+        recorded = {sensor.ref: sensor.group for sensor in item.sensors}
+        for placed in item.scenarios[number]:
+            members.setdefault(placed.group, set()).add(recorded[placed.ref])
+    return members
+
+
+def _lines(group: Group, outcome: Outcome, quotas: QuotaFile, members: Sequence[Group]) -> Iterator[str]:
+    yield f"{display_name(group)} ({group.quota_type}, broker {group.node or '-'}), under {quotas.name}:"
+    names = [display_name(member) for member in members]
+    more = f" and {len(names) - MEMBERS_SHOWN} more" if len(names) > MEMBERS_SHOWN else ""
+    yield f"    recorded as   {'; '.join(names[:MEMBERS_SHOWN])}{more}: {outcome.decisions:,} decisions"
+    yield f"    bound         {_bound(group, outcome, quotas)}"
+    for said, waits in (("waits today", outcome.recorded), ("waits then", outcome.waits)):
+        longest = f", half of them up to {human_ms(waits.percentile_ms(50))}, the longest {human_ms(waits.max_ms)}" if waits.number else ""
+        yield f"    {said:<13} {waits.number:,}, together {human_ms(waits.total_ms)}{longest}"
+
+
+def _bound(group: Group, outcome: Outcome, quotas: QuotaFile) -> str:
+    if outcome.bound is None:
+        return f"{human_rate(group.quota_type, outcome.bound_today)}, as recorded: a quota file has no name for the group"
+    if not is_limited(outcome.bound, group.quota_type):
+        return "none: no quota of the file holds for it"
+    ip = group.ip if group.ip in quotas.connection_rates else "<default>"
+    whose = f"ip {ip}" if group.quota_type == CONNECTION else quotas.source(group.quota_type, group.user, group.client_id)
+    return f"{human_rate(group.quota_type, outcome.bound)}, the quota of {whose}"
