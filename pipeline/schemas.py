@@ -91,7 +91,7 @@ STATES: Final = pa.schema(
 )
 """How the proxy was set from a sequence number on."""
 
-ADDED: Final = {"states": ("switches",), "events": ("before", "since_ms")}
+ADDED: Final = {"states": ("switches",), "events": ("before", "since_ms"), "usage": ("waited_requests", "waited_ms")}
 """Columns that files of an earlier minor version lack."""
 
 GAPS: Final = pa.schema([_RUN, _field("from_seq", pa.int64()), _field("n", pa.int64()), _field("reason", pa.string())])
@@ -175,6 +175,8 @@ USAGE: Final = pa.schema(
         _field("handler_ns", pa.int64()),
         _field("throttled_requests", pa.int64()),
         _field("throttle_ms", pa.int64()),
+        _field("waited_requests", pa.int64(), nullable=True),  # of the throttled ones, those that were not only observed or excused
+        _field("waited_ms", pa.int64(), nullable=True),
         _field("connections_opened", pa.int32()),
         _field("connections_open", pa.int32()),
     ]

@@ -226,7 +226,18 @@ def _time(at_ms: int) -> str:
 
 
 def _client_table(by_client: Rows) -> str:
-    header = ("tenant", "principal", "client-id", "requests", "produced", "fetched", "broker time", "throttled", "connections opened")
+    header = (
+        "tenant",
+        "principal",
+        "client-id",
+        "requests",
+        "produced",
+        "fetched",
+        "broker time",
+        "had to wait",
+        "would have",
+        "connections opened",
+    )
     rows = (
         (
             row["tenant"],
@@ -236,7 +247,8 @@ def _client_table(by_client: Rows) -> str:
             human_bytes(row["produce_bytes"]),
             human_bytes(row["fetch_bytes"]),
             human_ms(row["handler_ns"] / 1e6),
-            f"{row['throttled_requests']:,}",
+            f"{row['waited_requests']:,}",
+            f"{row['throttled_requests'] - row['waited_requests']:,}",
             f"{row['connections_opened']:,}",
         )
         for row in by_client[:CLIENTS_MAX]

@@ -17,7 +17,7 @@ from pipeline.rollup.plan import Plan, plan_of
 from pipeline.rollup.prices import Prices
 from pipeline.rollup.tenants import TenantLine
 
-TABLES_VERSION: Final = 2
+TABLES_VERSION: Final = 3
 """Raised when the tables get other columns: what is open is then built again."""
 
 

@@ -10,9 +10,19 @@ from pipeline.rollup.tables import read_table
 from pipeline.text import group_name, human_bytes, human_ms, human_rate, table_lines
 
 SHOWN: Final = 12
-_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests", "throttle_ms", "connections_opened")
+_SUMS: Final = (
+    "requests",
+    "produce_bytes",
+    "fetch_bytes",
+    "handler_ns",
+    "throttled_requests",
+    "throttle_ms",
+    "waited_requests",
+    "waited_ms",
+    "connections_opened",
+)
 _GROUP_SUMS: Final = ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms")
-_BEFORE: Final = {"waited": "throttled", "waited_ms": "throttle_ms"}
+_BEFORE: Final = {"waited": "throttled", "waited_requests": "throttled_requests", "waited_ms": "throttle_ms"}
 """What stands in for a column that the tables of a day closed long ago lack."""
 
 
@@ -28,7 +38,7 @@ def clients(directory: Path) -> list[dict[str, Any]]:
         key = (row["tenant"], row["principal"], row["client_id"])
         total = found.setdefault(key, dict(zip(("tenant", "principal", "client_id"), key, strict=True)) | dict.fromkeys(_SUMS, 0))
         for name in _SUMS:
-            total[name] += row[name] or 0
+            total[name] += _number(row, name)
     return sorted(found.values(), key=lambda row: (-row["produce_bytes"] - row["fetch_bytes"], row["principal"], row["client_id"]))
 
 
@@ -41,10 +51,15 @@ def groups(directory: Path) -> list[dict[str, Any]]:
         )
         total = found.setdefault(key, {**row, "group": group_name(row)} | dict.fromkeys(_GROUP_SUMS, 0))
         for name in _GROUP_SUMS:
-            total[name] += row.get(name, row.get(_BEFORE.get(name, ""))) or 0
+            total[name] += _number(row, name)
         for name in ("utilisation_max_percent", "observed_max", "throttle_ms_max"):
             total[name] = max(total[name] or 0, row[name] or 0)
     return sorted(found.values(), key=lambda row: (-row["throttle_ms"], -(row["utilisation_max_percent"] or 0), row["group"]))
+
+
+def _number(row: dict[str, Any], name: str) -> int:
+    number: int = row.get(name, row.get(_BEFORE.get(name, ""))) or 0
+    return number
 
 
 def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
@@ -106,11 +121,20 @@ def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) ->
     by_group = groups(directory)
     would, would_ms = _would(by_group)
     if would:
-        said = f"{would:,} decisions would have waited {human_ms(would_ms)} and did not have to"
-        yield f"observed    {said}; the clients' columns count them too"
+        yield f"observed    {would:,} decisions would have waited {human_ms(would_ms)} and did not have to"
     yield ""
-    header = ("tenant", "principal", "client-id", "requests", "produced", "fetched", "throttled", "waits")
-    yield from table_lines(header, (_client_row(row) for row in clients(directory)[:SHOWN]))
+    header = (
+        "tenant",
+        "principal",
+        "client-id",
+        "requests",
+        "produced",
+        "fetched",
+        "throttled",
+        "waits",
+        *(("would wait",) if would else ()),
+    )
+    yield from table_lines(header, (_client_row(row)[: len(header)] for row in clients(directory)[:SHOWN]))
     yield ""
     header = ("group", "type", "node", "decisions", "bound", "peak use", "throttled", "waits", *(("would wait",) if would else ()))
     yield from table_lines(header, (_group_row(row)[: len(header)] for row in by_group[:SHOWN]))
@@ -141,7 +165,8 @@ def _client_row(row: dict[str, Any]) -> tuple[object, ...]:
         f"{row['requests']:,}",
         *sizes,
         f"{row['throttled_requests']:,}",
-        human_ms(row["throttle_ms"]),
+        human_ms(row["waited_ms"]),
+        human_ms(row["throttle_ms"] - row["waited_ms"]),
     )
 
 

@@ -27,9 +27,9 @@ _CLIENT: Final = [name for name, _ in CLIENT]
 
 
 def escapes_of(seconds: DataFrame) -> DataFrame:
-    """Return ESCAPES, per hour; takes what `usage_by_second` returns."""
+    """Return ESCAPES, per hour; takes what `usage_by_second` returns. Who is only observed has nothing to get round."""
     clients = seconds.groupBy("date", "hour", *_CLIENT, "second_ms").agg(
-        F.sum("throttled_requests").alias("throttled"), F.sum("connections_opened").alias("opened")
+        F.sum("waited_requests").alias("throttled"), F.sum("connections_opened").alias("opened")
     )
     return reconnects_of(clients).unionByName(rotations_of(clients))
 

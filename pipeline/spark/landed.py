@@ -10,6 +10,7 @@ from pipeline.errors import IncompleteError
 from pipeline.manifest import Manifest, find_manifests, problems_of
 from pipeline.replay.buckets import MUTATION
 from pipeline.spark.partial_sums import Source, sums_of
+from pipeline.spark.raw import declared
 from pipeline.spark.validate import judge_stems, works_of
 from pipeline.stem import check_columns, runs_of
 from pipeline.stream.ledger import batch_name
@@ -83,7 +84,7 @@ def _paths(directory: Path, manifests: Sequence[Manifest], table: str) -> list[s
 
 def _read(spark: Any, directory: Path, manifests: Sequence[Manifest], table: str) -> Any:
     paths = _paths(directory, manifests, table)
-    return spark.read.parquet(*paths) if paths else None
+    return spark.read.schema(declared(table)).parquet(*paths) if paths else None
 
 
 def _decisions(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:

@@ -43,6 +43,8 @@ USAGE_COUNTS: Final = (
     "handler_ns",
     "throttled_requests",
     "throttle_ms",
+    "waited_requests",
+    "waited_ms",
     "connections_opened",
 )
 """What adds up: over seconds, clients, nodes and days."""

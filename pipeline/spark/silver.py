@@ -26,14 +26,20 @@ def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> Da
     """
     named = _named_clients(clients, tenants)
     begin = _hour_ms()
-    joined = usage.join(F.broadcast(named), ["run_id", "client_ref"], "left").withColumn(
-        "problem",
-        _first_problem(
-            (F.col("principal").isNull(), "client_ref is in no dim_client"),
-            (_any_null("second_ms", "node", "listener", "api_class", *USAGE_COUNTS), "a value is missing"),
-            (_any_negative(*USAGE_COUNTS, "connections_open"), "a count is below 0"),
-            (~F.col("second_ms").between(begin - LATE_MS, begin + HOUR_MS + LATE_MS), "second_ms is not in the hour of its file"),
-        ),
+    # files of an earlier version do not tell who was only observed: there everybody waited
+    waited = {"waited_requests": F.coalesce("waited_requests", "throttled_requests"), "waited_ms": F.coalesce("waited_ms", "throttle_ms")}
+    joined = (
+        usage.withColumns(waited)
+        .join(F.broadcast(named), ["run_id", "client_ref"], "left")
+        .withColumn(
+            "problem",
+            _first_problem(
+                (F.col("principal").isNull(), "client_ref is in no dim_client"),
+                (_any_null("second_ms", "node", "listener", "api_class", *USAGE_COUNTS), "a value is missing"),
+                (_any_negative(*USAGE_COUNTS, "connections_open"), "a count is below 0"),
+                (~F.col("second_ms").between(begin - LATE_MS, begin + HOUR_MS + LATE_MS), "second_ms is not in the hour of its file"),
+            ),
+        )
     )
     return joined.select(
         "*",

@@ -172,6 +172,8 @@ USAGE: Final = pa.schema(
         _field("handler_ns", pa.int64()),
         _field("throttled_requests", pa.int64()),
         _field("throttle_ms", pa.int64()),
+        _field("waited_requests", pa.int64(), nullable=True),  # of the throttled ones, those that were not only observed or excused
+        _field("waited_ms", pa.int64(), nullable=True),
         _field("connections_opened", pa.int32()),
         _field("connections_open", pa.int32()),
     ]

@@ -60,6 +60,8 @@ class UsageCell:
         "response_bytes",
         "throttle_ms",
         "throttled_requests",
+        "waited_ms",
+        "waited_requests",
     )
 
     def __init__(self, client_ref: int, place: Place, api_class: str) -> None:
@@ -78,18 +80,23 @@ class UsageCell:
         self.handler_ns = 0
         self.throttled_requests = 0
         self.throttle_ms = 0
+        self.waited_requests = 0
+        self.waited_ms = 0
         self.connections_opened = 0
         self.is_dirty = False  # something changed that no request tells
 
-    def throttled(self, throttle_ms: int) -> None:
-        """Count one verdict above zero."""
+    def throttled(self, throttle_ms: int, *, waits: bool) -> None:
+        """Count one verdict above zero; `waits`: somebody is made to sit it out, and not only observed or excused."""
         self.throttled_requests += 1
         self.throttle_ms += throttle_ms
+        if waits:
+            self.waited_requests += 1
+            self.waited_ms += throttle_ms
         self.is_dirty = True
 
 
-UsageRow = tuple[int, tuple[str, int], str, str, int, int, int, int, int, int, int, int, int, int]
-"""client_ref, broker's address, listener, class, and the counters in the order of the table `usage`."""
+UsageRow = tuple[int, tuple[str, int], str, str, int, int, int, int, int, int, int, int, int, int, int, int]
+"""client_ref, broker's address, listener, class, and the counters in the order of `usage_table.COLUMNS`."""
 
 
 class ClientOfUsage(NamedTuple):
@@ -175,4 +182,6 @@ def _row(cell: UsageCell) -> UsageRow:
         cell.throttle_ms,
         cell.connections_opened,
         cell.connections_open,
+        cell.waited_requests,
+        cell.waited_ms,
     )

@@ -26,8 +26,10 @@ COLUMNS: Final = (
     "throttle_ms",
     "connections_opened",
     "connections_open",
+    "waited_requests",
+    "waited_ms",
 )
-"""Order of a row in a segment; the second stands beside all rows of that second."""
+"""Order of a row in a segment, in which what an earlier version wrote ends sooner; the second stands beside all rows of that second."""
 TOTALS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
 
 
@@ -35,7 +37,9 @@ def usage_table(told: Iterable[Fact], run: tuple[str, str]) -> pa.Table:
     """Return rows of USAGE."""
     seconds = list(told)
     rows = [row for second in seconds for row in second["rows"]]
-    columns: dict[str, Any] = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)) if rows else {name: [] for name in COLUMNS}
+    told_by_all = COLUMNS[: min((len(row) for row in rows), default=0)]
+    columns: dict[str, Any] = {name: [None] * len(rows) for name in COLUMNS}
+    columns |= {name: [row[at] for row in rows] for at, name in enumerate(told_by_all)}
     columns["second_ms"] = [second["second_ms"] for second in seconds for _ in second["rows"]]
     columns["run_id"] = [run[0]] * len(rows)
     columns["proxy_id"] = [run[1]] * len(rows)

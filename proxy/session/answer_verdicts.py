@@ -110,11 +110,12 @@ class AnswerVerdicts:
     def _note_verdict(self, head: KnownHead, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int) -> None:
         """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
         waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._heads.throttle_max_ms)
-        if head.cell is not None:
-            head.cell.throttled(max(throttle_ms, time_ms))
         only_observes = head.client.enforcement.only_observes
         if only_observes:
             waits_ms = 0
+        if head.cell is not None:
+            decided_ms = max(throttle_ms, time_ms)
+            head.cell.throttled(decided_ms, waits=waits_ms >= decided_ms)
         meter, timed_group = self._meter, self._timed_group
         assert meter is not None
         if timed_group is not None:
@@ -213,7 +214,7 @@ class AnswerVerdicts:
         if self._meter is not None and time_ms > 0:
             self._note_verdict(head, None, 0, throttle_ms, time_ms, now_ms)
         elif throttle_ms > 0 and head.cell is not None:
-            head.cell.throttled(throttle_ms)
+            head.cell.throttled(throttle_ms, waits=not head.client.enforcement.only_observes)
         if throttle_ms <= 0 >= time_ms and not self._debt.active:
             return 0
         if time_ms > 0 and time_ms >= throttle_ms:

@@ -291,7 +291,7 @@ class RequestSide(WholeRequests):
         if heads.meter is not None:
             heads.meter.note(group.limiting, head.cap_bytes, throttle_ms, throttle_ms, now_ms, heads.number, head.index)
         if head.cell is not None:
-            head.cell.throttled(throttle_ms)
+            head.cell.throttled(throttle_ms, waits=True)
 
     def _record_unanswered(self, head: KnownHead, size: int, now_ms: int) -> bool:
         """Count a Produce with acks=0, which nobody answers; return whether reading stops here."""
@@ -314,7 +314,7 @@ class RequestSide(WholeRequests):
             waits_ms = max(0, throttle_ms)
             heads.meter.record(group, size, waits_ms, 0 if client.enforcement.only_observes else waits_ms, now_ms, heads.number, head.index)
             if waits_ms and cell is not None:
-                cell.throttled(waits_ms)
+                cell.throttled(waits_ms, waits=not client.enforcement.only_observes)
         if throttle_ms > 0:
             client.produce_throttled(group, throttle_ms, now_ms)
         if throttle_ms > 0 or self._debt.in_debt:

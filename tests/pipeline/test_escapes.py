@@ -29,7 +29,7 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
         *rows("User:ANONYMOUS", "dashboard", range(31, 60)),
     ]
     names = "date string, hour string, tenant string, principal string, client_id string, second_ms long"
-    frame = spark.createDataFrame(seconds, f"{names}, throttled_requests long, connections_opened long")
+    frame = spark.createDataFrame(seconds, f"{names}, waited_requests long, connections_opened long")
     found = {(row["principal"], row["client_id"], row["kind"], row["to_client_id"]) for row in escapes_of(frame).collect()}
     assert found == {
         ("User:eve", "app-1", "rotates", "app-2"),

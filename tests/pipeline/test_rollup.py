@@ -40,7 +40,18 @@ CAST = [
     Client("audit", "audit-log", "produce", 1e9, 2_000, 200),
 ]
 TENANTS = (TenantLine(2, "^orders$", "^.*$", "shop"), TenantLine(3, "^.*$", "^loader$", "data"))
-SUMS = ("requests", "request_bytes", "response_bytes", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests", "throttle_ms")
+SUMS = (
+    "requests",
+    "request_bytes",
+    "response_bytes",
+    "produce_bytes",
+    "fetch_bytes",
+    "handler_ns",
+    "throttled_requests",
+    "throttle_ms",
+    "waited_requests",
+    "waited_ms",
+)
 
 
 def two_hours(directory: Path, **options: Any) -> Path:
@@ -185,6 +196,8 @@ def only_observed(tables: dict[str, list[dict[str, Any]]]) -> None:
     for row in tables["samples"]:
         row["applied_ms"] = [0 if row["group_ref"] == 0 else -1 if at % 2 else ms for at, ms in enumerate(row["applied_ms"])]
         row["applied_ms_sum"] = sum(max(ms, 0) for ms in row["applied_ms"])
+    for row in tables["usage"]:
+        row |= {"waited_requests": 0, "waited_ms": 0} if row["client_ref"] == 0 else {"waited_requests": None, "waited_ms": None}
     unlisted = next(row for row in tables["samples"] if row["throttled_n"] > 0 and row["applied_ms_sum"] > 0)
     unlisted |= dict.fromkeys(("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms"))
 
@@ -212,6 +225,9 @@ def test_who_did_not_have_to_wait_is_not_said_to_have_waited(spark: Any, tmp_pat
                 assert sum(row[count] for row in rows) == expected, (table, is_applied)
     checkout = next(row for row in summary_of(out, result)["groups"] if row["group"] == "client-id checkout")
     assert (checkout["throttled"] > 50, checkout["waited"], checkout["waited_ms"]) == (True, 0, 0)
+    for row in read_table(out, "usage_day"):
+        waited = (0, 0) if row["client_id"] == CAST[0].client_id else (row["throttled_requests"], row["throttle_ms"])  # an older file
+        assert (row["waited_requests"], row["waited_ms"]) == waited
     lines = list(lines_of(out, result))
     assert any("would have waited" in line for line in lines)
     assert next(line for line in lines if line.startswith("client-id checkout")).split()[-4:-2] == ["0", "ms"]

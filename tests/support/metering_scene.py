@@ -53,6 +53,8 @@ class Meter:
         row["handler_ns"] += handler_ns
         row["throttled_requests"] += throttle_ms > 0
         row["throttle_ms"] += throttle_ms
+        row["waited_requests"] += throttle_ms > 0
+        row["waited_ms"] += throttle_ms
         row["connections_open"] = client.connections
 
 
@@ -65,6 +67,8 @@ COUNTS = (
     "handler_ns",
     "throttled_requests",
     "throttle_ms",
+    "waited_requests",
+    "waited_ms",
     "connections_opened",
     "connections_open",
 )

@@ -64,12 +64,14 @@ def total(house: MeteredHouse, table: str, column: str) -> int:
 
 
 def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
-    """Waits are worked out and stand in the files beside zeros."""
+    """Waits are worked out and stand in the files beside zeros, of decisions and of usage."""
     with MeteredHouse(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as house:
         burst(house, house.connect(), 1)
         house.written()
     assert total(house, "samples", "throttle_ms_sum") > 0
     assert total(house, "samples", "applied_ms_sum") == 0
+    assert total(house, "usage", "throttle_ms") == total(house, "samples", "throttle_ms_sum")
+    assert total(house, "usage", "throttled_requests") > total(house, "usage", "waited_requests") == total(house, "usage", "waited_ms") == 0
 
 
 def test_a_change_of_mode_holds_from_its_decision_on(tmp_path: Path) -> None:
@@ -96,6 +98,7 @@ def test_a_connection_that_keeps_a_membership_is_excused(tmp_path: Path) -> None
         verdict = house.written()
     assert verdict.kinds() == {}
     assert [row["applied_ms"] for row in house.rows("samples")] == [[-1]]
+    assert (total(house, "usage", "throttled_requests"), total(house, "usage", "waited_requests")) == (1, 0)
 
 
 def test_usage_counts_every_answer_whatever_its_quota(tmp_path: Path) -> None:
@@ -115,6 +118,7 @@ def test_usage_counts_every_answer_whatever_its_quota(tmp_path: Path) -> None:
     etl = usage["etl", "produce"]
     assert (etl["requests"], etl["request_bytes"], etl["produce_bytes"]) == (2, 20_300, 20_300)
     assert (etl["response_bytes"], etl["throttled_requests"], etl["throttle_ms"]) == (len(answer) - 4, 1, 10_000)
+    assert (etl["waited_requests"], etl["waited_ms"]) == (1, 10_000)
     assert (usage["audit", "group"]["requests"], usage["audit", "other"]["connections_open"]) == (1, 1)
     assert (etl["node"], etl["listener"], usage["etl", "other"]["connections_opened"]) == ("b:1", LISTENER, 1)
 
