@@ -31,7 +31,7 @@ def _explained(item: Proposal) -> Iterator[str]:
     base, bound = human_rate(item.quota_type, item.base), human_rate(item.quota_type, item.bound)
     times = human_rate(item.quota_type, item.base * item.headroom)
     yield ""
-    yield f"{item.group} ({item.quota_type}): {item.key} = {item.bound:g}"
+    yield f"{item.group} ({item.quota_type}): {item.key} = {item.bound:.12g}"
     if item.quota_type == MUTATION:
         of = "of the lowest rates at which asks pass"
         yield f"    p{item.percentile:g} {of}, with a bucket that holds {item.span_s:g} s of its rate: {base}"

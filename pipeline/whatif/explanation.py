@@ -21,10 +21,19 @@ def explained(found: Mapping[str, Outcomes], quotas: Mapping[str, QuotaFile], wo
     """
     for number, (name, outcomes) in enumerate(found.items()):
         members = _members(work, number)
-        by_change = sorted(outcomes.items(), key=lambda pair: -abs(pair[1].waits.total_ms - pair[1].recorded.total_ms))
+        told = {group: outcome for group, outcome in outcomes.items() if _is_held(group, outcome)}
+        by_change = sorted(told.items(), key=lambda pair: -abs(pair[1].waits.total_ms - pair[1].recorded.total_ms))
         for group, outcome in by_change[:SHOWN]:
             yield ""
             yield from _lines(group, outcome, quotas[name], sorted(members.get(group, {group}), key=display_name))
+        if len(told) < len(outcomes):
+            yield ""
+            yield f"{len(outcomes) - len(told)} more groups have no quota, today and under {name}"
+
+
+def _is_held(group: Group, outcome: Outcome) -> bool:
+    """Whether a quota holds for the group, today or under the file."""
+    return any(is_limited(bound, group.quota_type) for bound in (outcome.bound, outcome.bound_today))
 
 
 def _members(work: Sequence[Work], number: int) -> dict[Group, set[Group]]:
@@ -50,7 +59,8 @@ def _lines(group: Group, outcome: Outcome, quotas: QuotaFile, members: Sequence[
 
 def _bound(group: Group, outcome: Outcome, quotas: QuotaFile) -> str:
     if outcome.bound is None:
-        return f"{human_rate(group.quota_type, outcome.bound_today)}, as recorded: a quota file has no name for the group"
+        today = outcome.bound_today if is_limited(outcome.bound_today, group.quota_type) else None
+        return f"{human_rate(group.quota_type, today)}, as recorded: a quota file has no name for the group"
     if not is_limited(outcome.bound, group.quota_type):
         return "none: no quota of the file holds for it"
     ip = group.ip if group.ip in quotas.connection_rates else "<default>"

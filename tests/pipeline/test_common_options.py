@@ -114,6 +114,16 @@ def test_explain_adds_lines(scene: Path, command: str) -> None:
     assert [line for line in without if line not in more] == []
 
 
+def test_a_bound_is_traced_to_its_quota(scene: Path) -> None:
+    """The file says which entity's quota a group gets; who has none, today and then, is only counted."""
+    (scene.parent / "q.toml").write_text('[[quota]]\nclient-id = "<default>"\nproducer_byte_rate = 20000\n')
+    lines = typed("whatif", scene, "--explain").stdout.splitlines()
+    at = lines.index("client-id checkout (Produce, broker 1), under q.toml:")
+    assert lines[at + 2].split(maxsplit=1) == ["bound", "20 kB/s, the quota of client-id <default>"]
+    at = lines.index("client-id loader (Fetch, broker 1), under q.toml:")
+    assert lines[at + 2].split(maxsplit=1) == ["bound", "none: no quota of the file holds for it"]
+
+
 @pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
 def test_help_offers_what_works(command: str) -> None:
     """The text names form and explanation everywhere, and Spark where there is a choice."""
