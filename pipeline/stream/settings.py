@@ -7,7 +7,7 @@ from typing import Final
 
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_directory, check_readable
-from pipeline.manifest import MANIFESTS
+from pipeline.manifest import MANIFESTS, find_manifests
 from pipeline.stream.ledger import check_checkpoint
 
 TOPIC: Final = "kafka://"
@@ -85,5 +85,7 @@ def _check_source(settings: StreamSettings) -> None:
     check_readable(directory / MANIFESTS)
     if settings.once and not any((directory / MANIFESTS).rglob("*.json")):
         raise IncompleteError(f"{directory}: no manifest in it, so nothing was finished; without --once they are waited for")
+    if settings.once:
+        find_manifests(directory)  # what cannot be read ends the command before Spark starts, and before anything is written
     if not (directory / MANIFESTS).is_dir():
         check_directory(directory / MANIFESTS)

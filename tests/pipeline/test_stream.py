@@ -140,6 +140,7 @@ def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> Non
         ("kafka://127.0.0.1:1,localhost/topic", "c", "o", 2, "no broker answers there"),
         ("run", "a-file", "o", 2, "a-file"),
         ("run", "c", "a-file/o", 2, "a-file"),
+        ("strange", "c", "o", 2, "schema 7, this version reads 1"),
     ],
 )
 def test_what_cannot_be_followed_is_one_line(
@@ -149,6 +150,8 @@ def test_what_cannot_be_followed_is_one_line(
     monkeypatch.chdir(tmp_path)
     write_directory(Path("run"), batches(stems=1, events=5), sensors())
     Path("empty").mkdir()
+    Path("strange/manifests").mkdir(parents=True)
+    Path("strange/manifests/one.json").write_text('{"kind": "sluice-metering", "schema": 7}')
     Path("a-file").write_text("mine")
     before = sorted(tmp_path.rglob("*"))
     outcome = CliRunner().invoke(meter, ["stream", "--from", source, "--checkpoint", checkpoint, "--out", out, "--once"])
