@@ -22,6 +22,9 @@ from pipeline.validation.stem_verdict import StemVerdict, judge_stem
 from pipeline.validation.verdict import RunKey, Verdict, merge
 
 OUTCOME: Final = "position int, verdict binary"
+TASKS_PER_CORE: Final = 2
+STEMS_MAX: Final = 4
+"""Of one task."""
 
 Works = Mapping[int, Sequence[Manifest]]
 """What each task judges: a stem, the last one, and those before it in its run as far as they may still matter."""
@@ -63,10 +66,17 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]], *
 
 
 def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
-    """Return the encoded verdict of each task: a Spark task each, no shuffle; the largest first, so that none is left alone at the end."""
+    """Return the encoded verdict of each stem; no shuffle. The largest are judged first, so that none is left alone at the end.
+
+    Between two tasks a worker waits for the driver, a tenth of the time of a small stem: so a task has some stems where there are many more
+    than cores; never more than a few, for a cluster that has yet to grow.
+    """
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
-    tasks = spark.range(0, len(in_order), 1, max(len(in_order), 1))
-    rows = tasks.mapInArrow(_reading(str(directory.resolve()), in_order, paced=paced), OUTCOME).collect()
+    enough = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    count = max(min(len(in_order), enough), -(-len(in_order) // STEMS_MAX), 1)
+    tasks = spark.range(0, count, 1, count)
+    shares = [in_order[task::count] for task in range(count)]
+    rows = tasks.mapInArrow(_reading(str(directory.resolve()), shares, paced=paced), OUTCOME).collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
@@ -101,13 +111,12 @@ def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
 
 
 def _reading(
-    directory: str, works: Sequence[tuple[int, Sequence[Manifest]]], *, paced: bool
+    directory: str, shares: Sequence[Sequence[tuple[int, Sequence[Manifest]]]], *, paced: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
         for batch in batches:
-            for number in batch.column("id").to_pylist():
-                position, manifests = works[number]
+            for position, manifests in (work for task in batch.column("id").to_pylist() for work in shares[task]):
                 verdict = _judge([Stem(Path(directory), manifest) for manifest in manifests], paced=paced)
                 columns = [pa.array([position], pa.int32()), pa.array([verdict], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, names=["position", "verdict"])
