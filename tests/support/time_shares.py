@@ -1,11 +1,14 @@
 """Where the time of a test run goes: one line per layer (the folder under tests/), printed before pytest's closing line."""
 
 import time
+from typing import Final
 
 import pytest
 
 LAYERS = ("protocol", "quota", "proxy", "contract", "support", "fuzz", "scenario", "integration")
 """Cheap ones first: what is broken below is seen before a broker starts."""
+ON_SPARK: Final = "  of them on Spark"
+"""Those that share a session, whatever their layer."""
 
 
 def layer_of(nodeid: str) -> str:
@@ -31,18 +34,24 @@ class TimeShares:
         self._before = before or {}
         self._seconds: dict[str, float] = {}
         self._counts: dict[str, int] = {}
+        self._on_spark: set[str] = set()
         self._started = time.monotonic()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Remember which tests share the Spark session, whose start the first of them pays for."""
+        self._on_spark = {item.nodeid for item in items if "spark" in getattr(item, "fixturenames", ())}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a phase of a test to its layer."""
-        layer = layer_of(report.nodeid)
-        self._seconds[layer] = self._seconds.get(layer, 0.0) + report.duration
-        self._counts[layer] = self._counts.get(layer, 0) + (report.when == "call" or report.skipped)
+        names = [layer_of(report.nodeid), *([ON_SPARK] if report.nodeid in self._on_spark else [])]
+        for name in names:
+            self._seconds[name] = self._seconds.get(name, 0.0) + report.duration
+            self._counts[name] = self._counts.get(name, 0) + (report.when == "call" or report.skipped)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table."""
         total = time.monotonic() - self._started
-        rest = total - sum(self._seconds.values())
+        rest = total - sum(seconds for name, seconds in self._seconds.items() if name != ON_SPARK)
         rows = [(name, seconds, "") for name, seconds in self._before.items()]
         rows += [(name, seconds, f"{self._counts[name]} tests") for name, seconds in self._seconds.items()]
         rows.append(("collecting and the rest", rest, ""))
