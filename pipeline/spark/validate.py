@@ -1,4 +1,4 @@
-"""The validator with one task per stem: no shuffle, so one hot group costs no more than many cold ones.
+"""The validator with each stem in one task: no shuffle, so one hot group costs no more than many cold ones.
 
 Each task reads its own files and as much of the earlier ones as its warm-up needs; what comes back is a verdict, never rows.
 """
