@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 
 from pipeline.errors import IncompleteError
 from pipeline.manifest import Manifest, check_held
@@ -21,7 +20,6 @@ from pipeline.validation.local import checked_runs, manifest_hashes
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
 from pipeline.validation.verdict import RunKey, Verdict, merge
 
-OUTCOME: Final = "position int, verdict binary"
 TASKS_PER_CORE: Final = 2
 STEMS_MAX: Final = 4
 """Of one task."""
@@ -69,15 +67,14 @@ def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = Fals
     """Return the encoded verdict of each stem; no shuffle. The largest are judged first, so that none is left alone at the end.
 
     Between two tasks a worker waits for the driver, a tenth of the time of a small stem: so a task has some stems where there are many more
-    than cores; never more than a few, for a cluster that has yet to grow.
+    than cores; never more than a few, for a cluster that has yet to grow. No frame is planned for what comes back as it is.
     """
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
     enough = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     count = max(min(len(in_order), enough), -(-len(in_order) // STEMS_MAX), 1)
-    tasks = spark.range(0, count, 1, count)
     shares = [in_order[task::count] for task in range(count)]
-    rows = tasks.mapInArrow(_reading(str(directory.resolve()), shares, paced=paced), OUTCOME).collect()
-    return {row["position"]: bytes(row["verdict"]) for row in rows}
+    tasks = spark.sparkContext.parallelize(range(count), count)
+    return dict(tasks.mapPartitions(_judging(str(directory.resolve()), shares, paced=paced)).collect())
 
 
 def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: bool = False) -> Verdict:
@@ -110,19 +107,16 @@ def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
     return (*(recent or before[-1:]), own)
 
 
-def _reading(
+def _judging(
     directory: str, shares: Sequence[Sequence[tuple[int, Sequence[Manifest]]]], *, paced: bool
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def judge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+) -> Callable[[Iterable[int]], Iterator[tuple[int, bytes]]]:
+    def judge_shares(tasks: Iterable[int]) -> Iterator[tuple[int, bytes]]:
         keep_memory()
-        for batch in batches:
-            for position, manifests in (work for task in batch.column("id").to_pylist() for work in shares[task]):
-                verdict = _judge([Stem(Path(directory), manifest) for manifest in manifests], paced=paced)
-                columns = [pa.array([position], pa.int32()), pa.array([verdict], pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, names=["position", "verdict"])
+        for position, manifests in (work for task in tasks for work in shares[task]):
+            yield position, _judge([Stem(Path(directory), manifest) for manifest in manifests], paced=paced)
         settle()
 
-    return judge_batches
+    return judge_shares
 
 
 def _judge(stems: Sequence[Stem], *, paced: bool) -> bytes:
