@@ -163,8 +163,7 @@ def _speed(arms: Arms, turns: Arms, events: int, runs: int) -> Iterator[str]:
 
 def _one_and_two_cores(arms: Arms, runs: int) -> None:
     """One core and two take turns, a process each: a machine that others use is another one some minutes later."""
-    each = -(-runs // TURNS) + 1
-    tasks = (("file-parallel", "zipf-1.1", each), ("rollup-spark", "hours", each), ("rollup-duckdb", "hours", each))
+    tasks = (("file-parallel", "zipf-1.1", runs), ("rollup-spark", "hours", runs), ("rollup-duckdb", "hours", runs))  # each warm
     for _ in range(TURNS):
         for cores in range(1, min(len(os.sched_getaffinity(0)), 2) + 1):
             arms.run(cores, *tasks)
