@@ -175,8 +175,7 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
     facts: list[dict[str, Any]] = [{"run": run}, {"state": {**state, **settings, **enabled, "level": "packed"}}]
     for ref in np.unique(decided.group[part]).tolist():
         facts += _group_facts(shape, ref, float(decided.bound[ref]))
-    writer = SegmentWriter(directory / SEGMENTS / stem)
-    writer.write(facts)
+    writer = SegmentWriter(directory / SEGMENTS / stem, facts)
     for first in range(part.start, part.stop, BATCH_WORDS):
         own = slice(first, min(first + BATCH_WORDS, part.stop))
         records = _raw(decided, own)

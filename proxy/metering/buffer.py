@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 
 from proxy.metering.batch import BATCH_WORDS
 from proxy.metering.layout import FILE_MODE
+from proxy.metering.locks import try_lock
 from proxy.metering.record import RECORD_BYTES, TAG_AT, TIME, VALUE_BITS, WORD_BYTES
 
-_NUMBER: Final = Struct("<q")
 _WORDS_BYTES: Final = BATCH_WORDS * WORD_BYTES
 _RECORDS_END: Final = _WORDS_BYTES + BATCH_WORDS * RECORD_BYTES
-_FIRST_SEQ_AT: Final = _RECORDS_END
-_USAGE_ROWS_AT: Final = _FIRST_SEQ_AT + _NUMBER.size
-_FILE_BYTES: Final = _USAGE_ROWS_AT + _NUMBER.size
+_NUMBERS: Final = Struct("=qq")
+_FIRST_SEQ: Final = 0
+_USAGE_ROWS: Final = 1
+_FILE_BYTES: Final = _RECORDS_END + _NUMBERS.size
 _ZEROS: Final = bytes(_WORDS_BYTES)
 
 
@@ -35,25 +36,27 @@ class DecisionBuffer:
         records: bytes for as many records.
     """
 
-    __slots__ = ("_memory", "_path", "records", "words")
+    __slots__ = ("_memory", "_numbers", "_path", "records", "words")
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._memory = memoryview(bytearray(_FILE_BYTES) if path is None else _mapped(path))
         self.words = self._memory[:_WORDS_BYTES].cast("Q")
         self.records = self._memory[_WORDS_BYTES:_RECORDS_END]
+        self._numbers = self._memory[_RECORDS_END:].cast("q")  # each is written at once or not at all, whenever we are killed
 
     def take(self, words: int, record_bytes: int, next_seq: int) -> tuple[bytes, bytes]:
         """Return the first `words`, and what stands in the first bytes for records; the next decision will have the number `next_seq`."""
         taken = bytes(self.words[:words]), bytes(self.records[:record_bytes])
-        _NUMBER.pack_into(self._memory, _FIRST_SEQ_AT, next_seq)
+        self._numbers[_FIRST_SEQ] = ~next_seq  # it counts the words in that still stand here
         size = words * WORD_BYTES
         self._memory[:size] = _ZEROS[:size]
+        self._numbers[_FIRST_SEQ] = next_seq
         return taken
 
     def usage_rows(self, count: int) -> None:
         """Say how many rows of usage a second can have by now."""
-        _NUMBER.pack_into(self._memory, _USAGE_ROWS_AT, count)
+        self._numbers[_USAGE_ROWS] = count
 
     def close(self) -> None:
         """All was handed over."""
@@ -64,8 +67,21 @@ class DecisionBuffer:
 def _mapped(path: Path) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
+        try_lock(descriptor)  # lasts as long as the map, so that others see that we live
         os.posix_fallocate(descriptor, 0, _FILE_BYTES)  # a full disk says so here, and not by a signal later
         return mmap.mmap(descriptor, _FILE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether the process lives that maps a buffer; where nobody can tell, it does."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
 
@@ -90,10 +106,12 @@ def left_behind(path: Path) -> Left | None:
         return None
     if len(kept) != _FILE_BYTES:
         return None
-    (first_seq,), (usage_rows,) = _NUMBER.unpack_from(kept, _FIRST_SEQ_AT), _NUMBER.unpack_from(kept, _USAGE_ROWS_AT)
+    first_seq, usage_rows = _NUMBERS.unpack_from(kept, _RECORDS_END)
+    if first_seq < 0:  # killed while it handed over
+        return Left(~first_seq, usage_rows)
     words = memoryview(kept)[:_WORDS_BYTES].cast("Q")
     decisions = sum(_decisions_of(word) for word in words)
-    return Left(int(first_seq) + decisions, int(usage_rows))
+    return Left(first_seq + decisions, usage_rows)
 
 
 def _decisions_of(word: int) -> int:

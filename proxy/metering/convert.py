@@ -36,6 +36,7 @@ from proxy.metering.layout import (
     remove,
     remove_temporaries,
 )
+from proxy.metering.locks import converting
 from proxy.metering.parts import Parts, pack_parts
 from proxy.metering.record import ASKED, CHARGED, NOTE, REFUSED
 from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
@@ -44,6 +45,7 @@ from proxy.metering.samples import STATE, Sensors
 from proxy.metering.schema import KIND, SCHEMA_VERSION, TABLES
 from proxy.metering.segment import Segment, read_segment
 from proxy.metering.trace import events_of
+from proxy.metering.unended import HEADER, end_runs
 from proxy.metering.usage_table import usage_table, usage_totals
 
 REQUEST: Final = "Request"
@@ -63,7 +65,7 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     """
     place = directory / SEGMENTS / stem
     segment = read_segment(place)
-    header = next(segment.told("run"), None)
+    header = segment.header
     if header is None:
         _discard(place)
         return None
@@ -222,11 +224,10 @@ def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, Any]
     gaps = list(segment.told("gap"))
     lasts = [_end_seq(runs) - 1] if len(runs) else []
     lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
-    copied = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "previous", "settings", "quota_config_sha256")
     return {
         "schema": SCHEMA_VERSION,
         "kind": KIND,
-        **{key: header[key] for key in copied},
+        **{key: header[key] for key in (*HEADER, "previous")},
         "first_seq": header["first_seq"],
         "part": header["part"],
         "last_seq": max(lasts, default=header["first_seq"] - 1),
@@ -275,7 +276,7 @@ def _put_manifest(directory: Path, header: dict[str, Any], manifest: dict[str, A
 
 
 def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:
-    """Convert segments in order, then remove what is too old.
+    """Convert segments in order, end the runs that were killed without one, then remove what is too old.
 
     Args:
         told: `stems`, each with how it `end`ed, whose they are (`proxy_id`), and the limits of retention.
@@ -284,8 +285,11 @@ def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:
         0, or `DISK_TROUBLE`: the segments stay; and how many file sets retention removed.
     """
     try:
-        for item in told["stems"]:
-            convert(directory, item["stem"], item["end"], publish=told["publish"])
+        with converting(directory, told["proxy_id"]):
+            for item in told["stems"]:
+                convert(directory, item["stem"], item["end"], publish=told["publish"])
+            for stem in end_runs(directory, told["proxy_id"].__eq__):
+                convert(directory, stem, publish=told["publish"])
         removed = apply_retention(directory, told["proxy_id"], Retention(told["bytes_max"], told["age_ms_max"], now_ms))
     except OSError as error:
         sys.stderr.write(f"{error}\n")

@@ -15,6 +15,7 @@ import msgspec
 from proxy.counters import MeteringCounts
 from proxy.metering.batch import Fact
 from proxy.metering.retention import DISK_TROUBLE, Retention
+from proxy.metering.unended import unended
 
 RETRY_S: Final = 5.0
 CONVERT_S_MAX: Final = 600.0
@@ -67,6 +68,8 @@ class Converter:
         return not self._thread.is_alive() and not self._waiting
 
     def _run(self) -> None:
+        if unended(self._directory):
+            self._convert()
         while True:
             try:
                 item = self._queue.get(timeout=RETRY_S if self._waiting else self._retention.look_every_s)

@@ -48,15 +48,6 @@ def pending_prefix(directory: Path) -> str:
     return f"sluice-{hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:8]}-"
 
 
-def remove_pending(directory: Path) -> None:
-    """Remove those of runs that left no segment: there is nothing to count for."""
-    place = directory / SEGMENTS
-    for path in SHARED_MEMORY.glob(f"{pending_prefix(directory)}*{PENDING_SUFFIX}"):
-        run_id = path.name.removeprefix(pending_prefix(directory)).removesuffix(PENDING_SUFFIX)
-        if not any(place.glob(f"{run_id}-*{FACTS_SUFFIX}")):
-            remove(path)
-
-
 def stem_name(run_id: str, first_seq: int, part: int = 0) -> str:
     """Return the name that the files of one rotation share; `part` counts those before it that held no decision."""
     return f"{run_id}-{first_seq:016d}" + (f".{part:04d}" if part else "")

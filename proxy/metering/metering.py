@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
@@ -22,7 +21,8 @@ from proxy.kafka_client import kafka_client_settings
 from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
-from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, make_directory, new_run_id, pending_path, remove_pending, sanitized
+from proxy.metering.layout import FILE_MODE, SEGMENTS, make_directory, new_run_id, pending_path, sanitized
+from proxy.metering.locks import lock_path, try_lock
 from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import names_of
 from proxy.metering.retention import Retention
@@ -68,7 +68,6 @@ class Metering:
             reach = functools.partial(kafka_client_settings, config.upstream)
             self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, reach, counts, _tell_topic_problem)
             self.writer.converter.on_converted = self._topic.notify
-        remove_pending(settings.dir)
         self._buffer = _buffer(pending_path(settings.dir, self.run_id))
         describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source, lambda: self._table_by)
         meter_of_level = TracingMeter if settings.level == "trace" else Meter
@@ -212,18 +211,13 @@ def _lock(directory: Path, proxy_id: str) -> int:
     """Keep others with the same name out of the directory for as long as this process lives."""
     try:
         make_directory(directory / SEGMENTS)
-        descriptor = os.open(directory / SEGMENTS / f"{LOCK_PREFIX}{proxy_id}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = os.open(lock_path(directory, proxy_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise StartError(f"metering.dir: {directory} cannot be written: {error.strerror or error}; name a directory that can") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-        raise StartError(
-            f"metering.dir: another process meters into {directory} as {proxy_id}; set another metering.proxy_id or directory"
-        ) from error
-    return descriptor
+    if try_lock(descriptor):
+        return descriptor
+    os.close(descriptor)
+    raise StartError(f"metering.dir: another process meters into {directory} as {proxy_id}; set another metering.proxy_id or directory")
 
 
 def _tell_problem(problem: str | None) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.metering.convert import convert
-from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, check_readable, remove_pending, remove_temporaries
+from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, check_readable, remove_temporaries
+from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.segment import left_over, proxy_of
+from proxy.metering.unended import end_runs
 
 
 @dataclass(slots=True)
@@ -36,7 +35,9 @@ def repair(directory: Path) -> Repaired:
     with contextlib.ExitStack() as locks:
         running: set[str] = set()
         for proxy_id in sorted(_proxies(directory)):
-            if not locks.enter_context(_locked(directory, proxy_id)):
+            if locks.enter_context(locked(lock_path(directory, proxy_id))):
+                locks.enter_context(converting(directory, proxy_id))
+            else:
                 running.add(proxy_id)
                 done.running.append(proxy_id)
         for stem in left_over(directory):
@@ -44,10 +45,10 @@ def repair(directory: Path) -> Repaired:
             if (proxy_id_of_stem is None and running) or proxy_id_of_stem in running:
                 continue
             _convert(directory, stem, done)
+        for stem in end_runs(directory, lambda proxy_id: proxy_id not in running):
+            _convert(directory, stem, done)
         for proxy_id in sorted(_all_proxies(directory) - running):
             done.temporaries += remove_temporaries(directory, proxy_id)
-        if not running:
-            remove_pending(directory)
     return done
 
 
@@ -73,18 +74,3 @@ def _proxies(directory: Path) -> set[str]:
     owners = {proxy_of(directory / SEGMENTS / stem) for stem in left_over(directory)}
     locks = {path.name.removeprefix(LOCK_PREFIX) for path in (directory / SEGMENTS).glob(f"{LOCK_PREFIX}*")}
     return {owner for owner in owners if owner is not None} | locks
-
-
-@contextlib.contextmanager
-def _locked(directory: Path, proxy_id: str) -> Iterator[bool]:
-    """Hold a proxy's lock, so that it does not start meanwhile; False: it runs."""
-    descriptor = os.open(directory / SEGMENTS / f"{LOCK_PREFIX}{proxy_id}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(descriptor)

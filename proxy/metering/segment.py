@@ -6,6 +6,7 @@ Batches stand there as the loop noted them. To take them apart is the converter'
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from proxy.metering.batch import Batch, Fact
-from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, SEGMENTS, remove
+from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, SEGMENTS, TEMPORARY, remove
 from proxy.metering.raw import NOTED, Noted
 
 _encode = msgspec.json.Encoder().encode
@@ -26,6 +27,8 @@ _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 """How an Arrow stream ends."""
 FIRST_SEQ: Final = b"first_seq"
 _OFFSETS: Final = Struct("<ii")
+_SAID_AGAIN: Final = frozenset({"run", "state", "group", "bound", "client"})
+"""What every segment says that needs it: nothing of it is lost with one."""
 
 
 def _begin() -> bytes:
@@ -87,49 +90,55 @@ class _Appender:
 class SegmentWriter:
     """Appends batches to the two files of one segment.
 
+    Args:
+        header: whose it is. A segment is there with it or not at all: one that nobody owns could not tell how far its process had come.
+
     Raises, from every method:
         OSError: the disk is full or gone; the segment holds what was written before.
     """
 
-    def __init__(self, stem: Path) -> None:
+    def __init__(self, stem: Path, header: list[Fact]) -> None:
         self.path = stem
         self.bytes = 0
         self.decisions = 0
-        self._usage_rows = 0
+        self.is_worth_keeping = False
         self._is_broken = False
-        self._facts = _Appender(stem.with_name(stem.name + FACTS_SUFFIX))
         self._raw: _Appender | None = None
+        path = stem.with_name(stem.name + FACTS_SUFFIX)
+        temporary = path.with_name(TEMPORARY + path.name)
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        self._facts = _Appender(temporary)
         try:
+            self.write(header)
+            temporary.rename(path)
             self._raw = _Appender(stem.with_name(stem.name + RAW_SUFFIX))
             self._raw.write(_BEGIN)
         except BaseException:
+            remove(temporary)
             self.discard()
             raise
         self._raw.keep()
 
-    @property
-    def is_worth_keeping(self) -> bool:
-        """Whether anything stands in it beyond whose it is."""
-        return self.decisions > 0 or self._usage_rows > 0
-
     def write(self, facts: list[Fact], batch: Batch | None = None) -> None:
         """Append `facts`, then the decisions of the batch that they explain: all of them or, with an error, none."""
-        assert self._raw is not None
+        files = [file for file in (self._facts, self._raw) if file is not None]
         try:
             if facts:
                 self._facts.write(b"".join(_encode(fact) + b"\n" for fact in facts))
             if batch is not None and batch.count:
+                assert self._raw is not None
                 self._raw.write(_message(batch))
         except OSError:
             self._is_broken = True
-            self._facts.cut()
-            self._raw.cut()
+            for file in files:
+                file.cut()
             raise
-        self._facts.keep()
-        self._raw.keep()
-        self.bytes = self._facts.bytes + self._raw.bytes
+        for file in files:
+            file.keep()
+        self.bytes = sum(file.bytes for file in files)
         self.decisions += 0 if batch is None else batch.count
-        self._usage_rows += sum("usage" in fact for fact in facts)
+        self.is_worth_keeping |= self.decisions > 0 or any(_SAID_AGAIN.isdisjoint(fact) for fact in facts)
 
     def sync(self) -> None:
         """Make everything written so far last."""
@@ -161,6 +170,11 @@ class Segment:
 
     batches: list[Noted]
     facts: list[Fact]
+
+    @property
+    def header(self) -> Fact | None:
+        """Whose it is, and when it began: the last word, since a segment that held nothing may have begun anew."""
+        return next((fact["run"] for fact in reversed(self.facts) if "run" in fact), None)
 
     def told(self, kind: str) -> Iterator[Any]:
         """The facts of one kind."""

@@ -28,6 +28,7 @@ ROTATE_DECISIONS: Final = 2_000_000
 RETRY_S: Final = 5.0
 TICK_S: Final = 0.25
 SYNC_S: Final = 1.0
+HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,10 @@ class MeteringWriter:
     # --- the thread
 
     def _run(self) -> None:
+        try:
+            self._begin()  # there is always one, so that it can be told how far a process that is killed had come
+        except OSError as error:
+            self._fail(error)
         while True:
             try:
                 item = self._queue.get(timeout=TICK_S)
@@ -213,24 +218,22 @@ class MeteringWriter:
         stem = stem_name(self._settings.header["run_id"], first_seq, self._parts)
         place = self._settings.directory / SEGMENTS
         make_directory(place)
-        opened = _Open(SegmentWriter(place / stem), stem, now_ms, now_ms // 3_600_000, first_seq)
-        header = {**self._settings.header, "first_seq": first_seq, "part": self._parts, "opened_ts_ms": now_ms, "previous": self._previous}
         state = [] if self._state is None else [{"state": {**self._state["state"], "from_seq": first_seq}}]
-        try:
-            opened.writer.write([{"run": header}, *state])
-        except OSError:
-            opened.writer.discard()
-            raise
-        self._open = opened
+        writer = SegmentWriter(place / stem, [self._header(now_ms), *state])
+        self._open = _Open(writer, stem, now_ms, now_ms // HOUR_MS, first_seq)
         self.counts.segments += 1
-        return opened
+        return self._open
+
+    def _header(self, now_ms: int) -> Fact:
+        told = {"first_seq": self._next_seq, "part": self._parts, "opened_ts_ms": now_ms, "previous": self._previous}
+        return {"run": {**self._settings.header, **told}}
 
     def _is_due(self) -> bool:
         opened = self._open
         if opened is None:
             return False
         now_ms = self._now_ms()
-        is_old = now_ms - opened.opened_ms >= self._settings.rotate_ms or now_ms // 3_600_000 != opened.hour
+        is_old = now_ms - opened.opened_ms >= self._settings.rotate_ms or now_ms // HOUR_MS != opened.hour
         is_large = opened.writer.bytes >= self._settings.rotate_bytes or opened.writer.decisions >= self._settings.rotate_decisions
         return is_old or is_large
 
@@ -242,14 +245,19 @@ class MeteringWriter:
             if opened is None:
                 self._begin()
             elif not final and not opened.writer.is_worth_keeping:
-                opened.writer.discard()
-                self._open = None
-            if self._open is not None:
-                self._close(final=final)
+                self._begin_anew(opened)
+                return
+            self._close(final=final)
             if not final:
-                self._begin()  # there is always one: without it nobody could tell how far a process that is killed had come
+                self._begin()
         except OSError as error:
             self._fail(error)
+
+    def _begin_anew(self, opened: _Open) -> None:
+        """Let a segment that holds nothing go on as one that begins now."""
+        now_ms = self._now_ms()
+        opened.writer.write([self._header(now_ms)])
+        opened.opened_ms, opened.hour = now_ms, now_ms // HOUR_MS
 
     def _close(self, *, final: bool) -> None:
         """End the segment in use, and let it be converted."""

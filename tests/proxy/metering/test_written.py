@@ -158,7 +158,7 @@ def test_a_crash_leaves_whole_batches(tmp_path: Path) -> None:
         pass
     raw = next((tmp_path / "segments").glob("*.arrows.open"))
     raw.write_bytes(raw.read_bytes()[: -raw.stat().st_size // 10])
-    second = MeteringWriter(WriterSettings(tmp_path, RUN), lambda: 0, lambda _problem: None)
+    second = MeteringWriter(WriterSettings(tmp_path, {**RUN, "run_id": "20261121T130000Z-0a1b2c3d"}), lambda: 0, lambda _problem: None)
     second.start(left_over(tmp_path))
     assert second.stop(60)
     verdict = validate(tmp_path)

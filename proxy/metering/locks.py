@@ -1,0 +1,52 @@
+"""Locks on files: who holds one gives it back at the latest when it dies, however it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from proxy.metering.layout import FILE_MODE, LOCK_PREFIX, SEGMENTS
+
+_CONVERTING_PREFIX: Final = ".converting-"
+
+
+def lock_path(directory: Path, proxy_id: str) -> Path:
+    """Return the file that a proxy has locked for as long as it lives."""
+    return directory / SEGMENTS / f"{LOCK_PREFIX}{proxy_id}"
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold a lock that is made where it is not; False: somebody else holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        yield try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file; False: it is another's."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def converting(directory: Path, proxy_id: str) -> Iterator[None]:
+    """Convert what a proxy wrote as the only one: the child of a proxy that was killed goes on, and the next proxy has one of its own.
+
+    Waits until the other one is done.
+    """
+    descriptor = os.open(directory / SEGMENTS / f"{_CONVERTING_PREFIX}{proxy_id}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""Runs that were killed where no segment was open that could say so: between two of them, or while the disk took none.
+
+What they had decided by then lies in their mapped buffer. A segment that holds nothing but whose it is lets it be counted as that of any
+other run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from proxy.metering.buffer import is_in_use
+from proxy.metering.layout import FACTS_SUFFIX, PENDING_SUFFIX, SEGMENTS, SHARED_MEMORY, pending_prefix, remove, stem_name
+from proxy.metering.segment import SegmentWriter
+
+HEADER: Final = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "settings", "quota_config_sha256")
+"""What manifests and segments say alike of their run."""
+
+
+def end_runs(directory: Path, is_ours: Callable[[str], bool]) -> list[str]:
+    """Begin a last segment for each run that ended with none; return their stems. Buffers that there is nothing to count for go.
+
+    Args:
+        is_ours: whether the proxy of an id cannot do so itself meanwhile: nobody but us converts what it wrote.
+
+    Raises:
+        OSError: the disk does not take it; the buffers stay.
+    """
+    begun = []
+    for path in unended(directory):
+        last = _last_manifest(directory, _run_id(directory, path))
+        if last is not None and not is_ours(last[1]["proxy_id"]):
+            continue
+        if last is None or last[1]["final"]:
+            remove(path)
+        else:
+            begun.append(_begin(directory, *last))
+    return begun
+
+
+def unended(directory: Path) -> list[Path]:
+    """Return the buffers of processes that are gone and left no segment."""
+    found = sorted(SHARED_MEMORY.glob(f"{pending_prefix(directory)}*{PENDING_SUFFIX}"))
+    return [path for path in found if not _has_segment(directory, _run_id(directory, path)) and not is_in_use(path)]
+
+
+def _run_id(directory: Path, path: Path) -> str:
+    return path.name.removeprefix(pending_prefix(directory)).removesuffix(PENDING_SUFFIX)
+
+
+def _has_segment(directory: Path, run_id: str) -> bool:
+    return any((directory / SEGMENTS).glob(f"{run_id}-*{FACTS_SUFFIX}"))
+
+
+def _last_manifest(directory: Path, run_id: str) -> tuple[str, dict[str, Any]] | None:
+    """The name and the text of the last file set of a run."""
+    found = max(directory.glob(f"manifests/schema=*/proxy=*/**/{run_id}-*.json"), key=lambda path: path.stem, default=None)
+    return None if found is None else (found.stem, msgspec.json.decode(found.read_bytes()))
+
+
+def _begin(directory: Path, stem: str, manifest: dict[str, Any]) -> str:
+    first_seq = manifest["last_seq"] + 1
+    part = manifest["part"] + 1 if first_seq == manifest["first_seq"] else 0
+    place = {"first_seq": first_seq, "part": part, "opened_ts_ms": manifest["last_ts_ms"], "previous": stem}
+    begun = stem_name(manifest["run_id"], first_seq, part)
+    header = {name: manifest[name] for name in HEADER}
+    SegmentWriter(directory / SEGMENTS / begun, [{"run": {**header, **place}}]).close()
+    return begun

@@ -1,0 +1,241 @@
+"""Whenever a proxy is killed, what it had decided is counted: between two segments, while it hands over, while the disk takes nothing."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.manifest import find_manifests
+from pipeline.validation.local import validate
+from proxy.metering.batch import Batch
+from proxy.metering.buffer import DecisionBuffer, left_behind
+from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, make_directory, pending_path
+from proxy.metering.locks import converting, lock_path, locked
+from proxy.metering.repair import repair
+from proxy.metering.retention import Retention
+from proxy.metering.writer import MeteringWriter, WriterSettings
+from tests.support.metering_alone import metering_alone
+from tests.support.metering_writer_house import RUN, WALL_MS, WriterHouse
+from tests.support.places import ROOT
+
+
+class Killed:
+    """A writer that decided, wrote, rotated, decided again and is gone; what it left lies there as after a kill."""
+
+    def __init__(self, directory: Path) -> None:
+        make_directory(directory / SEGMENTS)
+        self.directory = directory
+        self.pending = pending_path(directory, RUN["run_id"])
+        self.house = WriterHouse(directory, buffer=DecisionBuffer(self.pending), retention=Retention(proxy_id=RUN["proxy_id"]))
+        self.house.writer.start()
+        while not self.house.writer.counts.segments:
+            time.sleep(0.001)
+
+    def write(self, decisions: int) -> None:
+        """Decide, and wait until all of it stands in a file set and the next segment has begun."""
+        self.house.play(decisions, 1)
+        self.house.meter.flush()
+        self.house.writer.rotate()
+        while self.house.writer.counts.segments < 2 or not made(self.directory) or len(self.open_segments()) > 1:
+            time.sleep(0.001)
+        with converting(self.directory, RUN["proxy_id"]):
+            pass  # this conversion has looked for runs without an end, and will not find ours
+
+    def die(self) -> None:
+        """Leave the mapped buffer to nobody: the lock on the file goes with who maps it."""
+        copy = self.pending.with_suffix(".copy")
+        shutil.copy(self.pending, copy)
+        copy.rename(self.pending)
+
+    def open_segments(self) -> list[Path]:
+        """The facts of segments."""
+        return list((self.directory / SEGMENTS).glob(f"*{FACTS_SUFFIX}"))
+
+    def lose_the_segment(self) -> None:
+        """As if it had not begun yet."""
+        (facts,) = self.open_segments()
+        for path in facts.parent.glob(facts.name.removesuffix(FACTS_SUFFIX) + "*"):
+            path.unlink()
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Any:
+    one = Killed(tmp_path)
+    yield one
+    one.house.writer.stop(10)
+    one.pending.unlink(missing_ok=True)
+
+
+def made(directory: Path) -> int:
+    """How many file sets there are."""
+    return len(list(directory.glob("manifests/**/*.json")))
+
+
+def cut(killed: Killed) -> None:
+    (facts,) = killed.open_segments()
+    facts.write_bytes(b'{"run":{"run_id"')
+
+
+@pytest.mark.parametrize("damage", [Killed.lose_the_segment, cut, lambda _killed: None], ids=["none_open", "cut", "open"])
+def test_what_was_decided_between_two_segments_is_counted(killed: Killed, damage: Any) -> None:
+    """Killed where no segment is open, or one that does not say whose it is yet: the decisions of the last flush are a gap."""
+    killed.write(500)
+    killed.house.play(20, 2)
+    damage(killed)
+    killed.die()
+    done = repair(killed.directory)
+    assert (done.problems, len(done.manifests)) == ([], 1)
+    last = max(find_manifests(killed.directory), key=lambda one: one.first_seq)
+    verdict = validate(killed.directory)
+    assert (last.last_seq, last.dropped_decisions, last.truncated, last.final) == (519, 20, True, False)
+    assert (verdict.kinds(), verdict.decisions, verdict.dropped) == ({}, 500, 20)
+    assert any("20 decisions that could not be written" in line for line in verdict.incomplete)
+    assert not killed.pending.exists()
+    assert repair(killed.directory).manifests == []
+
+
+def start_another(directory: Path, proxy_id: str) -> None:
+    """What a proxy that starts in the directory, and ends, does to what lies there."""
+    header = {**RUN, "run_id": f"20261121T130000Z-{proxy_id}", "proxy_id": proxy_id}
+    settings = WriterSettings(directory, header, retention=Retention(proxy_id=proxy_id))
+    writer = MeteringWriter(settings, lambda: WALL_MS, lambda _problem: None)
+    writer.start()
+    assert writer.stop(60)
+
+
+def test_the_next_start_counts_it_too(killed: Killed) -> None:
+    """Where nobody repairs, the converter of the next proxy of the same name does, before anything else; what another left is its own."""
+    killed.write(500)
+    killed.house.play(20, 2)
+    killed.lose_the_segment()
+    killed.die()
+    start_another(killed.directory, "sluice-2")
+    assert killed.pending.exists()
+    start_another(killed.directory, RUN["proxy_id"])
+    assert validate(killed.directory).dropped == 20
+    assert not killed.pending.exists()
+
+
+def test_a_buffer_in_use_is_left_alone(killed: Killed) -> None:
+    """A proxy that lives and has no segment open, because its disk is full, keeps its decisions whoever starts or repairs beside it."""
+    killed.write(500)
+    killed.house.play(20, 2)
+    killed.lose_the_segment()
+    assert repair(killed.directory).manifests == []
+
+    async def other() -> None:
+        metering, _ = metering_alone(killed.directory)
+        await metering.stop()
+
+    asyncio.run(other())
+    assert killed.pending.exists()
+    killed.die()
+    repair(killed.directory)
+    assert validate(killed.directory).dropped == 20
+
+
+def test_a_buffer_of_a_run_that_ended_goes(killed: Killed) -> None:
+    killed.write(500)
+    assert killed.house.writer.stop(10)
+    assert not killed.pending.exists()
+    DecisionBuffer(killed.pending).usage_rows(1)
+    assert repair(killed.directory).manifests == []
+    assert not killed.pending.exists()
+
+
+def test_a_hand_over_that_is_cut_counts_each_decision_once(tmp_path: Path) -> None:
+    """Killed after the number of the next decision was written and before the words went: they are not counted twice."""
+    path = Path("/dev/shm") / f"sluice-test-{tmp_path.name}"  # noqa: S108 - where the proxy's lies
+    buffer = DecisionBuffer(path)
+    try:
+        found: list[Any] = []
+
+        def take(_batch: Batch) -> bool:
+            found.append(left_behind(path))
+            return True
+
+        house = WriterHouse(tmp_path, buffer=buffer)
+        house.play(30, 1)
+        assert left_behind(path) == (30, 0)
+        whole = path.read_bytes()
+        house.meter._hand_over = take
+        house.meter.flush()
+        house.play(2, 2)
+        numbers = path.read_bytes()[-16:]
+        path.write_bytes(whole[:-16] + (~30).to_bytes(8, "little", signed=True) + numbers[8:])
+        assert left_behind(path) == (30, 0)
+        assert found == [(30, 0)]
+    finally:
+        path.unlink()
+
+
+def test_what_nobody_may_lose_is_kept_through_an_idle_rotation(tmp_path: Path) -> None:
+    """A segment that holds nothing but how brokers throttled beside us is kept; one that holds nothing at all begins anew in its place."""
+    house = WriterHouse(tmp_path, rotate_ms=1_000)
+    house.writer.start()
+    while not house.writer.counts.segments:
+        time.sleep(0.001)
+    (facts,) = (tmp_path / SEGMENTS).glob(f"*{FACTS_SUFFIX}")
+    began = facts.stat().st_size
+    house.now_ms += 5_000
+    while facts.stat().st_size == began:
+        time.sleep(0.001)
+    house.meter.compared("Produce", None, None, 100, 50, house.now_ms)
+    house.meter.flush()
+    house.now_ms += 5_000
+    while house.writer.counts.segments < 2:
+        time.sleep(0.001)
+    assert house.writer.stop(10)
+    first, *_ = sorted(find_manifests(tmp_path), key=lambda one: one.part)
+    assert [entry.rows for entry in first.files if entry.table == "comparisons"] == [1]
+    assert first.first_ts_ms == WALL_MS + 6_000
+
+
+def test_a_segment_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
+    """Its header is there whole or not at all."""
+    script = f"""
+import resource
+from pathlib import Path
+from proxy.metering.segment import SegmentWriter
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+import signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+try:
+    SegmentWriter(Path({str(tmp_path)!r}) / "stem", [{{"run": {{"run_id": "x" * 500}}}}])
+except OSError as error:
+    print(error.errno)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "27"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_converts_at_a_time(tmp_path: Path) -> None:
+    """The child of a proxy that was killed goes on converting; who comes next waits for it."""
+    house = WriterHouse(tmp_path, retention=Retention(proxy_id=RUN["proxy_id"]))
+    make_directory(tmp_path / SEGMENTS)
+    house.writer.start()
+    with converting(tmp_path, RUN["proxy_id"]):
+        house.play(500, 1)
+        house.meter.flush()
+        house.writer.rotate()
+        while house.writer.counts.segments < 2:
+            time.sleep(0.001)
+        time.sleep(0.2)
+        assert made(tmp_path) == 0
+    assert house.writer.stop(10)
+    assert validate(tmp_path).decisions == 500
+
+
+def test_a_lock_goes_with_who_holds_it(tmp_path: Path) -> None:
+    (tmp_path / SEGMENTS).mkdir()
+    path = lock_path(tmp_path, "edge-1")
+    with locked(path) as mine, locked(path) as theirs:
+        assert (mine, theirs) == (True, False)
+    with locked(path) as free:
+        assert free
