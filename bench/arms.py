@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.alike import alike
 from bench.engine import HOST, ROOT, tree
 from bench.frames import metadata_request
 from tests.support.ports import free_bootstrap_port, free_port
@@ -94,6 +95,7 @@ def start_sluice(
     learn: bool = True,
     open_files: int | None = None,
     enter: Path | None = None,
+    seed: int | None = None,
 ) -> Arm:
     """`sluice run` as a gateway in front of one broker.
 
@@ -107,11 +109,14 @@ def start_sluice(
         learn: ask for Metadata, so that the load goes to the broker's own port; without it, to the bootstrap port.
         open_files: the limit on file descriptors, if it is to be low.
         enter: the file of a control group that takes its process in.
+        seed: of processes that are to be alike; None: as the system starts them.
     """
     port, admin = free_bootstrap_port(), f"{HOST}:{free_port()}"
     quotas = quota_file(folder, produce, fetch, request)
     command = [sys.executable, "-m", module, "run", "--listen", f"{HOST}:{port}", "--upstream", f"{HOST}:{upstream_port}"]
     command += ["--quotas", str(quotas), "--admin", admin, *flags]
+    if seed is not None:
+        command = alike(command, seed)
     log = folder / f"sluice-{port}.log"
     arm = _when_listening(
         Arm(

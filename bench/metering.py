@@ -4,8 +4,9 @@ What a session without sockets takes longer is timed first; then loads go throug
 them one after the other; then a trace is written and its files are measured. The last line says whether the goals hold; the exit code is 0
 either way.
 
-Two processes that are the same in every way differ by some percent, and what else goes on in the machine takes tens of percent from one
-second to the next and never gives any. So turns are short and many, and the lower quartiles of all of an arm's turns are compared.
+Two processes that do the same differ by some percent, and what else goes on in the machine takes tens of percent from one second to the
+next and never gives any. So the two of a pair are laid out alike in memory, pairs differently, turns are short and many, and the lower
+quartiles of all of an arm's turns are compared.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MICRO_ROUNDS = 5
 CUTIME, TICKS = 13, os.sysconf("SC_CLK_TCK")  # its place behind the command, which ends with the last bracket
 CONNECTIONS = 8
 SECONDS, WARM_SECONDS = 0.6, 0.25
-PAIRS, RUNS = 4, 20
+PAIRS, RUNS = 8, 12
 QUICK_PAIRS, QUICK_RUNS = 2, 10
 
 
@@ -143,17 +144,18 @@ def _measured(engine: Engine, load: CostLoad, options: argparse.Namespace) -> di
     runs = {"off": _Runs(), "on": _Runs()}
     try:
         for pair in range(options.pairs):
-            _one_pair(engine, load, stub_port, runs, options, engine.folder / f"metering-{load.name}-{pair}")
+            _one_pair(engine, load, stub_port, runs, options, pair)
     finally:
         stub.stop()
     return runs
 
 
-def _one_pair(engine: Engine, load: CostLoad, stub_port: int, runs: dict[str, _Runs], options: argparse.Namespace, directory: Path) -> None:
+def _one_pair(engine: Engine, load: CostLoad, stub_port: int, runs: dict[str, _Runs], options: argparse.Namespace, seed: int) -> None:
+    directory = engine.folder / f"metering-{load.name}-{seed}"
     arms: dict[str, Arm] = {}
     try:
-        arms["off"] = start_sluice(stub_port, engine.folder)
-        arms["on"] = start_sluice(stub_port, engine.folder, flags=["--metering", str(directory)])
+        arms["off"] = start_sluice(stub_port, engine.folder, seed=seed)
+        arms["on"] = start_sluice(stub_port, engine.folder, flags=["--metering", str(directory)], seed=seed)
         for its in runs.values():
             its.loop_us.append([])
         for turn in range(options.runs):

@@ -165,39 +165,41 @@ class Meter:
         if not 0 <= value < VALUE_END or self._groups >= GROUPS_MAX:
             self._note(group, value, 0, 0, now_ms, conn_id, api_index, RECORD)
             return
-        at = self._begin(group, value, now_ms, 1)
-        word = group.meter_ref << VALUE_BITS | PASSED
+        at, word = self._begin_words(group, value, now_ms, 1)
         self.words[at] = word + value
         self.at = at + 1
-        if group.parent is None:
-            group.meter_word = word
 
     def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         """Note checked records of two `values` or more, all above 0 and below 2^31, that made nobody wait.
 
-        They are not many, were recorded in one step, and are parts of one sample. Where all are equal, and `passed` would allow it, two
-        words may be put at `words[at]` instead: that of the first, and one with the value, and above it how many there are less two; then
-        `at` is raised by two, and `beside` by as much as stands there.
+        They are not many, were recorded in one step, and are parts of one sample.
         """
         if group.parent is not None:
             self.passed_run(group.parent, values, now_ms, conn_id, api_index)
         if self._groups >= GROUPS_MAX:
             self._note_run(group, values, now_ms, conn_id, api_index)
             return
-        count, value = len(values), values[0]
-        at = self._begin(group, sum(values), now_ms, count)
-        word = group.meter_ref << VALUE_BITS | PASSED
-        if group.parent is None:
-            group.meter_word = word
-        first = word + value
-        if values.count(value) == count:
-            self.words[at] = first
-            self.words[at + 1] = (count - 2 << VALUE_BITS) + value
-            self.at = at + 2
-            self.beside += count - 2
-            return
-        pack_into(f"<{count}Q", self.words, at * WORD_BYTES, first, *values[1:])
+        count = len(values)
+        at, word = self._begin_words(group, sum(values), now_ms, count)
+        pack_into(f"<{count}Q", self.words, at * WORD_BYTES, word + values[0], *values[1:])
         self.at = at + count
+
+    def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note the same as `passed_run` for two or more of one `value`.
+
+        Where `passed` would allow it, two words may be put at `words[at]` instead: that of the first, and one with the value, and above it
+        how many there are less two; then `at` is raised by two, and `beside` by as much as stands there.
+        """
+        if group.parent is not None:
+            self.passed_alike(group.parent, value, count, now_ms, conn_id, api_index)
+        if self._groups >= GROUPS_MAX:
+            self._note_run(group, [value] * count, now_ms, conn_id, api_index)
+            return
+        at, word = self._begin_words(group, value * count, now_ms, 2)
+        self.words[at] = word + value
+        self.words[at + 1] = (count - 2 << VALUE_BITS) + value
+        self.at = at + 2
+        self.beside += count - 2
 
     def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
         """Note what was recorded without a look at the bound, or taken back."""
@@ -218,6 +220,14 @@ class Meter:
             self.beside -= 1
             self.at = at = at + 1
         return at
+
+    def _begin_words(self, group: QuotaGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
+        """Make room as `_begin` does; return where they go, and the word of the group."""
+        at = self._begin(group, value, now_ms, words)
+        word = group.meter_ref << VALUE_BITS | PASSED
+        if group.parent is None:
+            group.meter_word = word
+        return at, word
 
     def _note_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         if self.at + len(values) > BATCH_WORDS:
@@ -361,6 +371,10 @@ class TracingMeter(Meter):
         if group.parent is not None:
             self.passed_run(group.parent, values, now_ms, conn_id, api_index)
         self._note_run(group, values, now_ms, conn_id, api_index)
+
+    def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note checked records of one value, each with its connection and API."""
+        self.passed_run(group, [value] * count, now_ms, conn_id, api_index)
 
     def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note what no sensor recorded."""

@@ -211,9 +211,23 @@ class ResponseSide(AnswerVerdicts):
         if count < 2 or (group is not None and not group.record_within(amount, now_ms)):
             return at
         client.usage.produce_bytes += amount
-        if self._meter is not None:
-            answer_bytes = end - at - count * LENGTH_BYTES
-            self._meter_run(self._meter, head, group, count, size, amount, answer_bytes, now_ms)
+        meter = self._meter
+        if meter is not None:
+            cell = head.cell
+            if cell is not None:
+                cell.requests += count
+                cell.request_bytes += amount
+                cell.response_bytes += end - at - count * LENGTH_BYTES
+            if group is not None:
+                word, to = group.meter_word, meter.at
+                if size and word and now_ms == meter.now_ms and group.metered_bound is group.bound and to < RUN_WORDS_END:
+                    words = meter.words
+                    words[to] = word + size
+                    words[to + 1] = (count - 2 << VALUE_BITS) + size
+                    meter.at = to + 2
+                    meter.beside += count - 2
+                else:
+                    self._meter_run(meter, head, group, count, size, now_ms)
         latencies = head.latencies
         if in_flight[count - 1][4] == sent_ns:  # as nearly always: they were forwarded together
             latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
@@ -250,23 +264,10 @@ class ResponseSide(AnswerVerdicts):
             at = behind
         return count, size_of_each, amount, at
 
-    def _meter_run(
-        self, meter: Meter, head: KnownHead, group: QuotaGroup | None, count: int, size: int, amount: int, answer_bytes: int, now_ms: int
-    ) -> None:
-        """Note the first `count` requests in flight, of `size` bytes each (0: they differ), of which `group` has recorded `amount`."""
-        cell = head.cell
-        if cell is not None:
-            cell.requests += count
-            cell.request_bytes += amount
-            cell.response_bytes += answer_bytes
-        if group is None:
-            return
-        word, at = group.meter_word, meter.at
-        if size and word and now_ms == meter.now_ms and group.metered_bound is group.bound and at < RUN_WORDS_END:
-            meter.words[at] = word + size
-            meter.words[at + 1] = (count - 2 << VALUE_BITS) + size
-            meter.at = at + 2
-            meter.beside += count - 2
+    def _meter_run(self, meter: Meter, head: KnownHead, group: QuotaGroup, count: int, size: int, now_ms: int) -> None:
+        """Note the first `count` requests in flight, of `size` bytes each (0: they differ), which `group` has recorded."""
+        if size:
+            meter.passed_alike(group, size, count, now_ms, self._number, head.index)
         else:
             sizes = [request_size for _, _, request_size, _, _ in islice(self._in_flight, count)]
             meter.passed_run(group, sizes, now_ms, self._number, head.index)

@@ -86,7 +86,10 @@ def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
                 meter.passed(group, value, notes.now_ms, CONNECTION, API)
                 notes.expects(group, [value])
             case "run":
-                meter.passed_run(group, value, notes.now_ms, CONNECTION, API)
+                if value.count(value[0]) == len(value):
+                    meter.passed_alike(group, value[0], len(value), notes.now_ms, CONNECTION, API)
+                else:
+                    meter.passed_run(group, value, notes.now_ms, CONNECTION, API)
                 notes.expects(group, value)
             case "waits":
                 meter.record(group, value, 7, 7, notes.now_ms, CONNECTION, API)
@@ -185,7 +188,7 @@ def test_a_run_of_equal_values_takes_two_words() -> None:
     notes = Notes()
     group = notes.groups[0]
     for _ in range(10 * BATCH_WORDS // 1_000):
-        notes.meter.passed_run(group, [9] * 1_000, notes.now_ms, CONNECTION, API)
+        notes.meter.passed_alike(group, 9, 1_000, notes.now_ms, CONNECTION, API)
         notes.expects(group, [9] * 1_000)
     notes.meter.flush()
     assert notes.read() == notes.expected
