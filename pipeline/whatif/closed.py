@@ -1,7 +1,8 @@
 """The closed loop: clients that wait send later. Each connection is played again, its recorded waits taken out, the new ones put in.
 
-What stays as recorded is how long a client thinks between the end of its wait and its next request. A connection that would still be
-sending when the record ends has not sent the rest: that part is counted, not guessed.
+What stays as recorded is how long a client thinks between the end of its wait and its next request. What came before the end of a wait
+did not wait for it: its request was in flight already, or it is the rest of an answer. That stays as long after the event before it as it
+was. A connection that would still be sending when the record ends has not sent the rest: that part is counted, not guessed.
 """
 
 import heapq
@@ -12,7 +13,7 @@ import numpy as np
 
 from pipeline.replay.decisions import NO_CAP
 from pipeline.replay.decisions import Sensor as Measure
-from pipeline.replay.rows import Flags, Ints
+from pipeline.replay.rows import Flags, Floats, Ints
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
@@ -34,15 +35,50 @@ class Played:
     units_offered: int
 
 
-def play(ts_ms: Ints, value: Ints, waited_ms: Ints, connection: Ints | None, decide: Callable[[int, int], Answer]) -> Played:
+@dataclass(slots=True)
+class _Line:
+    """A connection that is played again.
+
+    Attributes:
+        pause_ms: before each event: since what it waited for was over, or since the event before it.
+        waits: whether an event waited for what was before it.
+        free_ms: when it may send again.
+    """
+
+    first_ms: int
+    events: list[int]
+    pause_ms: list[int]
+    waits: list[bool]
+    free_ms: int = 0
+
+    def next_ms(self, at: int, now_ms: int) -> int:
+        """Return when it sends its event `at`, the one before it having come now."""
+        return (self.free_ms if self.waits[at] else now_ms) + self.pause_ms[at]
+
+
+def play(
+    ts_ms: Ints,
+    value: Ints,
+    waited_ms: Ints,
+    connection: Ints,
+    decide: Callable[[int, int], Answer],
+    *,
+    checked: Flags | None = None,
+    is_known: bool = True,
+) -> Played:
     """Let the connections of one group send again; events come in the order of time.
 
     Args:
         decide: takes an event's number and the time in ms; what is refused is asked for again after the wait.
+        checked: False for what nobody judged; None: all were judged.
+        is_known: False when a connection is made up of several: then one may be told to wait while another goes on, and what is in flight
+            cannot be told, but for what nobody judged.
     """
-    lines = _lines(ts_ms, waited_ms, np.zeros(len(ts_ms), np.int64) if connection is None else connection)
+    checked = np.ones(len(ts_ms), np.bool_) if checked is None else checked
+    is_checked = checked.tolist()
+    lines = _lines(ts_ms, waited_ms, connection, checked, is_known=is_known)
     end_ms = int(ts_ms[-1]) if len(ts_ms) else 0
-    due = [(first_ms, events[0], number, 0) for number, (first_ms, events, _) in enumerate(lines)]  # at one time in the order of the record
+    due = [(line.first_ms, line.events[0], number, 0) for number, line in enumerate(lines)]  # at one time in the order of the record
     heapq.heapify(due)
     waits: list[int] = []
     sent: list[int] = []
@@ -56,20 +92,25 @@ def play(ts_ms: Ints, value: Ints, waited_ms: Ints, connection: Ints | None, dec
             heapq.heappush(due, (now_ms + max(wait_ms, 1), event, number, at))
             continue
         sent.append(event)
-        _, events, think_ms = lines[number]
-        if at + 1 < len(events):
-            heapq.heappush(due, (now_ms + wait_ms + think_ms[at + 1], events[at + 1], number, at + 1))
+        line = lines[number]
+        line.free_ms = max(line.free_ms, now_ms + wait_ms) if is_known or not is_checked[event] else now_ms + wait_ms
+        if at + 1 < len(line.events):
+            heapq.heappush(due, (line.next_ms(at + 1, now_ms), line.events[at + 1], number, at + 1))
     return Played(np.array(waits, np.int64), int(value[np.array(sent, np.int64)].sum()), int(value.sum()))
 
 
-def sensor_under(bound: float, measure: Measure, value: Ints, checked: Flags) -> Callable[[int, int], Answer]:
-    """Return what decides the events of one group by a sensor with this bound, as `play` wants it."""
+def sensor_under(bound: float | Floats, measure: Measure, value: Ints, checked: Flags) -> Callable[[int, int], Answer]:
+    """Return what decides the events of one group by a sensor with this bound, or with that of each event, as `play` wants it."""
     cap_ms = None if measure.cap_ms == NO_CAP else measure.cap_ms
-    group = QuotaGroup({}, bound, num_samples=measure.num_samples, window_ms=measure.window_ms, cap_ms=cap_ms)
+    bounds = None if isinstance(bound, float) else bound.tolist()
+    first = bound if isinstance(bound, float) else float(bound[0])
+    group = QuotaGroup({}, first, num_samples=measure.num_samples, window_ms=measure.window_ms, cap_ms=cap_ms)
     amounts = (value * PERCENT_PER_NANOSECOND if measure.is_request_time else value.astype(np.float64)).tolist()
     is_checked = checked.tolist()
 
     def decide(event: int, now_ms: int) -> Answer:
+        if bounds is not None and bounds[event] != group.bound:
+            group.update_bound(bounds[event])
         if is_checked[event]:
             return max(group.record(amounts[event], now_ms), 0), True
         group.record_unchecked(amounts[event], now_ms)
@@ -78,15 +119,20 @@ def sensor_under(bound: float, measure: Measure, value: Ints, checked: Flags) ->
     return decide
 
 
-def _lines(ts_ms: Ints, waited_ms: Ints, connection: Ints) -> list[tuple[int, list[int], list[int]]]:
-    """Of each connection: when it begins, its events, and how long it thinks before each."""
+def _lines(ts_ms: Ints, waited_ms: Ints, connection: Ints, checked: Flags, *, is_known: bool) -> list[_Line]:
     order = np.argsort(connection, kind="stable")
     ends = np.flatnonzero(np.diff(connection[order])) + 1
-    lines = []
-    for events in np.split(order, ends):
-        if not len(events):
-            continue
-        think = np.zeros(len(events), np.int64)
-        think[1:] = np.maximum(ts_ms[events[1:]] - ts_ms[events[:-1]] - waited_ms[events[:-1]], 0)
-        lines.append((int(ts_ms[events[0]]), events.tolist(), think.tolist()))
-    return lines
+    return [_line(events, ts_ms[events], waited_ms[events], checked[events], is_known=is_known) for events in np.split(order, ends)]
+
+
+def _line(events: Ints, ts_ms: Ints, waited_ms: Ints, checked: Flags, *, is_known: bool) -> _Line:
+    """One connection as it was recorded, its waits taken out."""
+    judged = np.maximum.accumulate(np.where(checked, np.arange(len(events)), 0))[:-1]
+    ends_ms = (ts_ms + waited_ms)[:-1]
+    free_ms = np.maximum.accumulate(ends_ms) if is_known else np.maximum(ends_ms, ends_ms[judged])
+    is_later = ts_ms[1:] >= free_ms
+    waits, pause_ms = np.ones(len(events), np.bool_), np.zeros(len(events), np.int64)
+    # the rest of an answer comes with its head, but where `delay` held it back
+    waits[1:] = np.where(checked[1:], is_later | (not is_known), is_later & (waited_ms[judged] > 0))
+    pause_ms[1:] = np.where(waits[1:], np.maximum(ts_ms[1:] - free_ms, 0), np.diff(ts_ms))
+    return _Line(int(ts_ms[0]), events.tolist(), pause_ms.tolist(), waits.tolist())

@@ -68,8 +68,8 @@ def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mappin
         return outcome
     known = None if events.connection is None else events.connection[at]
     lines = events.group_ref[at] if known is None else known  # unknown connections: each recorded group is one
-    decide = sensor_under(float(events.bound[at][-1]) if bound is None else bound, measure, value, checked)
-    played = play(ts_ms, value, events.waited_ms[at], lines, decide)
+    decide = sensor_under(events.bound[at] if bound is None else bound, measure, value, checked)
+    played = play(ts_ms, value, events.waited_ms[at], lines, decide, checked=checked, is_known=known is not None)
     outcome.waits, outcome.units_sent, outcome.units_offered = Waits.of(played.throttle_ms), played.units_sent, played.units_offered
     outcome.knows_connections = known is not None
     return outcome

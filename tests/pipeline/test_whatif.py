@@ -1,9 +1,11 @@
 """What another quota file would have done, against the plain loop over `quota`."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -14,6 +16,10 @@ from pipeline.whatif import foresight
 from pipeline.whatif.outcome import Outcomes, Waits
 from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
 from quota.group import QuotaGroup
+from quota.request_time import PERCENT_PER_NANOSECOND
+from tests.pipeline.support.directory_parts import add_table
+from tests.support.metering_directory import write_directory
+from tests.support.metering_rows import Event, Sensor
 from tests.support.metering_scene import START_MS, Client, write_scene
 
 CAST = [
@@ -40,6 +46,7 @@ producer_byte_rate = "50kB"
 client-id = "<default>"
 consumer_byte_rate = 90000
 """
+CLIENT = {"client_ref": 0, "principal_type": "User", "principal": "orders", "client_id": "client-0", "name_form": "plain"}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +76,12 @@ def recorded_events(directory: Path, refs: set[int]) -> list[tuple[int, int]]:
         for dt_ms, value in zip(row["dt_ms"], row["val"], strict=True)
     ]
     return sorted(events, key=lambda event: event[0])
+
+
+def stem_rows(directory: Path, table: str) -> list[dict[str, Any]]:
+    """What the first file set says in a table."""
+    rows: list[dict[str, Any]] = pq.read_table(min((directory / table).rglob("*.parquet")), partitioning=None).to_pylist()
+    return rows
 
 
 def oracle(events: list[tuple[int, int]], bound: float) -> Waits:
@@ -103,6 +116,63 @@ def test_connections_are_known_at_level_trace(tmp_path: Path) -> None:
     packed = write_scene(tmp_path / "packed", 40, clients=cast, stem_s=15)
     [outcome] = outcomes(packed, AS_IT_WAS.replace("40000", "60000"), "closed").values()
     assert not outcome.knows_connections
+
+
+def test_what_was_in_flight_came_whatever_was_waited(tmp_path: Path) -> None:
+    """Answers to requests that were sent before a wait began come during it: played again, they are where they were."""
+    cast = [Client("orders", "checkout", "produce", 60_000.0, 4_000, 45, 2, in_flight=4)]
+    traced = write_scene(tmp_path, 40, clients=cast, stem_s=15, trace=True)
+    [outcome] = outcomes(traced, AS_IT_WAS.replace("40000", "60000"), "closed").values()
+    assert (outcome.waits, outcome.units_sent) == (outcome.recorded, outcome.units_offered)
+    assert outcome.waits.number > 100
+    [halved] = outcomes(traced, AS_IT_WAS.replace("40000", "30000"), "closed").values()
+    assert 0.4 < halved.units_sent / halved.units_offered < 0.7
+
+
+def rest_of_answers(bound: float) -> Iterator[Event]:
+    """One connection whose requests are judged by their heads; what the rest of an answer cost counts without a verdict."""
+    group, now_ms = QuotaGroup({}, bound, cap_ms=1_000), START_MS
+    for _ in range(400):
+        yield Event(0, now_ms, 40_000_000)
+        wait_ms = group.record(40_000_000 * PERCENT_PER_NANOSECOND, now_ms)
+        yield Event(0, now_ms, 3_000_000, checked=False)
+        group.record_unchecked(3_000_000 * PERCENT_PER_NANOSECOND, now_ms)
+        now_ms += wait_ms + 90
+
+
+def test_the_rest_of_an_answer_does_not_wait(tmp_path: Path) -> None:
+    """Without connections too: what nobody judged came with the answer before it, and who waits goes on after the wait."""
+    write_directory(tmp_path, [list(rest_of_answers(20.0))], {0: Sensor(0, 20.0, request=True, cap_ms=1_000)})
+    add_table(tmp_path, "dim_client", [CLIENT])
+    for bound in (20.0, 25.0):
+        text = f'[[quota]]\nclient-id = "client-0"\nrequest_percentage = {bound}\n'
+        [outcome] = outcomes(tmp_path, text, "closed").values()
+        group, waits = QuotaGroup({}, bound, cap_ms=1_000), []
+        for event in rest_of_answers(bound):
+            record = group.record if event.checked else group.record_unchecked
+            waits.append(record(event.value * PERCENT_PER_NANOSECOND, event.ts_ms) or 0)
+        assert outcome.waits == Waits.of(np.array(waits)), bound
+        assert outcome.waits.number > 50
+
+
+def test_a_bound_that_is_kept_is_the_one_of_its_time(tmp_path: Path) -> None:
+    """No quota file speaks of the groups of a callback: they keep their bounds, also those that changed on the way."""
+    bounds, batches, now_ms = (30_000.0, 15_000.0), [], START_MS
+    group = QuotaGroup({}, bounds[0])
+    for bound in bounds:
+        group.update_bound(bound)
+        batches.append([])
+        for _ in range(300):
+            batches[-1].append(Event(0, now_ms, 4_000))
+            now_ms += group.record(4_000.0, now_ms) + 90
+    write_directory(tmp_path, batches, {0: Sensor(0, bounds[0])}, bound_changes=[(1, 0, bounds[1])])
+    add_table(tmp_path, "dim_client", [CLIENT])
+    of_callback = {**stem_rows(tmp_path, "dim_group")[0], "tags": '{"tenant":"x"}'}
+    add_table(tmp_path, "dim_group", [of_callback])
+    for mode in ("open", "regroup", "closed"):
+        [outcome] = outcomes(tmp_path, AS_IT_WAS, mode).values()
+        assert outcome.recorded.number > 100
+        assert outcome.waits == outcome.recorded, mode
 
 
 def test_another_bound_gives_the_waits_of_the_plain_loop(scene: Path) -> None:

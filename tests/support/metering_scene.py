@@ -22,7 +22,12 @@ UNLIMITED = 9.223372036854775807e18
 
 @dataclass
 class Client:
-    """Who sends or fetches: `connections` at once, `size` bytes each time, `think_ms` after each answer, from `begin_s` to `end_s`."""
+    """Who sends or fetches: `connections` at once, `size` bytes each time, `think_ms` after each answer, from `begin_s` to `end_s`.
+
+    Attributes:
+        group: shares a sensor with others of this name.
+        in_flight: requests of a connection that are sent at once; their answers come a millisecond after each other, whatever the waits.
+    """
 
     user: str
     client_id: str
@@ -33,7 +38,8 @@ class Client:
     connections: int = 1
     begin_s: float = 0.0
     end_s: float = 1e9
-    group: str | None = None  # shares a sensor with others of this name
+    group: str | None = None
+    in_flight: int = 1
 
 
 @dataclass
@@ -112,16 +118,17 @@ def write_scene(
     sensors = {ref: Sensor(ref, members[name][0].bound) for ref, name in enumerate(names)}
     facts = _Facts(clients, names, members)
     due = [
-        (start_ms + int(1_000 * max(client.begin_s, 0)) + at * 7, at, ref)
+        (start_ms + int(1_000 * max(client.begin_s, 0)) + at * 7, at, ref, client.in_flight)
         for ref, client in enumerate(clients)
         for at in range(client.connections)
     ]
     heapq.heapify(due)
+    free_ms = dict.fromkeys(((ref, at) for _, at, ref, _ in due), 0)
     meter, seq, first, first_ms, previous = Meter(), 0, 0, start_ms, None
     end_ms = start_ms + seconds * 1_000
     last_ms = start_ms
     while due:
-        now_ms, connection, ref = heapq.heappop(due)
+        now_ms, connection, ref, in_flight = heapq.heappop(due)
         closes = now_ms >= end_ms or now_ms // (stem_s * 1_000) != first_ms // (stem_s * 1_000)
         if closes and seq > first:
             previous = _write(directory, facts, sensors, meter, (first, seq - 1, first_ms, last_ms), previous, now_ms >= end_ms, mutate)
@@ -138,7 +145,12 @@ def write_scene(
         if trace:
             meter.events.append(_event(sensor, seq - 1, now_ms, size, throttle_ms, 100 * ref + connection))
         meter.note(ref, client, now_ms, size, throttle_ms, int(80_000 + size * 6 * dice.uniform(0.8, 1.3)))
-        heapq.heappush(due, (now_ms + throttle_ms + max(1, int(client.think_ms * dice.uniform(0.4, 1.6))), connection, ref))
+        free_ms[ref, connection] = max(free_ms[ref, connection], now_ms + throttle_ms)
+        if in_flight > 1:
+            heapq.heappush(due, (now_ms + 1, connection, ref, in_flight - 1))
+            continue
+        think_ms = max(1, int(client.think_ms * dice.uniform(0.4, 1.6)))
+        heapq.heappush(due, (free_ms[ref, connection] + think_ms, connection, ref, client.in_flight))
     return directory
 
 
