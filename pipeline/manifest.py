@@ -50,7 +50,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """One stem: the files that were written together.
 
     Attributes:
-        wall_offset_ms: added to monotonic milliseconds, one number for the whole run.
+        first_ts_ms, last_ts_ms: in wall time, as all times of the files.
+        wall_offset_ms: was added to monotonic milliseconds for that, one number for the whole run.
         truncated: put together from what a crash left behind.
         final: the last stem of its run.
         part: how many stems before it have the same first number, since they held no decision.

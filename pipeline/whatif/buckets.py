@@ -89,6 +89,7 @@ def bucket_outcome(group: Group, placed: Sequence[Placed], steps: Steps, sensor:
         played.units_offered if is_closed else 0,
         groups=len(placed),
         is_certain=all(item.is_certain for item in placed),
+        moves=any(item.moves for item in placed),
         knows_requests=not bucket.let_more_through,
     )
 

@@ -10,7 +10,7 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.quotas.file import BYTE_RATES, CONNECTION_RATE, NUMBERS, QuotaFile
 from pipeline.text import human_ms
 from pipeline.whatif.comparison import Change, changes_of
-from pipeline.whatif.groups import OPEN
+from pipeline.whatif.groups import REGROUP
 from pipeline.whatif.work import do_all, outcomes_of, plan_work
 from quota.callback import DefaultQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
@@ -53,13 +53,13 @@ def foresee(directory: Path, quotas: Mapping[Entity, Mapping[str, float]], since
         CannotTellError: nothing was metered since, or it cannot be read.
     """
     try:
-        work = plan_work(directory, [_quota_file(quotas)], OPEN, since_ms=int(since_s * 1_000))
+        work = plan_work(directory, [_quota_file(quotas)], REGROUP, since_ms=int(since_s * 1_000))
     except (BadInputError, IncompleteError) as error:
         raise CannotTellError(str(error)) from error
     if not work:
         raise CannotTellError(f"{directory}: nothing was metered on the last day")
     (outcomes,) = outcomes_of(do_all(work), 1)
-    return [_foreseen(change) for change in changes_of("then", outcomes, OPEN)]
+    return [_foreseen(change) for change in changes_of("then", outcomes, REGROUP)]
 
 
 def _foreseen(change: Change) -> Foreseen:

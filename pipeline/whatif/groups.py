@@ -14,6 +14,7 @@ from quota.throttle import INT32_MAX
 
 CONNECTION: Final = "Connection"
 OPEN: Final = "open"
+REGROUP: Final = "regroup"
 ANONYMOUS: Final = "ANONYMOUS"
 
 
@@ -51,12 +52,14 @@ class Placed(msgspec.Struct, frozen=True):
     Attributes:
         bound: of the new group; None: as recorded (the file cannot say: a listener's or the whole process's limit).
         is_certain: False when the group's clients would part, and the record does not tell them apart.
+        moves: mode `open` only: clients of it would be in another group, with another bound.
     """
 
     ref: int
     group: Group
     bound: float | None
     is_certain: bool
+    moves: bool = False
 
 
 def sensors_of(stems: Iterable[Stem]) -> dict[int, Sensor]:
@@ -104,11 +107,23 @@ def place(sensors: Iterable[Sensor], clients: set[tuple[str, str]], quotas: Quot
         elif group.tags:  # a custom callback's groups: its limits are not in a file
             placed.append(Placed(sensor.ref, group, None, is_certain=True))
         else:
-            there = {(group.user, group.client_id)} if mode == OPEN else _new_tags(group, users, client_ids, quotas)
-            certain = len(there) == 1
-            user, client_id = next(iter(there)) if certain else (group.user, group.client_id)
-            placed.append(Placed(sensor.ref, group.named(user, client_id), quotas.bound(group.quota_type, user, client_id), certain))
+            there = _new_tags(group, users, client_ids, quotas)
+            placed.append(_stays(sensor, there, quotas) if mode == OPEN else _goes(sensor, there, quotas))
     return placed
+
+
+def _stays(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> Placed:
+    group = sensor.group
+    bound = quotas.bound(group.quota_type, group.user, group.client_id)
+    moves = any(quotas.bound(group.quota_type, *tags) != bound for tags in there)
+    return Placed(sensor.ref, group, bound, is_certain=True, moves=moves)
+
+
+def _goes(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> Placed:
+    group = sensor.group
+    certain = len(there) == 1
+    user, client_id = next(iter(there)) if certain else (group.user, group.client_id)
+    return Placed(sensor.ref, group.named(user, client_id), quotas.bound(group.quota_type, user, client_id), certain)
 
 
 def _by_part(clients: set[tuple[str, str]]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:

@@ -67,6 +67,7 @@ class Outcome(msgspec.Struct):
         units_sent, units_offered: mode `closed` only: by the end of the record, and in all.
         groups: recorded groups that are one under the quota file.
         is_certain: False when members would part that the record does not tell apart.
+        moves: under the quota file clients would be in another group, with another bound, and are left where they were.
         knows_connections: False when a group was played as one connection.
         knows_requests: False when requests pass that were refused, of which the record has the first topic only.
     """
@@ -82,6 +83,7 @@ class Outcome(msgspec.Struct):
     units_offered: int = 0
     groups: int = 1
     is_certain: bool = True
+    moves: bool = False
     knows_connections: bool = True
     knows_requests: bool = True
 
@@ -101,6 +103,7 @@ class Outcome(msgspec.Struct):
             sum(part.units_offered for part in parts),
             max(part.groups for part in parts),
             all(part.is_certain for part in parts),
+            any(part.moves for part in parts),
             all(part.knows_connections for part in parts),
             all(part.knows_requests for part in parts),
         )

@@ -62,6 +62,7 @@ def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mappin
         Waits(),
         groups=len(placed),
         is_certain=all(item.is_certain for item in placed),
+        moves=any(item.moves for item in placed),
     )
     if mode != CLOSED:
         outcome.waits = Waits.of(replay(ts_ms, value, checked, events.bound[at] if bound is None else bound, measure))

@@ -91,7 +91,7 @@ class _Groups:
             if placed is None or not self._decisions[at]:
                 continue
             counts = (self._decisions[at], self._units[at], recorded[at], waits[at])
-            found.append(Outcome(placed.group, placed.bound, bounds[at], *counts, is_certain=placed.is_certain))
+            found.append(Outcome(placed.group, placed.bound, bounds[at], *counts, is_certain=placed.is_certain, moves=placed.moves))
         return found
 
 

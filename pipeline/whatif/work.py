@@ -12,7 +12,7 @@ from pipeline.replay.buckets import MUTATION
 from pipeline.stem import Stem
 from pipeline.tasks import Job, do_here
 from pipeline.validation.local import checked_runs
-from pipeline.whatif.groups import OPEN, Placed, Sensor, clients_of, place, sensors_of
+from pipeline.whatif.groups import Placed, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
 from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
 from pipeline.whatif.stem_outcome import stem_outcomes
@@ -48,11 +48,11 @@ def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_m
     """
     work: list[Work] = []
     for run in checked_runs(directory).values():
-        stems = [stem for stem in run if stem.manifest.last_ts_ms + stem.manifest.wall_offset_ms >= since_ms]
+        stems = [stem for stem in run if stem.manifest.last_ts_ms >= since_ms]
         if not stems:
             continue
         sensors = sensors_of(stems)
-        clients = set() if mode == OPEN else clients_of(stems)
+        clients = clients_of(stems)
         scenarios = [{placed.ref: placed for placed in place(sensors.values(), clients, quotas, mode)} for quotas in files]
         alone, together = _parted(scenarios, mode)
         work += _by_stem(directory, stems, sensors, alone, mode)

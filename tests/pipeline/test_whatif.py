@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pipeline.command import meter
 from pipeline.quotas.file import quota_file_of
 from pipeline.whatif import foresight
+from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.outcome import Outcomes, Waits
 from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
 from quota.group import QuotaGroup
@@ -182,6 +183,13 @@ def test_another_bound_gives_the_waits_of_the_plain_loop(scene: Path) -> None:
     assert found["", "refunds"].number == 0, "who is in no quota any more waits no more"
 
 
+def test_a_group_that_would_be_another_is_named(scene: Path) -> None:
+    """Open loop: what is recorded by client-id has no quota under a file for users; that this is not the whole truth stands in a note."""
+    notes = {change.group: change.note for change in changes_of("user.toml", outcomes(scene, BY_USER, "open"), "open")}
+    assert {group for group, note in notes.items() if "--mode regroup" in note} == {"client-id checkout", "client-id refunds"}
+    assert {change.note for change in changes_of("as.toml", outcomes(scene, AS_IT_WAS, "open"), "open")} == {""}
+
+
 def test_groups_that_come_together_share_one_sensor(scene: Path) -> None:
     """A quota for the user makes one group of two client-ids: its samples begin elsewhere, and its waits are the plain loop's."""
     found = outcomes(scene, BY_USER, "regroup")
@@ -270,7 +278,8 @@ def test_who_asks_before_setting_quotas_is_told_the_same(scene: Path) -> None:
         (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
     }
     found = {group.group: group for group in foresight.foresee(scene, entities, since_s)}
-    expected = outcomes(scene, BY_USER, "open")
+    expected = outcomes(scene, BY_USER, "regroup")
+    assert found["user orders"].throttled > 0, "a quota for whom nobody had one yet"
     assert sum(group.throttled for group in found.values()) == sum(outcome.waits.number for outcome in expected.values()) > 0
     assert sum(group.throttled_today for group in found.values()) == sum(outcome.recorded.number for outcome in expected.values()) > 0
     decisions = [sum(group.throttled_today for group in foresight.foresee(scene, entities, since_s + later)) for later in (0, 25, 45)]

@@ -104,7 +104,7 @@ def write_stem(
         "part": part,
         "first_ts_ms": first_ts_ms,
         "last_ts_ms": last_ts_ms,
-        "wall_offset_ms": 0,
+        "wall_offset_ms": 1_790_000_000_000,  # is in all times of the files already
         "level": "packed",
         "names": "plain",
         "truncated": False,
