@@ -47,9 +47,10 @@ def completeness_of(runs: Mapping[tuple[str, str], Sequence[Manifest]], removed:
 def _add_run(found: Completeness, manifests: Sequence[Manifest], removed_seq: int | None) -> None:
     """Add one run; `removed_seq` is None where retention removed nothing of it."""
     run_id = manifests[0].run_id
-    expected = 0 if removed_seq is None else removed_seq + 1
+    # retention enters what goes before it goes: one that is about to, or was broken off, leaves more than it says
+    expected = 0 if removed_seq is None else min(removed_seq + 1, manifests[0].first_seq)
     if expected:
-        found.removed.append(f"run {run_id}: decisions 0 to {removed_seq} were removed by retention")
+        found.removed.append(f"run {run_id}: decisions 0 to {expected - 1} were removed by retention")
     for before, manifest in zip((None, *manifests), manifests, strict=False):
         link = broken_link(manifest, before, is_cut=removed_seq is not None)
         if manifest.first_seq != expected:

@@ -106,6 +106,11 @@ class Manifest(msgspec.Struct, frozen=True):
         return int(self.settings.get("window_ms", 1_000))
 
 
+def manifest_paths(directory: Path) -> list[Path]:
+    """Return where manifests are below a metering directory; one that is still being written, or whose writer died over it, is none."""
+    return sorted(path for path in (directory / MANIFESTS).rglob("*.json") if not path.name.startswith("."))
+
+
 def read_manifest(path: Path) -> Manifest:
     """Read one manifest.
 
@@ -160,7 +165,7 @@ def find_manifests(directory: Path) -> list[Manifest]:
     if not directory.is_dir():
         raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` wrote")
     check_readable(directory / MANIFESTS)
-    paths = sorted((directory / MANIFESTS).rglob("*.json"))
+    paths = manifest_paths(directory)
     if not paths:
         raise IncompleteError(
             f"{directory}: no manifest in it, so nothing was finished; stop or rotate the proxy, or run `sluice meter repair`"

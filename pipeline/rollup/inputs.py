@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.errors import BadInputError
-from pipeline.manifest import MANIFESTS, Manifest, check_files, file_sha256, find_manifests, read_manifest
+from pipeline.manifest import Manifest, check_files, file_sha256, find_manifests, manifest_paths, read_manifest
 
 _HOUR: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 
@@ -40,8 +40,7 @@ def find_inputs(directory: Path) -> list[Input]:
         IncompleteError: no manifest at all, or a file that one promises is not there.
     """
     find_manifests(directory)  # all that can be wrong with the directory as a whole
-    paths = sorted((directory / MANIFESTS).rglob("*.json"))
-    inputs = each_once((path.as_posix(), read_manifest(path), file_sha256(path)) for path in paths)
+    inputs = each_once((path.as_posix(), read_manifest(path), file_sha256(path)) for path in manifest_paths(directory))
     check_files(directory, [item.manifest for item in inputs], hashes=False)
     return inputs
 

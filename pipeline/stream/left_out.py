@@ -5,7 +5,7 @@ from pathlib import Path
 from pipeline.completeness import Completeness, completeness_of
 from pipeline.errors import IncompleteError
 from pipeline.files import check_readable
-from pipeline.manifest import MANIFESTS, by_run, read_manifest
+from pipeline.manifest import MANIFESTS, by_run, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
 from pipeline.stream.ledger import stems_before
 from pipeline.stream.settings import StreamSettings
@@ -21,7 +21,7 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
         IncompleteError: one that was there is in no batch, such as a late one that the source took for old.
     """
     check_readable(directory / MANIFESTS)
-    there = {str(path.relative_to(directory)) for path in (directory / MANIFESTS).rglob("*.json")}
+    there = {str(path.relative_to(directory)) for path in manifest_paths(directory)}
     landed = stems_before(settings.out, 2**62)
     began = _began(settings.checkpoint)
     still = [path for path in sorted(there - landed) if (directory / path).stat().st_mtime < began]

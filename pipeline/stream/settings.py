@@ -7,7 +7,7 @@ from typing import Final
 
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_directory, check_readable
-from pipeline.manifest import MANIFESTS, find_manifests
+from pipeline.manifest import MANIFESTS, find_manifests, manifest_paths
 from pipeline.stream.ledger import check_checkpoint
 
 TOPIC: Final = "kafka://"
@@ -83,7 +83,7 @@ def _check_source(settings: StreamSettings) -> None:
     if not directory.is_dir():
         raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` writes")
     check_readable(directory / MANIFESTS)
-    if settings.once and not any((directory / MANIFESTS).rglob("*.json")):
+    if settings.once and not manifest_paths(directory):
         raise IncompleteError(f"{directory}: no manifest in it, so nothing was finished; without --once they are waited for")
     if settings.once:
         find_manifests(directory)  # what cannot be read ends the command before Spark starts, and before anything is written

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.manifest import MANIFESTS, Manifest, check_files, file_sha256, find_manifests
+from pipeline.manifest import Manifest, check_files, file_sha256, find_manifests, manifest_paths
 from pipeline.removed import removed_runs
 from pipeline.stem import Stem, runs_of
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
@@ -44,4 +44,4 @@ def checked_runs(directory: Path, *, every_byte: bool = False) -> dict[RunKey, l
 
 def manifest_hashes(directory: Path) -> dict[str, str]:
     """Return the SHA-256 of each manifest by its path below the directory."""
-    return {str(path.relative_to(directory)): file_sha256(path) for path in sorted((directory / MANIFESTS).rglob("*.json"))}
+    return {str(path.relative_to(directory)): file_sha256(path) for path in manifest_paths(directory)}

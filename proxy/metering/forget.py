@@ -1,13 +1,14 @@
 """Forget who somebody was: the strings go from the dimension tables and the switches of `states`, the facts stay.
 
-Such a file is written anew under another name, and the manifest, replaced at once, is what makes it the one that counts.
+Such a file is written anew under another name, and the manifest, replaced at once, is what makes it the one that counts. The one before
+goes then; where somebody broke off in between, with the next call.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,16 +22,20 @@ from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import TEMPORARY, check_readable, put, remove
 from proxy.metering.names import Names
 from proxy.metering.schema import KIND, SCHEMA_VERSION
-from quota.entity import sanitize
+from proxy.metering.upkeep import MANIFESTS, alone
+from quota.declared_groups import GROUP_TAG
+from quota.entity import DEFAULT, sanitize
 
 
 class ForgetError(Exception):
-    """A file set in which nobody can be forgotten: it is damaged, or of another version."""
+    """Nobody can be forgotten: a file set is damaged, or of another version, or the name is none."""
 
 
 FORGOTTEN: Final = "__forgotten__"
 NAMING: Final = ("dim_group", "dim_client", "dim_bound", "states")
 """Tables with names: the dimensions, and the switches that were in force."""
+_MAY_LACK: Final = (("states", "switches"), ("dim_group", "tags"))
+"""What older ones had not."""
 
 
 @dataclass(slots=True)
@@ -41,6 +46,13 @@ class Forgotten:
     file_sets: int = 0
 
 
+class _Entry(msgspec.Struct):
+    """What has to stand in a manifest of each file."""
+
+    table: str
+    path: str
+
+
 def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgotten:
     """Take a user's name out of every finished file set.
 
@@ -49,39 +61,69 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
         keyed: turns it into what stands in files with keyed names.
 
     Raises:
-        OSError, ForgetError: a file cannot be read or written; file sets before it are done, and it can be begun again.
+        ForgetError: the name is none, or a manifest cannot be used: then nothing is changed; or a file of it.
+        OSError: a file cannot be read or written. File sets before that one are done, and it can be begun again.
     """
+    _check_name(user)
     done = Forgotten()
     names = {user, sanitize(user)}  # groups and switches have it encoded, as metric tags do
     if keyed is not None:
         names |= {hashed for name in names if (hashed := keyed(name)) is not None}
-    for path, manifest in _manifests(directory):
-        rows = _forget_in(directory, path, manifest, names)
+    for path in _manifests(directory, has_key=keyed is not None):
+        with alone(directory):
+            manifest = _manifest(path)  # again: retention may have removed it meanwhile
+            rows = 0 if manifest is None else _forget_in(directory, path, manifest, names)
         done.rows += rows
         done.file_sets += rows > 0
     return done
 
 
-def _manifests(directory: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _check_name(user: str) -> None:
+    """The empty name stands for groups that have no user; bytes that are no text stand in no file."""
+    try:
+        user.encode()
+    except UnicodeEncodeError as error:
+        raise ForgetError("--user: is not UTF-8, as every name in the files is") from error
+    if not user:
+        raise ForgetError("--user: is empty; name somebody")
+
+
+def _manifests(directory: Path, *, has_key: bool) -> list[Path]:
+    """Return all manifests; each can be used."""
     check_readable(directory)
-    for path in sorted((directory / "manifests").rglob("*.json")):
-        if path.name.startswith(TEMPORARY):
+    found = []
+    for path in sorted((directory / MANIFESTS).rglob("*.json")):
+        manifest = None if path.name.startswith(TEMPORARY) else _manifest(path)
+        if manifest is None:
             continue
-        try:
-            manifest = msgspec.json.decode(path.read_bytes())
-        except msgspec.DecodeError as error:
-            raise ForgetError(f"{path}: not a manifest ({error}); restore it") from error
-        if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
-            continue
-        if manifest.get("schema") != SCHEMA_VERSION:
-            raise ForgetError(
-                f"{path}: schema {manifest.get('schema')!r}, this version knows {SCHEMA_VERSION}; use the Sluice that wrote it"
-            )
-        yield path, manifest
+        if manifest.get("names") == "keyed" and not has_key:
+            raise ForgetError(f"{path}: its names are keyed; say where their key is (--key-file)")
+        found.append(path)
+    return found
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """Return what a manifest says; None: it is gone, or of another program."""
+    try:
+        manifest = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ForgetError(f"{path}: not a manifest ({error}); restore it") from error
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        return None
+    if manifest.get("schema") != SCHEMA_VERSION:
+        raise ForgetError(f"{path}: schema {manifest.get('schema')!r}, this version knows {SCHEMA_VERSION}; use the Sluice that wrote it")
+    try:
+        entries = msgspec.convert(manifest.get("files"), list[_Entry])
+    except msgspec.ValidationError as error:
+        raise ForgetError(f"{path}: not a manifest ({error}); restore it") from error
+    if outside := [entry.path for entry in entries if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts]:
+        raise ForgetError(f"{path}: names {outside[0]}, which is not in this directory; restore it")
+    return manifest
 
 
 def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set[str]) -> int:
-    old: list[Path] = []
     changed = 0
     for entry in manifest["files"]:
         if entry["table"] not in NAMING:
@@ -96,15 +138,22 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
         temporary = new.with_name(TEMPORARY + new.name)
         write_parquet(rewritten, temporary)
         put(new, temporary)
-        old.append(place)
         entry |= {"path": str(new.relative_to(directory)), **hashed(new)}
     if changed:
         manifest["replaces"] = [*manifest.get("replaces", ()), hashlib.sha256(path.read_bytes()).hexdigest()]
         temporary = path.with_name(TEMPORARY + path.name)
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         put(path, temporary)
-        remove(*old)
+    for entry in manifest["files"]:
+        if entry["table"] in NAMING:
+            remove(*_others(directory / entry["path"]))
     return changed
+
+
+def _others(place: Path) -> list[Path]:
+    """The forms of a file that no manifest names: those before it, and one that somebody broke off behind."""
+    stem = _parted(place.name)[0]
+    return [path for path in place.parent.glob("*.parquet") if path.name != place.name and _parted(path.name)[0] == stem]
 
 
 def _read(place: Path, name: str) -> pa.Table:
@@ -112,16 +161,21 @@ def _read(place: Path, name: str) -> pa.Table:
         table = pq.read_table(place, partitioning=None)
     except pa.ArrowInvalid as error:
         raise ForgetError(f"{place}: not a readable Parquet file ({str(error).splitlines()[0]}); restore it") from error
-    if any(column not in table.column_names for column, _ in _COLUMNS[name] if name != "states"):  # older ones had no switches
+    if any(column not in table.column_names for column, _ in _COLUMNS[name] if (name, column) not in _MAY_LACK):
         raise ForgetError(f"{place}: is no {name} of schema {SCHEMA_VERSION}; it is a file of another program")
     return table
 
 
 def _next_name(name: str) -> str:
     """`X.parquet` becomes `X.r1.parquet`, then `X.r2.parquet`."""
+    stem, number = _parted(name)
+    return f"{stem}.r{number + 1}.parquet"
+
+
+def _parted(name: str) -> tuple[str, int]:
+    """The name that a file's forms share, and which of them it is."""
     found = re.fullmatch(r"(.+?)(?:\.r(\d+))?\.parquet", name)
-    assert found is not None, name
-    return f"{found[1]}.r{int(found[2] or 0) + 1}.parquet"
+    return (name, 0) if found is None else (found[1], int(found[2] or 0))
 
 
 def _without(table: pa.Table, name: str, names: set[str]) -> tuple[pa.Table, int]:
@@ -144,10 +198,16 @@ def _without(table: pa.Table, name: str, names: set[str]) -> tuple[pa.Table, int
 
 
 def _rule_without(rule: str, names: set[str]) -> str:
-    for name in names:
-        if rule == f"user={name}" or rule.startswith(f"user={name},"):
+    for name in names - {DEFAULT}:  # in a rule that is the default quota
+        if rule == f"user={name}" or rule.startswith(f"user={name},client-id="):
             return f"user={FORGOTTEN}" + rule.removeprefix(f"user={name}")
     return rule
+
+
+def _tags_without(tags: str, names: set[str]) -> str:
+    told = msgspec.json.decode(tags)
+    kept = {key: FORGOTTEN if key != GROUP_TAG and name in names else name for key, name in told.items()}
+    return tags if kept == told else msgspec.json.encode(kept).decode()
 
 
 def _switches_without(switches: str, names: set[str]) -> str:
@@ -161,7 +221,7 @@ def _switches_without(switches: str, names: set[str]) -> str:
 
 
 _COLUMNS: Final[dict[str, tuple[tuple[str, Callable[[str, set[str]], str] | None], ...]]] = {
-    "dim_group": (("tag_user", None),),
+    "dim_group": (("tag_user", None), ("tags", _tags_without)),
     "dim_client": (("principal", None),),
     "dim_bound": (("rule", _rule_without), ("who", None)),
     "states": (("switches", _switches_without),),

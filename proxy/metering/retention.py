@@ -15,10 +15,13 @@ import msgspec
 
 from proxy.metering.layout import SEGMENTS, TEMPORARY, make_directory, put, remove
 from proxy.metering.schema import KIND
+from proxy.metering.upkeep import MANIFESTS, alone
 
 DISK_TROUBLE: Final = 1
 """Exit code of the converting child when the disk did not take what it wrote."""
 REMOVED: Final = "removed"
+GOING: Final = "going"
+"""In the ledger: the file sets that it entered last, manifest and files of each."""
 RUNS_MAX: Final = 10_000
 
 
@@ -56,6 +59,12 @@ def apply_retention(directory: Path, proxy_id: str, retention: Retention) -> int
     """Remove the file sets of one proxy that are too old or too much; return how many went."""
     if not retention.is_limited:
         return 0
+    with alone(directory):
+        _finish(directory, proxy_id)
+        return _remove_oldest(directory, proxy_id, retention)
+
+
+def _remove_oldest(directory: Path, proxy_id: str, retention: Retention) -> int:
     sets = sorted(_sets(directory, proxy_id), key=lambda one: (one.told["last_ts_ms"], one.told["first_seq"]))
     kept_bytes = sum(one.size for one in sets)
     gone: list[_Set] = []
@@ -69,30 +78,32 @@ def apply_retention(directory: Path, proxy_id: str, retention: Retention) -> int
     if gone:
         _enter(directory, proxy_id, gone, retention.now_ms)
     for one in gone:
-        remove(one.manifest)
-        for entry in one.told["files"]:
-            remove(directory / entry["path"])
-        for path in (one.manifest, *(directory / entry["path"] for entry in one.told["files"])):
-            _remove_empty(path.parent, directory)
+        _take_away(directory, one.manifest, [directory / entry["path"] for entry in one.told["files"]])
     return len(gone)
 
 
 def _sets(directory: Path, proxy_id: str) -> Iterator[_Set]:
-    for path in (directory / "manifests").glob(f"schema=*/proxy={proxy_id}/**/*.json"):
-        try:
-            told = msgspec.json.decode(path.read_bytes())
-            if told["kind"] == KIND:
-                yield _Set(path, told, path.stat().st_size + sum(entry["bytes"] for entry in told["files"]))
-        except (OSError, msgspec.DecodeError, KeyError, TypeError):
-            continue  # not ours to judge: `sluice meter verify-manifests` names it
+    for path in (directory / MANIFESTS).glob(f"schema=*/proxy={proxy_id}/**/*.json"):
+        one = None if path.name.startswith(TEMPORARY) else _set(path)
+        if one is not None:
+            yield one
+
+
+def _set(path: Path) -> _Set | None:
+    """Return what a manifest names; None: nothing, and that is not ours to judge: `sluice meter verify-manifests` names it."""
+    with contextlib.suppress(OSError, msgspec.DecodeError, KeyError, TypeError):
+        told = msgspec.json.decode(path.read_bytes())
+        if told["kind"] == KIND:
+            return _Set(path, told, path.stat().st_size + sum(entry["bytes"] for entry in told["files"]))
+    return None
 
 
 def _enter(directory: Path, proxy_id: str, gone: list[_Set], now_ms: int) -> None:
     """Say in the ledger what goes, before it goes: what was removed on purpose is not missing."""
-    path = directory / REMOVED / f"proxy={proxy_id}.json"
+    path = _ledger_path(directory, proxy_id)
     runs: dict[str, dict[str, Any]] = {}
-    with contextlib.suppress(OSError, msgspec.DecodeError, KeyError):
-        runs = {run["run_id"]: run for run in msgspec.json.decode(path.read_bytes())["runs"]}
+    with contextlib.suppress(KeyError, TypeError):
+        runs = {run["run_id"]: run for run in _ledger(path)["runs"]}
     for one in gone:
         told = one.told
         run = runs.setdefault(told["run_id"], {"run_id": told["run_id"], "file_sets": 0, "bytes": 0, "last_seq": -1})
@@ -104,8 +115,36 @@ def _enter(directory: Path, proxy_id: str, gone: list[_Set], now_ms: int) -> Non
     make_directory(path.parent)
     temporary = path.with_name(TEMPORARY + path.name)
     ledger = {"schema": 1, "kind": "sluice-metering-removed", "proxy_id": proxy_id, "runs": list(runs.values())[-RUNS_MAX:]}
+    ledger[GOING] = [[str(one.manifest.relative_to(directory)), *(entry["path"] for entry in one.told["files"])] for one in gone]
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(ledger), indent=1))
     put(path, temporary)
+
+
+def _ledger_path(directory: Path, proxy_id: str) -> Path:
+    return directory / REMOVED / f"proxy={proxy_id}.json"
+
+
+def _ledger(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        told = msgspec.json.decode(path.read_bytes())
+        if isinstance(told, dict):
+            return told
+    return {}
+
+
+def _finish(directory: Path, proxy_id: str) -> None:
+    """Remove what the last time was to remove, and may have been killed over."""
+    with contextlib.suppress(TypeError, ValueError):
+        for manifest, *files in _ledger(_ledger_path(directory, proxy_id)).get(GOING, ()):
+            one = _set(directory / manifest)  # somebody may have been forgotten since: then its files have other names
+            files += [] if one is None else [entry["path"] for entry in one.told["files"]]
+            _take_away(directory, directory / manifest, [directory / path for path in files])
+
+
+def _take_away(directory: Path, manifest: Path, files: list[Path]) -> None:
+    remove(manifest, *files)
+    for path in (manifest, *files):
+        _remove_empty(path.parent, directory)
 
 
 def _remove_empty(place: Path, directory: Path) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from pipeline.commands.repair import repair_command as repair_command_of
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
+from proxy.metering import retention
 from proxy.metering.commands import forget_command
 from proxy.metering.forget import FORGOTTEN
 from proxy.metering.names import Names
@@ -65,6 +66,50 @@ def test_files_that_are_too_old_go(tmp_path: Path) -> None:
     file_sets_before = len(find_manifests(tmp_path))
     assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=1, now_ms=house.now_ms + WALL_MS + 10)) == file_sets_before
     assert list(tmp_path.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("removals", range(3))
+def test_retention_that_was_killed_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int) -> None:
+    """Between the ledger and the last file: what is left can be proved, the next time takes away the rest, and each counts once."""
+    house = file_sets(tmp_path, 4)
+    before = find_manifests(tmp_path)
+    limits = Retention(age_ms_max=1, now_ms=before[1].last_ts_ms + 2)
+    left, remove = [None] * removals, retention.remove
+
+    def remove_some(*paths: Path) -> None:
+        for path in paths:
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+            remove(path)
+
+    monkeypatch.setattr(retention, "remove", remove_some)
+    with pytest.raises(KeyboardInterrupt):
+        apply_retention(tmp_path, PROXY, limits)
+    monkeypatch.undo()
+    if not removals:
+        verdict = validate(tmp_path)
+        assert (verdict.kinds(), verdict.incomplete, verdict.removed) == ({}, [], [])
+    assert apply_retention(tmp_path, PROXY, limits) == 0
+    assert find_manifests(tmp_path) == before[2:]
+    named_files = {entry.path for one in before[2:] for entry in one.files}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == named_files
+    (run,) = json.loads((tmp_path / "removed" / f"proxy={PROXY}.json").read_text())["runs"]
+    assert (run["file_sets"], run["last_seq"]) == (2, before[1].last_seq)
+    assert house.problems == []
+
+
+def test_a_manifest_that_was_never_finished_is_no_file_set(tmp_path: Path) -> None:
+    """What a writer died over does not count, neither for retention nor for readers; the file set with its name is whole."""
+    file_sets(tmp_path, 1)
+    before = find_manifests(tmp_path)
+    for path in list((tmp_path / "manifests").rglob("*.json")):
+        path.with_name(f".tmp-{path.name}").write_bytes(path.read_bytes())
+        path.with_name(f".tmp-x{path.name}").write_bytes(path.read_bytes()[:100])
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".json") and path.name[0] != ".")
+    assert apply_retention(tmp_path, PROXY, Retention(bytes_max=size)) == 0
+    assert find_manifests(tmp_path) == before
+    assert (validate(tmp_path).kinds(), validate(tmp_path).incomplete) == ({}, [])
 
 
 def test_files_are_for_owner_and_group(tmp_path: Path) -> None:
