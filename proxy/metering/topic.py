@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ PART_HEADER: Final = "sluice-part"
 PART_BYTES: Final = 512 * 1024
 """A broker takes messages of 1 MiB unless it was told otherwise."""
 RETRY_S: Final = 5.0
+READS_MAX: Final = 10
+"""So often a manifest is read again while files that it names are gone."""
 REQUEST_TIMEOUT_MS: Final = 15_000
 CLIENT_ID: Final = "sluice-metering"
 
@@ -38,6 +41,10 @@ def check_topic_client() -> None:
         import aiokafka  # noqa: F401 - only here: who does not publish does not need it
     except ModuleNotFoundError as error:
         raise StartError('metering.topic: aiokafka is not installed; run `pip install "kafka-sluice[topic]"`') from error
+
+
+class UnreadableError(Exception):
+    """A file set that cannot be read as it is; one line."""
 
 
 class TopicSink:
@@ -100,27 +107,31 @@ class TopicSink:
             await self._let_go()
 
     async def _publish_all(self) -> bool:
-        """Publish every file set that is marked; False: it failed."""
+        """Publish every file set that is marked; False: it failed. One that cannot be read stays marked, and holds up no other."""
         from aiokafka.errors import KafkaError
 
+        problem = None
         try:
             for mark in self._marks():
-                await self._publish(mark)
+                try:
+                    await self._publish(mark)
+                except UnreadableError as error:
+                    problem = problem or str(error)
         except (KafkaError, OSError, CredentialsError) as error:
-            self._counts.publish_failures += 1
             await self._let_go()
-            if not self._failing:
-                self._failing = True
-                self._on_problem(f"{type(error).__name__}: {error}")
-            return False
-        if self._failing:
-            self._failing = False
-            self._on_problem(None)
-        return True
+            problem = f"{type(error).__name__}: {error}"
+        self._tell(problem)
+        return problem is None
+
+    def _tell(self, problem: str | None) -> None:
+        self._counts.publish_failures += problem is not None
+        if self._failing != (problem is not None):
+            self._failing = problem is not None
+            self._on_problem(problem)
 
     def _marks(self) -> list[Path]:
         marks = sorted((self._directory / SEGMENTS).glob(f"*{UNPUBLISHED_SUFFIX}"))
-        return [mark for mark in marks if f"/proxy={self._proxy_id}/" in mark.read_text()]
+        return [mark for mark in marks if f"/proxy={self._proxy_id}/" in _named_by(mark)]
 
     async def _publish(self, mark: Path) -> None:
         contents = self._contents(mark)
@@ -135,14 +146,30 @@ class TopicSink:
         self._counts.file_sets_published += bool(contents)
 
     def _contents(self, mark: Path) -> list[tuple[str, bytes]]:
-        """The files of a set, the manifest last; none where retention was faster. This thread may wait for the disk."""
-        manifest_path = mark.read_text()
+        """The files of a set, the manifest last; none where retention was faster. This thread may wait for the disk.
+
+        Raises:
+            UnreadableError: the manifest is none, or a file that it names is not there.
+        """
+        path = _named_by(mark)
         try:
-            manifest = (self._directory / manifest_path).read_bytes()
-            files = [entry["path"] for entry in msgspec.json.decode(manifest)["files"]]
-            return [*((path, (self._directory / path).read_bytes()) for path in files), (manifest_path, manifest)]
-        except FileNotFoundError:
-            return []
+            manifest = self._read(path)
+            for _ in range(READS_MAX):
+                if manifest is None:
+                    return []
+                named = [str(entry["path"]) for entry in msgspec.json.decode(manifest)["files"]]
+                files = [(name, data) for name in named if (data := self._read(name)) is not None]
+                if len(files) == len(named):
+                    return [*files, (path, manifest)]
+                manifest = self._read(path)  # who forgets somebody gives files other names
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+            raise UnreadableError(f"{path}: not a manifest ({error}), so its file set is not sent; restore it") from error
+        raise UnreadableError(f"{path}: names files that are not there, so its file set is not sent; restore them")
+
+    def _read(self, path: str) -> bytes | None:
+        with contextlib.suppress(FileNotFoundError):
+            return (self._directory / path).read_bytes()
+        return None
 
     async def _connected(self) -> Any:
         if self._producer is None:
@@ -161,6 +188,11 @@ class TopicSink:
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.stop()
+
+
+def _named_by(mark: Path) -> str:
+    """The manifest that a mark is of."""
+    return os.fsdecode(mark.read_bytes())
 
 
 def parts_of(data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -1,0 +1,141 @@
+"""What is sent to the topic, whatever happens to the files meanwhile. The broker is a list."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from pipeline.manifest import find_manifests, problems_of
+from pipeline.stream.chunks import assemble, checked_place, put_part
+from proxy.counters import MeteringCounts, Usage
+from proxy.metering.forget import forget_user
+from proxy.metering.layout import SEGMENTS
+from proxy.metering.names import Names
+from proxy.metering.topic import PART_HEADER, PATH_HEADER, TopicSink
+from proxy.metering.usage import PRODUCE, Place
+from proxy.metering.usage_facts import usage_facts
+from quota.entity import KafkaPrincipal
+from tests.support.metering_writer_house import WALL_MS, WriterHouse
+
+SETTLED_S = 20
+
+
+class Broker:
+    """A producer of aiokafka, as far as a sink knows it."""
+
+    sent: ClassVar[list[tuple[str, str, bytes]]] = []
+    takes: ClassVar[int] = 10**6
+
+    def __init__(self, **_settings: Any) -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def send(self, _topic: str, value: bytes, *, key: bytes, headers: list[tuple[str, bytes]]) -> "asyncio.Future[None]":
+        assert key == b"sluice-1"
+        if len(self.sent) >= self.takes:
+            raise OSError("gone")
+        told = dict(headers)
+        self.sent.append((told[PATH_HEADER].decode(), told[PART_HEADER].decode(), value))
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> type[Broker]:
+    """One that holds nothing yet."""
+    monkeypatch.setattr(Broker, "sent", [])
+    monkeypatch.setattr("aiokafka.AIOKafkaProducer", Broker)
+    return Broker
+
+
+def file_sets(directory: Path, count: int) -> None:
+    """Write one run of so many file sets, in which alice is named, each marked for the topic."""
+    house = WriterHouse(directory, publish=True)
+    alice = house.meter.usage.cell(Place(("b", 1), "default"), Usage("alice", "etl"), KafkaPrincipal("User", "alice"), PRODUCE)
+    house.writer.start()
+    for number in range(count):
+        house.play(500, number)
+        alice.requests += 1
+        for fact in usage_facts(house.meter.usage, Names(), house.now_ms + WALL_MS, lambda _address: 1):
+            house.meter.tell(fact)
+        house.meter.flush()
+        house.writer.rotate()
+    assert house.writer.stop(60)
+
+
+def publish(directory: Path) -> tuple[MeteringCounts, list[str | None]]:
+    """Let a sink publish all that it can."""
+    counts, problems = MeteringCounts(), list[str | None]()
+    sink = TopicSink(directory, "sluice-1", "files", dict, counts, problems.append)
+    sink.start()
+    assert sink.stop(SETTLED_S)
+    return counts, problems
+
+
+def marks(directory: Path) -> list[Path]:
+    return sorted((directory / SEGMENTS).glob("*.unpublished"))
+
+
+def landed(broker: type[Broker], directory: Path) -> Path:
+    for path, part, value in broker.sent:
+        place, number, count = checked_place(path, part)
+        put_part(directory, place, number, value)
+        if path.startswith("manifests") and number == count - 1:
+            assemble(directory, place, count)
+    return directory
+
+
+def test_who_is_forgotten_meanwhile_loses_no_file_set(tmp_path: Path, broker: type[Broker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that has another name by the time it is read is read under that one; only what retention took is not sent."""
+    written = tmp_path / "written"
+    written.mkdir()
+    file_sets(written, 2)
+    read, pending = Path.read_bytes, ["alice"]
+
+    def read_and_forget(path: Path) -> bytes:
+        if path.suffix == ".parquet" and pending:
+            forget_user(written, pending.pop())
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_forget)
+    counts, problems = publish(written)
+    assert (counts.file_sets_published, problems, marks(written)) == (len(find_manifests(written)), [], [])
+    there = landed(broker, tmp_path / "landed")
+    assert find_manifests(there) == find_manifests(written)
+    assert [problem for one in find_manifests(there) for problem in problems_of(there, one)] == []
+
+
+def test_a_file_set_that_cannot_be_read_holds_up_no_other(tmp_path: Path, broker: type[Broker]) -> None:
+    """It is told, it stays marked, and the sink lives on."""
+    file_sets(tmp_path, 3)
+    kept = marks(tmp_path)
+    (tmp_path / kept[0].read_text()).write_bytes(b"{")
+    (tmp_path / SEGMENTS / "0-x.unpublished").write_bytes(b"manifests/proxy=sluice-1/\0")
+    counts, problems = publish(tmp_path)
+    assert counts.file_sets_published == len(kept) - 1
+    assert marks(tmp_path) == [tmp_path / SEGMENTS / "0-x.unpublished", kept[0]]
+    assert len(problems) == 1
+    assert "not a manifest" in str(problems[0])
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_who_is_killed_while_sending_sends_again(
+    tmp_path: Path, broker: type[Broker], monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """After any number of messages all come again; read once, they are the file sets that were written."""
+    written = tmp_path / "written"
+    written.mkdir()
+    file_sets(written, 2)
+    monkeypatch.setattr(Broker, "takes", before)
+    counts, problems = publish(written)
+    assert (counts.file_sets_published, len(problems), bool(marks(written))) == (0, 1, True)
+    monkeypatch.setattr(Broker, "takes", 10**6)
+    publish(written)
+    assert marks(written) == []
+    there = landed(broker, tmp_path / "landed")
+    assert find_manifests(there) == find_manifests(written)
+    assert [problem for one in find_manifests(there) for problem in problems_of(there, one)] == []
