@@ -130,7 +130,7 @@ def manifest_of(data: bytes, path: Path | str) -> Manifest:
     """
     try:
         told = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadInputError(f"{path}: not a manifest ({error}); restore it") from error
     if not isinstance(told, dict) or told.get("kind") != KIND:
         raise BadInputError(f"{path}: not a manifest of Sluice's metering; name the directory that `sluice run --metering` wrote")

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from pipeline.errors import IncompleteError
+from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import Manifest
 from pipeline.replay.rows import Floats, Ints
 from pipeline.stem import Stem
@@ -69,9 +69,12 @@ def plan_load(directory: Path, window_ms: int) -> list[Work]:
     """Return the tasks.
 
     Raises:
-        BadInputError, IncompleteError: the directory cannot be used, or no usage was metered at all.
+        BadInputError, IncompleteError: the directory cannot be used, or clients have no names, or no usage was metered at all.
     """
     stems = [stem for run in checked_runs(directory).values() for stem in run]
+    nameless = next((stem.manifest.stem for stem in stems if stem.manifest.names == "none"), None)
+    if nameless is not None:
+        raise BadInputError(f"{nameless}: names are none, so nobody can be told from a neighbour; meter with plain or keyed names")
     if not any(entry.table == "usage" and entry.rows for stem in stems for entry in stem.manifest.files):
         raise IncompleteError(f"{directory}: no usage rows in it, so no neighbours; let the proxy write at least one rotation")
     return [Work(str(directory.resolve()), stem.manifest, window_ms) for stem in stems]

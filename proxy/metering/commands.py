@@ -30,7 +30,9 @@ def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
         done = forget_user(directory, user, keyed)
     except PermissionError as error:
         _fail(_refused(error))
-    except (OSError, StartError, ForgetError) as error:
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else " ".join(str(error).split()))
+    except (StartError, ForgetError) as error:
         _fail(" ".join(str(error).split()))
     click.echo(f"{done.rows} rows in {done.file_sets} file sets no longer name the user")
     if left_over(directory):

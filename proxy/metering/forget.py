@@ -108,7 +108,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         manifest = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ForgetError(f"{path}: not a manifest ({error}); restore it") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         return None
@@ -159,6 +159,8 @@ def _others(place: Path) -> list[Path]:
 def _read(place: Path, name: str) -> pa.Table:
     try:
         table = pq.read_table(place, partitioning=None)
+    except FileNotFoundError as error:
+        raise ForgetError(f"{place}: is missing, and its manifest promises it; restore it") from error
     except pa.ArrowInvalid as error:
         raise ForgetError(f"{place}: not a readable Parquet file ({str(error).splitlines()[0]}); restore it") from error
     if any(column not in table.column_names for column, _ in _COLUMNS[name] if (name, column) not in _MAY_LACK):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from pipeline.command import meter
@@ -44,3 +45,14 @@ def test_what_is_wrong_with_files_is_told_in_both_forms(tmp_path: Path) -> None:
     assert (found["manifests"], len(found["problems"])) == (1, 1)
     assert "is missing" in found["problems"][0]
     assert lines.startswith(found["problems"][0])
+
+
+@pytest.mark.parametrize("command", [["inspect", "manifests/a.json"], ["verify-manifests", "."], ["validate", "--in", "."]])
+def test_nested_without_end_is_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    """JSON that is deeper than anybody reads is one line and exit code 2."""
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / "a.json").write_text("[" * 100_000)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(meter, command)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "not a manifest" in done.stderr

@@ -68,6 +68,16 @@ def test_who_waits_while_another_is_loud_is_told_where_one_quota_holds_both(tmp_
     assert [(pair["neighbour"], pair["victim"]) for pair in json.loads(told.stdout)["pairs"]] == [("team/backfill", "team/web")]
 
 
+def test_who_has_no_name_is_nobodys_neighbour(tmp_path: Path) -> None:
+    """Without names all clients look like one: that is said, rather than that nobody made another wait."""
+    source = write_scene(tmp_path, 120, clients=CAST, mutate=slow_when_loud)
+    for path in (source / "manifests").rglob("*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"names": "none"}))
+    told = CliRunner().invoke(meter, ["neighbours", "--in", str(source)])
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+    assert "names are none" in told.stderr
+
+
 def test_without_time_together_nothing_is_told(tmp_path: Path) -> None:
     """Clients that never meet are no neighbours; usage that is not there is one line and exit code 3."""
     alone = [Client("a", "a", "produce", 1e9, 1_000, 50, end_s=20), Client("b", "b", "produce", 1e9, 1_000, 50, begin_s=30)]

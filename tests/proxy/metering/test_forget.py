@@ -219,6 +219,17 @@ def test_a_manifest_that_is_none_is_one_line(tmp_path: Path, spoil: Callable[[di
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
 
 
+@pytest.mark.parametrize(("spoil", "message"), [(Path.unlink, "is missing"), (lambda path: path.write_text("[" * 100_000), "not a")])
+def test_what_is_not_there_is_said(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
+    """One line names the file and what is wrong with it."""
+    for path in [*written(tmp_path, "alice").rglob("*.parquet"), *(tmp_path / "manifests").rglob("*.json")]:
+        if (path.suffix == ".parquet") == (spoil is Path.unlink):
+            spoil(path)
+    done = forgets(tmp_path, "alice")
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert message in done.stderr
+
+
 def test_bytes_that_are_no_text_are_nobody(tmp_path: Path) -> None:
     """No file can hold such a name."""
     done = forgets(written(tmp_path, "alice"), os.fsdecode(b"al\xff"))
