@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.recommend.demand import Demand
 from pipeline.replay.buckets import MUTATION
-from pipeline.whatif.groups import CONNECTION, Group, display_name, plain_user
+from pipeline.whatif.groups import CONNECTION, FORGOTTEN, Group, display_name, plain_user
 from quota.entity import DEFAULT, UNLIMITED
 
 KEYS: Final = {
@@ -80,7 +80,8 @@ def _entity(group: Group) -> Entity | None:
     if group.quota_type == CONNECTION:
         return (None, None, group.ip) if group.ip else None
     user, client_id = plain_user(group.user) or None, group.client_id or None
-    return None if (user, client_id) == (None, None) or DEFAULT in (user, client_id) else (user, client_id, None)
+    nameless = (user, client_id) == (None, None) or DEFAULT in (user, client_id) or user == FORGOTTEN
+    return None if nameless else (user, client_id, None)
 
 
 def _proposal(entity: Entity, demand: Demand, percentile: float, headroom: float) -> Proposal:

@@ -16,6 +16,8 @@ CONNECTION: Final = "Connection"
 OPEN: Final = "open"
 REGROUP: Final = "regroup"
 ANONYMOUS: Final = "ANONYMOUS"
+FORGOTTEN: Final = "__forgotten__"
+"""Users whose name was taken out of the files: any number of them, each with sensors of its own."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -52,6 +54,7 @@ class Placed(msgspec.Struct, frozen=True):
     Attributes:
         bound: of the new group; None: as recorded (the file cannot say: a listener's or the whole process's limit).
         is_certain: False when the group's clients would part, and the record does not tell them apart.
+        is_apart: it goes on as it was recorded, whoever else has the same names.
         moves: mode `open` only: clients of it would be in another group, with another bound.
     """
 
@@ -59,6 +62,7 @@ class Placed(msgspec.Struct, frozen=True):
     group: Group
     bound: float | None
     is_certain: bool
+    is_apart: bool = False
     moves: bool = False
 
 
@@ -116,14 +120,15 @@ def _stays(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> Pl
     group = sensor.group
     bound = quotas.bound(group.quota_type, group.user, group.client_id)
     moves = any(quotas.bound(group.quota_type, *tags) != bound for tags in there)
-    return Placed(sensor.ref, group, bound, is_certain=True, moves=moves)
+    return Placed(sensor.ref, group, bound, is_certain=True, is_apart=True, moves=moves)
 
 
 def _goes(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> Placed:
     group = sensor.group
     certain = len(there) == 1
     user, client_id = next(iter(there)) if certain else (group.user, group.client_id)
-    return Placed(sensor.ref, group.named(user, client_id), quotas.bound(group.quota_type, user, client_id), certain)
+    bound = quotas.bound(group.quota_type, user, client_id)
+    return Placed(sensor.ref, group.named(user, client_id), bound, certain, is_apart=group.user == FORGOTTEN)
 
 
 def _by_part(clients: set[tuple[str, str]]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:

@@ -17,12 +17,12 @@ from pipeline.whatif.stem_outcome import measure_of
 CLOSED = "closed"
 
 
-def members_of(scenario: Mapping[int, Placed]) -> dict[Group, list[Placed]]:
-    """Return which recorded sensors each new group is made of."""
-    members: dict[Group, list[Placed]] = {}
+def members_of(scenario: Mapping[int, Placed]) -> list[list[Placed]]:
+    """Return which recorded sensors each new one is made of."""
+    members: dict[tuple[Group, int | None], list[Placed]] = {}
     for placed in scenario.values():
-        members.setdefault(placed.group, []).append(placed)
-    return members
+        members.setdefault((placed.group, placed.ref if placed.is_apart else None), []).append(placed)
+    return list(members.values())
 
 
 def run_outcomes(
@@ -35,12 +35,13 @@ def run_outcomes(
     events = read_events(stems, measured) if measured else None
     steps = read_steps(stems, buckets) if buckets else None
 
-    def outcome_of(group: Group, placed: list[Placed]) -> Outcome | None:
+    def outcome_of(placed: list[Placed]) -> Outcome | None:
+        group = placed[0].group
         if group.quota_type != MUTATION:
             return None if events is None else _outcome(group, placed, events, sensors, mode)
         return None if steps is None else bucket_outcome(group, placed, steps, sensors[placed[0].ref], is_closed=mode == CLOSED)
 
-    found = [[outcome_of(group, placed) for group, placed in members_of(scenario).items()] for scenario in scenarios]
+    found = [[outcome_of(placed) for placed in members_of(scenario)] for scenario in scenarios]
     return [[outcome for outcome in outcomes if outcome is not None] for outcomes in found]
 
 

@@ -68,10 +68,7 @@ def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], l
     together: list[Scenario] = []
     for scenario in scenarios:
         shared = {
-            item.ref
-            for group, members in members_of(scenario).items()
-            if len(members) > 1 or group.quota_type == MUTATION
-            for item in members
+            item.ref for members in members_of(scenario) if len(members) > 1 or members[0].group.quota_type == MUTATION for item in members
         }
         alone.append({ref: placed for ref, placed in scenario.items() if ref not in shared})
         together.append({ref: placed for ref, placed in scenario.items() if ref in shared})
@@ -96,7 +93,7 @@ def _by_groups(
 ) -> Iterable[Work]:
     manifests = tuple(stem.manifest for stem in stems)
     for number, scenario in enumerate(scenarios):
-        groups = list(members_of(scenario).values())
+        groups = members_of(scenario)
         for begin in range(0, len(groups), GROUPS_AT_ONCE):
             placed = tuple(item for members in groups[begin : begin + GROUPS_AT_ONCE] for item in members)
             needed = tuple(sensors[item.ref] for item in placed)

@@ -16,6 +16,7 @@ from pipeline.command import meter
 from pipeline.quotas.file import read_quota_file
 from pipeline.quotas.writing import quota_text
 from pipeline.recommend.proposal import Proposal, rounded_up
+from proxy.metering.forget import FORGOTTEN
 from tests.pipeline.test_whatif import CAST
 from tests.support.metering_scene import Client, write_scene
 
@@ -64,6 +65,18 @@ def test_in_observe_demand_is_not_hidden(tmp_path: Path) -> None:
     outcome = invoke("recommend", "--in", write_scene(tmp_path, 90, clients=CAST[:1], mutate=observed), "--format", "json")
     [proposal] = json.loads(outcome.stdout)["proposals"]
     assert (proposal["throttled_seconds"], proposal["confidence"]) == (0, "medium")
+
+
+def test_nothing_is_recommended_to_who_was_forgotten(tmp_path: Path) -> None:
+    """What stands for a name that was taken out is no user's name; that the group is left out is said."""
+
+    def forgotten(tables: dict[str, list[dict[str, Any]]]) -> None:
+        tables["dim_group"][0].update(tag_user=FORGOTTEN, tag_client_id="")
+
+    outcome = invoke("recommend", "--in", write_scene(tmp_path / "in", 60, clients=CAST, mutate=forgotten), "--out", tmp_path / "q.toml")
+    assert outcome.exit_code == 0
+    assert f"note        user {FORGOTTEN} (Produce): a quota file has no name for it" in outcome.stdout
+    assert f'user = "{FORGOTTEN}"' not in (tmp_path / "q.toml").read_text()
 
 
 @given(st.floats(0, 1e12), st.sampled_from(["Produce", "Request", "Connection", "ControllerMutation"]))

@@ -16,6 +16,7 @@ from pipeline.whatif import foresight
 from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.outcome import Outcomes, Waits
 from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
+from proxy.metering.forget import FORGOTTEN
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 from tests.pipeline.support.directory_parts import add_table
@@ -207,6 +208,21 @@ def test_clients_that_wait_send_later(scene: Path) -> None:
     ours = next(outcome for group, outcome in closed.items() if group.client_id == "checkout")
     assert 0.4 < ours.units_sent / ours.units_offered < 0.65
     assert ours.waits.total_ms * 3 < waits_by_name(opened)["", "checkout"].total_ms
+
+
+@pytest.mark.parametrize("mode", ["open", "regroup"])
+def test_who_was_forgotten_is_not_one_with_the_next(tmp_path: Path, mode: str) -> None:
+    """Two users that are forgotten have one name, and had two sensors."""
+
+    def forgotten(tables: dict[str, list[dict[str, Any]]]) -> None:
+        for row in tables["dim_group"]:
+            row.update(tag_user=FORGOTTEN, tag_client_id="")
+
+    source = write_scene(tmp_path, 30, clients=CAST[:2], stem_s=20, mutate=forgotten)
+    [outcome] = outcomes(source, '[[quota]]\nuser = "<default>"\nproducer_byte_rate = 35000\n', mode).values()
+    apart = [oracle(recorded_events(source, {ref}), 35_000.0) for ref in (0, 1)]
+    assert outcome.waits == Waits.total(apart)
+    assert outcome.groups == 1
 
 
 def test_members_that_would_part_are_named(tmp_path: Path) -> None:
