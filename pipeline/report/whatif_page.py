@@ -81,7 +81,9 @@ def _shift(change: Change) -> Shift:
 
 def _table(own: Sequence[Change]) -> str:
     has_sent = any(change.sent_percent is not None for change in own)
+    several = len({change.proxy_id for change in own}) > 1
     header = [
+        *(["proxy"] if several else []),
         "group",
         "type",
         "broker",
@@ -94,7 +96,7 @@ def _table(own: Sequence[Change]) -> str:
         *(["sent"] if has_sent else []),
         "note",
     ]
-    return draw_table(header, (_row(change, has_sent) for change in own))
+    return draw_table(header, ([change.proxy_id] * several + _row(change, has_sent) for change in own))
 
 
 def _row(change: Change, has_sent: bool) -> list[str]:

@@ -24,6 +24,7 @@ class Change(msgspec.Struct):
     scenario: str
     group: str
     quota_type: str
+    proxy_id: str
     node: str
     decisions: int
     units: int
@@ -43,7 +44,11 @@ class Change(msgspec.Struct):
 def changes_of(scenario: str, outcomes: Outcomes, mode: str) -> list[Change]:
     """Return every group, the largest change of waiting first."""
     changes = [_change(scenario, group, outcome, mode) for group, outcome in outcomes.items()]
-    return sorted(changes, key=lambda change: (-abs(change.wait_ms - change.wait_ms_today), change.quota_type, change.group, change.node))
+    return sorted(changes, key=_rank)
+
+
+def _rank(change: Change) -> tuple[int, str, str, str, str]:
+    return -abs(change.wait_ms - change.wait_ms_today), change.quota_type, change.group, change.proxy_id, change.node
 
 
 def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
@@ -63,6 +68,7 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
         scenario,
         display_name(group),
         group.quota_type,
+        group.proxy_id,
         group.node,
         outcome.decisions,
         outcome.units,
@@ -99,7 +105,10 @@ def lines_of(changes: Sequence[Change], mode: str) -> Iterator[str]:
         yield ""
         yield f"{name}: all waits {human_ms(today)} -> {human_ms(then)}, {len(own)} groups"
         header = ["group", "type", "node", "bound today", "bound", "throttled today", "throttled", "waits today", "waits", "p95", "longest"]
-        yield from table_lines([*header, "sent"] if mode == CLOSED else header, (_row(change, mode) for change in own[:SHOWN]))
+        header = [*header, "sent"] if mode == CLOSED else header
+        several = len({change.proxy_id for change in own}) > 1
+        header = ["proxy", *header] if several else header
+        yield from table_lines(header, ([change.proxy_id] * several + _row(change, mode) for change in own[:SHOWN]))
         if len(own) > SHOWN:
             yield f"... and {len(own) - SHOWN} more groups (--format json or csv shows all)"
         yield from notes_of(own)

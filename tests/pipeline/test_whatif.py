@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from pipeline.command import meter
 from pipeline.quotas.file import quota_file_of
+from pipeline.report.whatif_page import buckets_of, draw_whatif
 from pipeline.whatif import foresight
-from pipeline.whatif.comparison import changes_of
+from pipeline.whatif.comparison import as_dict, changes_of, lines_of
 from pipeline.whatif.outcome import Outcomes, Waits
 from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
 from proxy.metering.forget import FORGOTTEN
@@ -304,3 +306,15 @@ def test_who_asks_before_setting_quotas_is_told_the_same(scene: Path) -> None:
         foresight.foresee(scene, entities, since_s + 1_000)
     with pytest.raises(foresight.CannotTellError, match="no such directory"):
         foresight.foresee(scene / "none", entities, since_s)
+
+
+def test_the_same_group_of_two_proxies_is_told_apart(scene: Path) -> None:
+    """Each proxy has sensors of its own: of several the name stands with each group."""
+    found = outcomes(scene, AS_IT_WAS, "open")
+    ours = changes_of("x", found, "open")
+    theirs = [structs.replace(change, proxy_id="sluice-2") for change in ours]
+    lines = [line.split() for line in lines_of([*ours, *theirs], "open") if "checkout" in line]
+    assert [line[0] for line in lines] == ["sluice-1", "sluice-2"]
+    assert not any("sluice-1" in line for line in lines_of(ours, "open"))
+    assert [name in draw_whatif([*ours, *theirs], "open", {"x": buckets_of(found)}) for name in ("sluice-1", "sluice-2")] == [True, True]
+    assert {change["proxy_id"] for change in as_dict(ours, "open")["scenarios"][0]["groups"]} == {"sluice-1"}
