@@ -60,7 +60,7 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]], *
     """Judge stems whose files every machine of the session finds under the same path."""
     works = works_of(runs)
     judged = _judged(runs, works, judge_stems(spark, directory, works, paced=paced))
-    return merge(judged, manifest_hashes(directory), removed_runs(directory), paced=paced)
+    return merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
 
 
 def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:

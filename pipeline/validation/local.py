@@ -1,9 +1,9 @@
 """The validator in this process: no Spark, starts at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.manifest import Manifest, check_files, file_sha256, find_manifests, manifest_paths
+from pipeline.manifest import Manifest, check_files, file_sha256, find_manifests, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
 from pipeline.stem import Stem, runs_of
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
@@ -28,7 +28,7 @@ def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byt
         for number, stem in enumerate(stems):
             on_stem(stem.manifest.stem)
             judged.setdefault(key, []).append((stem.manifest, judge_stem(stem, stems[:number], paced=paced)))
-    return merge(judged, manifest_hashes(directory), removed_runs(directory), paced=paced)
+    return merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
 
 
 def checked_runs(directory: Path, *, every_byte: bool = False) -> dict[RunKey, list[Stem]]:
@@ -42,6 +42,12 @@ def checked_runs(directory: Path, *, every_byte: bool = False) -> dict[RunKey, l
     return runs_of(directory, manifests)
 
 
-def manifest_hashes(directory: Path) -> dict[str, str]:
-    """Return the SHA-256 of each manifest by its path below the directory."""
-    return {str(path.relative_to(directory)): file_sha256(path) for path in manifest_paths(directory)}
+def manifest_hashes(directory: Path, runs: Mapping[RunKey, Sequence[Stem]]) -> dict[str, str]:
+    """Return the SHA-256 of each manifest of some runs by its path below the directory; others may have come since these were read."""
+    judged = {(stem.manifest.proxy_id, stem.manifest.stem) for stems in runs.values() for stem in stems}
+    found = {}
+    for path in manifest_paths(directory):
+        manifest = read_manifest(path)
+        if (manifest.proxy_id, manifest.stem) in judged:
+            found[str(path.relative_to(directory))] = file_sha256(path)
+    return found

@@ -107,9 +107,9 @@ def place(sensors: Iterable[Sensor], clients: set[tuple[str, str]], quotas: Quot
         group = sensor.group
         if group.quota_type == CONNECTION:
             bound = quotas.connection_bound(group.ip) if group.ip else None
-            placed.append(Placed(sensor.ref, group, bound, is_certain=True))
+            placed.append(Placed(sensor.ref, group, bound, is_certain=True, is_apart=bound is None))
         elif group.tags:  # a custom callback's groups: its limits are not in a file
-            placed.append(Placed(sensor.ref, group, None, is_certain=True))
+            placed.append(Placed(sensor.ref, group, None, is_certain=True, is_apart=True))
         else:
             there = _new_tags(group, users, client_ids, quotas)
             placed.append(_stays(sensor, there, quotas) if mode == OPEN else _goes(sensor, there, quotas))

@@ -22,6 +22,7 @@ from pipeline.stem import check_columns
 from pipeline.validation.local import validate
 from tests.support.metering_directory import write_directory, write_stem
 from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
+from tests.support.metering_scene import Client, write_scene
 
 START_MS = 1_790_000_000_000
 
@@ -52,6 +53,15 @@ def kinds_of(directory: Path) -> dict[str, int]:
 
 def some_throttled(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return next(row for row in rows if row["thr_ms"] and row["thr_ms"][0] > 0 and row["group_ref"] == 0)
+
+
+def test_a_verdict_names_what_it_judged(tmp_path: Path) -> None:
+    """A file set that the proxy finishes meanwhile is not in the verdict, and neither is its manifest's hash."""
+    source = write_scene(tmp_path, 30, clients=[Client("orders", "checkout", "produce", 40_000.0, 9_000, 45)], stem_s=20)
+    late = max((source / "manifests").rglob("*.json"))
+    late.rename(source / "late")
+    verdict = validate(source, lambda _stem: (source / "late").rename(late))
+    assert (list(verdict.manifests), late.is_file()) == ([str(min((source / "manifests").rglob("*.json")).relative_to(source))], True)
 
 
 def test_a_run_of_the_sensor_is_exact(tmp_path: Path) -> None:
