@@ -16,7 +16,7 @@ _REMEDY: Final = f"write a CSV file whose first line is {','.join(HEADER)}"
 
 @dataclass(frozen=True, slots=True)
 class TenantLine:
-    """A line of the file; patterns as anchored regular expressions that Java and Python read alike."""
+    """A line of the file; patterns as anchored regular expressions for Spark, which has Java's."""
 
     position: int
     user: str
@@ -31,8 +31,8 @@ def read_tenants(path: Path) -> list[TenantLine]:
         BadInputError: it cannot be read, or is no such file.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.reader(file, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInputError(f"{path}: cannot be read as CSV ({error}); {_REMEDY}") from error
     if not rows or tuple(name.strip() for name in rows[0]) != HEADER:
@@ -51,8 +51,8 @@ def read_tenants(path: Path) -> list[TenantLine]:
 
 
 def _regex(glob: str) -> str:
-    """Escape all but `*` and `?`; Java and Python read the result alike."""
+    """Escape all but `*` and `?`, which stand for line breaks too: clients choose their ids, and none may be outside of every line."""
     if not glob:
-        return "^.*$"
+        return r"(?s)^.*\z"
     parts = [{"*": ".*", "?": "."}.get(letter) or re.escape(letter) for letter in glob]
-    return f"^{''.join(parts)}$"
+    return rf"(?s)^{''.join(parts)}\z"

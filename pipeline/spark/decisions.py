@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.spark.schemas import DECISIONS, GROUP, HISTOGRAM, SERIES, STRETCHES
+from pipeline.spark.silver import hour_ms, in_hour
 from pipeline.spark.usage import hour_of, start_of, with_coverage
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -20,7 +21,7 @@ _COUNTS: Final = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_
 def decisions_by_second(silver: DataFrame) -> DataFrame:
     """Add up samples to seconds, over runs; takes rows of DECISIONS_SILVER without a problem.
 
-    The list of events is not opened. A sample that goes on into the next second gives that its share of the units, by time; decisions
+    The list of events is not opened. A sample that goes on into the next seconds gives them their share of the units, by time; decisions
     and waits count in the second in which it begins. `waited_n` of the throttled ones had to wait, the others would have.
     """
     limited = (F.col("bound") < UNLIMITED) & ~((F.col("quota_type") == "Connection") & (F.col("bound") >= INT32_MAX))
@@ -39,17 +40,19 @@ def decisions_by_second(silver: DataFrame) -> DataFrame:
 
 
 def _parts() -> Column:
-    """The one or two seconds that a sample lies in, with the units of each; whole numbers that add up to its sum."""
-    begin, end = F.col("sample_start_ms"), F.col("last_event_ms")
+    """The seconds that a sample lies in, with the units of each; whole numbers that add up to its sum. With windows of 1 s they are two."""
+    begin, end = F.col("begin_ms"), F.greatest("begin_ms", "end_ms")
     first = F.floor(begin / _SECOND_MS) * _SECOND_MS
-    following = first + _SECOND_MS
-    later = F.floor(F.col("sum") * ((end + 1 - following) / (end + 1 - begin))).cast("long")
     one = F.struct(first.alias("second_ms"), F.col("sum").alias("units"), F.lit(True).alias("is_first"))
-    two = (
-        F.struct(first.alias("second_ms"), (F.col("sum") - later).alias("units"), F.lit(True).alias("is_first")),
-        F.struct(following.alias("second_ms"), later.alias("units"), F.lit(False).alias("is_first")),
-    )
-    return F.when(end < following, F.array(one)).otherwise(F.array(*two))
+
+    def until(at_ms: Column) -> Column:
+        return F.floor(F.col("sum") * ((F.least(at_ms, end + 1) - begin) / (end + 1 - begin))).cast("long")
+
+    def part(second_ms: Column) -> Column:
+        units = until(second_ms + _SECOND_MS) - F.when(second_ms > begin, until(second_ms)).otherwise(0)
+        return F.struct(second_ms.alias("second_ms"), units.alias("units"), (second_ms == first).alias("is_first"))
+
+    return F.when(end < first + _SECOND_MS, F.array(one)).otherwise(F.transform(F.sequence(first, end, F.lit(_SECOND_MS)), part))
 
 
 def _waited() -> tuple[Column, Column]:
@@ -105,7 +108,11 @@ def decisions_per(level: str, seconds: DataFrame, waits: DataFrame, coverage: Da
             (100 * F.max("utilisation")).alias("utilisation_max_percent"),
         )
     )
-    waited = waits.withColumn("start", start_of(level, F.col("at_ms"))).groupBy(*key).agg(_percentiles(F.col("wait_ms")).alias("waits"))
+    waited = (
+        waits.withColumn("start", start_of(level, in_hour(F.col("at_ms"), hour_ms())))
+        .groupBy(*key)
+        .agg(_percentiles(F.col("wait_ms")).alias("waits"))
+    )
     condition = [F.col(f"rows.{name}").eqNullSafe(F.col(f"waited.{name}")) for name in ("date", "hour", "start", *GROUP_KEY)]
     both = rows.alias("rows").join(waited.alias("waited"), condition, "left").select("rows.*", "waited.waits")
     named = both.select(

@@ -24,6 +24,7 @@ DOUBLE: Final = DoubleType()
 BOOLEAN: Final = BooleanType()
 TIMESTAMP: Final = TimestampType()
 AMOUNT: Final = DecimalType(38, 6)
+HOUR_MS: Final = 3_600_000
 
 
 def _table(*fields: tuple[str, object]) -> StructType:
@@ -106,6 +107,8 @@ DECISIONS_SILVER: Final = _table(
     ("group_window_ms", INT),
     ("sample_start_ms", LONG),
     ("last_event_ms", LONG),
+    ("begin_ms", LONG),
+    ("end_ms", LONG),
     ("first_seq", LONG),
     *((name, LONG) for name in DECISION_COUNTS),
     ("throttle_ms_max", LONG),
@@ -116,7 +119,7 @@ DECISIONS_SILVER: Final = _table(
     ("thr_ms", ArrayType(INT)),
     ("applied_ms", ArrayType(INT)),
 )
-"""One row of `samples`, or one controller mutation, with the names of its group."""
+"""One row of `samples`, or one controller mutation, with the names of its group; `begin_ms` to `end_ms` is the part of it in its hour."""
 
 DECISIONS: Final = _table(
     ("start", TIMESTAMP),

@@ -7,11 +7,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.rollup.tenants import UNASSIGNED
-from pipeline.spark.schemas import DECISIONS_SILVER, USAGE_COUNTS, USAGE_SILVER
+from pipeline.spark.schemas import DECISIONS_SILVER, HOUR_MS, USAGE_COUNTS, USAGE_SILVER
 
 LATE_MS: Final = 60_000
 """How far outside the hour of its file a row may be: rotation and the flush of the last second are not one moment."""
-HOUR_MS: Final = 3_600_000
 CHARGED: Final = 4
 REFUSED: Final = 5
 ASKED: Final = 8
@@ -25,7 +24,7 @@ def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> Da
         tenants: lines of the tenants file (position, user, client_id, tenant).
     """
     named = _named_clients(clients, tenants)
-    begin = _hour_ms()
+    begin = hour_ms()
     # files of an earlier version do not tell who was only observed: there everybody waited
     waited = {"waited_requests": F.coalesce("waited_requests", "throttled_requests"), "waited_ms": F.coalesce("waited_ms", "throttle_ms")}
     joined = (
@@ -44,7 +43,7 @@ def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> Da
     return joined.select(
         "*",
         F.concat_ws(":", "principal_type", "principal").alias("whole_principal"),
-        F.greatest(begin, F.least(begin + HOUR_MS - 1_000, F.col("second_ms"))).alias("second_in_hour"),
+        in_hour(F.col("second_ms"), begin, 1_000).alias("second_in_hour"),
     ).select(
         *(
             F.col({"principal": "whole_principal", "second_ms": "second_in_hour"}.get(field.name, field.name))
@@ -77,7 +76,7 @@ def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, c
     own = _with_tenant(decoded, F.col("user"), F.col("tag_client_id"), tenants, key)
     named = _with_members_tenant(own, _named_clients(clients, tenants))
     rows = samples.unionByName(_mutations(events), allowMissingColumns=True)
-    begin = _hour_ms()
+    begin = hour_ms()
     counts = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum")
     late_ms = LATE_MS + F.col("group_window_ms")
     joined = rows.join(F.broadcast(named), key, "left").withColumn(
@@ -91,7 +90,9 @@ def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, c
             (~F.col("last_event_ms").between(begin - late_ms, begin + HOUR_MS + late_ms), "the sample is not in the hour of its file"),
         ),
     )
-    return joined.select(*(F.col(field.name).cast(field.dataType).alias(field.name) for field in DECISIONS_SILVER.fields))
+    span = {"begin_ms": in_hour(F.col("sample_start_ms"), begin), "end_ms": in_hour(F.col("last_event_ms"), begin)}
+    placed = joined.withColumns(span)
+    return placed.select(*(F.col(field.name).cast(field.dataType).alias(field.name) for field in DECISIONS_SILVER.fields))
 
 
 def _mutations(events: DataFrame) -> DataFrame:
@@ -133,7 +134,10 @@ def _with_tenant(frame: DataFrame, user: Column, client_id: Column, tenants: Dat
 
 
 def _with_members_tenant(groups: DataFrame, clients: DataFrame) -> DataFrame:
-    """Where a group's own name says nothing, take the tenant that all clients of its user, or its client-id, have in common."""
+    """Take the tenant that all clients of a group's user, or of its client-id, have in common.
+
+    Its own name counts where they have none: half a name may fit a line that is meant for others, such as the last one for everybody else.
+    """
     found = groups
     for of, name, other in (("user", "principal", "tag_client_id"), ("tag_client_id", "client_id", "user")):
         common = clients.groupBy(F.col("run_id").alias("its_run"), F.col(name).alias("its_name")).agg(
@@ -141,13 +145,19 @@ def _with_members_tenant(groups: DataFrame, clients: DataFrame) -> DataFrame:
         )
         alone = (F.col(of) != "") & (F.coalesce(other, F.lit("")) == "")
         condition = (F.col("run_id") == F.col("its_run")) & (F.col(of) == F.col("its_name")) & alone
-        tenant = F.when(F.col("tenant") == UNASSIGNED, F.coalesce("in_common", "tenant")).otherwise(F.col("tenant"))
+        tenant = F.coalesce("in_common", "tenant")
         found = found.join(F.broadcast(common), condition, "left").withColumn("tenant", tenant).drop("its_run", "its_name", "in_common")
     return found
 
 
-def _hour_ms() -> Column:
+def hour_ms() -> Column:
+    """Return when the hour of the row's file begins."""
     return F.unix_millis(F.try_to_timestamp(F.concat_ws(" ", "date", "hour"), F.lit("yyyy-MM-dd HH")))
+
+
+def in_hour(at_ms: Column, begin_ms: Column, unit_ms: int = 1) -> Column:
+    """Return a time within the hour of the file: what it says of the last moments before, or after, is a part of that hour."""
+    return F.greatest(begin_ms, F.least(begin_ms + HOUR_MS - unit_ms, at_ms))
 
 
 def _first_problem(*problems: tuple[Column, str]) -> Column:

@@ -433,10 +433,15 @@ def test_a_tenants_file_is_read_with_its_patterns(tmp_path: Path) -> None:
     path = tmp_path / "tenants.csv"
     path.write_text("user,client_id,tenant\nalice,,a\n,etl-*,b\nx.y?,[z],c\n")
     assert [(line.user, line.client_id, line.tenant) for line in read_tenants(path)] == [
-        ("^alice$", "^.*$", "a"),
-        ("^.*$", r"^etl\-.*$", "b"),
-        (r"^x\.y.$", r"^\[z\]$", "c"),
+        (r"(?s)^alice\z", r"(?s)^.*\z", "a"),
+        (r"(?s)^.*\z", r"(?s)^etl\-.*\z", "b"),
+        (r"(?s)^x\.y.\z", r"(?s)^\[z\]\z", "c"),
     ]
+    path.write_text("\ufeffuser,client_id,tenant\nalice,,a\n", encoding="utf-8")  # as spreadsheets write it
+    assert [line.tenant for line in read_tenants(path)] == ["a"]
+    path.write_text('user,client_id,tenant\nalice,,"a\nbob,,b\n')
+    with pytest.raises(BadInputError, match="cannot be read as CSV"):
+        read_tenants(path)
     path.write_text("user,tenant\n")
     with pytest.raises(BadInputError, match="user,client_id,tenant"):
         read_tenants(path)

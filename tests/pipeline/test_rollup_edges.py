@@ -1,0 +1,94 @@
+"""What a roll-up says where hours end, where windows are long, and where names are odd."""
+
+from typing import Any
+
+import pytest
+
+from pipeline.rollup.inputs import find_inputs
+from tests.support.metering_directory import counts_of_types, write_stem
+from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
+from tests.support.metering_scene import START_MS
+
+HOUR_MS = 3_600_000
+CLIENTS = (("orders", "checkout"), ("lake", "load\ner"), ("lake", "tool"), ("search", "tool"))
+GROUPS = (("", "checkout"), ("", "tool"), ("orders", ""), ("", "load\ner"))
+TENANTS = (("orders", "", "shop"), ("lake", "", "data"), ("", "", "rest"))
+
+
+def write_one(directory: Any, events: list[Event], *, hour: str, window_ms: int = 1_000, groups: Any = (("", "checkout"),)) -> Any:
+    """One file set of the hour `hour`, with what sensors of these groups decided; who is meant by (user, client-id)."""
+    sensors = {ref: Sensor(ref, 1_000.0, window_ms=window_ms) for ref in range(len(groups))}
+    for seq, event in enumerate(events):
+        sensors[event.group].take(event, seq)
+    rows = [row.as_dict() for sensor in sensors.values() for row in sensor.rows]
+    place = {"run_id": RUN_ID, "proxy_id": PROXY_ID}
+    sensor = {"quota_type": "Produce", "scope": "broker", "node_id": 1, "num_samples": 11, "window_ms": window_ms, "first_seen_ms": 0}
+    named = {"run_id": RUN_ID, "principal_type": "User", "name_form": "plain"}
+    tables = {
+        "samples": rows,
+        "dim_group": [
+            {**place, **sensor, "group_ref": ref, "tag_user": user, "tag_client_id": client_id}
+            for ref, (user, client_id) in enumerate(groups)
+        ],
+        "dim_client": [{**named, "client_ref": ref, "principal": user, "client_id": its} for ref, (user, its) in enumerate(CLIENTS)],
+    }
+    counts = counts_of_types(rows, dict.fromkeys(sensors, "Produce"))
+    span = (0, len(events) - 1, events[0].ts_ms, events[-1].ts_ms)
+    write_stem(directory, tables, *span, counts, hour=("2026-11-21", hour), final=True)
+    return directory
+
+
+def silver_of(spark: Any, directory: Any, tenants: Any = ()) -> Any:
+    from pipeline.spark.frames import Silver
+
+    silver = Silver(spark, str(directory), find_inputs(directory), tenants)
+    silver.check()
+    return silver
+
+
+def test_a_sample_that_began_before_the_hour_counts_in_the_hour_of_its_file(spark: Any, tmp_path: Any) -> None:
+    """What a file set says of the first moments of its hour is a part of that hour, also where the sample began in the one before:
+    no hour gets a second row for a group, nor a row that is filed under another one.
+    """
+    from pipeline.spark.days import coverage_frame
+    from pipeline.spark.decisions import decisions_by_second, decisions_per, waits_of
+
+    begin = START_MS + HOUR_MS
+    events = [Event(0, begin - 300, 9_000), Event(0, begin + 10, 9_000), Event(0, begin + 60_500, 9_000)]
+    silver = silver_of(spark, write_one(tmp_path, events, hour="13"))
+    seconds, waits = decisions_by_second(silver.decisions), waits_of(silver.decisions)
+    coverage = coverage_frame(spark, {})
+    for level in ("hour", "day"):
+        [row] = decisions_per(level, seconds, waits, coverage).collect()
+        assert (row["decisions"], row["units"], f"{row['start']:%H}") == (3, 27_000, "13" if level == "hour" else "00")
+        assert row["throttle_ms_p50"] is not None
+    minutes = decisions_per("minute", seconds, waits, coverage).collect()
+    assert sorted((f"{row['start']:%H:%M}", row["decisions"]) for row in minutes) == [("13:00", 2), ("13:01", 1)]
+    silver.release()
+
+
+def test_a_long_sample_is_spread_over_all_its_seconds(spark: Any, tmp_path: Any) -> None:
+    """With windows of 5 s a sample lies in up to six seconds, and each gets its share: no second has a rate four times too high."""
+    from pipeline.spark.decisions import decisions_by_second
+
+    events = [Event(0, START_MS + 250 * at, 100) for at in range(20)]
+    silver = silver_of(spark, write_one(tmp_path, events, hour="12", window_ms=5_000))
+    seconds = {row["second_ms"]: row for row in decisions_by_second(silver.decisions).collect()}
+    assert [seconds[START_MS + 1_000 * at]["units"] for at in range(5)] == pytest.approx([400] * 5, abs=100)  # by time, not by event
+    assert sum(row["units"] for row in seconds.values()) == 2_000
+    assert sum(row["n"] for row in seconds.values()) == 20
+    silver.release()
+
+
+def test_a_group_belongs_to_the_tenant_of_its_clients(spark: Any, tmp_path: Any) -> None:
+    """A last line for everybody else does not take groups away from the tenant that all their clients have in common, and no name,
+    with a line break in it or not, is outside of every line.
+    """
+    from pipeline.rollup.tenants import read_tenants
+
+    (tmp_path / "tenants.csv").write_text("user,client_id,tenant\n" + "".join(f"{','.join(line)}\n" for line in TENANTS))
+    events = [Event(ref, START_MS + ref, 100) for ref in range(len(GROUPS))]
+    silver = silver_of(spark, write_one(tmp_path / "in", events, hour="12", groups=GROUPS), read_tenants(tmp_path / "tenants.csv"))
+    found = {(row["tag_user"], row["tag_client_id"]): row["tenant"] for row in silver.decisions.collect()}
+    assert found == {("", "checkout"): "shop", ("", "tool"): "rest", ("orders", ""): "shop", ("", "load\ner"): "data"}
+    silver.release()
