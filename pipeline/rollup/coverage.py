@@ -1,6 +1,6 @@
 """How much of what happened is in the data: per hour, from what manifests promise and what they say is lost."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.rollup.inputs import Hour, Input
@@ -30,6 +30,11 @@ class Coverage:
     def percent(self) -> float:
         """How much is there."""
         return min(self.usage.percent, self.decisions.percent)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Expected and present: of usage rows, of decisions."""
+        return [self.usage.expected, self.usage.present, self.decisions.expected, self.decisions.present]
 
 
 def lost_between(inputs: Iterable[Input], removed: Mapping[tuple[str, str], int]) -> dict[str, int]:
@@ -68,6 +73,24 @@ def coverage_by_hour(
         here.decisions.expected += taken + lost.get(manifest.stem, 0)
         here.decisions.present += taken - manifest.dropped_decisions - decisions_aside.get(manifest.stem, 0)
     return hours
+
+
+def complete(
+    account: Sequence[int], late: Iterable[Input], usage_aside: Mapping[str, int], decisions_aside: Mapping[str, int], found: int
+) -> Coverage:
+    """Return the coverage of a closed day with what came late.
+
+    Args:
+        account: the four numbers of the day until now, as `numbers` returns them.
+        late: file sets that came to it.
+        found: how many decisions are no longer lost.
+    """
+    usage, decisions = Share(*account[:2]), Share(account[2] - found, account[3])
+    for coverage in coverage_by_hour(late, usage_aside, decisions_aside, {}).values():
+        for ours, its in ((usage, coverage.usage), (decisions, coverage.decisions)):
+            ours.expected += its.expected
+            ours.present += its.present
+    return Coverage(usage, decisions)
 
 
 def coverage_by_day(hours: Mapping[Hour, Coverage]) -> dict[str, Coverage]:

@@ -46,7 +46,7 @@ def find_inputs(directory: Path) -> list[Input]:
 
 
 def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
-    """Return file sets in order, each run apart; what was delivered twice is there once.
+    """Return file sets in order, each run apart; what was delivered twice is there once, in the hour that its files are in.
 
     Args:
         found: path, manifest and SHA-256 of each.
@@ -56,7 +56,7 @@ def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
     """
     inputs: dict[tuple[str, str, int, int], Input] = {}
     for path, manifest, sha256 in found:
-        place = _HOUR.search(path)
+        place = next(filter(None, map(_HOUR.search, (*(entry.path for entry in manifest.files), path))), None)
         if place is None:
             raise BadInputError(f"{path}: is in no date=.../hour=... directory; put it back where it was written")
         key = (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part)

@@ -24,7 +24,10 @@ class Ledger(msgspec.Struct):
         hours: "DATE HOUR" -> SHA-256 of the manifests it was made from.
         closed_through: the last closed day, or None.
         late: of closed days only: "DATE HOUR" -> manifests that are in adjustments.
-        coverage: percent of each day, as it was last built.
+        coverage: percent of each day, with what came late.
+        accounts: what that of a day is made of: usage rows expected and present, decisions expected and present.
+        lost: "DATE HOUR" -> decisions just before its file sets that were in none, where there were any.
+        pending: the batch of adjustments that is being put in place; a run that ended meanwhile did not count.
     """
 
     kind: str = KIND
@@ -35,6 +38,14 @@ class Ledger(msgspec.Struct):
     late: dict[str, list[str]] = {}
     coverage: dict[str, float] = {}
     built_with: dict[str, str] = {}
+    accounts: dict[str, list[int]] = {}
+    lost: dict[str, int] = {}
+    pending: str | None = None
+
+    @property
+    def known(self) -> set[str]:
+        """Every manifest that is in some table, whatever hour it was found in."""
+        return {sha256 for hashes in (*self.hours.values(), *self.late.values()) for sha256 in hashes}
 
     def settings_of(self, hour: Hour) -> str:
         """Return the hash of the settings that an hour was last built with."""

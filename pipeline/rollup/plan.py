@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pipeline.errors import IncompleteError
 from pipeline.rollup.inputs import Hour, Input, hashes_by_hour
@@ -13,11 +14,12 @@ class Plan:
     """Hours and days of one run.
 
     Attributes:
-        hours: open hours to build again.
+        hours: open hours to build again: files came to them, or what was missing before them.
         days: their days; each is built from all its hours.
         inputs: the file sets of those days.
         late: file sets that came to closed days: they become adjustment rows.
         lost: decisions that are in no file set, by the stem that follows them.
+        lost_now: the same by hour.
         broken: file sets that those of this plan name as the ones before them, and that are not there, a line each.
     """
 
@@ -26,6 +28,7 @@ class Plan:
     inputs: tuple[Input, ...]
     late: tuple[Input, ...]
     lost: Mapping[str, int] = field(default_factory=dict)
+    lost_now: Mapping[str, int] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
 
     @property
@@ -34,7 +37,13 @@ class Plan:
         return not self.hours and not self.late
 
 
-def plan_of(inputs: Iterable[Input], ledger: Ledger, settings: str, is_chosen: Callable[[Input], bool] = lambda _item: True) -> Plan:
+def plan_of(
+    inputs: Iterable[Input],
+    ledger: Ledger,
+    settings: str,
+    is_chosen: Callable[[Input], bool] = lambda _item: True,
+    lost: Mapping[str, int] = MappingProxyType({}),
+) -> Plan:
     """Compare the file sets found with those that the tables were made from.
 
     An hour whose files were only removed (retention does that) keeps its rows.
@@ -42,6 +51,7 @@ def plan_of(inputs: Iterable[Input], ledger: Ledger, settings: str, is_chosen: C
     Args:
         settings: the hash of this run's settings.
         is_chosen: whether the hour of a file set is one that was asked for; its day is built from all its hours nevertheless.
+        lost: decisions that are in no file set, by the stem that follows them.
 
     Raises:
         IncompleteError: files came to a day of which others are gone, so that it cannot be built whole again.
@@ -49,12 +59,16 @@ def plan_of(inputs: Iterable[Input], ledger: Ledger, settings: str, is_chosen: C
     inputs = tuple(inputs)
     open_inputs = [item for item in inputs if not _is_closed(item.hour[0], ledger)]
     closed = [item for item in inputs if is_chosen(item) and _is_closed(item.hour[0], ledger)]
-    late = [item for item in closed if not _known(item.hour, ledger).intersection(_names(item))]
+    known = ledger.known
+    late = [item for item in closed if not known.intersection(_names(item))]
     found = hashes_by_hour(item for item in open_inputs if is_chosen(item))
-    hours = [hour for hour, hashes in found.items() if _is_to_build(hour, set(hashes), ledger, settings)]
+    lost_now = lost_by_hour(inputs, lost)
+    came = {hour for hour in found if lost_now.get(hour_key(hour), 0) < ledger.lost.get(hour_key(hour), 0)}
+    hours = [hour for hour, hashes in found.items() if hour in came or _is_to_build(hour, set(hashes), ledger, settings)]
     days = {date for date, _ in hours}
     _check_days(days, {name for item in open_inputs for name in _names(item)}, ledger)
-    return Plan(tuple(sorted(hours)), tuple(sorted(days)), tuple(item for item in open_inputs if item.hour[0] in days), tuple(late))
+    chosen = tuple(item for item in open_inputs if item.hour[0] in days)
+    return Plan(tuple(sorted(hours)), tuple(sorted(days)), chosen, tuple(late), lost, lost_now=lost_now)
 
 
 def _is_to_build(hour: Hour, hashes: set[str], ledger: Ledger, settings: str) -> bool:
@@ -63,13 +77,18 @@ def _is_to_build(hour: Hour, hashes: set[str], ledger: Ledger, settings: str) ->
     return not hashes <= known or (hashes == known and ledger.settings_of(hour) != settings)
 
 
+def lost_by_hour(inputs: Iterable[Input], lost: Mapping[str, int]) -> dict[str, int]:
+    """Return how many decisions are lost before the file sets of each hour, where any are."""
+    hours: dict[str, int] = {}
+    for item in inputs:
+        if number := lost.get(item.manifest.stem, 0):
+            key = hour_key(item.hour)
+            hours[key] = hours.get(key, 0) + number
+    return hours
+
+
 def _is_closed(date: str, ledger: Ledger) -> bool:
     return ledger.closed_through is not None and date <= ledger.closed_through
-
-
-def _known(hour: Hour, ledger: Ledger) -> set[str]:
-    key = hour_key(hour)
-    return {*ledger.hours.get(key, ()), *ledger.late.get(key, ())}
 
 
 def _names(item: Input) -> tuple[str, ...]:

@@ -43,6 +43,12 @@ def publish_batch(directory: Path, table: str, dates: Iterable[str], batch: str)
         _replace(directory, Path(table, f"date={date}", f"batch={batch}"))
 
 
+def take_back_batch(directory: Path, batch: str) -> None:
+    """Remove a batch of adjustments that a run began to put in place and did not enter into the ledger."""
+    for place in directory.glob(f"*_adjustment/date=*/batch={batch}"):
+        shutil.rmtree(place)
+
+
 def _replace(directory: Path, partition: Path) -> None:
     staged, final = directory / STAGING / partition, directory / partition
     old = directory / STAGING / "old" / partition

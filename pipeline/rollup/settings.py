@@ -1,7 +1,7 @@
 """What a roll-up is asked for, and what it did."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from pipeline.rollup.plan import Plan, plan_of
 from pipeline.rollup.prices import Prices
 from pipeline.rollup.tenants import TenantLine
 
+CHARGES: Final = "chargeback_day"
 TABLES_VERSION: Final = 4
 """Raised when the tables get other columns or figures: what is open is then built again."""
 
@@ -55,6 +56,7 @@ class RollupResult:
         tables: rows written, by table.
         coverage: percent by day, of what is published, now or before.
         accounts: of each hour that was looked at to build its day: what its coverage is made of.
+        accounts_by_day: the same of each day that was built.
         broken: that of the plan.
     """
 
@@ -65,6 +67,7 @@ class RollupResult:
     decisions_quarantined: int = 0
     coverage: dict[str, float] = field(default_factory=dict)
     accounts: dict[str, Coverage] = field(default_factory=dict)
+    accounts_by_day: dict[str, Coverage] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
 
@@ -93,11 +96,20 @@ def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapp
         raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; what is closed stays closed")
     if not any(_is_chosen(item, settings) for item in inputs):
         raise IncompleteError(f"{settings.source}: no file set of the hours that --from and --to name; it has {_hours_of(inputs)}")
-    plan = plan_of(inputs, ledger, settings.fingerprint, lambda item: _is_chosen(item, settings))
+    lost = lost_between(inputs, removed)
+    plan = plan_of(inputs, ledger, settings.fingerprint, lambda item: _is_chosen(item, settings), lost)
+    _check_prices(settings, {item.hour[0] for item in plan.late})
     concerned = {id(item.manifest) for item in (*plan.inputs, *plan.late)}
     broken = broken_links(by_run(item.manifest for item in inputs).values(), removed)
     lines = tuple(line for manifest, line in broken if id(manifest) in concerned)
-    return ledger, replace(plan, lost=lost_between(inputs, removed), broken=lines)
+    return ledger, replace(plan, broken=lines)
+
+
+def _check_prices(settings: RollupSettings, late_days: Iterable[str]) -> None:
+    """What comes late to a day that was charged has to be charged too: it is an adjustment once and never again."""
+    charged = [date for date in sorted(late_days) if (settings.out / CHARGES / f"date={date}").exists()]
+    if charged and settings.prices is None:
+        raise BadInputError(f"{settings.source}: files came late to {charged[0]}, which was charged and is closed; name --prices, as then")
 
 
 def close_books(settings: RollupSettings) -> None:

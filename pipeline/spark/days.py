@@ -26,17 +26,20 @@ def known_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: pa.S
 
 def coverage_frame(spark: SparkSession, hours: Mapping[Hour, Coverage]) -> DataFrame:
     """Coverage of each hour, and of each day with a null hour."""
-    rows: list[tuple[str, str | None, float]] = [(date, hour, coverage.percent) for (date, hour), coverage in hours.items()]
-    rows += [(date, None, coverage.percent) for date, coverage in coverage_by_day(hours).items()]
-    return known_frame(spark, rows, _COVERAGE)
+    rows = [(date, hour, coverage.percent) for (date, hour), coverage in hours.items()]
+    return known_frame(spark, rows, _COVERAGE).unionByName(days_frame(spark, coverage_by_day(hours)))
 
 
-def day_frame(spark: SparkSession, inputs: Iterable[Input], hours: Mapping[Hour, Coverage]) -> DataFrame:
+def days_frame(spark: SparkSession, days: Mapping[str, Coverage]) -> DataFrame:
+    """Coverage of days alone, as `coverage_frame` has it."""
+    return known_frame(spark, ((date, None, coverage.percent) for date, coverage in days.items()), _COVERAGE)
+
+
+def day_frame(spark: SparkSession, inputs: Iterable[Input], days: Mapping[str, Coverage]) -> DataFrame:
     """(date, coverage_percent, inputs) of each day; `inputs` is one hash over those of all its manifests."""
     hashes: dict[str, list[str]] = {}
     for item in inputs:
         hashes.setdefault(item.hour[0], []).append(item.sha256)
-    days = coverage_by_day(hours)
     rows = (
         (date, days[date].percent if date in days else None, hashlib.sha256("".join(sorted(own)).encode()).hexdigest())
         for date, own in hashes.items()

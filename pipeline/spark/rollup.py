@@ -27,6 +27,12 @@ from pipeline.spark.remote import is_remote, removed_at, runs_at
 from pipeline.spark.usage import start_of, usage_by_second, usage_per
 
 FILES_AT_ONCE_MAX = 64
+DAILY: Final = ("usage_day", "decisions_day", "chargeback_day", "focus_day")
+HOURLY: Final = (
+    *(f"{kind}_{level}" for kind in ("usage", "decisions") for level in ("minute", "hour")),
+    *("throttle_histogram", "throttle_stretches", "rate_series", "escapes", "quarantine"),
+)
+"""All tables of open days. Those of one run are of one mind: what it does not build again it takes away."""
 _HOUR: Final = pa.schema({"date": pa.string(), "hour": pa.string()})
 
 Tell = Callable[[str], None]
@@ -45,9 +51,7 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
         _build_open(spark, settings, plan, result, tell)
         _enter(ledger, plan, result, settings.fingerprint)
     if plan.late:
-        add_adjustments(spark, settings, place_of(settings), plan.late, result, tell)
-        for item in plan.late:
-            ledger.late.setdefault(hour_key(item.hour), []).append(item.sha256)
+        add_adjustments(spark, settings, place_of(settings), plan, ledger, result, tell)
     if plan.is_empty:
         close_books(settings)
     else:
@@ -91,13 +95,13 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
     silver.check()
     result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems
     coverage = coverage_by_hour(plan.inputs, silver.usage_problems, silver.decisions_aside, plan.lost)
-    result.coverage = {date: day.percent for date, day in coverage_by_day(coverage).items()}
+    result.accounts_by_day = coverage_by_day(coverage)
     result.accounts = {hour_key(hour): share for hour, share in sorted(coverage.items())}
     with staging(settings.out) as place:
         tables = _Tables(spark, place, plan, tell)
         _write_all(silver, settings, coverage_frame(spark, coverage), tables)
         if settings.prices is not None:
-            _write_charges(spark, silver, settings.prices, day_frame(spark, plan.inputs, coverage), tables)
+            _write_charges(spark, silver, settings.prices, day_frame(spark, plan.inputs, result.accounts_by_day), tables)
         silver.release()
         tables.publish(settings.out)
     result.tables = tables.rows
@@ -105,10 +109,13 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
 
 def _enter(ledger: Ledger, plan: Plan, result: RollupResult, fingerprint: str) -> None:
     found = hashes_by_hour(plan.inputs)
-    ledger.coverage |= result.coverage
-    for hour in plan.hours:
-        ledger.hours[hour_key(hour)] = found[hour]
-        ledger.built_with[hour_key(hour)] = fingerprint
+    for date, coverage in result.accounts_by_day.items():
+        ledger.coverage[date], ledger.accounts[date] = coverage.percent, coverage.numbers
+    for key, hour in ((hour_key(hour), hour) for hour in plan.hours):
+        ledger.hours[key] = found[hour]
+        ledger.built_with[key] = fingerprint
+        ledger.lost[key] = plan.lost_now.get(key, 0)
+    ledger.lost = {key: number for key, number in ledger.lost.items() if number}
 
 
 def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, tables: "_Tables") -> None:
@@ -116,9 +123,8 @@ def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, ta
     good = silver.decisions.where("problem is null")
     decisions, waits = decisions_by_second(good).persist(), waits_of(good).persist()
     for level in settings.levels:
-        is_daily = level == "day"
-        tables.put(f"usage_{level}", usage_per(level, usage, coverage), is_daily=is_daily)
-        tables.put(f"decisions_{level}", decisions_per(level, decisions, waits, coverage), is_daily=is_daily)
+        tables.put(f"usage_{level}", usage_per(level, usage, coverage))
+        tables.put(f"decisions_{level}", decisions_per(level, decisions, waits, coverage))
     tables.put("throttle_histogram", histogram_of(waits))
     tables.put("throttle_stretches", stretches_of(waits))
     tables.put("rate_series", series_of(decisions))
@@ -131,8 +137,8 @@ def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, ta
 def _write_charges(spark: SparkSession, silver: Silver, prices: Prices, days: DataFrame, tables: "_Tables") -> None:
     usage = usage_by_second(silver.usage.where("problem is null")).withColumn("start", start_of("day", F.col("second_ms")))
     charges = charges_of(usage, price_frame(spark, prices), prices.currency, F.lit(None).cast("string")).persist()
-    tables.put("chargeback_day", chargeback_of(charges, days), is_daily=True)
-    tables.put("focus_day", focus_of(charges), is_daily=True)
+    tables.put("chargeback_day", chargeback_of(charges, days))
+    tables.put("focus_day", focus_of(charges))
     charges.unpersist()
 
 
@@ -141,19 +147,18 @@ class _Tables:
 
     def __init__(self, spark: SparkSession, place: Path, plan: Plan, tell: Tell) -> None:
         self._spark, self._place, self._plan, self._tell = spark, place, plan, tell
-        self._daily: dict[str, bool] = {}
         self.rows: dict[str, int] = {}
 
-    def put(self, table: str, frame: DataFrame, *, is_daily: bool = False) -> None:
+    def put(self, table: str, frame: DataFrame) -> None:
         """Write the partitions of the plan, one file for each, sorted: the same input gives the same rows in the same order."""
         self._tell(f"building {table}")
+        is_daily = table in DAILY
         names = ["date"] if is_daily else ["date", "hour"]
         rows = frame.drop("hour") if is_daily else self._of_the_plan(frame)
         order = [name for name in rows.columns if name not in names]
         files = min(len(self._plan.days if is_daily else self._plan.hours), FILES_AT_ONCE_MAX)
         by_partition = rows.repartition(files, *names).sortWithinPartitions(*names, *order)
         by_partition.write.partitionBy(*names).parquet(str(self._place / table), compression="zstd")
-        self._daily[table] = is_daily
         self.rows[table] = sum(_rows_of((self._place / table).rglob("*.parquet")))
 
     def _of_the_plan(self, frame: DataFrame) -> DataFrame:
@@ -164,8 +169,8 @@ class _Tables:
         return frame.join(wanted.hint("broadcast"), _HOUR.names, "left_semi")
 
     def publish(self, out: Path) -> None:
-        """Put what was written in place of what is there."""
-        for table, is_daily in self._daily.items():
+        """Put what was written in place of what is there; a table that was not asked for this time loses these hours and days."""
+        for table, is_daily in ((table, table in DAILY) for table in (*DAILY, *HOURLY)):
             if is_daily:
                 publish_days(out, table, self._plan.days)
             else:

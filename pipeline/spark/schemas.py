@@ -197,9 +197,15 @@ QUARANTINE: Final = _table(
 
 QUANTITY: Final = DecimalType(38, 9)
 ADJUSTMENTS: Final = _table(
-    ("start", TIMESTAMP), *CLIENT, ("api_class", STRING), *((name, LONG) for name in USAGE_COUNTS), ("date", STRING), ("batch", STRING)
+    ("start", TIMESTAMP),
+    *CLIENT,
+    ("api_class", STRING),
+    *((name, LONG) for name in USAGE_COUNTS),
+    ("coverage_percent", DOUBLE),
+    ("date", STRING),
+    ("batch", STRING),
 )
-"""What came to a closed day: to be added to what stands there. `batch` names the late file sets."""
+"""What came to a closed day: to be added to what stands there. `batch` names the late file sets; the coverage is the day's with them."""
 
 CHARGES: Final = _table(
     ("start", TIMESTAMP),

@@ -602,6 +602,8 @@ def test_a_run_of_some_hours_marks_only_those_as_done(spark: Any, first_hour: Fi
     assert read_ledger(first_hour.out).closed_through == "2026-11-20", "closed by the run that built something"
     tenants = {row["hour"]: row["tenant"] for row in read_table(first_hour.out, "usage_hour") if row["client_id"] == "loader"}
     assert tenants == {"12": "data", "13": "(unassigned)"}
+    for table in ("usage_day", "decisions_day", "chargeback_day", "focus_day"):
+        assert read_table(first_hour.out, table) == [], "a day that was not built again would lack the hour that came"
 
 
 def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
