@@ -1,6 +1,7 @@
 """The price file: what usage costs, from which day on, for everybody or for one tenant. TOML; amounts as text, so that none is rounded."""
 
 import datetime
+import re
 import tomllib
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -33,8 +34,10 @@ SKUS: Final = (
     Sku("million_requests", "requests", 1_000_000, "1000000 Requests", "requests"),
     Sku("broker_hour", "handler_ns", 3_600 * 10**9, "Hours", "time of the broker's threads"),
 )
+_CURRENCY: Final = re.compile("[A-Z]{3}")
 _KEYS: Final = {sku.name for sku in SKUS}
 PLACES_MAX: Final = 6
+PRICE_END: Final = 1_000_000
 FIRST_DAY: Final = "0001-01-01"
 
 
@@ -67,24 +70,43 @@ def read_prices(path: Path) -> Prices:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInputError(f"{path}: cannot be read as TOML ({error}); write currency and [[price]] tables") from error
     currency, rows = told.get("currency"), told.get("price", [])
-    if not isinstance(currency, str) or len(currency) != 3 or not currency.isupper():
+    if not isinstance(currency, str) or not _CURRENCY.fullmatch(currency):
         raise BadInputError(f'{path}: currency is not a code of three letters; write currency = "EUR"')
     if set(told) - {"currency", "price"} or not isinstance(rows, list) or not rows:
         raise BadInputError(f"{path}: write currency and at least one [[price]], nothing else")
     prices = [price for number, row in enumerate(rows, 1) for price in _read_row(path, number, row)]
+    _check_once(path, rows)
     return Prices(currency, tuple(prices))
+
+
+def _check_once(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Of two prices for the same thing neither would be the right one."""
+    seen: set[tuple[str, str, str | None]] = set()
+    for number, row in enumerate(rows, 1):
+        for key in sorted(set(row) & _KEYS):
+            price = (key, str(row.get("from", FIRST_DAY)), row.get("tenant"))
+            if price in seen:
+                raise BadInputError(f"{path}: price[{number}]: {key} is there twice for the same day and tenant; leave one")
+            seen.add(price)
 
 
 def _read_row(path: Path, number: int, row: Any) -> list[Price]:
     place = f"{path}: price[{number}]"
     if not isinstance(row, dict) or set(row) - _KEYS - {"from", "tenant"} or not set(row) & _KEYS:
         raise BadInputError(f"{place}: write some of {', '.join(sorted(_KEYS))}, and from and tenant if need be")
-    since = row.get("from", FIRST_DAY)
-    if isinstance(since, datetime.date):
-        since = since.isoformat()
-    if not isinstance(since, str) or len(since) != len(FIRST_DAY):
+    since, tenant = str(row.get("from", FIRST_DAY)), row.get("tenant")
+    if not _is_day(since):
         raise BadInputError(f"{place}: from is not a day; write from = 2026-01-01")
-    return [Price(key, since, row.get("tenant"), _amount(place, key, row[key])) for key in sorted(set(row) & _KEYS)]
+    if tenant is not None and (not isinstance(tenant, str) or not tenant):
+        raise BadInputError(f'{place}: tenant is not a name; write it as in the tenants file, tenant = "shop"')
+    return [Price(key, since, tenant, _amount(place, key, row[key])) for key in sorted(set(row) & _KEYS)]
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _amount(place: str, key: str, value: Any) -> Decimal:
@@ -93,6 +115,8 @@ def _amount(place: str, key: str, value: Any) -> Decimal:
     except InvalidOperation:
         amount = Decimal("NaN")
     exponent = amount.as_tuple().exponent
-    if not amount.is_finite() or amount < 0 or not isinstance(exponent, int) or exponent < -PLACES_MAX:
-        raise BadInputError(f'{place}: {key} is not an amount of at most {PLACES_MAX} decimals; write it as text, such as "0.05"')
+    if not amount.is_finite() or not 0 <= amount < PRICE_END or not isinstance(exponent, int) or exponent < -PLACES_MAX:
+        raise BadInputError(
+            f'{place}: {key} is not an amount below {PRICE_END:,} of at most {PLACES_MAX} decimals; write it as text, such as "0.05"'
+        )
     return amount

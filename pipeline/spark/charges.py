@@ -1,5 +1,6 @@
 """From usage to money: exact line items, their sums by tenant, and the columns of FOCUS. No session, path, action or UDF."""
 
+from decimal import Decimal
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -37,14 +38,23 @@ def charges_of(usage: DataFrame, prices: DataFrame, currency: str, correction: C
         .agg(F.max_by("price", F.struct(F.col("for_tenant").isNotNull().alias("own"), "since")).alias("price"))
     )
     quantity = F.col("units").cast("decimal(20,0)") / F.col("size").cast("decimal(14,0)")
-    exact = F.col("units").cast("decimal(20,0)") * F.col("price").cast("decimal(12,6)") / F.col("size").cast("decimal(14,0)")
     return priced.select(
         "*",
         quantity.cast("decimal(38,9)").alias("quantity"),
-        F.round(exact, 6).cast("decimal(38,6)").alias("amount"),
+        _amount().alias("amount"),
         F.lit(currency).alias("currency"),
         correction.alias("correction"),
     ).to(CHARGES)
+
+
+def _amount() -> Column:
+    """Units times price by size, rounded half up at six places, once: a quotient of decimals is rounded before anybody can round it."""
+    millionths = (F.col("price").cast("decimal(12,6)") * 1_000_000).cast("decimal(12,0)")
+    size = F.col("size").cast("decimal(14,0)")
+    product = F.col("units").cast("decimal(20,0)") * millionths
+    rest = product % size
+    whole = ((product - rest) / size).cast("decimal(32,0)") + F.when(rest * 2 >= size, 1).otherwise(0)
+    return (whole * F.lit(Decimal("0.000001"))).cast("decimal(38,6)")
 
 
 def chargeback_of(charges: DataFrame, inputs: DataFrame) -> DataFrame:

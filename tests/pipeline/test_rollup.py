@@ -520,10 +520,17 @@ def raw_rows_of_file(path: Path) -> list[dict[str, Any]]:
         ('currency = "EUR"\n[[price]]\nbeer = "3"\n', "price\\[1\\]"),
         ('currency = "EUR"\n[[price]]\nfrom = "soon"\nproduced_gib = "1"\n', "from"),
         ("[[price\n", "TOML"),
+        ('currency = "E1R"\n[[price]]\nproduced_gib = "1"\n', "currency"),
+        ('currency = "EUR"\n[[price]]\nfrom = "2026-13-45"\nproduced_gib = "1"\n', "from"),
+        ('currency = "EUR"\n[[price]]\nfrom = "aaaaaaaaaa"\nproduced_gib = "1"\n', "from"),
+        ('currency = "EUR"\n[[price]]\ntenant = 5\nproduced_gib = "1"\n', "tenant"),
+        ('currency = "EUR"\n[[price]]\ntenant = ""\nproduced_gib = "1"\n', "tenant"),
+        ('currency = "EUR"\n[[price]]\nproduced_gib = "1000000"\n', "produced_gib"),
+        ('currency = "EUR"\n[[price]]\nproduced_gib = "1"\n[[price]]\nproduced_gib = "2"\n', "price\\[2\\]: .*twice"),
     ],
 )
 def test_a_wrong_price_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """A price that would be rounded, is negative or of an unknown thing is refused with its place."""
+    """A price that would be rounded, is negative, of an unknown thing, day or tenant, or there twice, is refused with its place."""
     (tmp_path / "prices.toml").write_text(text)
     with pytest.raises(BadInputError, match=message):
         read_prices(tmp_path / "prices.toml")

@@ -1,5 +1,6 @@
 """What a roll-up says where hours end, where windows are long, and where names are odd."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,6 +14,33 @@ HOUR_MS = 3_600_000
 CLIENTS = (("orders", "checkout"), ("lake", "load\ner"), ("lake", "tool"), ("search", "tool"))
 GROUPS = (("", "checkout"), ("", "tool"), ("orders", ""), ("", "load\ner"))
 TENANTS = (("orders", "", "shop"), ("lake", "", "data"), ("", "", "rest"))
+
+
+def test_an_amount_is_rounded_once(spark: Any) -> None:
+    """Half a GiB less a byte at a millionth each costs 0.499999999 millionths: nothing, and not the millionth that rounding twice makes."""
+    from pipeline.spark.charges import charges_of
+    from pipeline.spark.schemas import USAGE_COUNTS
+
+    names = "date string, start timestamp, tenant string, principal string, client_id string, "
+    rows = [
+        ("2026-11-21", None, "t", "User:a", name, *((produced if at == "produce_bytes" else 0) for at in USAGE_COUNTS))
+        for name, produced in AMOUNTS
+    ]
+    usage = spark.createDataFrame(rows, names + ", ".join(f"{name} long" for name in USAGE_COUNTS))
+    prices = spark.createDataFrame(
+        [("produced_gib", "0001-01-01", None, Decimal("0.000001"))], "sku string, since string, tenant string, price decimal(12,6)"
+    )
+    found = {row["client_id"]: row["amount"] for row in charges_of(usage, prices, "EUR", lit_null()).collect()}
+    assert found == {"below": Decimal(0), "half": Decimal("0.000001"), "much": Decimal(2**33) / 10**6}
+
+
+AMOUNTS = (("below", 2**29 - 1), ("half", 2**29), ("much", 2**63 - 1))
+
+
+def lit_null() -> Any:
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast("string")
 
 
 def write_one(directory: Any, events: list[Event], *, hour: str, window_ms: int = 1_000, groups: Any = (("", "checkout"),)) -> Any:
