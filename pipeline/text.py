@@ -37,6 +37,11 @@ def human_rate(quota_type: str, rate: float | None) -> str:
     return f"{number} %" if quota_type == "Request" else f"{number}/s"
 
 
+def counted(number: int, thing: str) -> str:
+    """Return how many of a thing: "1 hour", "1,234 hours"."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
 def utc_time(wall_ms: int) -> str:
     """Return wall milliseconds as ISO 8601."""
     at = datetime.datetime.fromtimestamp(wall_ms / 1_000, datetime.UTC)
@@ -44,8 +49,11 @@ def utc_time(wall_ms: int) -> str:
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield aligned lines; a column whose cells all begin with a digit is set to the right."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    """Yield aligned lines; a column whose cells all begin with a digit is set to the right.
+
+    Clients choose their names: what would move the cursor or break the line is shown as its escape.
+    """
+    cells = [["".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(cell)) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(header)]
     right = [bool(cells) and all(row[at][:1].isdigit() or row[at] == "-" for row in cells) for at in range(len(header))]
     for row in [list(header), *cells]:

@@ -12,7 +12,7 @@ from pipeline.report.pressure_chart import draw_pressure
 from pipeline.report.rate_chart import RateSeries, draw_rates
 from pipeline.rollup.pressure import is_applied, pressure_of
 from pipeline.rollup.settings import RollupResult
-from pipeline.rollup.summary import clients, groups
+from pipeline.rollup.summary import GROUP_KEY, clients, groups
 from pipeline.rollup.tables import read_table
 from pipeline.text import group_name, human_bytes, human_ms, human_rate
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -81,9 +81,7 @@ def _pressure(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows]) -> str:
 def _by_group(rows: Rows) -> dict[Key, list[Mapping[str, Any]]]:
     found: dict[Key, list[Mapping[str, Any]]] = {}
     for row in rows:
-        key = tuple(
-            row[name] for name in ("tenant", "proxy_id", "quota_type", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
-        )
+        key = tuple(row[name] for name in GROUP_KEY)
         found.setdefault(key, []).append(row)
     for own in found.values():
         own.sort(key=lambda row: row.get("second_ms") or row.get("begin_ms") or 0)

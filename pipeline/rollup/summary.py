@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.rollup.adding import added_up, coarsest_files
 from pipeline.rollup.settings import RollupResult
-from pipeline.rollup.tables import read_table
-from pipeline.text import group_name, human_bytes, human_ms, human_rate, table_lines
+from pipeline.text import counted, group_name, human_bytes, human_ms, human_rate, table_lines
 
 SHOWN: Final = 12
 _SUMS: Final = (
@@ -22,44 +22,32 @@ _SUMS: Final = (
     "connections_opened",
 )
 _GROUP_SUMS: Final = ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms")
+_GROUP_MAXIMA: Final = ("utilisation_max_percent", "observed_max", "throttle_ms_max")
+GROUP_KEY: Final = ("tenant", "proxy_id", "quota_type", "scope", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
 _BEFORE: Final = {"waited": "throttled", "waited_requests": "throttled_requests", "waited_ms": "throttle_ms"}
 """What stands in for a column that the tables of a day closed long ago lack."""
 
 
-def coarsest(directory: Path, kind: str) -> list[dict[str, Any]]:
-    """Return the rows of the coarsest level that there is: enough to add up."""
-    return next((rows for level in ("day", "hour", "minute") if (rows := read_table(directory, f"{kind}_{level}"))), [])
-
-
 def clients(directory: Path) -> list[dict[str, Any]]:
-    """Add up usage by client over everything published, the largest first."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for row in coarsest(directory, "usage"):
-        key = (row["tenant"], row["principal"], row["client_id"])
-        total = found.setdefault(key, dict(zip(("tenant", "principal", "client_id"), key, strict=True)) | dict.fromkeys(_SUMS, 0))
-        for name in _SUMS:
-            total[name] += _number(row, name)
-    return sorted(found.values(), key=lambda row: (-row["produce_bytes"] - row["fetch_bytes"], row["principal"], row["client_id"]))
+    """Add up usage by client over everything published, what came late to closed days included; the largest first."""
+    files = [*coarsest_files(directory, "usage"), *sorted((directory / "usage_adjustment").rglob("*.parquet"))]
+    found = added_up(files, ("tenant", "principal", "client_id"), _SUMS, before=_BEFORE)
+    rows = [row | {name: row[name] or 0 for name in _SUMS} for row in found]
+    return sorted(rows, key=lambda row: (-row["produce_bytes"] - row["fetch_bytes"], row["principal"], row["client_id"]))
 
 
 def groups(directory: Path) -> list[dict[str, Any]]:
     """Return what each group's sensor decided over everything published, who waited longest first."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in coarsest(directory, "decisions"):
-        key = tuple(
-            row[name] for name in ("tenant", "proxy_id", "quota_type", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
-        )
-        total = found.setdefault(key, {**row, "group": group_name(row)} | dict.fromkeys(_GROUP_SUMS, 0))
-        for name in _GROUP_SUMS:
-            total[name] += _number(row, name)
-        for name in ("utilisation_max_percent", "observed_max", "throttle_ms_max"):
-            total[name] = max(total[name] or 0, row[name] or 0)
-    return sorted(found.values(), key=lambda row: (-row["throttle_ms"], -(row["utilisation_max_percent"] or 0), row["group"]))
+    files = coarsest_files(directory, "decisions")
+    found = added_up(files, GROUP_KEY, (*_GROUP_SUMS, "bound_seconds", "limited_seconds"), _GROUP_MAXIMA, _BEFORE)
+    rows = [_group(row) for row in found]
+    return sorted(rows, key=lambda row: (-row["throttle_ms"], -row["utilisation_max_percent"], row["group"], str(row)))
 
 
-def _number(row: dict[str, Any], name: str) -> int:
-    number: int = row.get(name, row.get(_BEFORE.get(name, ""))) or 0
-    return number
+def _group(row: dict[str, Any]) -> dict[str, Any]:
+    bound, seconds = row.pop("bound_seconds"), row.pop("limited_seconds")
+    numbers = {name: row[name] or 0 for name in (*_GROUP_SUMS, *_GROUP_MAXIMA)}
+    return row | numbers | {"group": group_name(row), "bound_mean": bound / seconds if seconds else None}
 
 
 def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
@@ -110,14 +98,13 @@ def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) ->
     if not (result.hours or result.late):
         yield "nothing new: the tables are up to date"
     else:
-        yield f"built       {result.hours} hours, {result.days} days" + (
-            f", {result.late} late file sets as adjustments" if result.late else ""
-        )
+        late = f", {counted(result.late, 'late file set')} as adjustments" if result.late else ""
+        yield f"built       {counted(result.hours, 'hour')}, {counted(result.days, 'day')}{late}"
         aside = result.usage_quarantined + result.decisions_quarantined
-        yield f"set aside   {aside} rows" + (" (see table quarantine)" if aside else "")
+        yield f"set aside   {counted(aside, 'row')}" + (" (see table quarantine)" if aside else "")
     if result.coverage:
         day, worst = min(result.coverage.items(), key=lambda item: item[1])
-        yield f"coverage    {worst:.4g} %" + (f" at the worst day, {day}" if len(result.coverage) > 1 else "")
+        yield f"coverage    {worst:.4g} %" + (f" at the worst day, {day}" if len(result.coverage) > 1 and worst < 100 else "")
     by_group = groups(directory)
     would, would_ms = _would(by_group)
     if would:

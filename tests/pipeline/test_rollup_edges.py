@@ -1,11 +1,16 @@
 """What a roll-up says where hours end, where windows are long, and where names are odd."""
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.rollup.inputs import find_inputs
+from pipeline.rollup.summary import clients, groups
+from pipeline.text import table_lines
 from tests.support.metering_directory import counts_of_types, write_stem
 from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 from tests.support.metering_scene import START_MS
@@ -120,3 +125,46 @@ def test_a_group_belongs_to_the_tenant_of_its_clients(spark: Any, tmp_path: Any)
     found = {(row["tag_user"], row["tag_client_id"]): row["tenant"] for row in silver.decisions.collect()}
     assert found == {("", "checkout"): "shop", ("", "tool"): "rest", ("orders", ""): "shop", ("", "load\ner"): "data"}
     silver.release()
+
+
+USAGE_COLUMNS = ("requests", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests", "throttle_ms", "connections_opened")
+WAITED = ("waited_requests", "waited_ms")
+
+
+def put_rows(directory: Path, table: str, place: str, names: tuple[str, ...], **values: Any) -> None:
+    """One published row: 1 in every column that is not given."""
+    row = {"tenant": "t", "principal": "User:a", "client_id": "c", **dict.fromkeys(names, 1), **values}
+    path = directory / table / place / "part.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([row]), path)
+
+
+def test_each_hour_is_added_up_once_whatever_levels_there_are(tmp_path: Path) -> None:
+    """Days that were built as days, hours of others, minutes of the rest, and what came late: each counts once. A day that was closed
+    by a version that did not tell who waited does not hide what the others tell.
+    """
+    both = (*USAGE_COLUMNS, *WAITED)
+    put_rows(tmp_path, "usage_day", "date=2026-11-18", USAGE_COLUMNS, throttled_requests=5, requests=1_000)
+    put_rows(tmp_path, "usage_hour", "date=2026-11-18/hour=01", both, requests=1_000)
+    put_rows(tmp_path, "usage_hour", "date=2026-11-19/hour=01", both, requests=200, waited_requests=0)
+    put_rows(tmp_path, "usage_minute", "date=2026-11-19/hour=01", both, requests=200)
+    put_rows(tmp_path, "usage_minute", "date=2026-11-19/hour=02", both, requests=30)
+    put_rows(tmp_path, "usage_adjustment", "date=2026-11-18/batch=x", both, requests=4)
+    [row] = clients(tmp_path)
+    assert (row["requests"], row["waited_requests"]) == (1_234, 5 + 0 + 1 + 1)
+
+
+def test_the_bound_of_several_days_is_their_mean(tmp_path: Path) -> None:
+    """A bound that changed is not told as that of the first day, and days without one do not count."""
+    names = ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms", "utilisation_max_percent", "observed_max")
+    group = dict.fromkeys(("scope", "node", "listener", "tag_user", "tag_ip", "tags")) | {"tag_client_id": "c", "proxy_id": "p"}
+    told = {"quota_type": "Produce", "throttle_ms_max": 7, **group}
+    for day, bound, seconds in ((18, 100.0, 10), (19, 400.0, 20), (20, None, 70)):
+        put_rows(tmp_path, "decisions_day", f"date=2026-11-{day}", names, bound_mean=bound, seconds_active=seconds, **told)
+    [row] = groups(tmp_path)
+    assert (row["bound_mean"], row["decisions"], row["throttle_ms_max"], row["group"]) == (300.0, 3, 7, "client-id c")
+
+
+def test_a_name_cannot_break_a_line() -> None:
+    """What clients call themselves cannot begin a line of its own on a terminal, nor colour it."""
+    assert list(table_lines(("name", "n"), [("x\ny\x1b[31m", 1)])) == ["name          n", "x\\ny\\x1b[31m  1"]

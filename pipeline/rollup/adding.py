@@ -1,0 +1,68 @@
+"""Published rows added up over hours and days, without Spark: column by column, so that years of them take little room."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+_PLACES: Final = ("date=", "hour=")
+
+
+def coarsest_files(directory: Path, kind: str) -> list[Path]:
+    """Return the files of `usage` or `decisions` that hold each hour once, in the coarsest level that there is of it."""
+    found: list[Path] = []
+    days: set[str] = set()
+    hours: set[str] = set()
+    for level in ("day", "hour", "minute"):
+        files = sorted((directory / f"{kind}_{level}").rglob("*.parquet"))
+        new = [path for path in files if _place(path)[0] not in days and "/".join(_place(path)) not in hours]
+        days.update(_place(path)[0] for path in new if level == "day")
+        hours.update("/".join(_place(path)) for path in new if level == "hour")
+        found += new
+    return found
+
+
+def _place(path: Path) -> tuple[str, ...]:
+    """The date and hour of a file, as its directories say."""
+    return tuple(part for part in path.parts if part.startswith(_PLACES))
+
+
+def added_up(
+    files: Sequence[Path], key: Sequence[str], sums: Sequence[str], maxima: Sequence[str] = (), before: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Return one row for each key, with sums and maxima under their own names; of the mean bound the mean over active seconds.
+
+    Args:
+        before: what stands in for a column that files of an earlier version lack.
+    """
+    names = [*key, *sums, *maxima]
+    tables = [_columns(path, names, before or {}) for path in files]
+    if not tables:
+        return []
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    wanted = [(name, "sum") for name in sums] + [(name, "max") for name in maxima]
+    made = rows.group_by(list(key), use_threads=False).aggregate(wanted)
+    return list(made.rename_columns([*key, *sums, *maxima]).to_pylist())
+
+
+def _columns(path: Path, names: Sequence[str], before: Mapping[str, str]) -> pa.Table:
+    table = pq.read_table(path, partitioning=None)
+    return pa.table({name: _column(table, name, before) for name in names})
+
+
+def _column(table: pa.Table, name: str, before: Mapping[str, str]) -> Any:
+    if name in _WEIGHTED:
+        bound, seconds = table.column("bound_mean").cast(pa.float64()), table.column("seconds_active")
+        limited = pc.if_else(pc.is_valid(bound), seconds, 0)
+        return limited if name == "limited_seconds" else pc.multiply(pc.fill_null(bound, 0.0), limited)
+    for there in (name, before.get(name, "")):
+        if there in table.column_names:
+            return table.column(there)
+    return pa.nulls(len(table))
+
+
+_WEIGHTED: Final = ("bound_seconds", "limited_seconds")
+"""Two columns made from two that are there: by them a mean bound is one over several rows."""
