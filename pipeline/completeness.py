@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pipeline.chain import broken_link
 from pipeline.manifest import Manifest
+from pipeline.text import counted
 
 
 @dataclass(slots=True)
@@ -74,8 +75,8 @@ def _own_losses(manifest: Manifest) -> list[str]:
     """What one file set says of itself."""
     lines = []
     if manifest.truncated:
-        usage = f", of usage {manifest.dropped_usage_rows} rows at most" if manifest.dropped_usage_rows else ""
+        usage = f", of usage {counted(manifest.dropped_usage_rows, 'row')} at most" if manifest.dropped_usage_rows else ""
         lines.append(f"{manifest.stem} was put together after a crash; what came after its last flush is lost{usage}")
     if manifest.dropped_decisions:
-        lines.append(f"{manifest.stem} reports {manifest.dropped_decisions} decisions that could not be written")
+        lines.append(f"{manifest.stem} reports {counted(manifest.dropped_decisions, 'decision')} that could not be written")
     return [f"run {manifest.run_id}: {line}" for line in lines]

@@ -15,7 +15,7 @@ from pipeline.errors import BadInputError
 from pipeline.manifest import Manifest, read_manifest
 from pipeline.report.plain_page import Table, draw_plain
 from pipeline.schemas import TABLES
-from pipeline.text import table_lines
+from pipeline.text import counted, table_lines
 
 ROWS_SHOWN: Final = 5
 
@@ -54,7 +54,7 @@ def lines_of(found: Manifest | dict[str, Any]) -> Iterator[str]:
         yield from _manifest_lines(found)
         return
     name = f"table {found['table']}" if found["table"] else "no table of schema 1"
-    yield f"{found['kind']}, {name}: {found['rows']:,} rows, {len(found['columns'])} columns"
+    yield f"{found['kind']}, {name}: {counted(found['rows'], 'row')}, {counted(len(found['columns']), 'column')}"
     for row in found["first_rows"]:
         yield "  " + ", ".join(f"{key}={value}" for key, value in row.items() if value is not None)
 

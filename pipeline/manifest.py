@@ -11,6 +11,7 @@ import msgspec
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_readable
 from pipeline.schemas import KIND, SCHEMA_VERSION, TABLES
+from pipeline.text import counted
 
 MANIFESTS: Final = "manifests"
 MANIFEST_BYTES_MAX: Final = 16 * 2**20
@@ -233,7 +234,7 @@ def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> 
     for entry in manifest.files:
         path = directory / entry.path
         if not path.is_file():
-            problems.append(f"{path}: is missing; manifest {manifest.stem} promises {entry.rows} rows")
+            problems.append(f"{path}: is missing; manifest {manifest.stem} promises {counted(entry.rows, 'row')}")
         elif path.stat().st_size != entry.bytes:
             problems.append(f"{path}: {path.stat().st_size} bytes, manifest {manifest.stem} says {entry.bytes}")
         elif hashes and file_sha256(path) != entry.sha256:

@@ -39,7 +39,7 @@ def human_rate(quota_type: str, rate: float | None) -> str:
 
 def counted(number: int, thing: str) -> str:
     """Return how many of a thing: "1 hour", "1,234 hours"."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+    return f"{number:,} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")
 
 
 def utc_time(wall_ms: int) -> str:

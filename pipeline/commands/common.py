@@ -14,7 +14,9 @@ from pipeline.errors import BadInputError
 
 LOCAL: Final = "local"
 SPARK: Final = "spark"
-FORMS: Final = ("table", "json", "csv", "html")
+CSV: Final = "csv"
+HTML: Final = "html"
+FORMS: Final = ("table", "json", CSV, HTML)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def common_options(*engines: str, because: str = "", explain: str) -> Callable[[
         explain: what `--explain` shows.
 
     Raises, when the command is called:
-        BadInputError: an engine that it does not have, or a place for Spark without Spark.
+        BadInputError: an engine that it does not have, a place for Spark without Spark, or an explanation where none fits in.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
@@ -54,6 +56,7 @@ def common_options(*engines: str, because: str = "", explain: str) -> Callable[[
             *arguments: Any, engine: str | None, master: str | None, form: str, explain: bool, verbose: bool = False, **options: Any
         ) -> None:
             chosen = chosen_engine(engines, engine, master, because)
+            _check_form(form, explain=explain)
             function(*arguments, common=Common(chosen, master, verbose, form, explain), **options)
 
         decorated: Callable[..., None] = command
@@ -79,6 +82,12 @@ def chosen_engine(engines: tuple[str, ...], engine: str | None, master: str | No
     return engine or (SPARK if master is not None else engines[0])
 
 
+def _check_form(form: str, *, explain: bool) -> None:
+    """What explains stands between the rows of a table; JSON has the figures behind it, rows and pages have no place for it."""
+    if explain and form in (CSV, HTML):
+        raise BadInputError(f"--explain: adds to the table, and --format {form} has none; leave it out, or write --format table or json")
+
+
 def _options(engines: tuple[str, ...], explain: str) -> tuple[Callable[[Any], Any], ...]:
     """Those that would only say what is the case anyway are not in the help text."""
     has_spark = SPARK in engines
@@ -90,5 +99,5 @@ def _options(engines: tuple[str, ...], explain: str) -> tuple[Callable[[Any], An
         click.option("--master", hidden=not has_spark, help="Where Spark runs; all cores here unless spark-submit says otherwise."),
         *((log,) if has_spark else ()),
         click.option("--format", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True),
-        click.option("--explain", is_flag=True, help=explain),
+        click.option("--explain", is_flag=True, help=f"{explain} Adds to the table; JSON has it in any case."),
     )

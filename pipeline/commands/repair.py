@@ -10,6 +10,7 @@ import click
 from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import INCOMPLETE, clear_errors
 from pipeline.errors import BadInputError
+from pipeline.text import counted
 
 if TYPE_CHECKING:
     from pipeline.manifest import Manifest
@@ -82,13 +83,13 @@ def _lines(summary: dict[str, Any], *, explain: bool) -> Iterator[str]:
         yield f"made whole: {row['manifest']}"
         if explain:
             taken = row["last_seq"] - row["first_seq"] + 1
-            yield f"    {taken:,} decisions, of which {row['dropped_decisions']:,} had been taken and not written"
-            yield f"    of usage at most {row['dropped_usage_rows']:,} rows, those of its last second, are lost"
+            yield f"    {counted(taken, 'decision')}, of which {row['dropped_decisions']:,} had been taken and not written"
+            yield f"    of usage at most {counted(row['dropped_usage_rows'], 'row')} of its last second lost"
     for proxy_id in summary["running"]:
         yield f"{proxy_id} still runs: its segments are left alone"
     yield (
-        f"{len(summary['made_whole'])} file sets made whole, {summary['empty_segments']} empty segments and {summary['temporary_files']} "
-        f"temporary files removed, {len(summary['problems'])} problems"
+        f"{counted(len(summary['made_whole']), 'file set')} made whole, {counted(summary['empty_segments'], 'empty segment')} and "
+        f"{counted(summary['temporary_files'], 'temporary file')} removed, {counted(len(summary['problems']), 'problem')}"
     )
 
 

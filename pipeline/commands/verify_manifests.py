@@ -24,12 +24,13 @@ def verify_manifests(directory: Path, common: Common) -> None:
     from pipeline.commands.telling import put_out
     from pipeline.manifest import by_run, find_manifests, problems_in
     from pipeline.removed import removed_runs
+    from pipeline.text import counted
 
     manifests = find_manifests(directory)
     problems = problems_in(directory, manifests)
     problems += [line for _, line in broken_links(by_run(manifests).values(), removed_runs(directory))]
     files = sum(len(manifest.files) for manifest in manifests)
-    lines = [*problems, f"{len(manifests)} manifests, {files} files, {len(problems)} problems"]
+    lines = [*problems, f"{counted(len(manifests), 'manifest')}, {counted(files, 'file')}, {counted(len(problems), 'problem')}"]
     sets = [_row(manifest) for manifest in manifests]
     summary = {"manifests": len(manifests), "files": files, "problems": problems, "file_sets": sets}
     if common.explain:

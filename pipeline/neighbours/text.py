@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipeline.neighbours.load import Load
 from pipeline.neighbours.pairs import Pair, client_name
-from pipeline.text import table_lines, utc_time
+from pipeline.text import counted, table_lines, utc_time
 
 SHOWN = 20
 
@@ -37,7 +37,7 @@ def _explained(pair: Pair) -> Iterator[str]:
         ("otherwise", pair.others, pair.requests_otherwise, pair.ms_per_request_otherwise, pair.throttled_percent_otherwise),
     ):
         time = "" if pair.slower is None else f", {ms:.3g} ms of the broker's threads for each"
-        yield f"    {said:<17} {requests:,} requests in {windows} windows{time}, {throttled:.0f} % of them throttled"
+        yield f"    {said:<17} {counted(requests, 'request')} in {counted(windows, 'window')}{time}, {throttled:.0f} % of them throttled"
     if not pair.may_share:
         yield "    they have neither user nor client-id in common, so the one's load cannot have thrown the other out of a shared quota"
 

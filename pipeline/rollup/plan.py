@@ -7,6 +7,7 @@ from types import MappingProxyType
 from pipeline.errors import IncompleteError
 from pipeline.rollup.inputs import Hour, Input, hashes_by_hour
 from pipeline.rollup.ledger import Ledger, hour_key
+from pipeline.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def plan_of(
     settings: str,
     is_chosen: Callable[[Input], bool] = lambda _item: True,
     lost: Mapping[str, int] = MappingProxyType({}),
+    closing: str | None = None,
 ) -> Plan:
     """Compare the file sets found with those that the tables were made from.
 
@@ -52,13 +54,16 @@ def plan_of(
         settings: the hash of this run's settings.
         is_chosen: whether the hour of a file set is one that was asked for; its day is built from all its hours nevertheless.
         lost: decisions that are in no file set, by the stem that follows them.
+        closing: the last day that is to be closed: one of which file sets are gone is closed as it stands, and what came to it is late.
 
     Raises:
         IncompleteError: files came to a day of which others are gone, so that it cannot be built whole again.
     """
     inputs = tuple(inputs)
-    open_inputs = [item for item in inputs if not _is_closed(item.hour[0], ledger)]
-    closed = [item for item in inputs if is_chosen(item) and _is_closed(item.hour[0], ledger)]
+    names = {name for item in inputs for name in _names(item)}
+    as_they_stand = {date for date in _gone(names, ledger) if date <= (closing or "")}
+    open_inputs = [item for item in inputs if not _is_closed(item.hour[0], ledger) and item.hour[0] not in as_they_stand]
+    closed = [item for item in inputs if is_chosen(item) and (_is_closed(item.hour[0], ledger) or item.hour[0] in as_they_stand)]
     known = ledger.known
     late = [item for item in closed if not known.intersection(_names(item))]
     found = hashes_by_hour(item for item in open_inputs if is_chosen(item))
@@ -66,7 +71,7 @@ def plan_of(
     came = {hour for hour in found if lost_now.get(hour_key(hour), 0) < ledger.lost.get(hour_key(hour), 0)}
     hours = [hour for hour, hashes in found.items() if hour in came or _is_to_build(hour, set(hashes), ledger, settings)]
     days = {date for date, _ in hours}
-    _check_days(days, {name for item in open_inputs for name in _names(item)}, ledger)
+    _check_days(days, _gone(names, ledger))
     chosen = tuple(item for item in open_inputs if item.hour[0] in days)
     return Plan(tuple(sorted(hours)), tuple(sorted(days)), chosen, tuple(late), lost, lost_now=lost_now)
 
@@ -96,12 +101,19 @@ def _names(item: Input) -> tuple[str, ...]:
     return (item.sha256, *item.manifest.replaces)
 
 
-def _check_days(days: set[str], found: set[str], ledger: Ledger) -> None:
+def _gone(names: set[str], ledger: Ledger) -> dict[str, int]:
+    """By day: how many of the file sets that its tables were made from are not among these."""
+    days: dict[str, int] = {}
     for key, hashes in ledger.hours.items():
-        date = key.split(" ")[0]
-        gone = set(hashes) - found
-        if date in days and gone:
-            raise IncompleteError(
-                f"{key}: files came to {date}, but {len(gone)} file sets that its tables were made from are gone;"
-                f" restore them, or close the day first (--close-through {date})"
-            )
+        if gone := len(set(hashes) - names):
+            date = key.split(" ")[0]
+            days[date] = days.get(date, 0) + gone
+    return days
+
+
+def _check_days(days: set[str], gone: Mapping[str, int]) -> None:
+    for date in sorted(days.intersection(gone)):
+        raise IncompleteError(
+            f"{date}: files came to it, but of those that its tables were made from {counted(gone[date], 'file set')} cannot be found;"
+            f" restore them, or close the day as it stands (--close-through {date})"
+        )

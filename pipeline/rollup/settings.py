@@ -97,7 +97,7 @@ def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapp
     if not any(_is_chosen(item, settings) for item in inputs):
         raise IncompleteError(f"{settings.source}: no file set of the hours that --from and --to name; it has {_hours_of(inputs)}")
     lost = lost_between(inputs, removed)
-    plan = plan_of(inputs, ledger, settings.fingerprint, lambda item: _is_chosen(item, settings), lost)
+    plan = plan_of(inputs, ledger, settings.fingerprint, lambda item: _is_chosen(item, settings), lost, settings.close_through)
     _check_prices(settings, {item.hour[0] for item in plan.late})
     concerned = {id(item.manifest) for item in (*plan.inputs, *plan.late)}
     broken = broken_links(by_run(item.manifest for item in inputs).values(), removed)

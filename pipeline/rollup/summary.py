@@ -108,7 +108,7 @@ def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) ->
     by_group = groups(directory)
     would, would_ms = _would(by_group)
     if would:
-        yield f"observed    {would:,} decisions would have waited {human_ms(would_ms)} and did not have to"
+        yield f"observed    {counted(would, 'decision')} would have waited {human_ms(would_ms)} and did not have to"
     yield ""
     header = (
         "tenant",

@@ -20,6 +20,7 @@ from pipeline.spark.days import day_frame, days_frame, price_frame
 from pipeline.spark.frames import Silver
 from pipeline.spark.schemas import ADJUSTMENTS, USAGE_COUNTS
 from pipeline.spark.usage import CLIENT_KEY, start_of, with_coverage
+from pipeline.text import counted
 
 _NOTHING: Final = (0, 0, 0, 0)
 
@@ -57,7 +58,7 @@ def add_adjustments(
         BadInputError, IncompleteError: as for any other file set.
     """
     late = plan.late
-    tell(f"reading {len(late)} late file sets of closed days")
+    tell(f"reading {counted(len(late), 'late file set')} of closed days")
     silver = Silver(spark, source, late, settings.tenants)
     silver.check()
     result.usage_quarantined += sum(silver.usage_problems.values())
@@ -104,10 +105,10 @@ def _coverage(plan: Plan, ledger: Ledger, silver: Silver) -> dict[str, Coverage]
 def _found(plan: Plan, ledger: Ledger) -> dict[str, dict[str, int]]:
     """By closed day and hour: decisions that were lost before file sets and are not now; below 0 where a late one is behind a gap."""
     found: dict[str, dict[str, int]] = {}
-    late = {hour_key(item.hour) for item in plan.late}
-    for key in {*ledger.lost, *late}:
+    days = {item.hour[0] for item in plan.late}
+    for key in {*ledger.lost, *(hour_key(item.hour) for item in plan.late)}:
         date, number = key.split(" ")[0], ledger.lost.get(key, 0) - plan.lost_now.get(key, 0)
-        if (number > 0 or key in late) and date <= (ledger.closed_through or ""):
+        if (number > 0 and date <= (ledger.closed_through or "")) or date in days:
             found.setdefault(date, {})[key] = number
     return found
 

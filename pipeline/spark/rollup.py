@@ -25,6 +25,7 @@ from pipeline.spark.frames import Silver
 from pipeline.spark.quarantine import quarantine_of
 from pipeline.spark.remote import is_remote, removed_at, runs_at
 from pipeline.spark.usage import start_of, usage_by_second, usage_per
+from pipeline.text import counted
 
 FILES_AT_ONCE_MAX = 64
 DAILY: Final = ("usage_day", "decisions_day", "chargeback_day", "focus_day")
@@ -90,7 +91,7 @@ def place_of(settings: RollupSettings) -> str:
 
 
 def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, result: RollupResult, tell: Tell) -> None:
-    tell(f"reading {len(plan.inputs)} file sets")
+    tell(f"reading {counted(len(plan.inputs), 'file set')}")
     silver = Silver(spark, place_of(settings), plan.inputs, settings.tenants)
     silver.check()
     result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems

@@ -21,6 +21,7 @@ from pipeline.stream.ledger import claim, put_marker, stems_before
 from pipeline.stream.left_out import check_none_left_out, landed_so_far
 from pipeline.stream.result import StreamResult
 from pipeline.stream.settings import StreamSettings, check_settings, topic_of
+from pipeline.text import counted
 
 NEVER_TOO_OLD: Final = "36500d"
 FILES_A_BATCH: Final = 64
@@ -117,7 +118,7 @@ class Stream:
         written = write_batch(self._spark, self._directory, list(fresh.values()), self._settings.out, batch_id)
         put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written.rows)
         self.result.add(written)
-        self._tell(f"batch {batch_id}: {written.stems} file sets, {sum(written.rows.values()):,} rows")
+        self._tell(f"batch {batch_id}: {counted(written.stems, 'file set')}, {counted(sum(written.rows.values()), 'row')}")
         if not self._settings.once:
             self._tell_losses()
 

@@ -9,6 +9,7 @@ from pipeline.manifest import MANIFESTS, by_run, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
 from pipeline.stream.ledger import stems_before
 from pipeline.stream.settings import StreamSettings
+from pipeline.text import counted
 
 
 def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
@@ -26,7 +27,7 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
     began = _began(settings.checkpoint)
     still = [path for path in sorted(there - landed) if (directory / path).stat().st_mtime < began]
     if still:
-        raise IncompleteError(f"{settings.source}: {len(still)} file sets were left out, {still[0]} first; use a new --checkpoint")
+        raise IncompleteError(f"{settings.source}: {counted(len(still), 'file set')} left out, {still[0]} first; use a new --checkpoint")
     return len(there & landed)
 
 

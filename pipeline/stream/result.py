@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pipeline.completeness import Completeness
+from pipeline.text import counted
 from pipeline.validation.divergence import Divergence
 
 FINDINGS_MAX: Final = 50
@@ -79,15 +80,15 @@ class StreamResult:
 
     def lines(self, *, explain: bool) -> Iterator[str]:
         """Yield one screen for people; with `explain` the samples that prove each divergence."""
-        yield f"landed      {self.stems:,} file sets in {self.batches:,} batches"
+        yield f"landed      {counted(self.stems, 'file set')} in {counted(self.batches, 'batch')}"
         for table, rows in sorted(self.rows.items()):
             yield f"            {rows:>12,} rows of {table}"
         if self.whole is not None:
             yield f"complete    every file set that is there, {self.whole:,} in all; none was left out as late"
-        dropped = f", {self.lost.dropped:,} decisions not written or in no file set" if self.lost.dropped else ""
+        dropped = f", {counted(self.lost.dropped, 'decision')} not written or in no file set" if self.lost.dropped else ""
         yield f"coverage    {self.lost.percent:.4g} %{dropped}"
         if self.unjudged:
-            yield f"unjudged    {self.unjudged:,} decisions, too close behind some that are missing"
+            yield f"unjudged    {counted(self.unjudged, 'decision')}, too close behind some that are missing"
         yield from (f"removed     {line}" for line in self.lost.removed)
         yield from (f"incomplete  {line}" for line in self.lost.incomplete)
         if not self.divergences:

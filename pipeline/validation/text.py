@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pipeline.text import table_lines
+from pipeline.text import counted, table_lines
 from pipeline.validation.against_broker import HEADER, cells
 from pipeline.validation.verdict import Verdict
 
@@ -13,7 +13,7 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     Args:
         explain: show the live samples that prove each divergence.
     """
-    yield f"decisions   {verdict.decisions:,} of {verdict.groups:,} groups, each worked out again"
+    yield f"decisions   {verdict.decisions:,} of {counted(verdict.groups, 'group')}, each worked out again"
     yield f"coverage    {verdict.coverage_percent:.4g} %" + (f", {verdict.dropped:,} not written" if verdict.dropped else "")
     if verdict.unjudged:
         yield f"unjudged    {verdict.unjudged:,} more, too close behind decisions that are missing"
@@ -21,7 +21,7 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
         yield f"removed     {line}"
     for quota_type, count in sorted(verdict.counts.items()):
         throttled = f"{count['throttled']:,} throttled, {count['throttle_ms']:,} ms"
-        yield f"{quota_type:<11} {count['decisions']:,} decisions, {count['units']:,} units, {throttled}"
+        yield f"{quota_type:<11} {counted(count['decisions'], 'decision')}, {counted(count['units'], 'unit')}, {throttled}"
     if verdict.observed.decisions:
         yield f"observed    {verdict.observed.decisions:,} of these would have waited, {verdict.observed.ms:,} ms in all; nobody did"
     for name, said in other_looks(verdict):
@@ -46,7 +46,8 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
 def _against_broker(verdict: Verdict) -> Iterator[str]:
     compared = verdict.against_broker or []
     said = f"{verdict.groups_apart:,} of them apart" if verdict.groups_apart else "none of them apart"
-    yield f"brokers     {sum(one.answers for one in compared):,} answers of {len(compared):,} groups that they or Sluice throttled, {said}"
+    answers = counted(sum(one.answers for one in compared), "answer")
+    yield f"brokers     {answers} of {counted(len(compared), 'group')} that they or Sluice throttled, {said}"
     if compared:
         yield from (f"  {line}" for line in table_lines(HEADER, map(cells, compared)))
 
@@ -56,10 +57,15 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.long_runs:
         highest = max(verdict.long_runs, key=lambda one: one.ratio)
         paced = ", paced" if verdict.paced else ""
+        long_runs = counted(len(verdict.long_runs), "group")
         yield (
             "long run",
-            f"{len(verdict.long_runs):,} groups, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be{paced}",
+            f"{long_runs}, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be{paced}",
         )
     if verdict.cross_check is not None:
         told = verdict.cross_check
-        yield "in SQL", f"{told.decisions:,} decisions, {told.differences:,} differences, {told.left_out:,} left to the order of doubles"
+        decisions, differences = counted(told.decisions, "decision"), counted(told.differences, "difference")
+        yield (
+            "in SQL",
+            f"{decisions}, {differences}, {told.left_out:,} left to the order of doubles",
+        )

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pipeline.text import human_ms, human_rate, table_lines
+from pipeline.text import counted, human_ms, human_rate, table_lines
 from pipeline.whatif.groups import Group, display_name, is_limited
 from pipeline.whatif.outcome import Outcome, Outcomes
 from pipeline.whatif.run_outcome import CLOSED
@@ -103,7 +103,7 @@ def lines_of(changes: Sequence[Change], mode: str) -> Iterator[str]:
         own = [change for change in changes if change.scenario == name]
         today, then = sum(change.wait_ms_today for change in own), sum(change.wait_ms for change in own)
         yield ""
-        yield f"{name}: all waits {human_ms(today)} -> {human_ms(then)}, {len(own)} groups"
+        yield f"{name}: all waits {human_ms(today)} -> {human_ms(then)}, {counted(len(own), 'group')}"
         header = ["group", "type", "node", "bound today", "bound", "throttled today", "throttled", "waits today", "waits", "p95", "longest"]
         header = [*header, "sent"] if mode == CLOSED else header
         several = len({change.proxy_id for change in own}) > 1

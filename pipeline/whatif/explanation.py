@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.quotas.file import QuotaFile
-from pipeline.text import human_ms, human_rate
+from pipeline.text import counted, human_ms, human_rate
 from pipeline.whatif.comparison import SHOWN
 from pipeline.whatif.groups import CONNECTION, Group, display_name, is_limited
 from pipeline.whatif.outcome import Outcome, Outcomes
@@ -50,7 +50,7 @@ def _lines(group: Group, outcome: Outcome, quotas: QuotaFile, members: Sequence[
     yield f"{display_name(group)} ({group.quota_type}, broker {group.node or '-'}), under {quotas.name}:"
     names = [display_name(member) for member in members]
     more = f" and {len(names) - MEMBERS_SHOWN} more" if len(names) > MEMBERS_SHOWN else ""
-    yield f"    recorded as   {'; '.join(names[:MEMBERS_SHOWN])}{more}: {outcome.decisions:,} decisions"
+    yield f"    recorded as   {'; '.join(names[:MEMBERS_SHOWN])}{more}: {counted(outcome.decisions, 'decision')}"
     yield f"    bound         {_bound(group, outcome, quotas)}"
     for said, waits in (("waits today", outcome.recorded), ("waits then", outcome.waits)):
         longest = f", half of them up to {human_ms(waits.percentile_ms(50))}, the longest {human_ms(waits.max_ms)}" if waits.number else ""

@@ -34,7 +34,9 @@ def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else " ".join(str(error).split()))
     except (StartError, ForgetError) as error:
         _fail(" ".join(str(error).split()))
-    click.echo(f"{done.rows} rows in {done.file_sets} file sets no longer name the user")
+    rows = f"{done.rows} row{'' if done.rows == 1 else 's'}"
+    file_sets = f"{done.file_sets} file set{'' if done.file_sets == 1 else 's'}"
+    click.echo(f"the user's name is gone from {rows} in {file_sets}")
     if left_over(directory):
         click.echo("sluice: a proxy still writes, or was killed: run this again when its file sets are finished", err=True)
 

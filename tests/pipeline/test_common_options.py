@@ -134,6 +134,15 @@ def test_help_offers_what_works(command: str) -> None:
     assert ("--master" in text) == (command not in LOOKS)
 
 
+@pytest.mark.parametrize("form", ["csv", "html"])
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
+def test_what_has_no_place_for_an_explanation_refuses_it(scene: Path, command: str, form: str) -> None:
+    """--explain with CSV or a page is one line that says what to write instead, before anything is read."""
+    told = typed(command, scene, "--explain", "--format", form)
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+    assert f"--format {form} has none" in told.stderr
+
+
 def test_repair_tells_what_it_did(scene: Path) -> None:
     """As plain data: what was made whole, and counts."""
     told: dict[str, Any] = json.loads(typed("repair", scene, "--format", "json").stdout)

@@ -39,7 +39,7 @@ def test_what_is_wrong_with_files_is_told_in_both_forms(tmp_path: Path) -> None:
     """The same counts and problems, and the same exit code."""
     source = write_scene(tmp_path, 3, clients=CAST)
     lines, found = told("verify-manifests", str(source))
-    assert lines == f"1 manifests, {found['files']} files, 0 problems\n"
+    assert lines == f"1 manifest, {found['files']} files, 0 problems\n"
     next((source / "usage").rglob("*.parquet")).unlink()
     lines, found = told("verify-manifests", str(source), code=3)
     assert (found["manifests"], len(found["problems"])) == (1, 1)

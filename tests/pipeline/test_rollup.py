@@ -581,6 +581,8 @@ def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:
     with pytest.raises(IncompleteError, match="--close-through"):
         plan_of([second], ledger, "x")
     assert plan_of([first, second], ledger, "x").hours == (second.hour,)
+    plan = plan_of([second], ledger, "x", closing=second.hour[0])
+    assert (plan.hours, plan.late) == ((), (second,)), "the day is closed as it stands, and what came is late"
 
 
 def test_hours_that_were_not_asked_for_keep_their_settings(tmp_path: Path) -> None:

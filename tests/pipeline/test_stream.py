@@ -203,7 +203,7 @@ def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None
         os.utime(source / name, (planned := (offsets / "0").stat().st_mtime + seconds, planned))
     assert check_none_left_out(source, settings) == 2
     os.utime(source / names[2], (1_700_000_000, 1_700_000_000))
-    with pytest.raises(IncompleteError, match=f"1 file sets were left out, {names[2]} first"):
+    with pytest.raises(IncompleteError, match=f"1 file set left out, {names[2]} first"):
         check_none_left_out(source, settings)
 
 

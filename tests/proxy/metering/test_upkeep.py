@@ -132,7 +132,7 @@ def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
     half.write_bytes(b"PAR1")
     done = CliRunner().invoke(repair_command, [str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "1 file sets made whole, 0 empty segments and 1 temporary files removed" in done.output
+    assert "1 file set made whole, 0 empty segments and 1 temporary file removed" in done.output
     assert validate(tmp_path).decisions == 3_000
     again = CliRunner().invoke(repair_command, [str(tmp_path)])
     assert again.output.startswith("0 file sets")
@@ -180,7 +180,7 @@ def test_forget_takes_a_user_out_and_leaves_every_fact(tmp_path: Path) -> None:
     usage, samples = house.rows("usage"), house.rows("samples")
     done = CliRunner().invoke(forget_command, [str(tmp_path), "--user", "ANONYMOUS"])
     assert done.exit_code == 0, done.output
-    assert "1 rows in 1 file sets" in done.output
+    assert "1 row in 1 file set" in done.output
     assert {row["principal"] for row in house.rows("dim_client")} == {"__forgotten__"}
     assert (house.rows("usage"), house.rows("samples")) == (usage, samples)
     assert [problem for one in find_manifests(tmp_path) for problem in problems_of(tmp_path, one)] == []
