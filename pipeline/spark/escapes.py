@@ -35,7 +35,10 @@ def escapes_of(seconds: DataFrame) -> DataFrame:
 
 
 def reconnects_of(clients: DataFrame) -> DataFrame:
-    """Who opens connections right after waits, several times as often as at other times."""
+    """Who opens connections right after waits, several times as often as at other times.
+
+    Of who hardly ever did not wait, the connections of the beginning are not taken for a habit.
+    """
     before = Window.partitionBy("date", "hour", *_CLIENT).orderBy("second_ms").rowsBetween(Window.unboundedPreceding, -1)
     last_wait_ms = F.last(F.when(F.col("throttled") > 0, F.col("second_ms")), ignorenulls=True).over(before)
     is_soon = F.coalesce(F.col("second_ms") - last_wait_ms <= SOON_MS, F.lit(False))
@@ -50,7 +53,7 @@ def reconnects_of(clients: DataFrame) -> DataFrame:
             F.min(F.when(F.col("soon") & (F.col("opened") > 0), F.col("second_ms"))).alias("at_ms"),
         )
     )
-    others = (F.col("opened") - F.col("n")) / F.greatest(F.col("seconds") - F.col("soon_s"), F.lit(1))
+    others = (F.col("opened") - F.col("n")) / F.greatest(F.col("seconds") - F.col("soon_s"), F.lit(SOON_MS // 1_000))
     suspect = (F.col("n") >= OPENED_MIN) & (F.col("n") / F.col("soon_s") >= TIMES_MORE * others)
     kinds = counted.where(suspect).withColumns({"kind": F.lit("reconnects"), "to_client_id": F.lit(None).cast("string")})
     return kinds.to(ESCAPES)

@@ -21,6 +21,10 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
         *rows("User:mallory", "m", range(10)),
         *rows("User:mallory", "m", range(10, 20), throttled=1, opened=2),
         *rows("User:mallory", "m", range(100, 130)),
+        *rows("User:always", "a", range(1), throttled=1, opened=2),
+        *rows("User:always", "a", range(1, 60), throttled=1, opened=2),
+        *rows("User:begins", "b", range(1), opened=9),
+        *rows("User:begins", "b", range(1, 60), throttled=1),
         *rows("User:steady", "s", range(60), throttled=1),
         *rows("User:steady", "s-too", range(5, 60)),
         *rows("User:opener", "o", range(60), opened=2),
@@ -34,6 +38,7 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
     assert found == {
         ("User:eve", "app-1", "rotates", "app-2"),
         ("User:mallory", "m", "reconnects", None),
+        ("User:always", "a", "reconnects", None),
         ("User:ANONYMOUS", "etl-1", "rotates", "etl-2"),
     }
 
