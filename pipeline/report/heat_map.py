@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.report.svg import TimeAxis, drawing, rect, text
+from pipeline.report.svg import TimeAxis, drawing, rect, short, text
 from pipeline.text import human_ms
 
 LEFT: Final = 232
 RIGHT: Final = 996
 ROW: Final = 26
+NAME_MAX: Final = int((LEFT - 10) / 6.7)
 NUMBERS_FROM: Final = 30
 """Cells as wide as this carry their number."""
 
@@ -31,7 +32,7 @@ def draw_heat(rows: Sequence[HeatRow], begin_ms: int, column_ms: int, columns: i
     parts = []
     for number, row in enumerate(rows):
         top = 6 + number * ROW
-        parts.append(text(LEFT - 10, top + 15, _short(row.name), anchor="end", kind="value"))
+        parts.append(text(LEFT - 10, top + 15, short(row.name, NAME_MAX), anchor="end", kind="value"))
         for column, (percent, *waits) in enumerate(zip(row.percent, row.waited_ms, row.would_ms, strict=True)):
             shares = [min(1.0, ms / column_ms) for ms in waits]
             says = f"{row.name}: {percent or 0.0:.0f} % of the bound" + _waits_said(*waits)
@@ -77,8 +78,3 @@ def _legend(y: float) -> list[str]:
     parts += [rect(LEFT + 250 + at * 15, y + 2, 15, 12, "", more=f' fill="{_colour(120.0 + at * 15)}"') for at in range(5)]
     parts += [rect(LEFT + at, y + 6, 26, 4, "", more=f' fill="var(--{ink})"') for at, ink in ((392, "amber-ink"), (588, "grey"))]
     return parts
-
-
-def _short(name: str) -> str:
-    most = int((LEFT - 10) / 6.7)
-    return name if len(name) <= most else name[: most - 1] + "…"

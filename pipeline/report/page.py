@@ -1,11 +1,15 @@
 """The page: a head with the verdict, a row of figures, and sections. Light or dark as the reader likes it."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Literal
+from typing import Final, Literal
 
 from pipeline.report.style import STYLE
+
+_NUMBER: Final = re.compile(r"(?:[-+]?\d[\d.,]*(?: ?[^\d\s]+)?|-|)")
+"""With its unit, or none at all; not a time of day."""
 
 Mood = Literal["good", "bad", "plain"]
 
@@ -64,7 +68,7 @@ def _section(section: Section) -> str:
 def draw_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table; columns of figures are set to the right."""
     cells = [[str(cell) for cell in row] for row in rows]
-    number = [bool(cells) and all(row[at][:1].isdigit() or row[at] in ("-", "") for row in cells) for at in range(len(header))]
+    number = [bool(cells) and all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(header))]
     names = "".join(f"<th{_class(is_number)}>{escape(name)}</th>" for name, is_number in zip(header, number, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{_class(is_number)}>{escape(cell)}</td>" for cell, is_number in zip(row, number, strict=True)) + "</tr>\n"

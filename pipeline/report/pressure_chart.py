@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from pipeline.report.svg import drawing, line, rect, text
+from pipeline.report.svg import drawing, line, rect, short, text
 from pipeline.rollup.pressure import Pressure
 from pipeline.text import human_ms, human_rate
 
@@ -32,7 +32,7 @@ def _row(name: str, quota_type: str, pressure: Pressure, y: float) -> list[str]:
     rates = tuple(human_rate(quota_type, rate) for rate in (pressure.goodput, pressure.offered))
     drains = " · ".join(human_ms(pressure.drain_ms(percent)) for percent in (50, 95, 100))
     parts = [
-        text(LEFT - 14, y + 17, name if len(name) <= 33 else name[:32] + "…", anchor="end", kind="value"),
+        text(LEFT - 14, y + 17, short(name, 33), anchor="end", kind="value"),
         rect(LEFT, y + 4, offered - LEFT, 18, "area", says=f"{name}: about {rates[1]} offered"),
         rect(LEFT, y + 4, goodput - LEFT, 18, "bar", says=f"{name}: {rates[0]} went through"),
         text(_PLACES[0][0], y + 17, f"{rates[0]} of {rates[1]}", kind="value"),
@@ -45,4 +45,6 @@ def _row(name: str, quota_type: str, pressure: Pressure, y: float) -> list[str]:
 
 
 def _nobody(pressure: Pressure) -> str:
+    if not pressure.is_listed:
+        return "not known at level sample"
     return f"nobody; would have, {human_ms(pressure.would_ms)}" if pressure.would_ms else "nobody waited"

@@ -1,6 +1,6 @@
 """The report of a roll-up, from the tables that it published."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +10,9 @@ from pipeline.report.heat_map import HeatRow, draw_heat
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
 from pipeline.report.pressure_chart import draw_pressure
 from pipeline.report.rate_chart import RateSeries, draw_rates
-from pipeline.rollup.pressure import is_applied, pressure_of
+from pipeline.rollup.pressure import Pressure, is_applied, pressure_of
 from pipeline.rollup.settings import RollupResult
-from pipeline.rollup.summary import GROUP_KEY, clients, groups
+from pipeline.rollup.summary import GROUP_KEY, charges_by_tenant, clients, groups
 from pipeline.rollup.tables import read_table
 from pipeline.text import group_name, human_bytes, human_ms, human_rate
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -20,6 +20,7 @@ from quota.request_time import PERCENT_PER_NANOSECOND
 CHARTS_MAX: Final = 6
 HEAT_ROWS_MAX: Final = 20
 CLIENTS_MAX: Final = 25
+PRESSURES_MAX: Final = 24
 COLUMNS_MAX: Final = 48
 _COLUMN_STEPS_MS: Final = tuple(1_000 * step for step in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 86_400))
 
@@ -29,23 +30,31 @@ Key = tuple[Any, ...]
 
 def draw_rollup(directory: Path, result: RollupResult) -> str:
     """Return the report as HTML."""
-    series = _by_group(read_table(directory, "rate_series"))
-    stretches = _by_group(read_table(directory, "throttle_stretches"))
-    used, by_client = groups(directory), clients(directory)
-    begin_ms = min((row["second_ms"] for rows in series.values() for row in rows), default=0)
-    end_ms = max((row["second_ms"] for rows in series.values() for row in rows), default=0) + 1_000
+    used, by_client, shown = groups(directory), clients(directory), read_table(directory, "rate_series")
+    begin_ms = min((row["second_ms"] for row in shown), default=0)
+    end_ms = max((row["second_ms"] for row in shown), default=0) + 1_000
+    several = len({row["proxy_id"] for row in used}) > 1
+    series = _by_group(shown, several=several)
+    stretches = _by_group((row for row in read_table(directory, "throttle_stretches") if row["end_ms"] > begin_ms), several=several)
+    used = [row | {"several": several} for row in used]
     page = Page("Who used what, and who waited", _about(used, begin_ms, end_ms), _figures(used, by_client, result))
     if used:
         page.sections += [
             Section("Utilisation", _HEAT_SAYS, [_heat(series, stretches, begin_ms, end_ms)]),
             Section("Rate against bound", _RATE_SAYS, _rates(series, stretches, begin_ms, end_ms)),
             Section("Goodput against offered load", _PRESSURE_SAYS, [_pressure(series, stretches)]),
-            _waits_section(directory),
+            _waits_section(directory, used),
         ]
+    charges = charges_by_tenant(directory)
+    if charges:
+        page.sections.append(Section("What it costs", _CHARGE_SAYS, [_charge_table(charges)]))
     escapes = read_table(directory, "escapes")
     if escapes:
         page.sections.append(Section("Signs of getting round a quota", _ESCAPE_SAYS, [_escape_table(escapes)]))
-    page.sections.append(Section("Who used what", f"The {CLIENTS_MAX} largest of {len(by_client)} clients.", [_client_table(by_client)]))
+    which = (
+        f"The {CLIENTS_MAX} largest of {len(by_client):,} clients." if len(by_client) > CLIENTS_MAX else "The largest client comes first."
+    )
+    page.sections.append(Section("Who used what", which, [_client_table(by_client)]))
     page.sections.append(Section("What each quota did", "Who waited longest comes first.", [_group_table(used)]))
     page.foot = "Made by sluice meter rollup from metering files whose sums equal their manifests. All times are UTC."
     return draw_page(page)
@@ -71,18 +80,21 @@ _PRESSURE_SAYS: Final = (
 
 
 def _pressure(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows]) -> str:
-    drawn = []
-    for key, rows in list(series.items())[:CHARTS_MAX]:
+    drawn: list[tuple[str, str, Pressure]] = []
+    for key, rows in list(series.items())[:PRESSURES_MAX]:
+        if len(drawn) >= CHARTS_MAX and not any(row["throttled"] for row in rows):
+            break  # from here on nobody was throttled
         scale = PERCENT_PER_NANOSECOND if rows[0]["quota_type"] == "Request" else 1.0
         drawn.append((_name(rows[0]), rows[0]["quota_type"], pressure_of(rows, stretches.get(key, ()), scale)))
     return draw_pressure(drawn)
 
 
-def _by_group(rows: Rows) -> dict[Key, list[Mapping[str, Any]]]:
+def _by_group(rows: Iterable[Mapping[str, Any]], *, several: bool) -> dict[Key, list[Mapping[str, Any]]]:
+    """Rows by group, who waited longest first; `several`: there is more than one proxy, so that names tell which."""
     found: dict[Key, list[Mapping[str, Any]]] = {}
     for row in rows:
         key = tuple(row[name] for name in GROUP_KEY)
-        found.setdefault(key, []).append(row)
+        found.setdefault(key, []).append({**row, "several": several})
     for own in found.values():
         own.sort(key=lambda row: row.get("second_ms") or row.get("begin_ms") or 0)
     return dict(sorted(found.items(), key=lambda item: (-sum(row["throttle_ms"] for row in item[1]), str(item[0]))))
@@ -143,12 +155,14 @@ def _rates(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: 
     charts = []
     for key, rows in list(series.items())[:CHARTS_MAX]:
         waited, would = _spans(stretches.get(key, ()))
+        unlisted = not (waited or would) and any(row["throttled"] for row in rows)
+        said = "waits are not listed" if unlisted else _stretches_said(waited, would)
         charts.append(
             draw_rates(
                 RateSeries(
                     _name(rows[0]),
                     rows[0]["quota_type"],
-                    f"{rows[0]['quota_type']}, broker {rows[0]['node'] or '-'}: {_stretches_said(waited, would)}",
+                    f"{rows[0]['quota_type']}, broker {rows[0]['node'] or '-'}: {said}",
                     [row["second_ms"] for row in rows],
                     [_rate(row) for row in rows],
                     [row["observed_max"] or 0.0 for row in rows],
@@ -184,11 +198,13 @@ def _rate(row: Mapping[str, Any]) -> float:
 
 def _name(row: Mapping[str, Any]) -> str:
     tenant = "" if row["tenant"].startswith("(") else f"{row['tenant']}: "
-    return tenant + group_name(dict(row))
+    return tenant + group_name(dict(row)) + (f" @ {row['proxy_id']}" if row.get("several") else "")
 
 
-def _waits_section(directory: Path) -> Section:
+def _waits_section(directory: Path, used: Rows) -> Section:
     waited, would = _histograms(directory)
+    if not (waited or would) and any(row["throttled"] for row in used):
+        return Section("How long waits were", "Metered at level sample, which counts waits and does not list them.", [])
     says = "Every decision with a wait above 0, all groups together."
     if would:
         says += " Blue: waits. Grey: those that would have been, had the quotas not only been observed."
@@ -202,6 +218,17 @@ def _histograms(directory: Path) -> tuple[dict[int, int], dict[int, int]]:
         counts = waited if is_applied(row) else would
         counts[row["bucket_ms"]] = counts.get(row["bucket_ms"], 0) + row["n"]
     return waited, would
+
+
+_CHARGE_SAYS: Final = "By the prices of each day, over all days that were charged; what came late to closed days is in it."
+
+
+def _charge_table(charges: Rows) -> str:
+    header = ("tenant", "for", "quantity", "unit", "amount", "currency")
+    rows = (
+        (row["tenant"], row["sku"], f"{row['quantity']:,.6f}", row["unit"], f"{row['amount']:,.6f}", row["currency"]) for row in charges
+    )
+    return draw_table(header, rows)
 
 
 _ESCAPE_SAYS: Final = (

@@ -18,7 +18,7 @@ body { margin: 0; background: var(--page); color: var(--ink);
 main { max-width: 1080px; margin: 0 auto; padding: 32px 20px 56px }
 h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px } h2 { font-size: 18px; margin: 0 0 2px } p { margin: 0 }
   .soft { color: var(--soft) }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(158px, 1fr)); gap: 12px; margin: 22px 0 }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(136px, 1fr)); gap: 12px; margin: 22px 0 }
 .figure, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px }
 .figure { padding: 12px 16px } .figure b { display: block; font-size: 22px; line-height: 1.25; font-variant-numeric: tabular-nums }
 .figure span { color: var(--soft); font-size: 13px } .good b { color: var(--green) } .bad b { color: var(--red) }

@@ -24,6 +24,11 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{_kind(kind)}>{escape(words)}</text>'
 
 
+def short(words: str, most: int) -> str:
+    """Return at most so many letters: both ends, since names often differ in the last ones."""
+    return words if len(words) <= most else f"{words[: most - most // 2 - 1]}…{words[-(most // 2) :]}"
+
+
 def rect(x: float, y: float, width: float, height: float, kind: str, *, says: str = "", more: str = "") -> str:
     """Return a rectangle; `says` shows when the pointer rests on it."""
     tip = f"<title>{escape(says)}</title>" if says else ""

@@ -16,17 +16,20 @@ import numpy as np
 BUSY_MIN: Final = 0.02
 """Who waits nearly all the time would press without limit; the estimate stops at 1 / this."""
 
+HOUR_MS: Final = 3_600_000
+
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Of one group; rates in units per second, over the seconds from its first to its last.
+    """Of one group; rates in units per second, over the seconds from its first to its last in hours that the series has of it.
 
     Attributes:
         drains_ms: lengths of the times in which somebody waited, ascending.
         waiting_max: how many waited at once.
         would_ms: how long somebody would have waited, had the waits been applied.
+        is_listed: False: somebody was throttled, and at level `sample` nobody wrote down when, so that nothing is known of the rest.
     """
 
     goodput: float
@@ -35,6 +38,7 @@ class Pressure:
     drains_ms: Sequence[int]
     waiting_max: int
     would_ms: int = 0
+    is_listed: bool = True
 
     def drain_ms(self, percent: float) -> float:
         """Return a percentile of the time to drain."""
@@ -49,8 +53,9 @@ def pressure_of(series: Rows, stretches: Rows, scale: float) -> Pressure:
         stretches: its rows of throttle_stretches, applied or not.
         scale: units per unit of rate: 1, or percent per nanosecond.
     """
-    times = [row["second_ms"] for row in series]
-    span_ms = max(times) - min(times) + 1_000
+    span_ms = _active_ms([row["second_ms"] for row in series])
+    hours = {row["second_ms"] // HOUR_MS for row in series}
+    stretches = [row for row in stretches if row["begin_ms"] // HOUR_MS in hours]
     goodput = sum(row["units"] for row in series) * scale / (span_ms / 1_000)
     applied = [row for row in stretches if is_applied(row)]
     waited_ms = sum(row["throttle_ms"] for row in applied)
@@ -59,7 +64,18 @@ def pressure_of(series: Rows, stretches: Rows, scale: float) -> Pressure:
     bounds = [row["bound"] for row in series if row["bound"] is not None]
     drains = sorted(row["end_ms"] - row["begin_ms"] for row in applied)
     would_ms = sum(row["end_ms"] - row["begin_ms"] for row in stretches if not is_applied(row))
-    return Pressure(goodput, goodput / busy, bounds[-1] if bounds else None, drains, at_once, would_ms)
+    is_listed = bool(stretches) or not any(row.get("throttled") for row in series)
+    return Pressure(goodput, goodput / busy, bounds[-1] if bounds else None, drains, at_once, would_ms, is_listed)
+
+
+def _active_ms(times: Sequence[int]) -> int:
+    """From the first second to the last, but for whole hours without any: others waited longer then, and the series has only those."""
+    total_ms, begin, last = 0, min(times), min(times)
+    for at in sorted(times):
+        if at // HOUR_MS > last // HOUR_MS + 1:
+            total_ms, begin = total_ms + last + 1_000 - begin, at
+        last = at
+    return total_ms + last + 1_000 - begin
 
 
 def is_applied(stretch: Mapping[str, Any]) -> bool:

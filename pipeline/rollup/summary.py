@@ -50,6 +50,13 @@ def _group(row: dict[str, Any]) -> dict[str, Any]:
     return row | numbers | {"group": group_name(row), "bound_mean": bound / seconds if seconds else None}
 
 
+def charges_by_tenant(directory: Path) -> list[dict[str, Any]]:
+    """Add up what tenants owe over all days that were charged, with what came late; by tenant and thing."""
+    files = [path for table in ("chargeback_day", "chargeback_adjustment") for path in sorted((directory / table).rglob("*.parquet"))]
+    found = added_up(files, ("tenant", "sku", "unit", "currency"), ("units", "quantity", "amount"))
+    return sorted(found, key=lambda row: (row["tenant"], row["sku"], row["currency"]))
+
+
 def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
     """Return what was done and what is there, as plain data for JSON."""
     by_client, by_group = clients(directory), groups(directory)
@@ -64,6 +71,7 @@ def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
         "rows": result.tables,
         "would_have_waited": dict(zip(("decisions", "ms"), _would(by_group), strict=True)),
         "totals": {name: sum(row[name] for row in by_client) for name in _SUMS},
+        "charges": charges_by_tenant(directory),
         "clients": by_client[:SHOWN],
         "groups": [
             {

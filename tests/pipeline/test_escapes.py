@@ -73,6 +73,15 @@ def test_offered_load_counts_what_waits_kept_back() -> None:
     assert (at_ease.goodput, at_ease.offered, at_ease.drain_ms(100)) == (100.0, 100.0, 0.0)
 
 
+def test_hours_that_the_series_lacks_do_not_lower_the_goodput() -> None:
+    """A group is in the series of the hours in which it waited most: its rate, and its waits, are those of these hours."""
+    hours = (T, T + 3_600_000, T + 5 * 3_600_000)
+    series = [{"second_ms": begin + 1_000 * at, "units": 100, "bound": 90.0, "throttled": 1} for begin in hours for at in range(3_600)]
+    stretches = [{"begin_ms": T + 3 * 3_600_000, "end_ms": T + 3 * 3_600_000 + 50, "throttle_ms": 50, "waiting_max": 1}]
+    pressed = pressure_of(series, stretches, 1.0)
+    assert (pressed.goodput, pressed.offered, pressed.drains_ms, pressed.is_listed) == (100.0, 100.0, [], False)
+
+
 def test_waits_that_nobody_had_to_sit_out_keep_nothing_back() -> None:
     """In `observe` waits are decided and not applied: the load offered is what went through, and what would have been stands apart."""
     series = [{"second_ms": T + 1_000 * at, "units": 100, "bound": 90.0} for at in range(100)]

@@ -13,7 +13,7 @@ from pipeline.report.heat_map import HeatRow, draw_heat
 from pipeline.report.page import Page, Section, draw_page
 from pipeline.report.pressure_chart import draw_pressure
 from pipeline.report.rate_chart import RateSeries, draw_rates
-from pipeline.report.svg import TimeAxis, nice_steps
+from pipeline.report.svg import TimeAxis, nice_steps, short
 from pipeline.rollup.pressure import Pressure
 from tests.pipeline.test_validation import batches, missed, sensors
 from tests.support.html_page import check_page
@@ -151,6 +151,13 @@ def test_ticks_are_few_and_at_full_times() -> None:
         assert 1 <= len(ticks) <= 10
     assert nice_steps(950.0) == [0, 500]
     assert nice_steps(0.0) == [0.0]
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    """Groups of two proxies, or client-ids with numbers, differ in the last letters."""
+    assert short("shop: client-id checkout @ east-1", 33) == "shop: client-id checkout @ east-1"
+    assert (name := short("shop: client-id checkout @ sluice-east-1", 33)).endswith("out @ sluice-east-1"[-16:])
+    assert (len(name), name[:16]) == (33, "shop: client-id ")
 
 
 def test_buckets_are_powers_of_two() -> None:

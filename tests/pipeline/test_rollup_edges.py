@@ -8,9 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.report.page import draw_table
+from pipeline.report.rollup_page import draw_rollup
+from pipeline.rollup import tables
 from pipeline.rollup.inputs import find_inputs
-from pipeline.rollup.summary import clients, groups
+from pipeline.rollup.settings import RollupResult
+from pipeline.rollup.summary import clients, groups, summary_of
+from pipeline.rollup.tables import read_table
 from pipeline.text import table_lines
+from tests.support.html_page import check_page
 from tests.support.metering_directory import counts_of_types, write_stem
 from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 from tests.support.metering_scene import START_MS
@@ -168,3 +174,54 @@ def test_the_bound_of_several_days_is_their_mean(tmp_path: Path) -> None:
 def test_a_name_cannot_break_a_line() -> None:
     """What clients call themselves cannot begin a line of its own on a terminal, nor colour it."""
     assert list(table_lines(("name", "n"), [("x\ny\x1b[31m", 1)])) == ["name          n", "x\\ny\\x1b[31m  1"]
+
+
+def put_group_rows(directory: Path, proxy_id: str, **series: Any) -> None:
+    """One group of a proxy, as metered at level `sample`: throttled, and nobody knows when."""
+    group = dict.fromkeys(("scope", "node", "listener", "tag_user", "tag_ip", "tags")) | {"tag_client_id": "c", "proxy_id": proxy_id}
+    told = {
+        "quota_type": "Produce",
+        "throttle_ms_max": 7,
+        "bound_mean": 9.0,
+        "bound": 9.0,
+        "seconds_active": 1,
+        "observed_max": 9.5,
+        **group,
+    }
+    names = ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms", "utilisation_max_percent")
+    put_rows(directory, "decisions_day", f"date=2026-11-21/{proxy_id}", names, **told)
+    put_rows(directory, "rate_series", f"date=2026-11-21/hour=12/{proxy_id}", names, second_ms=START_MS, **told, **series)
+
+
+def test_the_page_tells_proxies_apart_what_it_does_not_know_and_what_it_costs(tmp_path: Path) -> None:
+    """Two proxies have a group of the same name each; at level `sample` nothing says when somebody waited, which is not that nobody did;
+    amounts are added up, those of adjustments too.
+    """
+    for proxy_id in ("east", "west"):
+        put_group_rows(tmp_path, proxy_id)
+    charge = {"sku": "produced_gib", "unit": "GiB", "currency": "EUR", "quantity": Decimal("1.5")}
+    put_rows(tmp_path, "chargeback_day", "date=2026-11-21", ("units",), amount=Decimal("1.250000"), **charge)
+    put_rows(tmp_path, "chargeback_adjustment", "date=2026-11-21/batch=x", ("units",), amount=Decimal("0.000001"), **charge)
+    page = draw_rollup(tmp_path, RollupResult())
+    check_page(page)
+    assert page.count("client-id c @ east") == page.count("client-id c @ west") > 1
+    assert "nobody waited" not in page
+    assert "Nobody had to wait" not in page
+    assert page.count("not known at level sample") == page.count("waits are not listed") == 2
+    assert "1.250001" in page
+    assert [str(row["amount"]) for row in summary_of(tmp_path, RollupResult())["charges"]] == ["1.250001"]
+
+
+def test_a_time_is_no_number_in_a_table() -> None:
+    """Numbers with and without a unit stand to the right; times and names to the left."""
+    row = ("1,234", "7.26 min", "25.3 %", "-", "600 kB/s", "2026-11-20 23:59:02", "4 of 5", "data")
+    table = draw_table(tuple("abcdefgh"), [row])
+    assert [f'<td class="number">{cell}</td>' in table for cell in row] == [True] * 5 + [False] * 3
+
+
+def test_what_a_report_draws_is_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more rows than a page can take the oldest are left out, whole hours, and not the newest."""
+    monkeypatch.setattr(tables, "ROWS_MAX", 2)
+    for hour in (11, 12, 13):
+        put_rows(tmp_path, "escapes", f"date=2026-11-21/hour={hour}", ("n",))
+    assert [row["hour"] for row in read_table(tmp_path, "escapes")] == ["12", "13"]
