@@ -22,12 +22,15 @@ BEFORE_MAX: Final = 16
 """So many that fell silent last are looked at for each client-id that begins."""
 ANONYMOUS: Final = "User:ANONYMOUS"
 
-_USER: Final = ("date", "hour", "principal")
+_USER: Final = ("date", "principal")
 _CLIENT: Final = [name for name, _ in CLIENT]
 
 
 def escapes_of(seconds: DataFrame) -> DataFrame:
-    """Return ESCAPES, per hour; takes what `usage_by_second` returns. Who is only observed has nothing to get round."""
+    """Return ESCAPES, of days; takes what `usage_by_second` returns. Who is only observed has nothing to get round.
+
+    Successors are looked for in the whole day: in an hour by itself everybody begins with it.
+    """
     clients = seconds.groupBy("date", "hour", *_CLIENT, "second_ms").agg(
         F.sum("waited_requests").alias("throttled"), F.sum("connections_opened").alias("opened")
     )
@@ -35,7 +38,7 @@ def escapes_of(seconds: DataFrame) -> DataFrame:
 
 
 def reconnects_of(clients: DataFrame) -> DataFrame:
-    """Who opens connections right after waits, several times as often as at other times.
+    """Who opens connections right after waits, several times as often as at other times, hour by hour.
 
     Of who hardly ever did not wait, the connections of the beginning are not taken for a habit.
     """
@@ -61,7 +64,7 @@ def reconnects_of(clients: DataFrame) -> DataFrame:
 
 def rotations_of(clients: DataFrame) -> DataFrame:
     """Whose throttled client-id falls silent while a new one of the same user begins; anonymous users only where names are alike."""
-    lives = clients.groupBy("date", "hour", *_CLIENT).agg(
+    lives = clients.groupBy("date", *_CLIENT).agg(
         F.min("second_ms").alias("first_ms"),
         F.max("second_ms").alias("last_ms"),
         F.max(F.when(F.col("throttled") > 0, F.col("second_ms"))).alias("wait_ms"),
@@ -81,7 +84,7 @@ def succession_of(lives: DataFrame) -> DataFrame:
     give so many rows for each of them, and no more.
 
     Args:
-        lives: one row per hour and client: first_ms, last_ms, and wait_ms, the last second in which it was throttled, or null.
+        lives: one row per day and client: first_ms, last_ms, and wait_ms, the last second in which it was throttled, or null.
     """
     silent_ms = F.greatest("wait_ms", F.col("last_ms") - SILENT_MS)
     throttled = lives.where(F.col("last_ms") - SILENT_MS <= F.col("wait_ms") + GONE_MS).withColumn("silent_ms", silent_ms)

@@ -28,10 +28,10 @@ from pipeline.spark.usage import start_of, usage_by_second, usage_per
 from pipeline.text import counted
 
 FILES_AT_ONCE_MAX = 64
-DAILY: Final = ("usage_day", "decisions_day", "chargeback_day", "focus_day")
+DAILY: Final = ("usage_day", "decisions_day", "chargeback_day", "focus_day", "escapes")
 HOURLY: Final = (
     *(f"{kind}_{level}" for kind in ("usage", "decisions") for level in ("minute", "hour")),
-    *("throttle_histogram", "throttle_stretches", "rate_series", "escapes", "quarantine"),
+    *("throttle_histogram", "throttle_stretches", "rate_series", "quarantine"),
 )
 """All tables of open days. Those of one run are of one mind: what it does not build again it takes away."""
 _HOUR: Final = pa.schema({"date": pa.string(), "hour": pa.string()})

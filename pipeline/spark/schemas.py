@@ -247,7 +247,5 @@ FOCUS: Final = _table(
 )
 """Line items for a FinOps tool."""
 
-ESCAPES: Final = _table(
-    *CLIENT, ("kind", STRING), ("to_client_id", STRING), ("n", LONG), ("at_ms", LONG), ("date", STRING), ("hour", STRING)
-)
+ESCAPES: Final = _table(*CLIENT, ("kind", STRING), ("to_client_id", STRING), ("n", LONG), ("at_ms", LONG), ("date", STRING))
 """Signs that a client tries to get round its quota: `reconnects` (n connections right after waits) or `rotates` (to another client-id)."""

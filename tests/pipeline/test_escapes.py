@@ -43,6 +43,29 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
     }
 
 
+def test_a_full_hour_hides_no_successor_and_makes_none(spark: Any) -> None:
+    """Who goes on under another name just after the full hour is told; who has been there for hours is no successor, though quiet
+    when the hour began.
+    """
+    from pipeline.spark.escapes import escapes_of
+
+    def later(many: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        return [(row[0], "13", *row[2:5], row[5] + 3_600_000, *row[6:]) for row in many]
+
+    seconds = [
+        *rows("User:eve", "app-1", range(3_500, 3_590), throttled=3),
+        *later(rows("User:eve", "app-2", range(5, 60))),
+        *rows("User:old", "one", range(3_500, 3_600), throttled=3),
+        *later(rows("User:old", "one", range(3), throttled=3)),
+        *rows("User:old", "sparse", range(0, 3_600, 30)),
+        *later(rows("User:old", "sparse", range(20, 3_600, 30))),
+    ]
+    names = "date string, hour string, tenant string, principal string, client_id string, second_ms long"
+    frame = spark.createDataFrame(seconds, f"{names}, waited_requests long, connections_opened long")
+    found = {(row["principal"], row["client_id"], row["kind"], row["to_client_id"]) for row in escapes_of(frame).collect()}
+    assert found == {("User:eve", "app-1", "rotates", "app-2")}
+
+
 def test_a_crowd_under_one_name_is_not_compared_all_with_all(spark: Any) -> None:
     """2,000 throttled client-ids of one principal within a minute give a few rows each, not four million; a successor is still found."""
     from pipeline.spark.escapes import BEFORE_MAX, rotations_of, succession_of
