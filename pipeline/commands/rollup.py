@@ -82,7 +82,7 @@ def _tell(out: Path, result: "RollupResult", common: Common) -> None:
     from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.summary import clients, lines_of, summary_of
 
-    changed = bool(result.hours or result.late)
+    changed = bool(result.hours or result.late) or not (out / "report.html").exists()  # a run may have been killed before it drew it
     lines = lines_of(out, result, explain=common.explain)
     put_out(common.form, out if changed else None, summary_of(out, result), lines, clients(out), lambda: draw_rollup(out, result))
 

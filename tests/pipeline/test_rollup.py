@@ -416,6 +416,7 @@ def test_what_is_not_whole_stays_so_until_it_is(tmp_path: Path) -> None:
     assert (told.exit_code, "nothing new" in told.stdout, "99.5 %" in told.stdout, "2026-11-20" in told.stdout) == (3, True, True, True)
     assert json.loads(CliRunner().invoke(meter, [*command, "--format", "json"]).stdout)["coverage_percent"] == coverage
     assert CliRunner().invoke(meter, [*command, "--from", "2026-11-21"]).exit_code == 0
+    assert {path.name for path in out.iterdir()} == {"ledger.json", "report.html", "summary.json"}, "drawn, since no run had come so far"
 
 
 def test_a_directory_of_something_else_is_not_written_to(tmp_path: Path) -> None:
