@@ -45,7 +45,7 @@ def rollup(
     common: Common,
 ) -> None:
     """Add up who used what and what the sensors decided, hour by hour and day by day."""
-    from pipeline.rollup.prices import read_prices
+    from pipeline.rollup.prices import read_prices, strangers
     from pipeline.rollup.tenants import read_tenants
     from pipeline.spark.session import session
 
@@ -55,6 +55,8 @@ def rollup(
             raise BadInputError(f'--level: "{level}" is not one of {", ".join(LEVELS)}; write them with commas')
     lines = tuple(read_tenants(tenants)) if tenants is not None else ()
     costs = read_prices(prices) if prices is not None else None
+    for tenant in sorted(strangers(costs, lines)):
+        click.echo(f"sluice: {prices}: tenant {tenant} is in no line of a tenants file, so that its prices hold for nobody", err=True)
     from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, published_coverage
 
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))

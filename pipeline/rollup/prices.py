@@ -3,12 +3,14 @@
 import datetime
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
 from pipeline.errors import BadInputError
+from pipeline.rollup.tenants import UNASSIGNED, TenantLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,12 @@ class Prices:
 
     currency: str
     prices: tuple[Price, ...]
+
+
+def strangers(prices: Prices | None, lines: Iterable[TenantLine]) -> set[str]:
+    """Return the tenants that have prices of their own, and nobody belongs to."""
+    named = {price.tenant for price in prices.prices if price.tenant is not None} if prices is not None else set()
+    return named - {line.tenant for line in lines} - {UNASSIGNED}
 
 
 def read_prices(path: Path) -> Prices:

@@ -475,6 +475,21 @@ def expected_amounts(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Decima
     return amounts
 
 
+def test_a_price_that_holds_for_nobody_is_told(tmp_path: Path) -> None:
+    """A tenant of the price file that is in no line of the tenants file is named on stderr, and the run goes on."""
+    source, out = write_scene(tmp_path / "in", 3, clients=CAST), tmp_path / "out"
+    (tmp_path / "prices.toml").write_text(PRICES.replace('tenant = "shop"', 'tenant = "shpo"'))
+    (tmp_path / "tenants.csv").write_text("user,client_id,tenant\norders,,shop\n")
+    settings = RollupSettings(
+        str(source), out, tenants=tuple(read_tenants(tmp_path / "tenants.csv")), prices=read_prices(tmp_path / "prices.toml")
+    )
+    out.mkdir()
+    write_ledger(out, Ledger(settings=settings.fingerprint, hours=hashes_by_hour_key(source)))
+    files = ["--tenants", str(tmp_path / "tenants.csv"), "--prices", str(tmp_path / "prices.toml")]
+    told = CliRunner().invoke(meter, ["rollup", "--in", str(source), "--out", str(out), *files])
+    assert (told.exit_code, told.stderr.count("\n"), "tenant shpo is in no line" in told.stderr) == (0, 1, True)
+
+
 def test_a_closed_day_never_changes(spark: Any, first_hour: FirstHour) -> None:
     """Files that come to a closed day become adjustment rows and charges of class Correction; no byte of what was published changes.
 
