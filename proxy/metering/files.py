@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 COMPRESSION_LEVEL: Final = 1
+LEVELS: Final = {"dt_ms.list.element": 4}
+"""Of single columns, where another level takes bytes off for hardly any time."""
 DELTA: Final = (
     "group_ref",
     "sample_index",
@@ -40,6 +42,10 @@ read twice as fast."""
 
 PLAIN: Final = ("max_observed",)
 """Columns of which hardly a value comes twice: a dictionary makes them larger. BYTE_STREAM_SPLIT is not known to every reader."""
+
+UNCOMPRESSED: Final = frozenset({"group_ref", "n", "prior_sum", "window_ms", "bound", "max_observed"})
+"""Columns of samples that are hardly larger as their encoding leaves them (0.08 bytes a decision, all of them together), and are read in
+half of the time, the last one in a quarter."""
 
 
 ROW_GROUP_ROWS: Final = 250_000
@@ -78,17 +84,25 @@ def _write(parts: list[pa.Table], path: Path) -> None:
     delta = {column: "DELTA_BINARY_PACKED" for column in DELTA if column.split(".")[0] in table.column_names}
     plain = {column.split(".")[0] for column in delta} | set(PLAIN)
     dictionary = [column for column in table.column_names if column not in plain and not pa.types.is_list(table.schema.field(column).type)]
+    codecs = _codecs(table.schema)
     with pq.ParquetWriter(
         path,
         table.schema,
-        compression="zstd",
-        compression_level=COMPRESSION_LEVEL,
+        compression=codecs,
+        compression_level={leaf: LEVELS.get(leaf, COMPRESSION_LEVEL) for leaf, codec in codecs.items() if codec == "zstd"},
         use_dictionary=dictionary,
         column_encoding=delta or None,
         data_page_version="2.0",
     ) as writer:
         for part in parts:
             writer.write_table(part, row_group_size=ROW_GROUP_ROWS)
+
+
+def _codecs(schema: pa.Schema) -> dict[str, str]:
+    """How each column is compressed, by its place in the file."""
+    uncompressed = UNCOMPRESSED if "max_observed" in schema.names else frozenset()
+    leaves = [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in schema]
+    return {leaf: "none" if leaf in uncompressed else "zstd" for leaf in leaves}
 
 
 def hashed(path: Path) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from proxy.metering.files import ROWS_WITH_AN_END, write_parquet
+from proxy.metering.files import ROWS_WITH_AN_END, UNCOMPRESSED, write_parquet
 from proxy.metering.layout import put
-from proxy.metering.schema import SAMPLES
+from proxy.metering.schema import DIM_BOUND, SAMPLES
 from tests.support.metering_writer_house import WriterHouse
 
 LIVE_MS = 12_000
@@ -30,6 +30,27 @@ def test_samples_that_may_go_on_stand_in_a_row_group_of_their_own(tmp_path: Path
     assert sorted(whole.column("first_seq").to_pylist()) == list(range(rows))
     if row_groups == 2:
         assert end.column("first_seq").to_pylist() == np.flatnonzero(last_ms > last_ms.max() - LIVE_MS).tolist()
+
+
+@pytest.mark.parametrize(("schema", "uncompressed"), [(SAMPLES, UNCOMPRESSED), (DIM_BOUND, frozenset())])
+def test_columns_of_samples_that_hardly_become_smaller_are_not_compressed(
+    tmp_path: Path, schema: pa.Schema, uncompressed: frozenset[str]
+) -> None:
+    """Each of them is there, so that its name is no slip; all others, and all other tables, are compressed."""
+    written = pa.Table.from_arrays([pa.repeat(_one(field.type), 2) for field in schema], schema=schema)
+    write_parquet(written, tmp_path / "x.parquet")
+    with pq.ParquetFile(tmp_path / "x.parquet") as file:
+        group = file.metadata.row_group(0)
+        codecs = {group.column(at).path_in_schema.split(".")[0]: group.column(at).compression for at in range(group.num_columns)}
+        assert file.read().equals(written)
+    assert codecs == {name: "UNCOMPRESSED" if name in uncompressed else "ZSTD" for name in schema.names}
+    assert uncompressed <= set(schema.names)
+
+
+def _one(kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_list(kind):
+        return pa.scalar([1, 2], kind)
+    return pa.scalar("x" if pa.types.is_string(kind) else 1, kind)
 
 
 def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
