@@ -57,7 +57,7 @@ def _sums(rows: Rows) -> Ints:
         return rows.total
     totals = np.cumsum(rows.value)
     first = np.minimum(rows.event_at, rows.events - 1)
-    sums: Ints = totals[np.maximum(rows.event_at + rows.count - 1, 0)] - totals[first] + rows.value[first]
+    sums: Ints = totals.take(np.maximum(rows.event_at + rows.count - 1, 0)) - totals.take(first) + rows.value.take(first)
     return sums
 
 
@@ -75,7 +75,7 @@ def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
     last = np.where(rows.count > 0, rows.event_at + rows.count - 1, 0)
     if not rows.events:
         return
-    wrong_end = (rows.ts_ms[last] != rows.last_event_ms) | (rows.last_seq - rows.first_seq < rows.count - 1)
+    wrong_end = (rows.ts_ms.take(last) != rows.last_event_ms) | (rows.last_seq - rows.first_seq < rows.count - 1)
     _note(
         rows,
         wrong_end & judged & (rows.count > 0),
@@ -118,7 +118,7 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     """Compare every recorded wait with the one that the samples give, and the row's own figures with its first event."""
     recorded = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
     expected = decided.throttle_ms
-    event_judged = judged[rows.row_of]
+    event_judged = judged.take(rows.row_of)
     differs = event_judged & (recorded != expected)
     over_cap = event_judged & (recorded > sensor.cap_ms) if sensor.cap_ms != NO_CAP else np.zeros(rows.events, np.bool_)
     differs &= ~over_cap

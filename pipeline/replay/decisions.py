@@ -67,12 +67,12 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     """Work out every decision of `rows`, all of which are of sensors of this kind."""
     totals = np.cumsum(rows.value)
     first_live, oldest_start_ms, sample_of_row, first_event = _live(rows, sensor)
-    before_first = totals[first_event] - rows.value[first_event]
-    live_sum = totals - before_first[first_live]
+    before_first = totals.take(first_event) - rows.value.take(first_event)
+    live_sum = totals - before_first.take(first_live)
     window_ms = _window_ms(rows.ts_ms - oldest_start_ms, sensor)
     units = live_sum * PERCENT_PER_NANOSECOND if sensor.is_request_time else live_sum.astype(np.float64)
     observed = units / (window_ms / 1_000.0)
-    bound = rows.bound[rows.row_of]
+    bound = rows.bound.take(rows.row_of)
     violated = (observed > bound) & rows.checked
     throttle_ms = _throttle_ms(observed, bound, window_ms, violated, sensor)
     near = np.zeros(rows.events, np.bool_)
@@ -111,7 +111,7 @@ def _live(rows: Rows, sensor: Sensor) -> tuple[Ints, Ints, Ints, Ints]:
     sample = sample_of_row.take(rows.row_of, mode="clip")  # brackets look at every index first
     wanted = (apart[sample_of_row] - span_ms).take(rows.row_of, mode="clip") + rows.ts_ms
     first_live = np.minimum(np.searchsorted(keys, wanted, side="right"), sample)
-    return first_live, start_ms[first_live], sample_of_row, rows.event_at[first_row]
+    return first_live, start_ms.take(first_live), sample_of_row, rows.event_at[first_row]
 
 
 def _window_ms(elapsed_ms: Ints, sensor: Sensor) -> Ints:
@@ -125,7 +125,8 @@ def _throttle_ms(observed: Floats, bound: Floats, window_ms: Ints, violated: Fla
     out = np.zeros(len(observed), np.int64)
     at = np.flatnonzero(violated)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        exact = (observed[at] - bound[at]) / bound[at] * window_ms[at]
+        due = bound.take(at)
+        exact = (observed.take(at) - due) / due * window_ms.take(at)
     plain = np.isfinite(exact) & (np.abs(exact) < INT32_MAX)
     value = exact[plain]
     floor = np.floor(value)

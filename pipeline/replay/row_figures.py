@@ -17,9 +17,9 @@ def differing_figures(rows: Rows, decided: Decisions) -> Iterator[Figure]:
         return
     at = np.minimum(rows.event_at, rows.events - 1)
     figures: tuple[Figure, ...] = (
-        ("sum before the row", decided.prior_sum[at], rows.prior_sum),
-        ("window of the row", decided.window_ms[at], rows.window_ms),
-        ("oldest sample of the row", decided.oldest_start_ms[at], rows.oldest_start_ms),
+        ("sum before the row", decided.prior_sum.take(at), rows.prior_sum),
+        ("window of the row", decided.window_ms.take(at), rows.window_ms),
+        ("oldest sample of the row", decided.oldest_start_ms.take(at), rows.oldest_start_ms),
         ("highest rate of the row", _highest_rates(rows, decided, at), rows.max_observed),
     )
     for what, expected, said in figures:
@@ -41,12 +41,12 @@ def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
 def _of_waits(rows: Rows, decided: Decisions) -> Iterator[Figure]:
     """Those that come from the waits of a row, where any differs."""
     few = np.flatnonzero((rows.throttle_ms != NOT_LISTED) | decided.violated)  # the others add nothing to any sum
-    said_ms, expected_ms = rows.throttle_ms[few], decided.throttle_ms[few]
-    listed, violated = said_ms != NOT_LISTED, decided.violated[few]
+    said_ms, expected_ms = rows.throttle_ms.take(few), decided.throttle_ms.take(few)
+    listed, violated = said_ms != NOT_LISTED, decided.violated.take(few)
     counted = violated & (expected_ms > 0)
     recorded = np.where(listed, said_ms, 0)
-    applied = np.where(listed, np.maximum(rows.applied_ms[few], 0), 0)
-    violated = np.where(decided.in_margin[few] & (expected_ms == 0), listed, violated)
+    applied = np.where(listed, np.maximum(rows.applied_ms.take(few), 0), 0)
+    violated = np.where(decided.in_margin.take(few) & (expected_ms == 0), listed, violated)
     by_row = _ByRow(rows, few)
     waits_ms = by_row.total(recorded)
     figures = (
@@ -65,7 +65,7 @@ class _ByRow:
     """Some events, reduced to a number for each row that has one of them; of all other events the value is 0."""
 
     def __init__(self, rows: Rows, events: Ints) -> None:
-        row = rows.row_of[events]
+        row = rows.row_of.take(events)
         self._begins = np.flatnonzero(np.diff(row, prepend=-1))
         self._rows = row[self._begins]
         self._numbers = np.diff(self._begins, append=len(row))
@@ -85,11 +85,11 @@ class _ByRow:
         if not len(self._begins):
             return values
         highest = np.maximum.reduceat(values, self._begins)
-        return np.where(self._numbers == self._counts[self._rows], highest, np.maximum(highest, 0))
+        return np.where(self._numbers == self._counts.take(self._rows), highest, np.maximum(highest, 0))
 
     def differ(self, expected: Ints, said: Ints) -> bool:
         """Whether any row says another number, those included that have none of these events; hardly ever, so that nothing is spread."""
-        told = said[self._rows]
+        told = said.take(self._rows)
         return not np.array_equal(expected, told) or np.count_nonzero(said) != np.count_nonzero(told)
 
     def spread(self, of_rows: Ints) -> Ints:

@@ -172,14 +172,14 @@ def _rows(runs: Sequence[_Run], wanted: Flags | None) -> Rows:
     order = _in_order(group_ref, first_seq)
     if wanted is not None:
         order = order[wanted[group_ref[order]]]
-    column = {name: _numbers(runs, name)[order] for name in INTEGERS}
-    bound, max_observed = (np.concatenate([run.numbers[name] for run in runs])[order] for name in FLOATS)
+    column = {name: _numbers(runs, name).take(order) for name in INTEGERS}
+    bound, max_observed = (np.concatenate([run.numbers[name] for run in runs]).take(order) for name in FLOATS)
     lengths = _lengths(runs, EVENTS)
     counts = lengths[order]
     event_at = np.cumsum(counts) - counts
     row_of = np.repeat(np.arange(len(order)), counts)
     places = ((np.cumsum(lengths) - lengths)[order] - event_at).take(row_of, mode="clip") + np.arange(len(row_of))
-    values, dt_ms = (entries[places] for entries in _entries(runs, EVENTS))
+    values, dt_ms = (entries.take(places) for entries in _entries(runs, EVENTS))
     begins = np.full(len(group_ref), NOWHERE)
     begins[order] = event_at
     waits, (thr_ms, applied_ms), lost_waits = _marked(runs, WAITS, begins, lengths)
@@ -212,7 +212,7 @@ def _numbers(runs: Sequence[_Run], name: str) -> Ints:
 def _in_order(group_ref: Ints, first_seq: Ints) -> Ints:
     """Where the rows stand: groups apart, each in decision order; in files each group is in decision order as it is."""
     order = _sorted_by(group_ref - group_ref.min(initial=0))
-    ref, seq = group_ref[order], first_seq[order]
+    ref, seq = group_ref.take(order), first_seq.take(order)
     return np.lexsort((first_seq, group_ref)) if ((seq[1:] < seq[:-1]) & (ref[1:] == ref[:-1])).any() else order
 
 
