@@ -42,8 +42,10 @@ def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
 
 
 def _check(directory: Path) -> None:
+    from proxy.metering.layout import MANIFESTS, SEGMENTS
+
     try:
-        is_ours = (directory / "segments").is_dir() or (directory / "manifests").is_dir()
+        is_ours = (directory / SEGMENTS).is_dir() or (directory / MANIFESTS).is_dir()
     except PermissionError as error:
         _fail(_refused(error))
     if not is_ours:

@@ -24,6 +24,7 @@ from proxy.metering.comparisons import comparisons_table
 from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import (
     FACTS_SUFFIX,
+    MANIFESTS,
     RAW_SUFFIX,
     SEGMENTS,
     STATE_SUFFIX,
@@ -267,7 +268,7 @@ def _put_state(directory: Path, stem: str, state: pa.Table) -> None:
 
 
 def _put_manifest(directory: Path, header: dict[str, Any], manifest: dict[str, Any], stem: str) -> Path:
-    path = directory / place_of("manifests", header["proxy_id"], manifest["first_ts_ms"]) / f"{stem}.json"
+    path = directory / place_of(MANIFESTS, header["proxy_id"], manifest["first_ts_ms"]) / f"{stem}.json"
     make_directory(path.parent)
     temporary = path.with_name(TEMPORARY + path.name)
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from proxy.metering.files import hashed, write_parquet
-from proxy.metering.layout import TEMPORARY, check_readable, put, remove
+from proxy.metering.layout import MANIFESTS, TEMPORARY, check_readable, put, remove
+from proxy.metering.locks import changing
 from proxy.metering.names import Names
 from proxy.metering.schema import KIND, SCHEMA_VERSION
-from proxy.metering.upkeep import MANIFESTS, alone
 from quota.declared_groups import GROUP_TAG
 from quota.entity import DEFAULT, sanitize
 
@@ -70,7 +70,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
     if keyed is not None:
         names |= {hashed for name in names if (hashed := keyed(name)) is not None}
     for path in _manifests(directory, has_key=keyed is not None):
-        with alone(directory):
+        with changing(directory):
             manifest = _manifest(path)  # again: retention may have removed it meanwhile
             rows = 0 if manifest is None else _forget_in(directory, path, manifest, names)
         done.rows += rows

@@ -12,6 +12,7 @@ from typing import Final
 from proxy.metering.schema import SCHEMA_VERSION
 
 SEGMENTS: Final = "segments"
+MANIFESTS: Final = "manifests"
 RAW_SUFFIX: Final = ".arrows.open"
 FACTS_SUFFIX: Final = ".facts.open"
 STATE_SUFFIX: Final = ".state"

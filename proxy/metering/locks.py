@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from proxy.metering.layout import FILE_MODE, LOCK_PREFIX, SEGMENTS
+from proxy.metering.layout import FILE_MODE, LOCK_PREFIX, MANIFESTS, SEGMENTS
 
 _CONVERTING_PREFIX: Final = ".converting-"
 
@@ -40,11 +40,28 @@ def try_lock(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def converting(directory: Path, proxy_id: str) -> Iterator[None]:
-    """Convert what a proxy wrote as the only one: the child of a proxy that was killed goes on, and the next proxy has one of its own.
+    """Convert what a proxy wrote as the only one: the child of a proxy that was killed goes on, and the next proxy has one of its own."""
+    with _waited_for(directory / SEGMENTS / f"{_CONVERTING_PREFIX}{proxy_id}", os.O_RDWR | os.O_CREAT):
+        yield
 
-    Waits until the other one is done.
+
+@contextlib.contextmanager
+def changing(directory: Path) -> Iterator[None]:
+    """Change finished file sets as the only one, or one brings back what another takes away. Who only reads, or adds, does not ask.
+
+    The directory of manifests itself is what is locked: there is no file that could be left behind.
     """
-    descriptor = os.open(directory / SEGMENTS / f"{_CONVERTING_PREFIX}{proxy_id}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    place = directory / MANIFESTS
+    if not place.is_dir():
+        yield
+        return
+    with _waited_for(place, os.O_RDONLY):
+        yield
+
+
+@contextlib.contextmanager
+def _waited_for(path: Path, flags: int) -> Iterator[None]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.metering.layout import SEGMENTS, TEMPORARY, make_directory, put, remove
+from proxy.metering.layout import MANIFESTS, SEGMENTS, TEMPORARY, make_directory, put, remove
+from proxy.metering.locks import changing
 from proxy.metering.schema import KIND
-from proxy.metering.upkeep import MANIFESTS, alone
 
 DISK_TROUBLE: Final = 1
 """Exit code of the converting child when the disk did not take what it wrote."""
@@ -59,7 +59,7 @@ def apply_retention(directory: Path, proxy_id: str, retention: Retention) -> int
     """Remove the file sets of one proxy that are too old or too much; return how many went."""
     if not retention.is_limited:
         return 0
-    with alone(directory):
+    with changing(directory):
         _finish(directory, proxy_id)
         return _remove_oldest(directory, proxy_id, retention)
 

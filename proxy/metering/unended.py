@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from proxy.metering.buffer import is_in_use
-from proxy.metering.layout import FACTS_SUFFIX, PENDING_SUFFIX, SEGMENTS, SHARED_MEMORY, pending_prefix, remove, stem_name
+from proxy.metering.layout import FACTS_SUFFIX, MANIFESTS, PENDING_SUFFIX, SEGMENTS, SHARED_MEMORY, pending_prefix, remove, stem_name
 from proxy.metering.segment import SegmentWriter
 
 HEADER: Final = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "settings", "quota_config_sha256")
@@ -57,7 +57,7 @@ def _has_segment(directory: Path, run_id: str) -> bool:
 
 def _last_manifest(directory: Path, run_id: str) -> tuple[str, dict[str, Any]] | None:
     """The name and the text of the last file set of a run."""
-    found = max(directory.glob(f"manifests/schema=*/proxy=*/**/{run_id}-*.json"), key=lambda path: path.stem, default=None)
+    found = max(directory.glob(f"{MANIFESTS}/schema=*/proxy=*/**/{run_id}-*.json"), key=lambda path: path.stem, default=None)
     return None if found is None else (found.stem, msgspec.json.decode(found.read_bytes()))
 
 
