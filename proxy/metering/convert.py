@@ -29,7 +29,6 @@ from proxy.metering.layout import (
     SEGMENTS,
     STATE_SUFFIX,
     TEMPORARY,
-    UNPUBLISHED_SUFFIX,
     make_directory,
     pending_path,
     place_of,
@@ -38,6 +37,7 @@ from proxy.metering.layout import (
     remove_temporaries,
 )
 from proxy.metering.locks import converting
+from proxy.metering.marks import put_mark
 from proxy.metering.parts import Parts, pack_parts
 from proxy.metering.record import ASKED, CHARGED, NOTE, REFUSED
 from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
@@ -59,7 +59,7 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
 
     Args:
         end: how it ended; None: its process died before it could say.
-        publish: mark the files as to be sent to the topic.
+        publish: mark the files as to be sent to the topic, whether or not the proxy that wrote them was to send them.
 
     Raises:
         OSError: the disk is full or gone; the segment stays.
@@ -88,9 +88,10 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     killed = {"final": False, "dropped_usage_rows": dropped_usage_rows, "truncated": is_last}
     manifest = _manifest(segment, header, runs, counts, written, end or killed)
     _put_state(directory, stem, after)
-    path = _put_manifest(directory, header, manifest, stem)
-    if publish:
-        place.with_name(stem + UNPUBLISHED_SUFFIX).write_text(str(path.relative_to(directory)))
+    path = directory / place_of(MANIFESTS, header["proxy_id"], manifest["first_ts_ms"]) / f"{stem}.json"
+    if publish or header.get("publish"):
+        put_mark(directory, stem, path)
+    _put_manifest(path, manifest)
     _discard(place)
     if header["previous"] is not None:
         remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
@@ -267,13 +268,11 @@ def _put_state(directory: Path, stem: str, state: pa.Table) -> None:
     put(path, temporary)
 
 
-def _put_manifest(directory: Path, header: dict[str, Any], manifest: dict[str, Any], stem: str) -> Path:
-    path = directory / place_of(MANIFESTS, header["proxy_id"], manifest["first_ts_ms"]) / f"{stem}.json"
+def _put_manifest(path: Path, manifest: dict[str, Any]) -> None:
     make_directory(path.parent)
     temporary = path.with_name(TEMPORARY + path.name)
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     put(path, temporary)
-    return path
 
 
 def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:

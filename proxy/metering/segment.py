@@ -201,20 +201,22 @@ def _facts(path: Path) -> Iterator[Fact]:
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
             try:
-                yield msgspec.json.decode(line)
+                yield msgspec.json.decode(line, type=dict)
             except msgspec.DecodeError:
-                return  # the line that the crash cut
+                return  # the line that the crash cut, or none of ours
 
 
 def proxy_of(stem: Path) -> str | None:
     """Return whose segment it is; None: it ends before it says so."""
     for fact in _facts(stem.with_name(stem.name + FACTS_SUFFIX)):
-        return str(fact["run"]["proxy_id"]) if "run" in fact else None
+        with contextlib.suppress(TypeError, KeyError):
+            return str(fact["run"]["proxy_id"])
+        break
     return None
 
 
 def left_over(directory: Path, proxy_id: str | None = None) -> list[str]:
     """Return the segments that earlier runs left, in order; only those of one proxy, where it is named: others may still be written."""
     place = directory / SEGMENTS
-    names = sorted(path.name.removesuffix(FACTS_SUFFIX) for path in place.glob(f"*{FACTS_SUFFIX}")) if place.is_dir() else []
+    names = sorted(path.name.removesuffix(FACTS_SUFFIX) for path in place.glob(f"*{FACTS_SUFFIX}") if path.is_file())
     return [name for name in names if proxy_id is None or proxy_of(place / name) in (proxy_id, None)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,8 @@ import msgspec
 
 from proxy.counters import MeteringCounts
 from proxy.errors import StartError
-from proxy.metering.layout import SEGMENTS, UNPUBLISHED_SUFFIX, remove
+from proxy.metering.layout import remove
+from proxy.metering.marks import marks_of, named_by
 from proxy.tls.credentials import CredentialsError
 
 PATH_HEADER: Final = "sluice-path"
@@ -112,7 +112,7 @@ class TopicSink:
 
         problem = None
         try:
-            for mark in self._marks():
+            for mark in marks_of(self._directory, self._proxy_id):
                 try:
                     await self._publish(mark)
                 except UnreadableError as error:
@@ -128,10 +128,6 @@ class TopicSink:
         if self._failing != (problem is not None):
             self._failing = problem is not None
             self._on_problem(problem)
-
-    def _marks(self) -> list[Path]:
-        marks = sorted((self._directory / SEGMENTS).glob(f"*{UNPUBLISHED_SUFFIX}"))
-        return [mark for mark in marks if f"/proxy={self._proxy_id}/" in _named_by(mark)]
 
     async def _publish(self, mark: Path) -> None:
         contents = self._contents(mark)
@@ -151,7 +147,7 @@ class TopicSink:
         Raises:
             UnreadableError: the manifest is none, or a file that it names is not there.
         """
-        path = _named_by(mark)
+        path = named_by(mark)
         try:
             manifest = self._read(path)
             for _ in range(READS_MAX):
@@ -188,11 +184,6 @@ class TopicSink:
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.stop()
-
-
-def _named_by(mark: Path) -> str:
-    """The manifest that a mark is of."""
-    return os.fsdecode(mark.read_bytes())
 
 
 def parts_of(data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -226,7 +226,7 @@ class MeteringWriter:
 
     def _header(self, now_ms: int) -> Fact:
         told = {"first_seq": self._next_seq, "part": self._parts, "opened_ts_ms": now_ms, "previous": self._previous}
-        return {"run": {**self._settings.header, **told}}
+        return {"run": {**self._settings.header, **told, "publish": self._settings.publish}}
 
     def _is_due(self) -> bool:
         opened = self._open

@@ -1,6 +1,7 @@
 """What is sent to the topic, whatever happens to the files meanwhile. The broker is a list."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from proxy.counters import MeteringCounts, Usage
 from proxy.metering.forget import forget_user
 from proxy.metering.layout import SEGMENTS
 from proxy.metering.names import Names
+from proxy.metering.repair import repair
 from proxy.metering.topic import PART_HEADER, PATH_HEADER, TopicSink
 from proxy.metering.usage import PRODUCE, Place
 from proxy.metering.usage_facts import usage_facts
@@ -139,3 +141,29 @@ def test_who_is_killed_while_sending_sends_again(
     there = landed(broker, tmp_path / "landed")
     assert find_manifests(there) == find_manifests(written)
     assert [problem for one in find_manifests(there) for problem in problems_of(there, one)] == []
+
+
+def test_a_file_set_is_sent_when_it_is_whole(tmp_path: Path, broker: type[Broker]) -> None:
+    """The mark is there before the manifest, so that nothing that ends us comes between; while the segment is there too, it waits."""
+    file_sets(tmp_path, 1)
+    mark, *_ = marks(tmp_path)
+    facts = mark.with_name(mark.name.replace(".unpublished", ".facts.open"))
+    facts.write_bytes(b"")
+    others = len(marks(tmp_path)) - 1
+    assert publish(tmp_path)[0].file_sets_published == others
+    facts.unlink()
+    assert publish(tmp_path)[0].file_sets_published == 1
+    assert marks(tmp_path) == []
+
+
+def test_what_is_repaired_is_sent_too(tmp_path: Path, broker: type[Broker]) -> None:
+    """A segment says that it is to be sent, whoever converts it."""
+    house = WriterHouse(tmp_path, publish=True)
+    house.writer.start()
+    house.play(500, 1)
+    house.meter.flush()
+    while house.writer.counts.decisions < 500:
+        time.sleep(0.001)
+    assert repair(tmp_path).problems == []
+    assert publish(tmp_path)[0].file_sets_published == 1
+    assert broker.sent

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,26 @@ def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
     assert validate(tmp_path).decisions == 3_000
     again = CliRunner().invoke(repair_command, [str(tmp_path)])
     assert again.output.startswith("0 file sets")
+
+
+@pytest.mark.parametrize("line", [b"[1]\n", b"3\n", b'{"run":3}\n', b'{"run":{"proxy_id":"sluice-1"}}\n', None], ids=str)
+def test_repair_leaves_what_is_no_segment_of_ours(tmp_path: Path, line: bytes | None) -> None:
+    """Something else under such a name, a directory even, stops nothing: the others are made whole."""
+    house = WriterHouse(tmp_path)
+    house.writer.start()
+    house.play(500, 1)
+    house.meter.flush()
+    while house.writer.counts.decisions < 500:
+        time.sleep(0.001)
+    other = tmp_path / "segments" / "0.facts.open"
+    if line is None:
+        other.mkdir()
+    else:
+        other.write_bytes(line)
+    done = repair(tmp_path)
+    assert len(done.manifests) == 1
+    assert all("0: " in problem for problem in done.problems)
+    assert validate(tmp_path).decisions == 500
 
 
 @pytest.mark.parametrize("command", [repair_command, forget_command])
