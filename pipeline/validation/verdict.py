@@ -7,6 +7,7 @@ from typing import Any
 from pipeline.completeness import completeness_of
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import Finding, Findings
+from pipeline.text import counted
 from pipeline.validation.against_broker import APART, Compared
 from pipeline.validation.application import Observed
 from pipeline.validation.buckets import check_buckets
@@ -90,7 +91,7 @@ class Verdict:
         """What other looks than the replay found different."""
         in_sql = 0 if self.cross_check is None else self.cross_check.differences
         said = [f"{in_sql:,} waits differ in SQL"] if in_sql else []
-        return said + ([f"{self.groups_apart:,} groups are throttled otherwise by the brokers"] if self.groups_apart else [])
+        return said + ([f"the brokers throttle {counted(self.groups_apart, 'group')} otherwise"] if self.groups_apart else [])
 
     @property
     def groups_apart(self) -> int:

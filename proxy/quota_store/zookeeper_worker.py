@@ -64,6 +64,7 @@ class ZookeeperWorker:
         self._whole = False
         self._all_read_ms = now_ms()
         self._looking = threading.Event()  # set: a look is already to come
+        self._kept_back = False  # what the last look read was not told
         self._thread = threading.Thread(target=self._run, name="sluice-zookeeper", daemon=True)
 
     def start(self) -> None:
@@ -141,7 +142,7 @@ class ZookeeperWorker:
             self._resync()
         elif self._connected:
             is_time = self._now_ms() - self._all_read_ms > WHOLE_MS
-            self._guarded(self._read_all if is_time else self._read_changes)
+            self._guarded(self._read_all if is_time else self._read_changes, may_wait=True)
 
     def _read_all(self) -> None:
         self._reader.read_all()
@@ -151,8 +152,12 @@ class ZookeeperWorker:
         if self._reader.read_changes():
             self._all_read_ms = self._now_ms()
 
-    def _guarded(self, read: Callable[[], None]) -> None:
-        """Read, and report what came of it."""
+    def _guarded(self, read: Callable[[], None], *, may_wait: bool = False) -> None:
+        """Read, and report what came of it.
+
+        Args:
+            may_wait: a change that came while we read may have been read in part: the look that is to come tells then, or the one after it.
+        """
         problem: str | None = None
         try:
             read()
@@ -164,7 +169,9 @@ class ZookeeperWorker:
             problem = line if self._client.problem is None else self._silent()
         except Denied as denied:
             self._whole, problem = False, f"{self._place}: does not let Sluice read the quotas ({denied}); check the ACLs of {CONFIG}"
-        self._report("outside", problem)
+        self._kept_back = may_wait and problem is None and self._looking.is_set() and not self._kept_back
+        if not self._kept_back:
+            self._report("outside", problem)
 
     def _report(self, origin: Origin, error: str | None = None) -> None:
         content = self.tree.content()

@@ -175,7 +175,7 @@ def test_the_next_start_makes_whole_what_a_kill_left(mock_cluster: MockCluster, 
     assert verdict.decisions > 0
     assert [line for line in verdict.incomplete if "put together after a crash" in line]
     left = {path.name for path in (operator.metering / "segments").iterdir()}
-    assert left == {".lock-edge-1"}
+    assert left == {".lock-edge-1", ".converting-edge-1"}
 
 
 def manifest_files(directory: Path) -> list[Path]:

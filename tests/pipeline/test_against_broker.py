@@ -97,7 +97,7 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path: Path) -> None:
     place = directory(tmp_path / "in", [("Produce", 0, 7, 1_000, 1_010)])
     code, text = validated(place, "--out", str(tmp_path / "out"))
     assert code == 0, text
-    assert "brokers     1 answers of 1 groups that they or Sluice throttled, none of them apart" in text
+    assert "brokers     1 answer of 1 group that they or Sluice throttled, none of them apart" in text
     assert "client-id etl  Produce     1" in text
     told = json.loads((tmp_path / "out" / "verdict.json").read_text())["against_broker"]
     assert [(one["group"], one["median_ms"], one["verdict"]) for one in told] == [("client-id etl", 10.0, ALIKE)]
@@ -105,7 +105,7 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path: Path) -> None:
     code, text = validated(directory(tmp_path / "apart", [("Produce", 0, 7, 5_000, 0)]))
     assert (code, "1 of them apart" in text) == (1, True)
     assert "verdict     differences: " in text
-    assert "but 1 groups are throttled otherwise by the brokers" in text
+    assert "but the brokers throttle 1 group otherwise" in text
 
 
 def test_the_verdict_is_what_the_exit_code_is(tmp_path: Path) -> None:

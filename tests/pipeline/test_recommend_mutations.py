@@ -215,7 +215,7 @@ def test_a_burst_is_not_its_peak_second(tmp_path: Path) -> None:
     assert (proposal["bound_today"], expected["bound"], expected["throttled"], expected["node"]) == (AMPLE, 20.0, 0, "cluster")
     assert accepted(written)
     assert read_quota_file(written).bound("ControllerMutation", "", "c0") == 20.0
-    assert "-> 0 ms, 1 groups" in invoke("whatif", "--in", source, "--quotas", written).stdout
+    assert "-> 0 ms, 1 group" in invoke("whatif", "--in", source, "--quotas", written).stdout
     written.write_text(written.read_text().replace("20.0", "15.0"))
     assert "-> 0 ms" not in invoke("whatif", "--in", source, "--quotas", written).stdout
 

@@ -1,0 +1,88 @@
+"""What the thread that follows ZooKeeper tells of changes that come while it reads: its jobs, run by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proxy.quota_store.remote import Told
+from proxy.quota_store.store import StoreContent
+from proxy.quota_store.znode_codec import write_config, write_switches
+from proxy.quota_store.zookeeper_reads import Node
+from proxy.quota_store.zookeeper_worker import ZookeeperWorker
+from quota.admin.messages import entity_key
+
+ALICE = entity_key([("user", "alice")])
+RATE = "producer_byte_rate"
+
+
+class Reading:
+    """A reader that finds what a test put into the tree, step by step."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], None]] = []
+
+    def read_changes(self) -> bool:
+        self.steps.pop(0)()
+        return False
+
+
+@pytest.fixture
+def told() -> list[Told]:
+    return []
+
+
+@pytest.fixture
+def worker(told: list[Told]) -> ZookeeperWorker:
+    """One that is connected, and has read everything."""
+    made = ZookeeperWorker(lambda _connection_changed: Any, "zookeeper", lambda _worker, one: told.append(one), None, lambda: 0)
+    made._connected = made._whole = True
+    made._reader = Reading()
+    return made
+
+
+def run_jobs(worker: ZookeeperWorker) -> None:
+    while not worker._jobs.empty():
+        job = worker._jobs.get()
+        assert job is not None
+        job()
+
+
+def reads(worker: ZookeeperWorker, *steps: Callable[[], None]) -> None:
+    worker._reader.steps += steps
+    worker._watched(None)
+    run_jobs(worker)
+
+
+def put_quota(worker: ZookeeperWorker, rate: int) -> None:
+    worker.tree.put("users/alice", Node(write_config({RATE: str(rate)}), rate, 0))
+
+
+def put_switch(worker: ZookeeperWorker, mode: str) -> None:
+    worker.tree.put_switches(Node(write_switches({"all": mode}), 1, 0))
+
+
+def test_a_change_that_comes_while_it_is_read_is_told_whole(worker: ZookeeperWorker, told: list[Told]) -> None:
+    """Another store changes a quota and a switch at once. We read the switch, and the quota's notification was before: nobody is told of
+    the half, since a watch has fired by then."""
+
+    def half() -> None:
+        put_switch(worker, "off")
+        worker._watched(None)
+
+    reads(worker, half, lambda: put_quota(worker, 2))
+    assert [one.content for one in told] == [StoreContent({ALICE: {RATE: 2.0}}, {"all": "off"})]
+
+
+def test_changes_that_never_end_are_told_all_the_same(worker: ZookeeperWorker, told: list[Told]) -> None:
+    """Where one comes during every look, every second look tells."""
+
+    def another(rate: int) -> Callable[[], None]:
+        def step() -> None:
+            put_quota(worker, rate)
+            worker._watched(None)
+
+        return step
+
+    reads(worker, *(another(rate) for rate in range(1, 6)), lambda: None)
+    assert [one.content.quotas[ALICE][RATE] for one in told] == [2, 4, 5]
