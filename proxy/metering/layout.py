@@ -104,6 +104,13 @@ def remove_temporaries(directory: Path, proxy_id: str) -> int:
     return len(found)
 
 
+def remove_half_written(directory: Path) -> int:
+    """Remove what a process that died had begun to write beside its segments; return how many files."""
+    found = list((directory / SEGMENTS).glob(f"{TEMPORARY}*"))
+    remove(*found)
+    return len(found)
+
+
 def remove(*paths: Path) -> None:
     """Remove files that may not be there."""
     for path in paths:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.metering.convert import convert
-from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, check_readable, remove_temporaries
+from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, check_readable, remove_half_written, remove_temporaries
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.segment import left_over, proxy_of
 from proxy.metering.unended import end_runs
@@ -49,6 +49,8 @@ def repair(directory: Path) -> Repaired:
             _convert(directory, stem, done)
         for proxy_id in sorted(_all_proxies(directory) - running):
             done.temporaries += remove_temporaries(directory, proxy_id)
+        if not running:  # in the folder of segments nothing half-written says whose it is
+            done.temporaries += remove_half_written(directory)
     return done
 
 

@@ -108,6 +108,7 @@ class SegmentWriter:
         temporary = path.with_name(TEMPORARY + path.name)
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        remove(temporary)  # of a process that died here
         self._facts = _Appender(temporary)
         try:
             self.write(header)
@@ -218,5 +219,6 @@ def proxy_of(stem: Path) -> str | None:
 def left_over(directory: Path, proxy_id: str | None = None) -> list[str]:
     """Return the segments that earlier runs left, in order; only those of one proxy, where it is named: others may still be written."""
     place = directory / SEGMENTS
-    names = sorted(path.name.removesuffix(FACTS_SUFFIX) for path in place.glob(f"*{FACTS_SUFFIX}") if path.is_file())
+    found = (path for path in place.glob(f"*{FACTS_SUFFIX}") if path.is_file() and not path.name.startswith(TEMPORARY))
+    names = sorted(path.name.removesuffix(FACTS_SUFFIX) for path in found)
     return [name for name in names if proxy_id is None or proxy_of(place / name) in (proxy_id, None)]

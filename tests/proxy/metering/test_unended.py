@@ -18,6 +18,7 @@ from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, make_directory, pendin
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.repair import repair
 from proxy.metering.retention import Retention
+from proxy.metering.segment import left_over
 from proxy.metering.writer import MeteringWriter, WriterSettings
 from tests.support.metering_alone import metering_alone
 from tests.support.metering_writer_house import RUN, WALL_MS, WriterHouse
@@ -213,6 +214,21 @@ except OSError as error:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "27"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_half_written_beside_segments_goes(killed: Killed) -> None:
+    """A header that had not got its name yet is no segment: it stands in the way of none, and repair leaves nothing of it."""
+    killed.write(500)
+    killed.house.play(20, 2)
+    killed.lose_the_segment()
+    halves = [killed.directory / SEGMENTS / f".tmp-{RUN['run_id']}-{seq:016d}.facts.open" for seq in (500, 700)]
+    for half in halves:
+        half.write_bytes(b'{"run":{')
+    assert left_over(killed.directory) == []
+    killed.die()
+    done = repair(killed.directory)
+    assert (done.problems, done.empty, done.temporaries, [half.exists() for half in halves]) == ([], 0, 1, [False, False])
+    assert validate(killed.directory).dropped == 20
 
 
 def test_one_converts_at_a_time(tmp_path: Path) -> None:
