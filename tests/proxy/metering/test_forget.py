@@ -132,10 +132,9 @@ def _die(*_paths: Path) -> None:
     raise KeyboardInterrupt
 
 
-def test_two_at_once_forget_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes second waits: otherwise it would put back what the first one took out."""
-    written(tmp_path, "alice", "bob")
-    other, write = threading.Thread(target=forget_user, args=(tmp_path, "bob")), forget.write_parquet
+def forget_alice_while(does: Callable[[], object], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget alice while somebody else, who begins in the middle of it, does something."""
+    other, write = threading.Thread(target=does), forget.write_parquet
 
     def write_meanwhile(*arguments: Any, **options: Any) -> None:
         if other.ident is None:
@@ -144,8 +143,14 @@ def test_two_at_once_forget_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         write(*arguments, **options)
 
     monkeypatch.setattr(forget, "write_parquet", write_meanwhile)
-    forget_user(tmp_path, "alice")
+    forget_user(directory, "alice")
     other.join()
+
+
+def test_two_at_once_forget_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes second waits: otherwise it would put back what the first one took out."""
+    written(tmp_path, "alice", "bob")
+    forget_alice_while(lambda: forget_user(tmp_path, "bob"), tmp_path, monkeypatch)
     assert (naming(tmp_path, "alice"), naming(tmp_path, "bob"), problems(tmp_path)) == ([], [], [])
 
 
@@ -153,17 +158,7 @@ def test_what_retention_removes_meanwhile_stays_away(tmp_path: Path, monkeypatch
     """No manifest comes back whose files are gone."""
     written(written(tmp_path, "alice"), "alice", first_seq=10)
     limits = Retention(age_ms_max=1, now_ms=6)
-    other, write = threading.Thread(target=apply_retention, args=(tmp_path, PROXY_ID, limits)), forget.write_parquet
-
-    def write_meanwhile(*arguments: Any, **options: Any) -> None:
-        if other.ident is None:
-            other.start()
-            other.join(0.3)
-        write(*arguments, **options)
-
-    monkeypatch.setattr(forget, "write_parquet", write_meanwhile)
-    forget_user(tmp_path, "alice")
-    other.join()
+    forget_alice_while(lambda: apply_retention(tmp_path, PROXY_ID, limits), tmp_path, monkeypatch)
     assert ([one.first_seq for one in find_manifests(tmp_path)], problems(tmp_path)) == ([10], [])
     assert len([*tmp_path.rglob("*.parquet")]) == 3
 
