@@ -33,6 +33,7 @@ from proxy.metering.layout import (
     pending_path,
     place_of,
     put,
+    put_bytes,
     remove,
     remove_temporaries,
 )
@@ -270,9 +271,7 @@ def _put_state(directory: Path, stem: str, state: pa.Table) -> None:
 
 def _put_manifest(path: Path, manifest: dict[str, Any]) -> None:
     make_directory(path.parent)
-    temporary = path.with_name(TEMPORARY + path.name)
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-    put(path, temporary)
+    put_bytes(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
 
 
 def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:

@@ -97,6 +97,13 @@ def put(path: Path, temporary: Path) -> None:
     sync_directory(path.parent)
 
 
+def put_bytes(path: Path, data: bytes) -> None:
+    """Write a small file: visible whole or not at all."""
+    temporary = path.with_name(TEMPORARY + path.name)
+    temporary.write_bytes(data)
+    put(path, temporary)
+
+
 def remove_temporaries(directory: Path, proxy_id: str) -> int:
     """Remove what a conversion that failed or died had not given its name yet; return how many files."""
     found = list(directory.glob(f"*/schema=*/proxy={proxy_id}/**/{TEMPORARY}*"))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, TEMPORARY, UNPUBLISHED_SUFFIX, put
+from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, UNPUBLISHED_SUFFIX, put_bytes
 
 
 def put_mark(directory: Path, stem: str, manifest: Path) -> None:
     """Mark a file set whose manifest is about to be put: from then on nothing that ends us can keep it from being sent."""
-    path = directory / SEGMENTS / (stem + UNPUBLISHED_SUFFIX)
-    temporary = path.with_name(TEMPORARY + path.name)
-    temporary.write_bytes(os.fsencode(manifest.relative_to(directory)))
-    put(path, temporary)
+    put_bytes(directory / SEGMENTS / (stem + UNPUBLISHED_SUFFIX), os.fsencode(manifest.relative_to(directory)))
 
 
 def marks_of(directory: Path, proxy_id: str) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.metering.layout import MANIFESTS, SEGMENTS, TEMPORARY, make_directory, put, remove
+from proxy.metering.layout import MANIFESTS, SEGMENTS, TEMPORARY, make_directory, put_bytes, remove
 from proxy.metering.locks import changing
 from proxy.metering.schema import KIND
 
@@ -113,11 +113,9 @@ def _enter(directory: Path, proxy_id: str, gone: list[_Set], now_ms: int) -> Non
         run["last_ts_ms"] = told["last_ts_ms"]
         run["removed_ms"] = now_ms
     make_directory(path.parent)
-    temporary = path.with_name(TEMPORARY + path.name)
     ledger = {"schema": 1, "kind": "sluice-metering-removed", "proxy_id": proxy_id, "runs": list(runs.values())[-RUNS_MAX:]}
     ledger[GOING] = [[str(one.manifest.relative_to(directory)), *(entry["path"] for entry in one.told["files"])] for one in gone]
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(ledger), indent=1))
-    put(path, temporary)
+    put_bytes(path, msgspec.json.format(msgspec.json.encode(ledger), indent=1))
 
 
 def _ledger_path(directory: Path, proxy_id: str) -> Path:
