@@ -1,13 +1,13 @@
-"""One process of the pipeline's bench: pinned to its cores, one Spark session, the tasks that it is told, their times as JSON.
+"""One process of the pipeline's bench: pinned to its cores, one Spark session; it does what it is told and says how long that took.
 
-python -m bench.pipeline_arms CORES TASK...      TASK is WHAT:DIRECTORY[+DIRECTORY...]:REPEATS; several directories take turns
+python -m bench.pipeline_arms CORES      a line of input is WHAT:DIRECTORY, one of output is JSON
 """
 
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +20,20 @@ from pipeline.validation.local import checked_runs, validate
 
 
 def main() -> int:
-    """Run the tasks; the first run of each is not counted."""
-    cores, *tasks = sys.argv[1:]
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
-    told = []
+    """Work until the input ends."""
+    cores = int(sys.argv[1])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     with session(f"local[{cores}]") as spark:
-        for task in tasks:
-            what, directories, repeats = task.split(":")
-            for one in _timed(spark, what, directories.split("+"), int(repeats)):
-                told.append(one)
-                print(
-                    f"  {what} {Path(one['directory']).name} on {cores}: {one['seconds']:.2f} s, {one['cpu_seconds']:.2f} s of CPU",
-                    file=sys.stderr,
-                    flush=True,
-                )
-    print(json.dumps(told))
+        for line in sys.stdin:
+            what, directory = line.strip().split(":")
+            print(json.dumps(_timed(spark, what, Path(directory))), flush=True)
     return 0
 
 
-def _timed(spark: Any, what: str, directories: Sequence[str], repeats: int) -> list[dict[str, Any]]:
-    """Run by turns: a machine that becomes slower or faster meanwhile does so to all of them."""
-    found: dict[str, dict[str, Any]] = {one: {"times": [], "cpu": []} for one in directories}
-    for number in range(repeats + (repeats > 1)):
-        for directory, its in found.items():
-            began, began_cpu = time.perf_counter(), cpu_seconds()
-            its["outcome"] = ARMS[what](spark, Path(directory))
-            if number or repeats == 1:
-                its["times"].append(time.perf_counter() - began)
-                its["cpu"].append(cpu_seconds() - began_cpu)
-    return [
-        {"what": what, "directory": one, "seconds": min(its["times"]), "cpu_seconds": min(its["cpu"]), "times": its["times"]}
-        | {"outcome": its["outcome"]}
-        for one, its in found.items()
-    ]
+def _timed(spark: Any, what: str, directory: Path) -> dict[str, Any]:
+    began, began_cpu = time.perf_counter(), cpu_seconds()
+    outcome = ARMS[what](spark, directory)
+    return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu_seconds() - began_cpu, "outcome": outcome}
 
 
 def _file_parallel(spark: Any, directory: Path) -> Any:

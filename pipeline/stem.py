@@ -1,9 +1,10 @@
 """One set of metering files on a local disk, table by table."""
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +13,8 @@ import pyarrow.parquet as pq
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import Manifest, by_run
 from pipeline.schemas import ADDED, TABLES
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +44,69 @@ class Stem:
         schema = TABLES[table] if columns is None else pa.schema([TABLES[table].field(name) for name in columns])
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
+    def read_alike(self, table: str, columns: list[str]) -> dict[str, Any] | None:
+        """Return the values of columns that say the same in all rows, by the footers; None where one does not, or where that is not told.
+
+        Raises:
+            IncompleteError, BadInputError: as `read`.
+        """
+        told: dict[str, Any] | None = None
+        for entry in (entry for entry in self.manifest.files if entry.table == table):
+            its = self._of_file(entry.path, functools.partial(_alike, columns=columns))
+            if its is None or told not in (None, its):
+                return None
+            told = its
+        return told
+
     def _read_file(self, relative: str, table: str, columns: list[str] | None, after_ms: int | None) -> pa.Table:
         path = self.directory / relative
+        read = self._of_file(relative, functools.partial(_rows_of, columns=columns, after_ms=after_ms))
+        return _declared(path, table, read, columns)
+
+    def _of_file(self, relative: str, ask: Callable[[pq.ParquetFile], R]) -> R:
+        """Open with one thread: the others have stems of their own to read."""
+        path = self.directory / relative
         try:
-            read = self._read_rows(path, path if self.held is None else pa.BufferReader(self.held[relative]), columns, after_ms)
+            source = path if self.held is None else pa.BufferReader(self.held[relative])
+            with pq.ParquetFile(source, memory_map=self.held is None, pre_buffer=False) as file:
+                _check_run(path, file, self.manifest)
+                return ask(file)
         except (FileNotFoundError, KeyError) as error:
             raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.stem} promises it; restore it") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
-        return _declared(path, table, read, columns)
 
-    def _read_rows(self, path: Path, source: Path | pa.BufferReader, columns: list[str] | None, after_ms: int | None) -> pa.Table:
-        """Read with one thread: the others have stems of their own to read."""
-        with pq.ParquetFile(source, memory_map=isinstance(source, Path), pre_buffer=False) as file:
-            _check_run(path, file, self.manifest)
-            if columns is not None:
-                columns = [name for name in columns if name in file.schema_arrow.names]
-            if after_ms is None:
-                return file.read(columns, use_threads=False)
-            groups = [number for number in range(file.num_row_groups) if _last_ms(file.metadata.row_group(number)) > after_ms]
-            read = file.read_row_groups(groups, columns, use_threads=False)
-            return read.filter(pc.greater(read.column("last_event_ms"), after_ms))
+
+def _rows_of(file: pq.ParquetFile, *, columns: list[str] | None, after_ms: int | None) -> pa.Table:
+    if columns is not None:
+        columns = [name for name in columns if name in file.schema_arrow.names]
+    if after_ms is None:
+        return file.read(columns, use_threads=False)
+    groups = [number for number in range(file.num_row_groups) if _last_ms(file.metadata.row_group(number)) > after_ms]
+    read = file.read_row_groups(groups, columns, use_threads=False)
+    return read.filter(pc.greater(read.column("last_event_ms"), after_ms))
+
+
+def _alike(file: pq.ParquetFile, *, columns: list[str]) -> dict[str, Any] | None:
+    """The values of columns that are alike in all rows of a file, None where there is no row."""
+    names = file.schema.names
+    told: dict[str, Any] = {}
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        for name in columns:
+            values = _values(group.column(names.index(name)).statistics, group.num_rows) if name in names else None
+            if values is None or told.setdefault(name, values[0]) != values[0]:
+                return None
+    return told or None
+
+
+def _values(statistics: Any, rows: int) -> tuple[Any] | None:
+    """The one value of a column in a row group, None where there are more, or where the footer does not tell."""
+    if statistics is None or not statistics.has_null_count:
+        return None
+    if statistics.null_count == rows:
+        return (None,)
+    return (statistics.min,) if not statistics.null_count and statistics.has_min_max and statistics.min == statistics.max else None
 
 
 def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipeline.replay.decisions import NO_CAP, Decisions, Sensor
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.row_figures import differing_figures
-from pipeline.replay.rows import NOT_LISTED, Flags, Ints, Rows
+from pipeline.replay.rows import NOT_LISTED, Flags, Rows
 
 SAMPLES_SHOWN: Final = 12
 
@@ -24,13 +24,13 @@ def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings)
     Args:
         judged: rows of the file itself; the others are there to warm up.
     """
-    first_ms = rows.ts_ms[np.minimum(rows.event_at, max(rows.events - 1, 0))] if rows.events else rows.sample_start_ms
+    first_ms = rows.first_event_ms
     empty = rows.count == 0
     miscounted = empty | (rows.n != rows.count)
     _note(rows, miscounted & judged, Kind.SEGMENT, lambda row: ("events of the row", str(rows.count[row]), str(rows.n[row])), findings)
     pointed = ("positions in the lists", "within the row", "beyond it")
     _note(rows, rows.misplaced & judged, Kind.SEGMENT, functools.partial(_the_same, pointed), findings)
-    sums = _sums(rows)
+    sums = rows.running_total.take(rows.event_at + rows.count) - rows.running_total.take(rows.event_at)
     _note(
         rows,
         (sums != rows.total) & judged & ~empty,
@@ -51,16 +51,6 @@ def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings)
     return whole
 
 
-def _sums(rows: Rows) -> Ints:
-    """Of the events of each row that has any; out of running totals, which takes less time than a sum for each row."""
-    if not rows.events:
-        return rows.total
-    totals = np.cumsum(rows.value)
-    first = np.minimum(rows.event_at, rows.events - 1)
-    sums: Ints = totals.take(np.maximum(rows.event_at + rows.count - 1, 0)) - totals.take(first) + rows.value.take(first)
-    return sums
-
-
 def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> None:
     """Events of a row ascend and stay within its sample; the last one stands in the row."""
     since_start = rows.ts_ms - rows.sample_start_ms.take(rows.row_of, mode="clip")
@@ -72,15 +62,12 @@ def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
         at[rows.row_of[wrong]] = True
         said = (what, f"0 to {sensor.window_ms - 1} ms, ascending", "otherwise")
         _note(rows, at & judged, kind, functools.partial(_the_same, said), findings)
-    last = np.where(rows.count > 0, rows.event_at + rows.count - 1, 0)
-    if not rows.events:
-        return
-    wrong_end = (rows.ts_ms.take(last) != rows.last_event_ms) | (rows.last_seq - rows.first_seq < rows.count - 1)
+    wrong_end = (rows.final_event_ms != rows.last_event_ms) | (rows.last_seq - rows.first_seq < rows.count - 1)
     _note(
         rows,
         wrong_end & judged & (rows.count > 0),
         Kind.SEGMENT,
-        lambda row: ("last event", f"{rows.ts_ms[last[row]]} ms", f"{rows.last_event_ms[row]} ms, seq {rows.last_seq[row]}"),
+        lambda row: ("last event", f"{rows.final_event_ms[row]} ms", f"{rows.last_event_ms[row]} ms, seq {rows.last_seq[row]}"),
         findings,
     )
 
@@ -89,27 +76,26 @@ def _check_chain(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
     """A row goes on where the one before it of the same group ended: in the same sample, or in the next, no sooner than a window later."""
     if len(rows.n) < 2:
         return
-    follows = np.concatenate(([False], rows.group_ref[1:] == rows.group_ref[:-1]))
-    before = np.maximum(np.arange(len(rows.n)) - 1, 0)
-    too_soon = follows & rows.is_new_sample & (rows.sample_start_ms - rows.sample_start_ms[before] < sensor.window_ms)
+    follows, begins = rows.group_ref[1:] == rows.group_ref[:-1], rows.is_new_sample[1:]
+    too_soon, misnumbered = np.zeros((2, len(rows.n)), np.bool_)
+    too_soon[1:] = follows & begins & (np.diff(rows.sample_start_ms) < sensor.window_ms)
+    misnumbered[1:] = follows & (np.diff(rows.sample_index) != begins)
     _note(
         rows,
         too_soon & judged,
         Kind.SEGMENT,
         lambda row: (
             "start of the sample",
-            f"{sensor.window_ms} ms or more after {rows.sample_start_ms[before[row]]}",
+            f"{sensor.window_ms} ms or more after {rows.sample_start_ms[row - 1]}",
             str(rows.sample_start_ms[row]),
         ),
         findings,
     )
-    step = np.where(rows.is_new_sample, 1, 0)
-    misnumbered = follows & (rows.sample_index != rows.sample_index[before] + step)
     _note(
         rows,
         misnumbered & judged & ~too_soon,
         Kind.SEGMENT,
-        lambda row: ("number of the sample", str(rows.sample_index[before[row]] + step[row]), str(rows.sample_index[row])),
+        lambda row: ("number of the sample", str(rows.sample_index[row - 1] + rows.is_new_sample[row]), str(rows.sample_index[row])),
         findings,
     )
 
@@ -135,7 +121,7 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     for wrong, kind in masks:
         _note_events(rows, decided, wrong, kind, findings)
     judged = judged & (rows.count > 0)
-    for what, due, said in differing_figures(rows, decided):
+    for what, due, said in differing_figures(rows, decided, judged, event_judged):
         _note(rows, (due != said) & judged, Kind.MATH, functools.partial(_figure, what, due, said), findings)
 
 

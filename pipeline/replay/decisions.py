@@ -65,10 +65,8 @@ class Decisions:
 
 def decide(rows: Rows, sensor: Sensor) -> Decisions:
     """Work out every decision of `rows`, all of which are of sensors of this kind."""
-    totals = np.cumsum(rows.value)
     first_live, oldest_start_ms, sample_of_row, first_event = _live(rows, sensor)
-    before_first = totals.take(first_event) - rows.value.take(first_event)
-    live_sum = totals - before_first.take(first_live)
+    live_sum = rows.running_total[1:] - rows.running_total.take(first_event).take(first_live)
     window_ms = _window_ms(rows.ts_ms - oldest_start_ms, sensor)
     units = live_sum * PERCENT_PER_NANOSECOND if sensor.is_request_time else live_sum.astype(np.float64)
     observed = units / (window_ms / 1_000.0)
@@ -102,16 +100,24 @@ def _live(rows: Rows, sensor: Sensor) -> tuple[Ints, Ints, Ints, Ints]:
     last_row = np.concatenate((first_row[1:], [len(rows.n)])) - 1
     group = np.concatenate(([0], np.cumsum(rows.group_ref[1:] != rows.group_ref[:-1])))[first_row] if len(rows.n) else first_row
     start_ms = rows.sample_start_ms[first_row]
-    last_ms = rows.ts_ms[rows.event_at[last_row] + rows.count[last_row] - 1]
+    last_ms = rows.final_event_ms.take(last_row)
     span_ms = sensor.num_samples * sensor.window_ms
     origin = int(rows.ts_ms.min()) - span_ms - 1 if rows.events else 0
     stride = (int(rows.ts_ms.max()) - origin + 2) if rows.events else 1
     apart = group * stride - origin  # times of one group do not reach those of the next
     keys = apart + last_ms
     sample = sample_of_row.take(rows.row_of, mode="clip")  # brackets look at every index first
-    wanted = (apart[sample_of_row] - span_ms).take(rows.row_of, mode="clip") + rows.ts_ms
-    first_live = np.minimum(np.searchsorted(keys, wanted, side="right"), sample)
-    return first_live, start_ms.take(first_live), sample_of_row, rows.event_at[first_row]
+    wanted = (apart.take(sample_of_row) - span_ms).take(rows.row_of, mode="clip") + rows.ts_ms
+    first_live = np.minimum(_places(keys, wanted), sample)
+    return first_live, start_ms.take(first_live), sample_of_row, rows.event_at.take(first_row)
+
+
+def _places(keys: Ints, wanted: Ints) -> Ints:
+    """How many of some ascending keys are not above each wanted one. There are fewer keys, so that they look for their places."""
+    if (wanted[1:] < wanted[:-1]).any():  # only where events of a group do not ascend
+        return np.searchsorted(keys, wanted, side="right")
+    begins = np.searchsorted(wanted, keys)
+    return np.repeat(np.arange(len(keys) + 1), np.diff(begins, prepend=0, append=len(wanted)))
 
 
 def _window_ms(elapsed_ms: Ints, sensor: Sensor) -> Ints:

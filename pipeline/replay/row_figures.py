@@ -11,8 +11,12 @@ Figure = tuple[str, Ints | Floats, Ints | Floats]
 """What it is, what the events give for each row, and what each row says."""
 
 
-def differing_figures(rows: Rows, decided: Decisions) -> Iterator[Figure]:
-    """Return the figures that are other ones in any row; of a row without events nothing is meant."""
+def differing_figures(rows: Rows, decided: Decisions, judged: Flags, event_judged: Flags) -> Iterator[Figure]:
+    """Return the figures that are other ones in any judged row; of a row without events nothing is meant.
+
+    Args:
+        judged, event_judged: the same, by row and by event.
+    """
     if not rows.events:
         return
     at = np.minimum(rows.event_at, rows.events - 1)
@@ -23,9 +27,9 @@ def differing_figures(rows: Rows, decided: Decisions) -> Iterator[Figure]:
         ("highest rate of the row", _highest_rates(rows, decided, at), rows.max_observed),
     )
     for what, expected, said in figures:
-        if not np.array_equal(expected, said):
+        if ((expected != said) & judged).any():
             yield what, expected, said
-    yield from _of_waits(rows, decided)
+    yield from _of_waits(rows, decided, judged, event_judged)
 
 
 def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
@@ -38,16 +42,16 @@ def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
     return np.where(np.isinf(highest), 0.0, highest)
 
 
-def _of_waits(rows: Rows, decided: Decisions) -> Iterator[Figure]:
+def _of_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged: Flags) -> Iterator[Figure]:
     """Those that come from the waits of a row, where any differs."""
-    few = np.flatnonzero((rows.throttle_ms != NOT_LISTED) | decided.violated)  # the others add nothing to any sum
+    few = np.flatnonzero(((rows.throttle_ms != NOT_LISTED) | decided.violated) & event_judged)  # the others add nothing to any sum
     said_ms, expected_ms = rows.throttle_ms.take(few), decided.throttle_ms.take(few)
     listed, violated = said_ms != NOT_LISTED, decided.violated.take(few)
     counted = violated & (expected_ms > 0)
-    recorded = np.where(listed, said_ms, 0)
-    applied = np.where(listed, np.maximum(rows.applied_ms.take(few), 0), 0)
+    recorded = said_ms if listed.all() else np.where(listed, said_ms, 0)
+    applied = np.maximum(rows.applied_ms.take(few), 0)  # what is not listed is below 0
     violated = np.where(decided.in_margin.take(few) & (expected_ms == 0), listed, violated)
-    by_row = _ByRow(rows, few)
+    by_row = _ByRow(rows, few, judged)
     waits_ms = by_row.total(recorded)
     figures = (
         ("violations of the row", by_row.number(violated), rows.violated_n),
@@ -64,11 +68,14 @@ def _of_waits(rows: Rows, decided: Decisions) -> Iterator[Figure]:
 class _ByRow:
     """Some events, reduced to a number for each row that has one of them; of all other events the value is 0."""
 
-    def __init__(self, rows: Rows, events: Ints) -> None:
+    def __init__(self, rows: Rows, events: Ints, judged: Flags) -> None:
         row = rows.row_of.take(events)
-        self._begins = np.flatnonzero(np.diff(row, prepend=-1))
+        self._not_judged = np.flatnonzero(~judged)
+        is_next = np.ones(len(row), np.bool_)
+        is_next[1:] = row[1:] != row[:-1]
+        self._begins = np.flatnonzero(is_next)
         self._rows = row[self._begins]
-        self._numbers = np.diff(self._begins, append=len(row))
+        self._numbers = np.diff(np.append(self._begins, len(row)))
         self._counts = rows.count
 
     def number(self, flags: Flags) -> Ints:
@@ -88,9 +95,10 @@ class _ByRow:
         return np.where(self._numbers == self._counts.take(self._rows), highest, np.maximum(highest, 0))
 
     def differ(self, expected: Ints, said: Ints) -> bool:
-        """Whether any row says another number, those included that have none of these events; hardly ever, so that nothing is spread."""
+        """Whether any judged row says another number, one without such events included; hardly ever, so that nothing is spread."""
         told = said.take(self._rows)
-        return not np.array_equal(expected, told) or np.count_nonzero(said) != np.count_nonzero(told)
+        elsewhere = np.count_nonzero(said) - np.count_nonzero(told) - np.count_nonzero(said.take(self._not_judged))
+        return elsewhere != 0 or not np.array_equal(expected, told)
 
     def spread(self, of_rows: Ints) -> Ints:
         """Return the numbers of all rows."""

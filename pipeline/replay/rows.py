@@ -1,5 +1,6 @@
 """Packed samples as flat arrays: one entry per row, and one per event, groups apart and each in decision order."""
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,7 +39,7 @@ COLUMNS: Final = [*INTEGERS, "bound", "max_observed", *LISTS]
 """What `unpack` reads."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rows:
     """Rows of `samples`, sorted by (group, first_seq), and their events in the same order.
 
@@ -86,3 +87,24 @@ class Rows:
     def events(self) -> int:
         """How many events all rows hold."""
         return len(self.value)
+
+    @functools.cached_property
+    def running_total(self) -> Ints:
+        """The sum of all values before each event, and, behind the last one, of all."""
+        totals = np.zeros(self.events + 1, np.int64)
+        np.cumsum(self.value, out=totals[1:])
+        return totals
+
+    @functools.cached_property
+    def first_event_ms(self) -> Ints:
+        """When the first event of each row was, by its lists; of a row without events it means nothing."""
+        return self._at(self.event_at, self.sample_start_ms)
+
+    @functools.cached_property
+    def final_event_ms(self) -> Ints:
+        """When the last event of each row was, by its lists; `last_event_ms` is what the row says."""
+        return self._at(self.event_at + self.count - 1, self.last_event_ms)
+
+    def _at(self, events: Ints, otherwise: Ints) -> Ints:
+        times_ms: Ints = self.ts_ms.take(events, mode="clip") if self.events else otherwise
+        return times_ms

@@ -175,10 +175,10 @@ def _rows(runs: Sequence[_Run], wanted: Flags | None) -> Rows:
     column = {name: _numbers(runs, name).take(order) for name in INTEGERS}
     bound, max_observed = (np.concatenate([run.numbers[name] for run in runs]).take(order) for name in FLOATS)
     lengths = _lengths(runs, EVENTS)
-    counts = lengths[order]
+    counts = lengths.take(order)
     event_at = np.cumsum(counts) - counts
     row_of = np.repeat(np.arange(len(order)), counts)
-    places = ((np.cumsum(lengths) - lengths)[order] - event_at).take(row_of, mode="clip") + np.arange(len(row_of))
+    places = ((np.cumsum(lengths) - lengths).take(order) - event_at).take(row_of, mode="clip") + np.arange(len(row_of))
     values, dt_ms = (entries.take(places) for entries in _entries(runs, EVENTS))
     begins = np.full(len(group_ref), NOWHERE)
     begins[order] = event_at
@@ -193,7 +193,7 @@ def _rows(runs: Sequence[_Run], wanted: Flags | None) -> Rows:
         bound=bound,
         max_observed=max_observed,
         is_new_sample=_begins(column["group_ref"], column["sample_start_ms"]),
-        misplaced=(lost_waits | lost_marks)[order],
+        misplaced=(lost_waits | lost_marks).take(order),
         event_at=event_at,
         row_of=row_of,
         ts_ms=column["sample_start_ms"].take(row_of, mode="clip") + dt_ms,
@@ -211,7 +211,7 @@ def _numbers(runs: Sequence[_Run], name: str) -> Ints:
 
 def _in_order(group_ref: Ints, first_seq: Ints) -> Ints:
     """Where the rows stand: groups apart, each in decision order; in files each group is in decision order as it is."""
-    order = _sorted_by(group_ref - group_ref.min(initial=0))
+    order = np.argsort(group_ref, kind="stable")  # of a few runs that ascend: they are merged
     ref, seq = group_ref.take(order), first_seq.take(order)
     return np.lexsort((first_seq, group_ref)) if ((seq[1:] < seq[:-1]) & (ref[1:] == ref[:-1])).any() else order
 
@@ -239,7 +239,9 @@ def _marked(runs: Sequence[_Run], alike: int, begins: Ints, counts: Ints) -> tup
     misplaced = np.zeros(len(counts), np.bool_)
     if not len(positions):
         return np.zeros(0, np.int64), others, misplaced
-    row = np.repeat(np.arange(len(counts)), _lengths(runs, alike))
+    lengths = _lengths(runs, alike)
+    listed = np.flatnonzero(lengths)  # most lists are empty
+    row = np.repeat(listed, lengths.take(listed))
     beyond = (positions < 0) | (positions >= counts.take(row, mode="clip"))
     misplaced[row[beyond]] = True
     places = begins.take(row, mode="clip")

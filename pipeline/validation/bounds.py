@@ -32,17 +32,18 @@ class NotedBounds:
         table = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound"])
         refs, from_seq = (table.column(name).to_numpy().astype(np.int64) for name in ("group_ref", "from_seq"))
         bounds = table.column("bound").to_numpy()
-        if (refs[1:] <= refs[:-1]).any():  # else each has one, in order
+        self._changed = np.zeros(int(refs.max(initial=-1)) + 1, np.bool_)  # by group: whether more than one bound was noted
+        self._place = np.full(len(self._changed), -1, np.int64)
+        self._have_changed = bool((refs[1:] <= refs[:-1]).any())
+        if self._have_changed:
             order = np.lexsort((from_seq, refs))
             refs, from_seq, bounds = refs[order], from_seq[order], bounds[order]
+            firsts = np.flatnonzero(np.diff(refs, prepend=-1))
+            self._changed[refs[firsts]] = np.diff(firsts, append=len(refs)) > 1
+            self._place[refs[firsts]] = firsts
+        else:  # each has one, in order
+            self._place[refs] = np.arange(len(refs))
         self._refs, self._from_seq, self._bounds = refs, from_seq, bounds
-        firsts = np.flatnonzero(np.diff(refs, prepend=-1))
-        groups, counts = refs[firsts], np.diff(firsts, append=len(refs))
-        self._changed = np.zeros(int(groups.max(initial=-1)) + 1, np.bool_)  # by group: whether more than one bound was noted
-        self._changed[groups] = counts > 1
-        self._have_changed = len(groups) < len(refs)
-        self._place = np.full(len(self._changed), -1, np.int64)
-        self._place[groups] = firsts
 
     def are_several(self, group_ref: Ints) -> Flags:
         """Return of each group whether more than one bound was noted for it."""
@@ -57,19 +58,19 @@ class NotedBounds:
         if not len(self._refs):
             return np.full(len(seq), np.nan)
         place = self._first_of(group_ref)
-        known = (place >= 0) & (self._from_seq[place] <= seq)
+        known = (place >= 0) & (self._from_seq.take(place) <= seq)
         several = np.flatnonzero(known & self.are_several(group_ref)) if self._have_changed else ()
         if len(several):  # hardly any: their last bound is looked for, the others have one
             stride = int(max(self._from_seq.max(), seq.max(initial=0))) + 2
             keys = self._refs * stride + self._from_seq
             place[several] = np.searchsorted(keys, group_ref[several] * stride + seq[several], side="right") - 1
-        in_force: Floats = self._bounds[place]
+        in_force: Floats = self._bounds.take(place)
         return in_force if known.all() else np.where(known, in_force, np.nan)
 
     def _first_of(self, group_ref: Ints) -> Ints:
         """Where the first bound of each group stands, -1 where none was noted."""
         if int(group_ref.max(initial=0)) < len(self._place):
-            place: Ints = self._place[group_ref]
+            place: Ints = self._place.take(group_ref)
             return place
         named = np.minimum(group_ref, len(self._place) - 1)
         return np.where(named == group_ref, self._place[named], -1)

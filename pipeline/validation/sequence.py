@@ -58,7 +58,7 @@ class NumberOrder:
 
     def add(self, rows: Rows, judged: Flags) -> None:
         """Take in some rows, each with an event."""
-        columns = (rows.group_ref, judged, rows.first_seq, rows.ts_ms[rows.event_at], rows.last_seq, rows.last_event_ms)
+        columns = (rows.group_ref, judged, rows.first_seq, rows.first_event_ms, rows.last_seq, rows.last_event_ms)
         self._parts.append(_Times(*columns))
 
     def check(self, findings: Findings) -> None:

@@ -146,7 +146,7 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.eras, findings)
     verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.circumstances))
-    verdict.decisions += int(rows.count[judged].sum())
+    verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
     _count(kind.quota_type, rows, own, verdict)
@@ -165,16 +165,20 @@ def _judge_buckets(stem: Stem, verdict: StemVerdict, *, paced: bool) -> None:
     verdict.stretches.update(judged.stretches)
 
 
-def _count(quota_type: str, rows: Rows, judged: Flags, verdict: StemVerdict) -> None:
+def _count(quota_type: str, rows: Rows, own: Flags, verdict: StemVerdict) -> None:
     known = verdict.counts.get(quota_type, TypeCount())
-    at = np.flatnonzero(judged)
     verdict.counts[quota_type] = TypeCount(
-        known.decisions + int(rows.count[at].sum()),
-        known.units + int(rows.total[at].sum()),
-        known.throttled + int(rows.throttled_n[at].sum()),
-        known.throttle_ms + int(rows.throttle_ms_sum[at].sum()),
+        known.decisions + _total(rows.count, own),
+        known.units + _total(rows.total, own),
+        known.throttled + _total(rows.throttled_n, own),
+        known.throttle_ms + _total(rows.throttle_ms_sum, own),
     )
-    verdict.groups = united((verdict.groups, bits_of(rows.group_ref[at])))
+    verdict.groups = united((verdict.groups, bits_of(rows.group_ref[own])))
+
+
+def _total(numbers: Ints, where: Flags) -> int:
+    """Add up the numbers of some rows, nearly all of them: the others are taken away again."""
+    return int(numbers.sum()) - int(numbers.take(np.flatnonzero(~where)).sum())
 
 
 def _check_sums(stem: Stem, verdict: StemVerdict) -> None:
@@ -213,9 +217,8 @@ def _names(stem: Stem, refs: Sequence[int]) -> dict[int, str]:
 
 def _kinds(stem: Stem) -> dict[_Kind, Ints]:
     """The groups of each kind; there may be 100,000 groups, so none is looked at alone."""
-    table = stem.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms", "cap_ms"])
     kinds: dict[_Kind, Ints] = {}
-    for group, refs in _alike(table, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
+    for group, refs in _alike(stem, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
         if group["num_samples"] < 1 or group["window_ms"] < 1:
             raise BadInputError(
                 f"{stem.manifest.stem}: group {refs[0]} has {group['num_samples']} samples of {group['window_ms']} ms; the file is damaged"
@@ -226,20 +229,15 @@ def _kinds(stem: Stem) -> dict[_Kind, Ints]:
     return kinds
 
 
-def _alike(groups: pa.Table, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any]]:
+def _alike(stem: Stem, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any]]:
     """What groups have in these columns, and the numbers of those that have it; often all have the same, and nothing is sorted out."""
-    if len(groups) and all(_is_one_value(groups.column(name)) for name in columns):
-        yield groups.select(columns).slice(0, 1).to_pylist()[0], groups.column("group_ref")
+    alike = stem.read_alike("dim_group", columns)
+    if alike is not None:
+        yield alike, stem.read("dim_group", columns=["group_ref"]).column("group_ref")
         return
-    alike = groups.group_by(columns).aggregate([("group_ref", "list")])
-    for group, refs in zip(alike.select(columns).to_pylist(), alike.column("group_ref_list"), strict=True):
+    groups = stem.read("dim_group", columns=["group_ref", *columns]).group_by(columns).aggregate([("group_ref", "list")])
+    for group, refs in zip(groups.select(columns).to_pylist(), groups.column("group_ref_list"), strict=True):
         yield group, refs.values
-
-
-def _is_one_value(column: pa.ChunkedArray) -> bool:
-    if column.null_count:
-        return bool(column.null_count == len(column))
-    return bool(pc.all(pc.equal(column, column[0])).as_py())
 
 
 def _warm_up(stem: Stem, before: Sequence[Stem], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
