@@ -1,7 +1,7 @@
 """Arms of the pipeline's bench by turns: each turn runs every arm once, the next one in the opposite order.
 
-A machine is faster and slower from one second to the next, by more than arms differ. So two arms are compared turn by turn, and the
-median of these ratios is the figure: 16 turns, done four times, gave 0.68 to 0.71 so, and 0.63 to 0.71 by the best time of each arm.
+Who else uses the machine makes it slower, never faster, and from one second to the next by more than arms differ. So there are two ratios
+of two arms: of their best times, for which both have to have found a quiet moment, and the median of the ratios of all turns.
 """
 
 import json
@@ -68,9 +68,13 @@ class Turns:
         """`seconds` or `cpu_seconds` of each turn."""
         return [told[figure] for told in self.found[arm]]
 
-    def ratio(self, above: Arm, below: Arm, figure: str = "seconds") -> float:
-        """How often one arm's time goes into another's, the median of all turns; what ran once is compared with the median."""
-        times, others = self.times(above, figure), self.times(below, figure)
+    def best_ratio(self, above: Arm, below: Arm, figure: str = "seconds") -> float:
+        """How often one arm's best time goes into another's."""
+        return min(self.times(above, figure)) / min(self.times(below, figure))
+
+    def median_ratio(self, above: Arm, below: Arm) -> float:
+        """The same of each turn, the median of all; what ran once is compared with the median."""
+        times, others = self.times(above), self.times(below)
         if len(times) == len(others):
             return median(one / other for one, other in zip(times, others, strict=True))
         return median(times) / median(others)

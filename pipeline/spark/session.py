@@ -30,6 +30,13 @@ SETTINGS: Final = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
+LOCAL_SETTINGS: Final = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    # The JVM and its Python workers: over TCP each task waits 40 ms for an acknowledgement that the other side delays.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -61,7 +68,8 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
         builder = builder.master(master)
         if master.startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            builder = builder.config("spark.driver.host", LOOPBACK).config("spark.driver.bindAddress", LOOPBACK)
+            for key, value in LOCAL_SETTINGS.items():
+                builder = builder.config(key, value)
     if SUBMITTED not in os.environ and LOG_SETTINGS.is_file() and not verbose:
         # the JVM starts with ours: what it says before it can be told is noise
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
