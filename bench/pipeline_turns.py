@@ -68,13 +68,13 @@ class Turns:
         """`seconds` or `cpu_seconds` of each turn."""
         return [told[figure] for told in self.found[arm]]
 
-    def best_ratio(self, above: Arm, below: Arm, figure: str = "seconds") -> float:
+    def best_ratio(self, above: Arm, below: Arm) -> float:
         """How often one arm's best time goes into another's."""
-        return min(self.times(above, figure)) / min(self.times(below, figure))
+        return min(self.times(above)) / min(self.times(below))
 
-    def median_ratio(self, above: Arm, below: Arm) -> float:
+    def median_ratio(self, above: Arm, below: Arm, figure: str = "seconds") -> float:
         """The same of each turn, the median of all; what ran once is compared with the median."""
-        times, others = self.times(above), self.times(below)
+        times, others = self.times(above, figure), self.times(below, figure)
         if len(times) == len(others):
             return median(one / other for one, other in zip(times, others, strict=True))
         return median(times) / median(others)

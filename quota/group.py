@@ -72,7 +72,7 @@ class QuotaGroup(SampleRing):
         throttled_until_ms: end of the delay of the last verdict.
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
         parent: the group that this one is a part of; see `child_group`.
-        meter_ref, meter_word, metered_bound: belong to who meters; not used here.
+        meter_ref, meter_word, metered_bound: belong to who meters; a change of the bound makes the word 0.
         fetch_pending_bytes, fetch_answer_bytes, fetch_line, last_step_ms: belong to who enforces; not used here.
     """
 
@@ -198,6 +198,7 @@ class QuotaGroup(SampleRing):
         self.bound = bound
         self._limit = self._lazy_limit()
         self._free = self._free_room()
+        self.meter_word = 0
 
     def max_value_in_window(self) -> float:
         """The most that one window can hold: bound x (N - 1) x window; the largest double when unlimited."""

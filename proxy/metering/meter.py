@@ -157,8 +157,8 @@ class Meter:
     def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way.
 
-        While `now_ms` and the group's bound stay as they are and there is room, `group.meter_word` plus a value from 0 to 2^31 may be put
-        at `words[at]`, and `at` raised by one, instead: that is all that would happen here.
+        While `now_ms` stays as it is, the group's `meter_word` is not 0, and there is room, that word plus a value from 0 to 2^31 may be
+        put at `words[at]`, and `at` raised by one, instead: that is all that would happen here.
         """
         if group.parent is not None:
             self.passed(group.parent, value, now_ms, conn_id, api_index)
@@ -283,6 +283,8 @@ class Meter:
         for group in self._everybody():
             if group.metered_bound is not None:
                 group.metered_bound += 0.0  # an equal number, and another object
+                if isinstance(group, QuotaGroup):
+                    group.meter_word = 0
 
     def name_anew(self) -> None:
         """Describe every group again, itself too: a broker's node id was learnt."""

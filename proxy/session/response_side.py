@@ -182,7 +182,7 @@ class ResponseSide(AnswerVerdicts):
                     cell.fetch_bytes += amount
             if group is not None:
                 word, at = group.meter_word, meter.at
-                if word and now_ms == meter.now_ms and group.metered_bound is group.bound and at < BATCH_WORDS:
+                if word and now_ms == meter.now_ms and at < BATCH_WORDS:
                     meter.words[at] = word + amount
                     meter.at = at + 1
                 else:
@@ -220,7 +220,7 @@ class ResponseSide(AnswerVerdicts):
                 cell.response_bytes += end - at - count * LENGTH_BYTES
             if group is not None:
                 word, to = group.meter_word, meter.at
-                if size and word and now_ms == meter.now_ms and group.metered_bound is group.bound and to < RUN_WORDS_END:
+                if size and word and now_ms == meter.now_ms and to < RUN_WORDS_END:
                     words = meter.words
                     words[to] = word + size
                     words[to + 1] = (count - 2 << VALUE_BITS) + size

@@ -76,6 +76,15 @@ STEPS = st.lists(
 )
 
 
+def takes_the_short_way(meter: Meter, group: QuotaGroup, value: int, now_ms: int) -> bool:
+    """Put the word down as the data path does, where `passed` says that one may."""
+    if not group.meter_word or now_ms != meter.now_ms or meter.at >= BATCH_WORDS or not 0 <= value < 2**31:
+        return False
+    meter.words[meter.at] = group.meter_word + value
+    meter.at += 1
+    return True
+
+
 def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
     """Let the meter note what these steps say."""
     meter = notes.meter
@@ -83,7 +92,8 @@ def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
         group = notes.groups[at] if what not in ("time", "flush") else notes.groups[0]
         match what:
             case "passed":
-                meter.passed(group, value, notes.now_ms, CONNECTION, API)
+                if value % 2 or not takes_the_short_way(meter, group, value, notes.now_ms):
+                    meter.passed(group, value, notes.now_ms, CONNECTION, API)
                 notes.expects(group, [value])
             case "run":
                 if value.count(value[0]) == len(value):
@@ -168,6 +178,21 @@ def test_what_the_sensor_held_before_a_run_is_told_after_a_loss() -> None:
     assert next(fact["gap"] for fact in facts if "gap" in fact) == {"from_seq": 0, "n": 1, "reason": "queue_full"}
     (ring,) = [fact["ring"] for fact in facts if "ring" in fact]
     assert math.fsum(held for _, _, held in ring["samples"]) == 400
+
+
+def test_after_a_loss_nobody_takes_the_short_way_before_being_told_of() -> None:
+    """Another group's decision opens it for that group alone."""
+    notes = Notes(takes=False)
+    group, other = notes.groups[:2]
+    for one in (group, other):
+        one.record(400, notes.now_ms)
+        notes.meter.passed(one, 400, notes.now_ms, CONNECTION, API)
+    assert takes_the_short_way(notes.meter, group, 400, notes.now_ms)
+    notes.meter.flush()
+    other.record(400, notes.now_ms)
+    notes.meter.passed(other, 400, notes.now_ms, CONNECTION, API)
+    assert takes_the_short_way(notes.meter, other, 400, notes.now_ms)
+    assert not takes_the_short_way(notes.meter, group, 400, notes.now_ms)
 
 
 def test_more_groups_than_words_can_name_take_records() -> None:
