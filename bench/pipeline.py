@@ -133,7 +133,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--proof-events", type=int, help="decisions of each quota type that are proved right; alone 10 million, otherwise 1"
     )
-    parser.add_argument("--runs", type=int, default=10, help="turns of each arm that is quick, after some that are not counted")
+    parser.add_argument("--runs", type=int, default=16, help="turns of each arm that is quick, after some that are not counted")
     parser.add_argument("--only", choices=["proof", "speed", "cost"], help="only this part")
     parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the result files")
