@@ -47,7 +47,7 @@ def main() -> int:
             report.add("", *lines)
             report.data["speed"] = [{**arm._asdict(), "turns": told} for arm, told in turns.found.items()]
     if options.only in (None, "cost"):
-        report.add("", *_cost(quick=options.only is None))
+        report.add("", *_cost())
     print("\n" + report.text())
     if not options.no_write:
         for path in report.write(options.out):
@@ -108,10 +108,11 @@ def _proof_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _cost(*, quick: bool) -> list[str]:
+def _cost() -> list[str]:
     """What metering costs the proxy, as `python -m bench.metering` prints it."""
-    command = [sys.executable, "-m", "bench.metering", *(["--quick"] if quick else [])]
-    told = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX, text=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-m", "bench.metering"], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX, text=True
+    ).stdout
     return ["What metering costs the proxy:", "", "```", *told.splitlines(), "```"]
 
 

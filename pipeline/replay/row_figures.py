@@ -92,6 +92,8 @@ class _ByRow:
         if not len(self._begins):
             return values
         highest = np.maximum.reduceat(values, self._begins)
+        if int(highest.min()) >= 0:
+            return highest
         return np.where(self._numbers == self._counts.take(self._rows), highest, np.maximum(highest, 0))
 
     def differ(self, expected: Ints, said: Ints) -> bool:

@@ -15,15 +15,22 @@ SPARSE = 16
 NO_TIME = -1
 
 
-def check_sequence(samples: pa.Table, events: pa.Table, gaps: pa.Table, manifest: Manifest, findings: Findings) -> None:
-    """Rows, notes, steps and gaps hold as many decisions as the manifest's first and last number say; each has its own first and last."""
+def check_sequence(
+    samples: pa.Table, events: pa.Table, gaps: pa.Table, manifest: Manifest, findings: Findings, *, differ: bool = False
+) -> None:
+    """Rows, notes, steps and gaps hold as many decisions as the manifest's first and last number say; each has its own first and last.
+
+    Args:
+        differ: the first and last numbers of samples are known to differ from each other.
+    """
     seq = events.column("seq").to_numpy().astype(np.int64)
     notes = seq[events.column("kind").to_numpy() >= NOTE] if len(seq) else seq
     lost = _ints(gaps, "n")
     firsts = np.concatenate([_ints(samples, "first_seq"), notes, _ints(gaps, "from_seq")])
     lasts = np.concatenate([_ints(samples, "last_seq"), notes, _ints(gaps, "from_seq") + lost - 1])
     expected, found = manifest.last_seq - manifest.first_seq + 1, int(_ints(samples, "n").sum()) + len(notes) + int(lost.sum())
-    twice = _repeated(np.concatenate([firsts, lasts[lasts != firsts]]))
+    seen_apart = differ and not len(notes) and not len(lost)
+    twice = firsts[:0] if seen_apart else _repeated(np.concatenate([firsts, lasts[lasts != firsts]]))
     if len(twice):
         _add(findings, manifest, int(twice[0]), "a number that begins, or ends, one row", "there twice", len(twice))
     if len(firsts) and (firsts.min(), lasts.max()) != (manifest.first_seq, manifest.last_seq):
@@ -61,10 +68,16 @@ class NumberOrder:
         columns = (rows.group_ref, judged, rows.first_seq, rows.first_event_ms, rows.last_seq, rows.last_event_ms)
         self._parts.append(_Times(*columns))
 
-    def check(self, findings: Findings) -> None:
-        """Say where numbers go up and times go down."""
-        if not self._parts or _ascend(self._parts):
-            return
+    def check(self, findings: Findings) -> int:
+        """Say where numbers go up and times go down.
+
+        Returns:
+            The number of rows, if it was seen that all their first and last numbers differ; else 0.
+        """
+        if not self._parts:
+            return 0
+        if _ascend(self._parts):
+            return sum(len(part.first_seq) for part in self._parts)
         rows = _Times(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
         for number, ts_ms in ((rows.first_seq, rows.first_ms), (rows.last_seq, rows.last_ms)):
             order = np.argsort(number, kind="stable")
@@ -74,6 +87,7 @@ class NumberOrder:
                 row = int(order[back[0] + 1])
                 said = (f"{times[back[0]]} ms or later", f"{ts_ms[row]} ms", "time of the decision")
                 findings.add(Finding(Kind.ORDER, int(rows.group_ref[row]), int(number[row]), int(ts_ms[row]), *said), len(back))
+        return 0
 
 
 class _Times(NamedTuple):
@@ -88,9 +102,9 @@ class _Times(NamedTuple):
 
 
 def _ascend(parts: Sequence[_Times]) -> bool:
-    """Whether times surely ascend with the numbers of rows, first and last ones together.
+    """Whether times surely ascend with the numbers of rows, first and last ones together, and no number comes twice.
 
-    These lie close together, so that each has a place of its own and nothing is sorted. A row of one decision has one number.
+    Numbers lie close together, so that each has a place of its own and nothing is sorted. A row of one decision has one number.
     """
     first, end = _span(number for part in parts for number in (part.first_seq, part.last_seq))
     first_ms, end_ms = _span(times for part in parts for times in (part.first_ms, part.last_ms))
@@ -135,5 +149,5 @@ def _add(findings: Findings, manifest: Manifest, seq: int, expected: str, record
 
 
 def _ints(table: pa.Table, name: str) -> Ints:
-    numbers: Ints = table.column(name).to_numpy().astype(np.int64)
+    numbers: Ints = table.column(name).to_numpy().astype(np.int64, copy=False)
     return numbers

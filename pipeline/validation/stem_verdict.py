@@ -99,17 +99,18 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
     verdict = StemVerdict(stem.manifest.stem)
     samples = stem.read("samples", columns=COLUMNS)
     kinds = _kinds(stem)
+    differ = False
     if len(samples):
         table = pa.concat_tables([_warm_up(stem, before, samples, kinds), samples])
         circumstances, traced = Circumstances(stem, paced=paced), traced_of(stem)
         asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem), circumstances, traced)
-        for kind, refs in kinds.items():
-            _judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict)
+        in_order = [_judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict) for kind, refs in kinds.items()]
+        differ = in_order == [len(table)]
         if traced is not None:
             check_count(traced, pc.sum(samples.column("n")).as_py(), stem, verdict.findings)
     _judge_buckets(stem, verdict, paced=paced)
     events = stem.read("events", columns=["seq", "kind", "ts_ms"])
-    check_sequence(samples, events, stem.read("gaps"), stem.manifest, verdict.findings)
+    check_sequence(samples, events, stem.read("gaps"), stem.manifest, verdict.findings, differ=differ)
     check_times(samples, events, stem.manifest, verdict.findings)
     _check_sums(stem, verdict)
     if len(samples) or MUTATION in verdict.counts:
@@ -119,7 +120,8 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
     return verdict
 
 
-def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: StemVerdict) -> None:
+def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: StemVerdict) -> int:
+    """Judge the groups of a kind; return of how many rows all numbers were seen to differ."""
     order = NumberOrder()
     try:
         parts = unpack_in_parts(table, refs, EVENTS_AT_ONCE)
@@ -129,7 +131,7 @@ def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, 
         own = rows.first_seq >= asked.stem.manifest.first_seq
         if own.any():
             _judge_rows(kind, rows, own, asked, order, verdict)
-    order.check(verdict.findings)
+    return order.check(verdict.findings)
 
 
 def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: NumberOrder, verdict: StemVerdict) -> None:

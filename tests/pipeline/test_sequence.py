@@ -67,3 +67,15 @@ def test_a_later_number_with_an_earlier_time_is_found(apart: int) -> None:
     crossed[odd.event_at[back]] -= 1_500
     assert order_findings([even, replace(odd, ts_ms=crossed)]) == [(Kind.ORDER, 21 * apart)]
     assert order_findings([even, replace(odd, ts_ms=crossed)], 21 * apart) == []
+
+
+def test_rows_are_known_to_differ_only_where_every_number_is_there_once() -> None:
+    """Then nobody has to look for one that is there twice; the rows of all groups are counted together."""
+    even, odd = parts_of([at * 1_000 for at in range(40)], DENSE)
+    twice = odd.first_seq.copy()
+    twice[3] = even.first_seq[3]
+    for parts, known in (([even, odd], 40), ([even], 20), ([], 0), ([even, replace(odd, first_seq=twice, last_seq=twice)], 0)):
+        order = NumberOrder()
+        for rows in parts:
+            order.add(rows, np.ones(len(rows.n), np.bool_))
+        assert order.check(Findings()) == known
