@@ -53,6 +53,7 @@ def _in_sql(spark: Any, directory: Path) -> Any:
 
 ARMS: dict[str, Callable[[Any, Path], Any]] = {
     "file-parallel": _file_parallel,
+    "in-a-row": _file_parallel,
     "no-spark": _plain,
     "sql": _in_sql,
     "sensor-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.sensor_loop),

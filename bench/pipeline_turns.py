@@ -32,17 +32,19 @@ class Turns:
         self._workers = workers
         self.found: dict[Arm, list[dict[str, Any]]] = {}
 
-    def take(self, arms: Sequence[Arm], turns: int, *, unseen: int) -> None:
+    def take(self, arms: Sequence[Arm], turns: int, *, unseen: int, in_a_row: int = 1) -> None:
         """Run arms by turns.
 
         Args:
             unseen: turns before these, which are not counted: until a JVM has compiled what it runs.
+            in_a_row: so often an arm runs in each turn, the first of which is not counted where there are more: a process that has been
+                idle while another one worked finds its caches cold.
         """
         for turn in range(unseen + turns):
             for arm in arms if turn % 2 else reversed(arms):
-                told = self._once(arm)
+                told = [self._once(arm) for _ in range(in_a_row)]
                 if turn >= unseen:
-                    self.found.setdefault(arm, []).append(told)
+                    self.found.setdefault(arm, []).extend(told[1:] or told)
         for arm in arms:
             times = ", ".join(f"{told['seconds']:.2f}" for told in self.found[arm])
             print(f"  {arm.what} {arm.name} on {arm.cores}: {times} s", file=sys.stderr, flush=True)
