@@ -49,7 +49,7 @@ def measured(folder: Path, make: Callable[[dict[str, Shape]], None], events: int
 
     Args:
         make: makes those traces in the folder that are not there.
-        runs: turns of each arm that is quick.
+        runs: turns of each arm that is quick; of those that run in a row about as many runs are counted.
     """
     make(shapes(events))
     if not (folder / "hours").exists():

@@ -64,7 +64,7 @@ class Stem:
         return _declared(path, table, read, columns)
 
     def _of_file(self, relative: str, ask: Callable[[pq.ParquetFile], R]) -> R:
-        """Open with one thread: the others have stems of their own to read."""
+        """Open a file of this stem, look whose it is, and ask it something."""
         path = self.directory / relative
         try:
             source = path if self.held is None else pa.BufferReader(self.held[relative])
@@ -78,6 +78,7 @@ class Stem:
 
 
 def _rows_of(file: pq.ParquetFile, *, columns: list[str] | None, after_ms: int | None) -> pa.Table:
+    """Read with one thread: the others have stems of their own to read."""
     if columns is not None:
         columns = [name for name in columns if name in file.schema_arrow.names]
     if after_ms is None:
