@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import Manifest, by_run
 from pipeline.schemas import ADDED, TABLES
+from pipeline.twins import read_groups
 
 R = TypeVar("R")
 
@@ -63,32 +64,34 @@ class Stem:
         read = self._of_file(relative, functools.partial(_rows_of, columns=columns, after_ms=after_ms))
         return _declared(path, table, read, columns)
 
-    def _of_file(self, relative: str, ask: Callable[[pq.ParquetFile], R]) -> R:
+    def _of_file(self, relative: str, ask: Callable[[pq.ParquetFile, pa.NativeFile], R]) -> R:
         """Open a file of this stem, look whose it is, and ask it something."""
         path = self.directory / relative
         try:
-            source = path if self.held is None else pa.BufferReader(self.held[relative])
-            with pq.ParquetFile(source, memory_map=self.held is None, pre_buffer=False) as file:
+            with (
+                pa.memory_map(str(path)) if self.held is None else pa.BufferReader(self.held[relative]) as source,
+                pq.ParquetFile(source, pre_buffer=False) as file,
+            ):
                 _check_run(path, file, self.manifest)
-                return ask(file)
+                return ask(file, source)
         except (FileNotFoundError, KeyError) as error:
             raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.stem} promises it; restore it") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
 
 
-def _rows_of(file: pq.ParquetFile, *, columns: list[str] | None, after_ms: int | None) -> pa.Table:
+def _rows_of(file: pq.ParquetFile, source: pa.NativeFile, *, columns: list[str] | None, after_ms: int | None) -> pa.Table:
     """Read with one thread: the others have stems of their own to read."""
     if columns is not None:
         columns = [name for name in columns if name in file.schema_arrow.names]
     if after_ms is None:
-        return file.read(columns, use_threads=False)
+        return read_groups(file, source, range(file.num_row_groups), columns)
     groups = [number for number in range(file.num_row_groups) if _last_ms(file.metadata.row_group(number)) > after_ms]
-    read = file.read_row_groups(groups, columns, use_threads=False)
+    read = read_groups(file, source, groups, columns)
     return read.filter(pc.greater(read.column("last_event_ms"), after_ms))
 
 
-def _alike(file: pq.ParquetFile, *, columns: list[str]) -> dict[str, Any] | None:
+def _alike(file: pq.ParquetFile, _: pa.NativeFile, *, columns: list[str]) -> dict[str, Any] | None:
     """The values of columns that are alike in all rows of a file, None where there is no row."""
     names = file.schema.names
     told: dict[str, Any] = {}

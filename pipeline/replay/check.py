@@ -1,6 +1,7 @@
 """Recorded decisions against recomputed ones, in whole-file comparisons."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline.replay.decisions import NO_CAP, Decisions, Sensor
 from pipeline.replay.findings import Finding, Findings, Kind
-from pipeline.replay.row_figures import differing_figures
+from pipeline.replay.row_figures import differing_figures, differing_waits
 from pipeline.replay.rows import NOT_LISTED, Flags, Rows
 
 SAMPLES_SHOWN: Final = 12
@@ -28,9 +29,9 @@ def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings)
     empty = rows.count == 0
     miscounted = empty | (rows.n != rows.count)
     _note(rows, miscounted & judged, Kind.SEGMENT, lambda row: ("events of the row", str(rows.count[row]), str(rows.n[row])), findings)
-    pointed = ("positions in the lists", "within the row", "beyond it")
+    pointed = ("positions in the lists", "ascending, within the row", "otherwise")
     _note(rows, rows.misplaced & judged, Kind.SEGMENT, functools.partial(_the_same, pointed), findings)
-    sums = rows.running_total.take(rows.event_at + rows.count) - rows.running_total.take(rows.event_at)
+    sums = np.diff(rows.total_before, append=rows.running_total[-1])
     _note(
         rows,
         (sums != rows.total) & judged & ~empty,
@@ -76,7 +77,7 @@ def _check_chain(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
     """A row goes on where the one before it of the same group ended: in the same sample, or in the next, no sooner than a window later."""
     if len(rows.n) < 2:
         return
-    follows, begins = rows.group_ref[1:] == rows.group_ref[:-1], rows.is_new_sample[1:]
+    follows, begins = ~rows.is_new_group[1:], rows.is_new_sample[1:]
     too_soon, misnumbered = np.zeros((2, len(rows.n)), np.bool_)
     too_soon[1:] = follows & begins & (np.diff(rows.sample_start_ms) < sensor.window_ms)
     misnumbered[1:] = follows & (np.diff(rows.sample_index) != begins)
@@ -121,7 +122,10 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     for wrong, kind in masks:
         _note_events(rows, decided, wrong, kind, findings)
     judged = judged & (rows.count > 0)
-    for what, due, said in differing_figures(rows, decided, judged, event_judged):
+    figures = differing_figures(rows, decided, judged)
+    if not rows.waits_fit or any(wrong.any() for wrong, _ in masks):  # else rows say what lists say, and lists what was decided
+        figures = itertools.chain(figures, differing_waits(rows, decided, judged, event_judged))
+    for what, due, said in figures:
         _note(rows, (due != said) & judged, Kind.MATH, functools.partial(_figure, what, due, said), findings)
 
 

@@ -9,7 +9,7 @@ Why it is exact
 """
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -65,8 +65,9 @@ class Decisions:
 
 def decide(rows: Rows, sensor: Sensor) -> Decisions:
     """Work out every decision of `rows`, all of which are of sensors of this kind."""
-    first_live, oldest_start_ms, sample_of_row, first_event = _live(rows, sensor)
-    live_sum = rows.running_total[1:] - rows.running_total.take(first_event).take(first_live)
+    samples = _samples(rows)
+    first_live, oldest_start_ms = _live(rows, samples, sensor)
+    live_sum = rows.running_total[1:] - rows.total_before[samples.first_row].take(first_live)
     window_ms = _window_ms(rows.ts_ms - oldest_start_ms, sensor)
     units = live_sum * PERCENT_PER_NANOSECOND if sensor.is_request_time else live_sum.astype(np.float64)
     observed = units / (window_ms / 1_000.0)
@@ -77,8 +78,8 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     if sensor.is_request_time:
         near = _near(observed, bound, window_ms, violated) & rows.checked
         for event in np.flatnonzero(near):
-            samples = slice(int(first_live[event]), int(sample_of_row[rows.row_of[event]]) + 1)
-            exact = fold(rows, first_event[samples], int(event), sensor.num_samples) / (int(window_ms[event]) / 1_000.0)
+            live = slice(int(first_live[event]), int(samples.of_event[event]) + 1)
+            exact = fold(rows, samples.first_event[live], int(event), sensor.num_samples) / (int(window_ms[event]) / 1_000.0)
             violated[event] = exact > bound[event]
             throttle_ms[event] = _one(exact, float(bound[event]), int(window_ms[event]), sensor) if violated[event] else 0
     return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
@@ -93,30 +94,57 @@ def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) 
     return _throttle_ms(decided.observed, bound, decided.window_ms, violated, sensor)
 
 
-def _live(rows: Rows, sensor: Sensor) -> tuple[Ints, Ints, Ints, Ints]:
-    """For each event the first live sample and its start; for each row its sample; for each sample its first event."""
-    sample_of_row = np.cumsum(rows.is_new_sample) - 1
+class _Samples(NamedTuple):
+    """Samples of some rows, in order.
+
+    Attributes:
+        first_row, last_row: what cuts out of a column of the rows, for each sample, its first one and its last one.
+        first_event: of each sample.
+        of_event: the sample of each event.
+    """
+
+    first_row: Ints | slice
+    last_row: Ints | slice
+    first_event: Ints
+    of_event: Ints
+
+
+def _samples(rows: Rows) -> _Samples:
+    if rows.is_new_sample.all():  # a row ends before its sample does only where a bound changes, or a file
+        return _Samples(slice(None), slice(None), rows.event_at, rows.row_of)
     first_row = np.flatnonzero(rows.is_new_sample)
-    last_row = np.concatenate((first_row[1:], [len(rows.n)])) - 1
-    group = np.concatenate(([0], np.cumsum(rows.group_ref[1:] != rows.group_ref[:-1])))[first_row] if len(rows.n) else first_row
-    start_ms = rows.sample_start_ms[first_row]
-    last_ms = rows.final_event_ms.take(last_row)
+    last_row = np.append(first_row[1:], len(rows.n)) - 1
+    of_row = np.cumsum(rows.is_new_sample) - 1
+    of_event = of_row.take(rows.row_of, mode="clip")  # brackets look at every index first
+    return _Samples(first_row, last_row, rows.event_at[first_row], of_event)
+
+
+def _live(rows: Rows, samples: _Samples, sensor: Sensor) -> tuple[Ints, Ints]:
+    """For each event the first live sample, and its start."""
+    group = rows.group_ref[samples.first_row] - (rows.group_ref[0] if len(rows.group_ref) else 0)
     span_ms = sensor.num_samples * sensor.window_ms
     origin = int(rows.ts_ms.min()) - span_ms - 1 if rows.events else 0
     stride = (int(rows.ts_ms.max()) - origin + 2) if rows.events else 1
     apart = group * stride - origin  # times of one group do not reach those of the next
-    keys = apart + last_ms
-    sample = sample_of_row.take(rows.row_of, mode="clip")  # brackets look at every index first
-    wanted = (apart.take(sample_of_row) - span_ms).take(rows.row_of, mode="clip") + rows.ts_ms
-    first_live = np.minimum(_places(keys, wanted), sample)
-    return first_live, start_ms.take(first_live), sample_of_row, rows.event_at.take(first_row)
+    keys = apart + rows.final_event_ms[samples.last_row]
+    wanted = (apart - span_ms).take(samples.of_event, mode="clip") + rows.ts_ms
+    ends = np.append(samples.first_event[1:], rows.events)
+    first_live = np.minimum(_places(keys, wanted, ends), samples.of_event)
+    return first_live, rows.sample_start_ms[samples.first_row].take(first_live)
 
 
-def _places(keys: Ints, wanted: Ints) -> Ints:
-    """How many of some ascending keys are not above each wanted one. There are fewer keys, so that they look for their places."""
+def _places(keys: Ints, wanted: Ints, ends: Ints) -> Ints:
+    """How many of some ascending keys are not above each wanted one. There are fewer keys, so that they look for their places.
+
+    Args:
+        ends: for each key a place behind all that is wanted below it. Where groups have little to do it is the place itself: the next
+            event comes when the sample before it has expired.
+    """
     if (wanted[1:] < wanted[:-1]).any():  # only where events of a group do not ascend
         return np.searchsorted(keys, wanted, side="right")
-    begins = np.searchsorted(wanted, keys)
+    begins = ends.copy()
+    farther = np.flatnonzero(wanted.take(ends, mode="clip") < keys)
+    begins[farther] = np.searchsorted(wanted, keys.take(farther))
     return np.repeat(np.arange(len(keys) + 1), np.diff(begins, prepend=0, append=len(wanted)))
 
 

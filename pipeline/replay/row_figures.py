@@ -11,12 +11,8 @@ Figure = tuple[str, Ints | Floats, Ints | Floats]
 """What it is, what the events give for each row, and what each row says."""
 
 
-def differing_figures(rows: Rows, decided: Decisions, judged: Flags, event_judged: Flags) -> Iterator[Figure]:
-    """Return the figures that are other ones in any judged row; of a row without events nothing is meant.
-
-    Args:
-        judged, event_judged: the same, by row and by event.
-    """
+def differing_figures(rows: Rows, decided: Decisions, judged: Flags) -> Iterator[Figure]:
+    """Return the figures, but for those of waits, that are other ones in any judged row; of a row without events nothing is meant."""
     if not rows.events:
         return
     at = np.minimum(rows.event_at, rows.events - 1)
@@ -29,7 +25,6 @@ def differing_figures(rows: Rows, decided: Decisions, judged: Flags, event_judge
     for what, expected, said in figures:
         if ((expected != said) & judged).any():
             yield what, expected, said
-    yield from _of_waits(rows, decided, judged, event_judged)
 
 
 def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
@@ -42,8 +37,12 @@ def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
     return np.where(np.isinf(highest), 0.0, highest)
 
 
-def _of_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged: Flags) -> Iterator[Figure]:
-    """Those that come from the waits of a row, where any differs."""
+def differing_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged: Flags) -> Iterator[Figure]:
+    """The same of the figures that come from the waits of a row.
+
+    Args:
+        judged, event_judged: the same, by row and by event.
+    """
     few = np.flatnonzero(((rows.throttle_ms != NOT_LISTED) | decided.violated) & event_judged)  # the others add nothing to any sum
     said_ms, expected_ms = rows.throttle_ms.take(few), decided.throttle_ms.take(few)
     listed, violated = said_ms != NOT_LISTED, decided.violated.take(few)
@@ -54,11 +53,11 @@ def _of_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged: Flags
     by_row = _ByRow(rows, few, judged)
     waits_ms = by_row.total(recorded)
     figures = (
-        ("violations of the row", by_row.number(violated), rows.violated_n),
-        ("throttled of the row", by_row.number(counted), rows.throttled_n),
-        ("wait of the row", waits_ms, rows.throttle_ms_sum),
-        ("longest wait of the row", by_row.highest(recorded), rows.throttle_ms_max),
-        ("applied wait of the row", waits_ms if np.array_equal(applied, recorded) else by_row.total(applied), rows.applied_ms_sum),
+        ("violations of the row", by_row.number(violated), rows.told["violated_n"]),
+        ("throttled of the row", by_row.number(counted), rows.told["throttled_n"]),
+        ("wait of the row", waits_ms, rows.told["throttle_ms_sum"]),
+        ("longest wait of the row", by_row.highest(recorded), rows.told["throttle_ms_max"]),
+        ("applied wait of the row", by_row.total(applied), rows.told["applied_ms_sum"]),
     )
     for what, expected, said in figures:
         if by_row.differ(expected, said):

@@ -1,6 +1,7 @@
 """Packed samples as flat arrays: one entry per row, and one per event, groups apart and each in decision order."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,14 +29,10 @@ INTEGERS: Final = (
     "oldest_start_ms",
     "first_seq",
     "last_seq",
-    "throttled_n",
-    "violated_n",
-    "throttle_ms_sum",
-    "throttle_ms_max",
-    "applied_ms_sum",
 )
+OF_WAITS: Final = ("throttled_n", "violated_n", "throttle_ms_sum", "throttle_ms_max", "applied_ms_sum")
 LISTS: Final = ("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms")
-COLUMNS: Final = [*INTEGERS, "bound", "max_observed", *LISTS]
+COLUMNS: Final = [*INTEGERS, *OF_WAITS, "bound", "max_observed", *LISTS]
 """What `unpack` reads."""
 
 
@@ -46,12 +43,13 @@ class Rows:
     Attributes:
         count: how many events the lists of each row hold; `n` is what the row says.
         row_of: the row of each event.
-        is_new_sample: of each row: it begins a sample, it does not go on with the one before.
-        misplaced: of each row: a list points beyond its events.
+        misplaced: of each row: a list points beyond its events, or not from one to a later one.
         ts_ms, value: of each event.
         checked: False for what was recorded without a look at the bound.
         throttle_ms: as recorded; `NOT_LISTED` where nothing was recorded.
         applied_ms: what the client was told or held for, `NOT_LISTED` as above.
+        told: the columns OF_WAITS of the rows; each is put in order when it is first asked for.
+        waits_fit: `told` is seen to say of each row what its lists of waits hold.
     """
 
     group_ref: Ints
@@ -68,12 +66,6 @@ class Rows:
     first_seq: Ints
     last_seq: Ints
     max_observed: Floats
-    throttled_n: Ints
-    violated_n: Ints
-    throttle_ms_sum: Ints
-    throttle_ms_max: Ints
-    applied_ms_sum: Ints
-    is_new_sample: Flags
     misplaced: Flags
     event_at: Ints
     row_of: Ints
@@ -82,6 +74,8 @@ class Rows:
     checked: Flags
     throttle_ms: Ints
     applied_ms: Ints
+    told: Mapping[str, Ints]
+    waits_fit: bool
 
     @property
     def events(self) -> int:
@@ -89,11 +83,26 @@ class Rows:
         return len(self.value)
 
     @functools.cached_property
+    def is_new_group(self) -> Flags:
+        """Whether each row is the first of its group."""
+        return _changes(self.group_ref)
+
+    @functools.cached_property
+    def is_new_sample(self) -> Flags:
+        """Whether each row begins a sample, and does not go on with the one before."""
+        return self.is_new_group | _changes(self.sample_start_ms)
+
+    @functools.cached_property
     def running_total(self) -> Ints:
         """The sum of all values before each event, and, behind the last one, of all."""
         totals = np.zeros(self.events + 1, np.int64)
         np.cumsum(self.value, out=totals[1:])
         return totals
+
+    @functools.cached_property
+    def total_before(self) -> Ints:
+        """The sum of all values before each row."""
+        return self.running_total.take(self.event_at)
 
     @functools.cached_property
     def first_event_ms(self) -> Ints:
@@ -108,3 +117,9 @@ class Rows:
     def _at(self, events: Ints, otherwise: Ints) -> Ints:
         times_ms: Ints = self.ts_ms.take(events, mode="clip") if self.events else otherwise
         return times_ms
+
+
+def _changes(column: Ints) -> Flags:
+    changes = np.ones(len(column), np.bool_)
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes

@@ -28,6 +28,9 @@ SETTINGS: Final = {
     # With it, PySpark tells the JVM the line of our source for each column that is written down: a third of all its calls, and no
     # message of ours shows it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # What Arrow frees in a Python worker it uses again. After 10 ms it would give it back to the machine, which clears every page of it
+    # when it is asked for anew; it reads this once, when it is loaded.
+    "spark.executorEnv.MIMALLOC_PURGE_DELAY": "-1",
 }
 
 LOCAL_SETTINGS: Final = {

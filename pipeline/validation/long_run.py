@@ -133,8 +133,10 @@ class Circumstances:
 
 def stretches(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumstances) -> dict[int, Stretch]:
     """Return what rows of a file set say of each group that was throttled in them, by group number."""
-    throttled = rows.group_ref[np.flatnonzero(judged & (rows.throttled_n > 0) & (rows.bound < UNLIMITED))]
-    if not len(throttled) or not circumstances.tell:
+    if not circumstances.tell:
+        return {}
+    throttled = rows.group_ref[np.flatnonzero(judged & (rows.told["throttled_n"] > 0) & (rows.bound < UNLIMITED))]
+    if not len(throttled):
         return {}
     excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED)]]
     made = {}

@@ -13,7 +13,7 @@ from pipeline.manifest import TypeCount
 from pipeline.replay.buckets import MUTATION
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Sensor, decide
-from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
+from pipeline.replay.findings import Findings
 from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.stem import Stem
@@ -27,6 +27,7 @@ from pipeline.validation.group_bits import bits_of, united
 from pipeline.validation.long_run import Circumstances, Stretch, fastest, stretches
 from pipeline.validation.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.settings import State, states_of
+from pipeline.validation.sums import check_sums, counts_of
 from pipeline.validation.traced import Traced, check_count, check_traced, traced_of
 
 REQUEST: Final = "Request"
@@ -106,13 +107,15 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
         asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem), circumstances, traced)
         in_order = [_judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict) for kind, refs in kinds.items()]
         differ = in_order == [len(table)]
+        verdict.counts = counts_of(samples, [(kind.quota_type, refs) for kind, refs in kinds.items()])
+        verdict.groups = bits_of(samples.column("group_ref").to_numpy())
         if traced is not None:
             check_count(traced, pc.sum(samples.column("n")).as_py(), stem, verdict.findings)
     _judge_buckets(stem, verdict, paced=paced)
     events = stem.read("events", columns=["seq", "kind", "ts_ms"])
     check_sequence(samples, events, stem.read("gaps"), stem.manifest, verdict.findings, differ=differ)
     check_times(samples, events, stem.manifest, verdict.findings)
-    _check_sums(stem, verdict)
+    check_sums(verdict.counts, stem.manifest, verdict.findings)
     if len(samples) or MUTATION in verdict.counts:
         check_states(stem, verdict.findings)
     verdict.states = states_of(stem, verdict.findings)
@@ -151,7 +154,6 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
-    _count(kind.quota_type, rows, own, verdict)
 
 
 def _judge_buckets(stem: Stem, verdict: StemVerdict, *, paced: bool) -> None:
@@ -167,38 +169,9 @@ def _judge_buckets(stem: Stem, verdict: StemVerdict, *, paced: bool) -> None:
     verdict.stretches.update(judged.stretches)
 
 
-def _count(quota_type: str, rows: Rows, own: Flags, verdict: StemVerdict) -> None:
-    known = verdict.counts.get(quota_type, TypeCount())
-    verdict.counts[quota_type] = TypeCount(
-        known.decisions + _total(rows.count, own),
-        known.units + _total(rows.total, own),
-        known.throttled + _total(rows.throttled_n, own),
-        known.throttle_ms + _total(rows.throttle_ms_sum, own),
-    )
-    verdict.groups = united((verdict.groups, bits_of(rows.group_ref[own])))
-
-
 def _total(numbers: Ints, where: Flags) -> int:
     """Add up the numbers of some rows, nearly all of them: the others are taken away again."""
     return int(numbers.sum()) - int(numbers.take(np.flatnonzero(~where)).sum())
-
-
-def _check_sums(stem: Stem, verdict: StemVerdict) -> None:
-    """What one of the two does not count at all is nothing there, and has to be nothing in the other."""
-    for quota_type in sorted({*stem.manifest.counts, *verdict.counts}):
-        told, found = stem.manifest.counts.get(quota_type, TypeCount()), verdict.counts.get(quota_type, TypeCount())
-        if found != told:
-            verdict.findings.add(
-                Finding(
-                    Kind.GAP,
-                    WHOLE_FILE,
-                    stem.manifest.first_seq,
-                    stem.manifest.first_ts_ms,
-                    str(told),
-                    str(found),
-                    f"sums of {quota_type} against the manifest",
-                )
-            )
 
 
 def _of_interest(verdict: StemVerdict) -> list[int]:

@@ -36,12 +36,16 @@ def unpacked(table: pa.Table, refs: Ints, stem: Stem) -> Rows:
     """Flatten rows of samples.
 
     Raises:
-        BadInputError: the level was `sample`.
+        BadInputError: the level was `sample`, or a row has no decisions.
     """
     try:
-        return unpack(table, refs)
+        rows = unpack(table, refs)
     except ValueError as error:
         raise BadInputError(f"{stem.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
+    if not rows.count.all():
+        empty = int(rows.first_seq[np.flatnonzero(rows.count == 0)[0]])
+        raise BadInputError(f"{stem.manifest.stem}: the row of samples from decision {empty} on has none; the file is damaged, restore it")
+    return rows
 
 
 def read_events(stems: Sequence[Stem], refs: Sequence[int]) -> Events:

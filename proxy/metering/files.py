@@ -17,6 +17,8 @@ DELTA: Final = (
     "group_ref",
     "sample_index",
     "n",
+    "throttled_n",
+    "violated_n",
     "throttle_ms_sum",
     "throttle_ms_max",
     "applied_ms_sum",

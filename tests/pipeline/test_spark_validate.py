@@ -1,5 +1,6 @@
 """The same validator with one Spark task per file set."""
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> No
     paced = validate_runs(spark, tmp_path, checked_runs(tmp_path), paced=True)
     assert len(paced.long_runs) > 0
     assert paced.as_dict(50) == validate(tmp_path, paced=True).as_dict(50)
+
+
+def test_python_workers_keep_their_memory(spark: Any) -> None:
+    """Arrow gives back nothing in between: it is told so before it is loaded, whatever master the session has."""
+    told = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("MIMALLOC_PURGE_DELAY")).collect()
+    assert told == ["-1"]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from msgspec import structs
 
 from pipeline.command import meter
+from pipeline.errors import BadInputError
 from pipeline.quotas.file import quota_file_of
 from pipeline.report.whatif_page import buckets_of, draw_whatif
 from pipeline.whatif import foresight
@@ -142,6 +143,19 @@ def rest_of_answers(bound: float) -> Iterator[Event]:
         yield Event(0, now_ms, 3_000_000, checked=False)
         group.record_unchecked(3_000_000 * PERCENT_PER_NANOSECOND, now_ms)
         now_ms += wait_ms + 90
+
+
+@pytest.mark.parametrize("mode", ["open", "regroup"])
+def test_a_row_without_decisions_is_named(tmp_path: Path, mode: str) -> None:
+    """What is damaged is no ground for a what-if, and no traceback."""
+
+    def emptied(rows: list[dict[str, Any]]) -> None:
+        rows[1] |= {name: [] for name in ("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms")}
+
+    write_directory(tmp_path, [[Event(0, START_MS + 1_500 * at, 4_000) for at in range(5)]], {0: Sensor(0, 2_000.0)}, mutate=emptied)
+    add_table(tmp_path, "dim_client", [CLIENT])
+    with pytest.raises(BadInputError, match="row of samples from decision 1 on has none; the file is damaged, restore it"):
+        outcomes(tmp_path, AS_IT_WAS.replace("checkout", "client-0"), mode)
 
 
 def test_the_rest_of_an_answer_does_not_wait(tmp_path: Path) -> None:

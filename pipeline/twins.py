@@ -1,0 +1,54 @@
+"""Columns of a Parquet file that are, byte for byte, those of another one: they are unpacked once."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+TWINS: Final = {"applied_ms": "thr_ms", "applied_ms_sum": "throttle_ms_sum"}
+"""What was applied is what was decided, wherever all is enforced and no other quota makes anybody wait longer."""
+
+
+def read_groups(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:
+    """Read some row groups, with one thread.
+
+    Args:
+        source: what `file` reads from.
+        columns: in the order of the file, whatever theirs is, with twins at the end; None: all.
+
+    Raises:
+        pyarrow.ArrowInvalid, OSError: the file cannot be read.
+    """
+    wanted = set(columns or ())
+    twins = {name: twin for name, twin in TWINS.items() if {name, twin} <= wanted and _are_twins(file, source, groups, name, twin)}
+    read = file.read_row_groups(groups, columns and [name for name in columns if name not in twins], use_threads=False)
+    for name, twin in twins.items():
+        read = read.append_column(file.schema_arrow.field(name), read.column(twin))
+    return read
+
+
+def _are_twins(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[int], name: str, twin: str) -> bool:
+    schema = file.schema_arrow
+    if schema.field(name).with_name(twin) != schema.field(twin):
+        return False
+    row_groups = (file.metadata.row_group(number) for number in groups)
+    return all(_are_alike(source, _chunk(row_group, name), _chunk(row_group, twin)) for row_group in row_groups)
+
+
+def _chunk(row_group: Any, name: str) -> Any:
+    """What the footer says of a column, or of the entries of its lists."""
+    columns = (row_group.column(number) for number in range(row_group.num_columns))
+    return next(column for column in columns if column.path_in_schema.split(".")[0] == name)
+
+
+def _are_alike(source: pa.NativeFile, one: Any, other: Any) -> bool:
+    """Pages say how they are encoded; only how they are compressed stands in the footer."""
+    if (one.compression, one.total_compressed_size) != (other.compression, other.total_compressed_size):
+        return False
+    return bool(_pages(source, one).equals(_pages(source, other)))
+
+
+def _pages(source: pa.NativeFile, chunk: Any) -> pa.Buffer:
+    source.seek(chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset)
+    return source.read_buffer(chunk.total_compressed_size)
