@@ -49,7 +49,7 @@ def measured(folder: Path, make: Callable[[dict[str, Shape]], None], events: int
 
     Args:
         make: makes those traces in the folder that are not there.
-        runs: turns of each arm that is quick; of those that run in a row about as many runs are counted.
+        runs: turns of each arm that is quick; of those that run in a row twice as many runs are counted.
     """
     make(shapes(events))
     if not (folder / "hours").exists():
@@ -57,7 +57,7 @@ def measured(folder: Path, make: Callable[[dict[str, Shape]], None], events: int
     cores = [1, 2][: len(os.sched_getaffinity(0))]
     with processes(folder, cores) as turns:
         turns.take([HOTTEST, ZIPF, PLAIN, FEW_GROUPS, MANY_GROUPS], runs, unseen=UNSEEN)
-        turns.take([arm for arm in CORES if arm.cores in cores], runs // 4 + 1, unseen=1, in_a_row=IN_A_ROW)
+        turns.take([arm for arm in CORES if arm.cores in cores], runs // 2, unseen=1, in_a_row=IN_A_ROW)
         turns.take([arm for number in cores for arm in _rollups(number)], runs, unseen=UNSEEN_ROLLUPS)
         turns.take([SENSOR_LOOP, LAZY_LOOP, SQL], 1, unseen=0)
     _agree(turns, events)
