@@ -38,6 +38,7 @@ LOCAL_SETTINGS: Final = {
     "spark.driver.bindAddress": LOOPBACK,
     # The JVM and its Python workers: over TCP each task waits 40 ms for an acknowledgement that the other side delays.
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "pipeline.spark.daemon",
 }
 
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")

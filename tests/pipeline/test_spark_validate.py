@@ -9,6 +9,7 @@ import pytest
 
 from bench.metering_trace import Shape, decide, write
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.spark import daemon
 from pipeline.spark.failures import error_of, told_in_one_line
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import validate_remote, validate_runs
@@ -35,6 +36,20 @@ def test_python_workers_keep_their_memory(spark: Any) -> None:
     """Arrow gives back nothing in between: it is told so before it is loaded, whatever master the session has."""
     told = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("MIMALLOC_PURGE_DELAY")).collect()
     assert told == ["-1"]
+
+
+def test_a_worker_that_nobody_listens_to_ends_without_a_word(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark closes its socket after a minute of nothing to do; workers of this machine come from a daemon that knows."""
+
+    def gone(_sock: object, _authenticated: bool) -> int:
+        raise BrokenPipeError
+
+    parents = spark.sparkContext.parallelize([0], 1).map(lambda _: Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).collect()
+    assert b"pipeline.spark.daemon" in parents[0].split(b"\0")
+    monkeypatch.setattr(daemon, "_work", gone)
+    assert daemon.worker(None, True) == 1
+    monkeypatch.setattr(daemon, "_work", lambda _sock, authenticated: int(not authenticated))
+    assert (daemon.worker(None, True), daemon.worker(None, False)) == (0, 1)
 
 
 @pytest.fixture(scope="module")
