@@ -123,7 +123,7 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
         _note_events(rows, decided, wrong, kind, findings)
     judged = judged & (rows.count > 0)
     figures = differing_figures(rows, decided, judged)
-    if not rows.waits_fit or any(wrong.any() for wrong, _ in masks):  # else rows say what lists say, and lists what was decided
+    if not rows.waits_fit() or any(wrong.any() for wrong, _ in masks):  # else rows say what lists say, and lists what was decided
         figures = itertools.chain(figures, differing_waits(rows, decided, judged, event_judged))
     for what, due, said in figures:
         _note(rows, (due != said) & judged, Kind.MATH, functools.partial(_figure, what, due, said), findings)

@@ -1,7 +1,7 @@
 """Packed samples as flat arrays: one entry per row, and one per event, groups apart and each in decision order."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,7 +49,7 @@ class Rows:
         throttle_ms: as recorded; `NOT_LISTED` where nothing was recorded.
         applied_ms: what the client was told or held for, `NOT_LISTED` as above.
         told: the columns OF_WAITS of the rows; each is put in order when it is first asked for.
-        waits_fit: `told` is seen to say of each row what its lists of waits hold.
+        waits_fit: looks whether `told` surely says of each row what its lists of waits hold; a what-if never asks.
     """
 
     group_ref: Ints
@@ -75,7 +75,7 @@ class Rows:
     throttle_ms: Ints
     applied_ms: Ints
     told: Mapping[str, Ints]
-    waits_fit: bool
+    waits_fit: Callable[[], bool]
 
     @property
     def events(self) -> int:

@@ -56,5 +56,5 @@ def _rows(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats, first: Ints) 
         throttle_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
         applied_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
         told={},
-        waits_fit=False,
+        waits_fit=lambda: False,
     )

@@ -100,7 +100,7 @@ def test_parts_are_the_whole_cut_between_groups(events: list[Event], at_once: in
         assert joined.tolist() == getattr(whole, field.name).tolist(), field.name
     for name in OF_WAITS:
         assert np.concatenate([part.told[name] for part in parts]).tolist() == whole.told[name].tolist(), name
-    assert whole.waits_fit == all(part.waits_fit for part in parts)
+    assert whole.waits_fit() == all(part.waits_fit() for part in parts)
     groups = [set(part.group_ref.tolist()) for part in parts]
     assert sum(len(its) for its in groups) == len(set().union(*groups))
     assert len(parts) >= min(len(set().union(*groups)), whole.events // (at_once + max(part.events for part in parts)))

@@ -87,7 +87,7 @@ def test_the_short_way_finds_what_the_long_one_finds(rows: list[Row], tamper: Ta
     tamper(rows[at])
     unpacked = unpack(samples_table(rows))
     told = found(unpacked)
-    assert told == found(replace(unpacked, waits_fit=False))
+    assert told == found(replace(unpacked, waits_fit=lambda: False))
     assert told or tamper is nothing or not rows[at]["thr_ms"] or -1 in rows[at]["applied_ms"]
 
 
@@ -96,7 +96,7 @@ def test_the_short_way_finds_what_the_long_one_finds(rows: list[Row], tamper: Ta
 def test_rows_that_fit_their_lists_are_seen_to(rows: list[Row]) -> None:
     """Nothing is put in order for them, waits of 0 ms among them or not."""
     unpacked = unpack(samples_table(rows))
-    assert unpacked.waits_fit
+    assert unpacked.waits_fit()
     assert not found(unpacked)
     assert not unpacked.told
 
