@@ -88,7 +88,8 @@ class Meter:
     Attributes:
         usage: what clients use, whatever quota they have.
         dropped: decisions that no queue had room for.
-        words, at, now_ms: where the next word of a decision goes, and the time that it would have; see `passed` and `passed_run`.
+        words, at, now_ms: where the next word of a decision goes, and the time that it would have; see `passed` and `passed_alike`.
+        word: `meter_word` of the group that a word without a tag would be of: the last that one with a tag named.
         beside: decisions less words: a time is none, a run of equal ones is many.
     """
 
@@ -111,6 +112,7 @@ class Meter:
         "dropped",
         "now_ms",
         "usage",
+        "word",
         "words",
     )
 
@@ -131,6 +133,7 @@ class Meter:
         self.words = self._buffer.words
         self.at = 0
         self.now_ms = NEVER_MS
+        self.word = 0
         self.beside = 0
         self._records = self._buffer.records
         self._records_at = 0
@@ -157,8 +160,9 @@ class Meter:
     def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way.
 
-        While `now_ms` stays as it is, the group's `meter_word` is not 0, and there is room, that word plus a value from 0 to 2^31 may be
-        put at `words[at]`, and `at` raised by one, instead: that is all that would happen here.
+        While `now_ms` stays as it is, the group's `meter_word` is not 0, and there is room, that word plus a value from 1 to 2^31 may be
+        put at `words[at]`, `at` be raised by one, and `word` be set to that word, instead. Where `word` is that very object, the value
+        alone is enough.
         """
         if group.parent is not None:
             self.passed(group.parent, value, now_ms, conn_id, api_index)
@@ -187,8 +191,9 @@ class Meter:
     def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note the same as `passed_run` for two or more of one `value`.
 
-        Where `passed` would allow it, two words may be put at `words[at]` instead: that of the first, and one with the value, and above it
-        how many there are less two; then `at` is raised by two, and `beside` by as much as stands there.
+        Where `passed` would allow it, words may be put down instead: that of the first, unless its value alone would be enough, and one
+        with the value, and above it how many there are beyond this one and the first; then `at` is raised by one for each, and `beside`
+        by as much as stands there.
         """
         if group.parent is not None:
             self.passed_alike(group.parent, value, count, now_ms, conn_id, api_index)
@@ -207,9 +212,9 @@ class Meter:
             self.record_unchecked(group.parent, value, now_ms, conn_id, api_index, kind)
         self._note(group, value, 0, 0, now_ms, conn_id, api_index, kind)
 
-    def _begin(self, group: QuotaGroup, value: int, now_ms: int, count: int) -> int:
-        """Make room for `count` words of a group that has just recorded `value` in all; return where they go."""
-        if self.at + count >= BATCH_WORDS or self.beside > REPEATED_MAX:
+    def _begin_words(self, group: QuotaGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
+        """Make room for so many words of a group that has just recorded `value` in all; return where they go, and the word of the group."""
+        if self.at + words >= BATCH_WORDS or self.beside > REPEATED_MAX:
             self.flush()
         if group.metered_bound is not group.bound:
             self._tell(group, value)
@@ -219,12 +224,7 @@ class Meter:
             self.now_ms = now_ms
             self.beside -= 1
             self.at = at = at + 1
-        return at
-
-    def _begin_words(self, group: QuotaGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
-        """Make room as `_begin` does; return where they go, and the word of the group."""
-        at = self._begin(group, value, now_ms, words)
-        word = group.meter_ref << VALUE_BITS | PASSED
+        word = self.word = group.meter_word or group.meter_ref << VALUE_BITS | PASSED
         if group.parent is None:
             group.meter_word = word
         return at, word

@@ -19,7 +19,8 @@ GROUPS_MAX: Final = 1 << TAG_AT - VALUE_BITS
 
 PASSED: Final = 1 << TAG_AT
 """Plus group_ref << VALUE_BITS plus the value: a checked record that made nobody wait, at the time of the last `TIME` before it. A word
-without a tag is another one of the group of the word before it; what stands above its value is how many more there are of the same."""
+without a tag is another one of the group that the last word with this tag named, with a value above 0; what stands above the value is how
+many more there are of the same."""
 TIME: Final = 2 << TAG_AT
 """Plus a monotonic ts_ms: no decision."""
 RECORDED: Final = 3 << TAG_AT

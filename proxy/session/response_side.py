@@ -183,7 +183,11 @@ class ResponseSide(AnswerVerdicts):
             if group is not None:
                 word, at = group.meter_word, meter.at
                 if word and now_ms == meter.now_ms and at < BATCH_WORDS:
-                    meter.words[at] = word + amount
+                    if word is meter.word:
+                        meter.words[at] = amount
+                    else:
+                        meter.words[at] = word + amount
+                        meter.word = word
                     meter.at = at + 1
                 else:
                     meter.passed(group, amount, now_ms, self._number, head.index)
@@ -219,13 +223,15 @@ class ResponseSide(AnswerVerdicts):
                 cell.request_bytes += amount
                 cell.response_bytes += end - at - count * LENGTH_BYTES
             if group is not None:
-                word, to = group.meter_word, meter.at
+                word, to, more = group.meter_word, meter.at, count - 1
                 if size and word and now_ms == meter.now_ms and to < RUN_WORDS_END:
-                    words = meter.words
-                    words[to] = word + size
-                    words[to + 1] = (count - 2 << VALUE_BITS) + size
-                    meter.at = to + 2
-                    meter.beside += count - 2
+                    if word is not meter.word:
+                        meter.words[to] = word + size
+                        meter.word = word
+                        to, more = to + 1, more - 1
+                    meter.words[to] = (more << VALUE_BITS) + size
+                    meter.at = to + 1
+                    meter.beside += more
                 else:
                     self._meter_run(meter, head, group, count, size, now_ms)
         latencies = head.latencies

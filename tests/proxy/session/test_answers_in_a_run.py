@@ -120,6 +120,36 @@ def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level:
     assert relay(exchanges, [four_answers] * 2, Mode.DELAY, UNLIMITED, meter_of_level, parent=False) == alone
 
 
+@settings(deadline=None)
+@given(
+    turns=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([1, 1, 2, 3, 16]), st.sampled_from([1, 50, 3_000]), st.integers(0, 7)),
+        min_size=2,
+        max_size=30,
+    )
+)
+def test_groups_that_take_turns_in_one_millisecond_are_told_apart(turns: list[tuple[int, int, int, int]]) -> None:
+    """Each decision is noted for its client's group, wherever others stand between: one answer or a run, behind a throttle, a new time."""
+    house, batches = metered(Meter, mode=Mode.OBSERVE)
+    expected: list[tuple[int, int, int]] = []
+    with house:
+        peers = []
+        for number, bound in enumerate((UNLIMITED, 2 * UNLIMITED, 3_000.0)):
+            house.set_quota(produce=bound, client_id=f"app-{number}")
+            peers.append(connected(house))
+        refs: dict[int, int] = {}
+        for client, count, size, wait_ms in turns:
+            house.wait(wait_ms if wait_ms > 5 else 0)
+            request = produce(1, size=size, version=7, client_id=f"app-{client}")
+            peers[client].client.arrive(request * count)
+            peers[client].broker.arrive(produced(1, version=7) * count)
+            expected += [(refs.setdefault(client, len(refs)), house.now_ms, len(request) - 4)] * count
+        meter = house.settings.meter
+        assert meter is not None
+        meter.flush()
+    assert [row[:3] for row in rows_of(batches)] == expected
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_a_debt_that_was_served_ends_with_a_run(together: bool) -> None:
     """The answers that were owed when it began are counted off one by one."""
