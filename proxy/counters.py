@@ -3,7 +3,7 @@
 No lock: one thread writes, others read a value that is a moment old.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from proxy.latency import ApiLatencies
 
@@ -229,15 +229,28 @@ def bump(counts: dict[str, int], key: str, by: int = 1) -> None:
     counts[key] = counts.get(key, 0) + by
 
 
+class CountsBytes(Protocol):
+    """Counts bytes of requests, and those that are fetched, since it was made."""
+
+    request_bytes: int
+    fetch_bytes: int
+
+
 class Usage:
-    """What one user with one client-id did since the process began."""
+    """What one user with one client-id did since the process began.
+
+    Attributes:
+        own_produce_bytes, own_fetch_bytes: what nobody else counts.
+    """
 
     __slots__ = (
         "_exempt_since",
+        "_fetched_by",
+        "_produced_by",
         "client_id",
         "exempt_bytes",
-        "fetch_bytes",
-        "produce_bytes",
+        "own_fetch_bytes",
+        "own_produce_bytes",
         "request_ns",
         "requests",
         "throttle_ms",
@@ -248,8 +261,10 @@ class Usage:
     def __init__(self, user: str, client_id: str) -> None:
         self.user = user
         self.client_id = client_id
-        self.produce_bytes = 0
-        self.fetch_bytes = 0
+        self.own_produce_bytes = 0
+        self.own_fetch_bytes = 0
+        self._produced_by: tuple[CountsBytes, ...] = ()
+        self._fetched_by: tuple[CountsBytes, ...] = ()
         self.request_ns = 0.0
         """Time of the brokers' threads, as it is charged."""
         self.requests = [0] * API_KEYS_MAX
@@ -261,6 +276,24 @@ class Usage:
         self.exempt_bytes = 0
         """Produced and fetched while the user was exempt, as far as that is over."""
         self._exempt_since: int | None = None  # so many bytes had passed when it became so
+
+    @property
+    def produce_bytes(self) -> int:
+        """Bytes of Produce requests. Never less than before, though a thread may ask that does not count."""
+        return self.own_produce_bytes + sum([cell.request_bytes for cell in self._produced_by])
+
+    @property
+    def fetch_bytes(self) -> int:
+        """Bytes of answers to Fetch."""
+        return self.own_fetch_bytes + sum([cell.fetch_bytes for cell in self._fetched_by])
+
+    def produced_by(self, cell: CountsBytes) -> None:
+        """Take the bytes of Produce requests that are counted there for bytes of this one."""
+        self._produced_by += (cell,)
+
+    def fetched_by(self, cell: CountsBytes) -> None:
+        """Take the bytes of answers to Fetch that are counted there for bytes of this one."""
+        self._fetched_by += (cell,)
 
     def count_exempt(self, is_exempt: bool) -> None:
         """From here on no quota applies to this user by name, or one may again."""

@@ -44,7 +44,12 @@ class Place(NamedTuple):
 
 
 class UsageCell:
-    """What one client did at one place with one class of APIs since it was last taken; a request counts when its answer comes."""
+    """What one client did at one place with one class of APIs since it was last taken; a request counts when its answer comes.
+
+    Attributes:
+        request_bytes, fetch_bytes: since it was made; where a client is metered nobody else counts them.
+        taken_request_bytes, taken_fetch_bytes: those that were taken.
+    """
 
     __slots__ = (
         "api_class",
@@ -58,6 +63,8 @@ class UsageCell:
         "request_bytes",
         "requests",
         "response_bytes",
+        "taken_fetch_bytes",
+        "taken_request_bytes",
         "throttle_ms",
         "throttled_requests",
         "waited_ms",
@@ -69,14 +76,16 @@ class UsageCell:
         self.place = place
         self.api_class = api_class
         self.connections_open = 0
+        self.request_bytes = 0
+        self.fetch_bytes = 0
         self.clear()
 
     def clear(self) -> None:
         """Begin to count anew; who is connected stays connected."""
         self.requests = 0
-        self.request_bytes = 0
+        self.taken_request_bytes = self.request_bytes
         self.response_bytes = 0
-        self.fetch_bytes = 0
+        self.taken_fetch_bytes = self.fetch_bytes
         self.handler_ns = 0
         self.throttled_requests = 0
         self.throttle_ms = 0
@@ -128,21 +137,26 @@ class UsageCells:
     def __len__(self) -> int:
         return len(self._cells)
 
-    def cell(self, place: Place, usage: Usage, principal: KafkaPrincipal, api_class: str) -> UsageCell:
-        """Return where a client is counted: the same object at every call."""
+    def cell(self, place: Place, usage: Usage, principal: KafkaPrincipal, api_class: str, others: Usage) -> UsageCell:
+        """Return where a client is counted: the same object at every call. Its bytes are of `usage`, or of `others` beyond the bound."""
         key = (self._client_ref(usage, principal.type, usage.user, usage.client_id), place, api_class)
         cell = self._cells.get(key)
+        if cell is None and len(self._cells) >= self._cells_max:
+            usage = others
+            key = (self._client_ref(None, "", OTHER, OTHER), place, api_class)
+            cell = self._cells.get(key)
         if cell is None:
-            if len(self._cells) >= self._cells_max:
-                key = (self._client_ref(None, "", OTHER, OTHER), place, api_class)
-            cell = self._cells.get(key) or UsageCell(*key)
-            self._cells[key] = cell
+            cell = self._cells[key] = UsageCell(*key)
+            if api_class == PRODUCE:
+                usage.produced_by(cell)
+            elif api_class == FETCH:
+                usage.fetched_by(cell)
             self._on_new(len(self._cells))
         return cell
 
-    def opened(self, place: Place, usage: Usage, principal: KafkaPrincipal) -> UsageCell:
+    def opened(self, place: Place, usage: Usage, principal: KafkaPrincipal, others: Usage) -> UsageCell:
         """Count a connection with the client of its first request."""
-        cell = self.cell(place, usage, principal, OTHER_CLASS)
+        cell = self.cell(place, usage, principal, OTHER_CLASS, others)
         cell.connections_opened += 1
         cell.connections_open += 1
         cell.is_dirty = True
@@ -166,17 +180,17 @@ class UsageCells:
 
 
 def _row(cell: UsageCell) -> UsageRow:
-    place = cell.place
+    place, request_bytes = cell.place, cell.request_bytes - cell.taken_request_bytes
     return (
         cell.client_ref,
         place.address,
         place.listener,
         cell.api_class,
         cell.requests,
-        cell.request_bytes,
+        request_bytes,
         cell.response_bytes,
-        cell.request_bytes if cell.api_class == PRODUCE else 0,  # Kafka counts the frames of produced bytes
-        cell.fetch_bytes,
+        request_bytes if cell.api_class == PRODUCE else 0,  # Kafka counts the frames of produced bytes
+        cell.fetch_bytes - cell.taken_fetch_bytes,
         cell.handler_ns,
         cell.throttled_requests,
         cell.throttle_ms,

@@ -68,7 +68,7 @@ class AnswerVerdicts:
 
         `time_ms` is what the time of the request says already; the longer of the two throttles holds, and only it is in the books.
         """
-        client, meter = head.client, self._meter
+        client, meter, cell = head.client, self._meter, head.cell
         if head.kind >= MUTATION:
             if head.kind == LOGIN:
                 self._settle_login(head, data[at : at + size + LENGTH_BYTES], received_ms)
@@ -77,7 +77,8 @@ class AnswerVerdicts:
         group: QuotaGroup | None
         if head.kind == PRODUCE:
             amount = request_size
-            client.usage.produce_bytes += amount
+            if cell is None:
+                client.usage.own_produce_bytes += amount
             group = client.produce(now_ms)
         elif head.kind == FETCH:
             # Kafka meters 4 + body: the frame without its length, its correlation id standing for the 4
@@ -85,9 +86,10 @@ class AnswerVerdicts:
             if head.api.response_header_version:
                 no_tags = size > LENGTH_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0
                 amount -= 1 if no_tags else (response_header_len(head.api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES
-            client.usage.fetch_bytes += amount
-            if head.cell is not None:
-                head.cell.fetch_bytes += amount
+            if cell is None:
+                client.usage.own_fetch_bytes += amount
+            else:
+                cell.fetch_bytes += amount
             self._gate.answered(amount)
             group = client.fetch(now_ms)
         else:

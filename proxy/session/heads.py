@@ -125,7 +125,7 @@ class Heads:
             if len(prefix) <= FRAME_BYTES_MAX:
                 settings.known_heads.add(key, known)
         if self._met is None and self.place is not None and self.meter is not None and head.api.key not in MAY_PRECEDE_LOGIN:
-            self._met = self.meter.usage.opened(self.place, known.client.usage, self.principal)
+            self._met = self.meter.usage.opened(self.place, known.client.usage, self.principal, settings.usages.other)
         if name not in self.client_ids and len(self.client_ids) < CLIENT_IDS_MAX:
             self.client_ids = (*self.client_ids, name)
         return known
@@ -177,7 +177,8 @@ class Heads:
         cell = None
         assert self.principal is not None
         if self.place is not None and self.meter is not None:
-            cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key))
+            others = self._settings.usages.other
+            cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key), others)
         known = KnownHead(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
         if known.kind == FETCH and head.max_bytes_at is not None:
             known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at

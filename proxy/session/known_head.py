@@ -86,7 +86,7 @@ class KnownHead:
         self.client = client
         self.kind = kind
         self.rewrite = rewrite
-        self.cell = cell  # where its usage is metered; None: nowhere
+        self.cell = cell  # where its usage is metered, and its bytes are counted; None: nobody meters
         self.work = work  # None: the time of this request is nobody's
         # its answer is looked at when it is here in whole
         self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK or kind == LOGIN

@@ -297,10 +297,11 @@ class RequestSide(WholeRequests):
         """Count a Produce with acks=0, which nobody answers; return whether reading stops here."""
         client = head.client
         client.usage.requests[head.key] += 1
-        client.usage.produce_bytes += size
         self.frames_unanswered += 1
         cell = head.cell
-        if cell is not None:
+        if cell is None:
+            client.usage.own_produce_bytes += size
+        else:
             cell.requests += 1
             cell.request_bytes += size
         if head.work is not None:

@@ -158,29 +158,30 @@ class ResponseSide(AnswerVerdicts):
             return False
         if not head.is_bare and not _is_plain(head, data, 0, len(data)):
             return False
-        client = head.client
+        client, cell, kind = head.client, head.cell, head.kind
         amount, group = 0, None
-        if head.kind == PRODUCE:
+        if kind == PRODUCE:
             amount, group = request_size, client.produce(now_ms)
             if group is not None and not group.record_within(amount, now_ms):
                 return False
-            client.usage.produce_bytes += amount
-        elif head.kind == FETCH:
+            if cell is None:
+                client.usage.own_produce_bytes += amount
+        elif kind == FETCH:
             amount, group = size - head.api.response_header_version, client.fetch(now_ms)
             if group is not None and not group.record_within(amount, now_ms):
                 return False
-            client.usage.fetch_bytes += amount
+            if cell is None:
+                client.usage.own_fetch_bytes += amount
+            else:
+                cell.fetch_bytes += amount
             self._gate.answered(amount)
-        meter = self._meter
-        if meter is not None:
-            cell = head.cell
-            if cell is not None:
-                cell.requests += 1
-                cell.request_bytes += request_size
-                cell.response_bytes += size
-                if head.kind == FETCH:
-                    cell.fetch_bytes += amount
+        if cell is not None:
+            cell.requests += 1
+            cell.request_bytes += request_size
+            cell.response_bytes += size
             if group is not None:
+                meter = self._meter
+                assert meter is not None
                 word, at = group.meter_word, meter.at
                 if word and now_ms == meter.now_ms and at < BATCH_WORDS:
                     if word is meter.word:
@@ -210,19 +211,19 @@ class ResponseSide(AnswerVerdicts):
         if request_quota is not None and request_quota.enabled and head.work is not None:
             return at
         count, size, amount, end = self._find_run(head, data, at)
-        client = head.client
+        client, cell = head.client, head.cell
         group = client.produce(now_ms)
         if count < 2 or (group is not None and not group.record_within(amount, now_ms)):
             return at
-        client.usage.produce_bytes += amount
-        meter = self._meter
-        if meter is not None:
-            cell = head.cell
-            if cell is not None:
-                cell.requests += count
-                cell.request_bytes += amount
-                cell.response_bytes += end - at - count * LENGTH_BYTES
+        if cell is None:
+            client.usage.own_produce_bytes += amount
+        else:
+            cell.requests += count
+            cell.request_bytes += amount
+            cell.response_bytes += end - at - count * LENGTH_BYTES
             if group is not None:
+                meter = self._meter
+                assert meter is not None
                 word, to, more = group.meter_word, meter.at, count - 1
                 if size and word and now_ms == meter.now_ms and to < RUN_WORDS_END:
                     if word is not meter.word:

@@ -157,7 +157,7 @@ def test_f8_series_are_bounded(clients: int, apis: int) -> None:
     state = busy_state()
     for n in range(clients):
         usage = state.usages.get(f"user-{n % 7}", f"client-{n}")
-        usage.produce_bytes = n
+        usage.own_produce_bytes = n
         for key in range(apis):
             usage.requests[key] = 1
         state.produce.add(client_id=f"client-{n}", bound=1e9)
@@ -197,7 +197,7 @@ def test_the_busiest_and_the_throttled_are_shown() -> None:
         state.produce.add(client_id=f"idle-{n}")
     victim = state.produce.add(client_id="victim", bound=10.0)
     victim.record(1_000_000, state.time_ms)
-    state.usages.get("", "small").produce_bytes = 1
+    state.usages.get("", "small").own_produce_bytes = 1
     found = samples(state)
     assert value(found, "kafka_quota_utilization_ratio", quota_entity="client-id=victim") > 1
 
@@ -219,7 +219,7 @@ def test_other_never_falls_while_clients_come_and_go() -> None:
     busiest = ["a", "b", "c", "d"]
     for turn in range(12):
         for at, name in enumerate(busiest):
-            state.usages.get("", name).produce_bytes += 1_000 * (4 - at) + turn
+            state.usages.get("", name).own_produce_bytes += 1_000 * (4 - at) + turn
         busiest = busiest[1:] + busiest[:1]
         bytes_family = [
             sample
@@ -267,7 +267,7 @@ def test_hostile_ids_leave_a_page_that_parses() -> None:
     """Every client-id comes back as one series of its own."""
     state = FakeState()
     for text in hostile_ids():
-        state.usages.get(text, text).produce_bytes = 5
+        state.usages.get(text, text).own_produce_bytes = 5
         state.produce.add(client_id=text)
     found = [one for one in samples(state) if one.name == "kafka_quota_bytes_total" and one.labels["user"] != OTHER]
     assert len(found) == len({tuple(one.labels.items()) for one in found}) == len(list(hostile_ids()))
@@ -313,10 +313,10 @@ def test_bytes_of_the_exempt_are_counted() -> None:
     """What passed while they were exempt, and nothing else."""
     state = busy_state()
     usage = state.usages.get("ops", "tool")
-    usage.produce_bytes = 1_000
+    usage.own_produce_bytes = 1_000
     usage.count_exempt(True)
-    usage.fetch_bytes = 500
+    usage.own_fetch_bytes = 500
     assert value(samples(state), "kafka_quota_exempt_bytes_total") == 500
     usage.count_exempt(False)
-    usage.fetch_bytes = 9_000
+    usage.own_fetch_bytes = 9_000
     assert value(samples(state), "kafka_quota_exempt_bytes_total") == 500

@@ -5,7 +5,7 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
-from proxy.counters import Usage
+from proxy.counters import OTHER, Usage
 from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.layout import SEGMENTS, make_directory, pending_path
 from proxy.metering.names import Names
@@ -29,7 +29,8 @@ def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", used: An
     make_directory(place / SEGMENTS)
     buffer = DecisionBuffer(pending_path(place, run_id))
     house = WriterHouse(place, buffer=buffer, header={"run_id": run_id}, rotate_ms=150)
-    cells = [house.meter.usage.cell(Place(("b", 1), "default"), Usage("ANONYMOUS", f"c{at}"), ANONYMOUS, PRODUCE) for at in range(CLIENTS)]
+    others, place = Usage(OTHER, OTHER), Place(("b", 1), "default")
+    cells = [house.meter.usage.cell(place, Usage("ANONYMOUS", f"c{at}"), ANONYMOUS, PRODUCE, others) for at in range(CLIENTS)]
     house.writer.start()
     house.meter.flush()
     while not house.writer.counts.segments:

@@ -139,7 +139,7 @@ def busy_state() -> FakeState:
     counted.shadow.compared("Produce", 7, 12)
     counted.latencies.of(0, known=True)[1] += 5
     usage = state.usages.get("alice", "etl")
-    usage.produce_bytes, usage.fetch_bytes = 1_000, 2_000
+    usage.own_produce_bytes, usage.own_fetch_bytes = 1_000, 2_000
     usage.request_ns = 2_500_000_000
     usage.requests[0], usage.requests[1] = 5, 6
     usage.throttled("Produce", "client-id=etl", 1_500)

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.stream.chunks import assemble, checked_place, put_part
-from proxy.counters import MeteringCounts, Usage
+from proxy.counters import OTHER, MeteringCounts, Usage
 from proxy.metering.forget import forget_user
 from proxy.metering.layout import SEGMENTS
 from proxy.metering.names import Names
@@ -57,7 +57,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> type[Broker]:
 def file_sets(directory: Path, count: int) -> None:
     """Write one run of so many file sets, in which alice is named, each marked for the topic."""
     house = WriterHouse(directory, publish=True)
-    alice = house.meter.usage.cell(Place(("b", 1), "default"), Usage("alice", "etl"), KafkaPrincipal("User", "alice"), PRODUCE)
+    usage, others = Usage("alice", "etl"), Usage(OTHER, OTHER)
+    alice = house.meter.usage.cell(Place(("b", 1), "default"), usage, KafkaPrincipal("User", "alice"), PRODUCE, others)
     house.writer.start()
     for number in range(count):
         house.play(500, number)

@@ -9,9 +9,10 @@ import pytest
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.stem import Stem
 from pipeline.validation.local import validate
+from proxy.counters import OTHER, Usage
 from proxy.metering.repair import repair
 from proxy.metering.segment import left_over
-from proxy.metering.usage import Place, Usage
+from proxy.metering.usage import Place
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings
 from quota.entity import ANONYMOUS
 from tests.support.metering_alone import LISTENER, metering_alone
@@ -79,7 +80,7 @@ def test_metering_that_ends_while_too_much_waits_loses_nothing_unsaid(tmp_path: 
         metering.writer.counts.handed_bytes += WAITING_BYTES_MAX  # as of a disk that takes its time
         group.record(100, 5)
         metering.meter.record(group, 100, 0, 0, 5, 1, 0)
-        metering.meter.usage.cell(Place(("b", 1), LISTENER), Usage("", "etl"), ANONYMOUS, "produce").requests += 3
+        metering.meter.usage.cell(Place(("b", 1), LISTENER), Usage("", "etl"), ANONYMOUS, "produce", Usage(OTHER, OTHER)).requests += 3
         await metering.stop()
 
     asyncio.run(met())

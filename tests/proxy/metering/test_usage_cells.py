@@ -1,0 +1,45 @@
+"""Where the usage of clients is counted, and whose bytes that makes them."""
+
+import pytest
+
+from proxy.counters import OTHER, UsageTable
+from proxy.metering.usage import FETCH, GROUP, PRODUCE, Place, UsageCells
+from quota.entity import ANONYMOUS
+
+PLACES = [Place(("b", 1), "default"), Place(("b", 2), "default")]
+REQUEST_BYTES, PRODUCED, FETCHED = 5, 7, 8  # columns of a row
+
+
+def test_the_bytes_of_a_client_are_those_of_all_its_cells() -> None:
+    """At all brokers, taken or not; requests of another class are none."""
+    usages, cells = UsageTable(), UsageCells()
+    alice = usages.get("ANONYMOUS", "alice")
+    for turn in (1, 2):
+        for at, place in enumerate(PLACES, 1):
+            cells.cell(place, alice, ANONYMOUS, PRODUCE, usages.other).request_bytes += 100 * at
+            cells.cell(place, alice, ANONYMOUS, FETCH, usages.other).request_bytes += 1
+            cells.cell(place, alice, ANONYMOUS, FETCH, usages.other).fetch_bytes += 10 * at
+            cells.cell(place, alice, ANONYMOUS, GROUP, usages.other).request_bytes += 7
+        assert (alice.produce_bytes, alice.fetch_bytes) == (300 * turn, 30 * turn)
+        for place in PLACES:
+            for name in (PRODUCE, FETCH, GROUP):
+                cells.cell(place, alice, ANONYMOUS, name, usages.other).requests += 1
+        rows = cells.take()
+        assert [sum(row[at] for row in rows) for at in (REQUEST_BYTES, PRODUCED, FETCHED)] == [300 + 2 + 14, 300, 30]
+        assert (alice.produce_bytes, alice.fetch_bytes) == (300 * turn, 30 * turn)
+
+
+@pytest.mark.parametrize("api_class", [PRODUCE, FETCH])
+def test_bytes_beyond_the_bound_are_those_of_others(api_class: str) -> None:
+    """Clients that have no cell of their own share one: their bytes are counted once, where metrics count all others."""
+    usages, cells = UsageTable(), UsageCells(cells_max=1)
+    known, *crowd = (usages.get("ANONYMOUS", name) for name in ("known", "a", "b"))
+    for usage in (known, *crowd):
+        cell = cells.cell(PLACES[0], usage, ANONYMOUS, api_class, usages.other)
+        assert cells.cell(PLACES[0], usage, ANONYMOUS, api_class, usages.other) is cell
+        cell.requests += 1
+        cell.request_bytes += 10
+        cell.fetch_bytes += 10
+    assert [usage.produce_bytes + usage.fetch_bytes for usage in (known, *crowd, usages.other)] == [10, 0, 0, 20]
+    names = {client.client_ref: client.client_id for client in cells.new_clients}
+    assert [(names[row[0]], row[4]) for row in cells.take()] == [("known", 1), (OTHER, 2)]
