@@ -3,11 +3,14 @@
 python -m bench.pipeline_arms CORES      a line of input is WHAT:DIRECTORY, one of output is JSON
 """
 
+import functools
 import json
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,25 @@ def _file_parallel(spark: Any, directory: Path) -> Any:
 
 
 def _plain(_spark: Any, directory: Path) -> Any:
+    return _judged(directory)
+
+
+def _twice(_spark: Any, directory: Path) -> Any:
+    """Without Spark, in another process, and again."""
+    return [_two_workers().submit(_judged, directory).result() for _ in range(2)][-1]
+
+
+def _twice_at_once(_spark: Any, directory: Path) -> Any:
+    """The same in two processes."""
+    return list(_two_workers().map(_judged, [directory] * 2))[-1]
+
+
+@functools.cache
+def _two_workers() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
+
+
+def _judged(directory: Path) -> list[int]:
     verdict = validate(directory)
     return [verdict.decisions, verdict.violations]
 
@@ -55,6 +77,8 @@ ARMS: dict[str, Callable[[Any, Path], Any]] = {
     "file-parallel": _file_parallel,
     "in-a-row": _file_parallel,
     "no-spark": _plain,
+    "twice": _twice,
+    "twice-at-once": _twice_at_once,
     "sql": _in_sql,
     "sensor-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.sensor_loop),
     "group-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.group_loop),

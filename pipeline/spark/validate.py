@@ -70,11 +70,16 @@ def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = Fals
     than cores; never more than a few, for a cluster that has yet to grow. No frame is planned for what comes back as it is.
     """
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
-    enough = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
-    count = max(min(len(in_order), enough), -(-len(in_order) // STEMS_MAX), 1)
+    count = tasks_for(len(in_order), spark.sparkContext.defaultParallelism)
     shares = [in_order[task::count] for task in range(count)]
     tasks = spark.sparkContext.parallelize(range(count), count)
     return dict(tasks.mapPartitions(_judging(str(directory.resolve()), shares, paced=paced)).collect())
+
+
+def tasks_for(stems: int, cores: int) -> int:
+    """Return how many tasks judge so many stems: two for each core or more, as many for each, so that none works on alone."""
+    count = max(TASKS_PER_CORE * cores, -(-stems // STEMS_MAX))
+    return max(1, min(stems, -(-count // cores) * cores))
 
 
 def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: bool = False) -> Verdict:

@@ -12,7 +12,7 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.spark import daemon
 from pipeline.spark.failures import error_of, told_in_one_line
 from pipeline.spark.sql_form import cross_check
-from pipeline.spark.validate import validate_remote, validate_runs
+from pipeline.spark.validate import STEMS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
 from pipeline.validation.local import checked_runs, validate
 from pipeline.validation.verdict import CrossCheck
 from tests.pipeline.test_buckets import forgotten, let_through, longer, turned_away
@@ -179,3 +179,16 @@ def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_
     write(tmp_path, shape, decide(shape))
     verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
     assert (verdict.decisions, verdict.unjudged, verdict.violations, verdict.groups) == (20_000, 0, 0, 40)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("stems", [0, 1, 2, 5, 9, 12, 36, 288, 1_000])
+def test_every_core_gets_as_many_tasks(stems: int, cores: int) -> None:
+    """Where there are stems enough: a task more on one core is time in which the others have nothing to do."""
+    tasks = tasks_for(stems, cores)
+    if stems >= TASKS_PER_CORE * cores:
+        assert tasks >= TASKS_PER_CORE * cores
+        assert tasks % cores == 0 or tasks == stems
+        assert -(-stems // tasks) <= STEMS_MAX
+    else:
+        assert tasks == max(stems, 1)
