@@ -16,6 +16,7 @@ from typing import Any
 
 from bench import pipeline_loop, pipeline_rollup
 from bench.process_tree import cpu_seconds
+from pipeline.memory import keep_memory
 from pipeline.spark.session import session
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import validate_runs
@@ -25,6 +26,7 @@ from pipeline.validation.local import checked_runs, validate
 def main() -> int:
     """Work until the input ends."""
     cores = int(sys.argv[1])
+    keep_memory()  # as the commands do without Spark, and its workers
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     with session(f"local[{cores}]") as spark:
         for line in sys.stdin:
@@ -60,7 +62,7 @@ def _twice_at_once(_spark: Any, directory: Path) -> Any:
 
 @functools.cache
 def _two_workers() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), keep_memory)
 
 
 def _judged(directory: Path) -> list[int]:

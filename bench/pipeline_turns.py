@@ -5,6 +5,7 @@ of two arms: of their best times, for which both have to have found a quiet mome
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench.engine import ROOT
+from pipeline.memory import ARROW_KEEPS
 
 
 class Arm(NamedTuple):
@@ -89,7 +91,8 @@ def processes(folder: Path, cores: Sequence[int]) -> Iterator[Turns]:
     try:
         for number in cores:
             command = [sys.executable, "-m", "bench.pipeline_arms", str(number)]
-            workers[number] = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            environment = os.environ | dict([ARROW_KEEPS])
+            workers[number] = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         yield Turns(folder, workers)
     finally:
         for worker in workers.values():

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from pipeline.errors import BadInputError
+from pipeline.memory import keep_memory
 
 LOCAL: Final = "local"
 SPARK: Final = "spark"
@@ -57,6 +58,8 @@ def common_options(*engines: str, because: str = "", explain: str) -> Callable[[
         ) -> None:
             chosen = chosen_engine(engines, engine, master, because)
             _check_form(form, explain=explain)
+            if chosen == LOCAL:
+                keep_memory()
             function(*arguments, common=Common(chosen, master, verbose, form, explain), **options)
 
         decorated: Callable[..., None] = command

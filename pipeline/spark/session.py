@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from pipeline.errors import BadInputError
+from pipeline.memory import ARROW_KEEPS
 from pipeline.spark.failures import gist_of, told_in_one_line
 
 LOOPBACK: Final = "127.0.0.1"
@@ -28,9 +29,7 @@ SETTINGS: Final = {
     # With it, PySpark tells the JVM the line of our source for each column that is written down: a third of all its calls, and no
     # message of ours shows it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # What Arrow frees in a Python worker it uses again. After 10 ms it would give it back to the machine, which clears every page of it
-    # when it is asked for anew; it reads this once, when it is loaded.
-    "spark.executorEnv.MIMALLOC_PURGE_DELAY": "-1",
+    f"spark.executorEnv.{ARROW_KEEPS[0]}": ARROW_KEEPS[1],  # in Python workers
 }
 
 LOCAL_SETTINGS: Final = {

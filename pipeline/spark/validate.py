@@ -11,10 +11,11 @@ import msgspec
 
 from pipeline.errors import IncompleteError
 from pipeline.manifest import Manifest, check_held
+from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
 from pipeline.spark.sql_form import cross_check
-from pipeline.spark.worker import keep_memory, settle
+from pipeline.spark.worker import settle
 from pipeline.stem import Stem
 from pipeline.validation.local import checked_runs, manifest_hashes
 from pipeline.validation.stem_verdict import StemVerdict, judge_stem
