@@ -93,11 +93,14 @@ def _throughput(options: argparse.Namespace) -> dict[str, float]:
 
 
 def _told(slices: Slices) -> float:
-    loss = compared(slices.loop_us, OFF, ON)
+    loss = compared(slices.loop_us, ON, OFF, OTHER_OFF)
     off_us, on_us = median(slices.loop_us[OFF]), median(slices.loop_us[ON])
-    print(f"  loop          {off_us:.2f} -> {on_us:.2f} us/request: {loss}, median of {len(slices.loop_us[ON]):,} pairs of slices")
-    print(f"  off twice     {compared(slices.loop_us, OFF, OTHER_OFF)}")
-    print(f"  seen          {median(slices.per_second[OFF]):,.0f} requests/s, with metering {compared(slices.per_second, OFF, ON)}")
+    print(
+        f"  loop          {off_us:.2f} -> {on_us:.2f} us/request: {loss}, median of {len(slices.loop_us[ON]):,} slices between two others"
+    )
+    print(f"  off twice     {compared(slices.loop_us, OTHER_OFF, OFF)}")
+    seen = compared(slices.per_second, ON, OFF, OTHER_OFF)
+    print(f"  seen          {median(slices.per_second[OFF]):,.0f} requests/s, with metering {seen}")
     print(f"  other threads {mean(slices.others_us[OFF]):.2f} -> {mean(slices.others_us[ON]):.2f} us/request, the writer's too", flush=True)
     return loss.percent
 

@@ -59,10 +59,11 @@ class Median:
         return f"{self.percent:+.1f} % ({self.low:+.1f} to {self.high:+.1f})"
 
 
-def compared(figures: Mapping[str, list[float]], one: str, other: str) -> Median:
-    """How much more the slices of `other` say than those of `one` beside them."""
-    ratios = sorted(100.0 * (b / a - 1.0) for a, b in zip(figures[one], figures[other], strict=True))
-    middle, reach = len(ratios) / 2, 1.96 * sqrt(len(ratios)) / 2
+def compared(figures: Mapping[str, list[float]], name: str, *others: str) -> Median:
+    """How much more the slices of one set say than those of others beside them."""
+    ratios = sorted(100.0 * (its / beside - 1.0) for other in others for its, beside in zip(figures[name], figures[other], strict=True))
+    reach = 1.96 * sqrt(len(figures[name])) / 2 * len(others)  # as if ratios of one turn said the same
+    middle = len(ratios) / 2
     return Median(median(ratios), ratios[max(0, int(middle - reach))], ratios[min(len(ratios) - 1, int(middle + reach))])
 
 
