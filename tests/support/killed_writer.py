@@ -29,8 +29,8 @@ def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", used: An
     make_directory(place / SEGMENTS)
     buffer = DecisionBuffer(pending_path(place, run_id))
     house = WriterHouse(place, buffer=buffer, header={"run_id": run_id}, rotate_ms=150)
-    others, place = Usage(OTHER, OTHER), Place(("b", 1), "default")
-    cells = [house.meter.usage.cell(place, Usage("ANONYMOUS", f"c{at}"), ANONYMOUS, PRODUCE, others) for at in range(CLIENTS)]
+    others, served_at = Usage(OTHER, OTHER), Place(("b", 1), "default")
+    cells = [house.meter.usage.cell(served_at, Usage("ANONYMOUS", f"c{at}"), ANONYMOUS, PRODUCE, others) for at in range(CLIENTS)]
     house.writer.start()
     house.meter.flush()
     while not house.writer.counts.segments:
