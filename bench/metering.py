@@ -1,8 +1,8 @@
 """What metering costs: `python -m bench.metering [--quick] [--load NAME]... [--processes N] [--slices N]`.
 
-What a session without sockets takes longer is timed first; then loads go through a Sluice with metering and without, see
-`bench.metering_slices`; then a trace is written and its files are measured. The last line says whether the goals hold; the exit code is 0
-either way.
+What sessions without sockets take longer is timed first, one with a meter and one without in turn. Then loads go through a Sluice with
+metering and without, see `bench.metering_slices`; then a trace is written and its files are measured. The last line says whether the goals
+hold; the exit code is 0 either way.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from bench import micro_session
 from bench.cost import LOADS
 from bench.engine import Engine
-from bench.frames import Template
 from bench.metering_slices import OFF, ON, OTHER_OFF, Slices, compared, measured
 from bench.metering_trace import Shape, decide
 from bench.metering_trace import write as write_trace
-from bench.micro_session import measure
+from bench.micro_session import LOADS as SESSION_LOADS
+from bench.micro_session import no_collection, prepared
 
 EVENTS = 1_000_000
 BYTES_MAX = 8.0
@@ -33,7 +32,7 @@ SESSIONS = {
     "sixteen": ("Produce v7, 200 B", 16),
     "one Fetch": ("Fetch v18, 4 KiB", 1),
 }
-MICRO_ROUNDS = 5
+ROUNDS, ROUND_REQUESTS = 1_000, 256
 CONNECTIONS = 8
 PROCESSES, SLICES = 3, 400
 QUICK_PROCESSES, QUICK_SLICES = 2, 150
@@ -55,13 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def loop_cost_us() -> dict[str, float]:
     """Microseconds more that a request and its answer take in a session with a meter: deciding, usage, handing over; no writer."""
-    return {name: _more_us(micro_session.LOADS[load], depth) for name, (load, depth) in SESSIONS.items()}
+    return {name: _more_us(load, depth) for name, (load, depth) in SESSIONS.items()}
 
 
-def _more_us(load: tuple[Template, Template], depth: int) -> float:
-    rounds = [[measure(load, CONNECTIONS, metered=metered, depth=depth) for metered in (False, True)] for _ in range(MICRO_ROUNDS)]
-    off, on = map(min, zip(*rounds, strict=True))
-    return on - off
+def _more_us(load: str, depth: int) -> float:
+    off, on = (prepared(SESSION_LOADS[load], CONNECTIONS, metered=metered, depth=depth) for metered in (False, True))
+    turns = ROUND_REQUESTS // CONNECTIONS // depth
+    with no_collection():
+        return median(on(turns) - off(turns) for _ in range(ROUNDS))
 
 
 def bytes_per_event() -> dict[str, float]:

@@ -181,7 +181,7 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
         records = _raw(decided, own)
         seqs = range(own.start, own.stop if decided.before else own.start)
         steps = list(zip(seqs, decided.before[own], decided.since_ms[own], decided.after[own], strict=True))
-        words = np.full(len(records), RECORDED, np.uint64)
+        words = np.full(len(records), RECORDED, np.int64)
         facts = [{"buckets": steps}] if steps else []
         writer.write(facts, Batch(first, len(records), words.tobytes(), records.tobytes(), facts))
     writer.close()

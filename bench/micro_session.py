@@ -2,8 +2,8 @@
 
 CPU time of one pair, best of several rounds: one connection that has the caches for itself, a thousand in turn, with a quota on request
 time besides, with a client in a declared group that is a part of another one, with sixteen requests in one piece and their answers in
-another, and with a meter. What a socket costs is not in it, so these are no ratios
-to a pump; they say what a change to the data path brings, in seconds and on a busy machine too.
+another, and with a meter. What a socket costs is not in it, so these are no ratios to a pump; they say what a change to the data path
+brings, in seconds and on a busy machine too.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ import gc
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from bench.frames import CLIENT_ID, Template, fetch_answer, fetch_request, produce_answer, produce_request
@@ -56,6 +57,22 @@ def measure(
     depth: int = 1,
 ) -> float:
     """Return the CPU microseconds of one request and its answer; `depth` of them come in one piece."""
+    play = prepared(load, connections, request_time=request_time, parent=parent, metered=metered, depth=depth)
+    turns = max(1, PAIRS // connections // depth)
+    with no_collection():
+        return min(play(turns) for _ in range(ROUNDS))
+
+
+def prepared(
+    load: tuple[Template, Template],
+    connections: int,
+    *,
+    request_time: bool = False,
+    parent: bool = False,
+    metered: bool = False,
+    depth: int = 1,
+) -> Callable[[int], float]:
+    """Return what plays so many turns of all connections, and says what `measure` does."""
     house = House()
     if metered:
         house.settings.meter = Meter(lambda _batch: True, lambda _group: ({"quota_type": "Produce"}, {}), 0)
@@ -67,21 +84,27 @@ def measure(
     answer[4:8] = request[8:12]  # the correlation id
     requests, answers = request * depth, bytes(answer) * depth
     pairs = [_attached(house, metered=metered) for _ in range(connections)]
-    turns = max(1, PAIRS // connections // depth)
-    best = float("inf")
+
+    def play(turns: int) -> float:
+        started_ns = time.process_time_ns()
+        for _ in range(turns):
+            for connection in pairs:
+                connection.client.data_received(requests)
+                connection.broker.data_received(answers)
+        return (time.process_time_ns() - started_ns) / turns / connections / depth / 1_000
+
+    return play
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect garbage now, and not again before the end."""
     gc.collect()
     gc.disable()
     try:
-        for _ in range(ROUNDS):
-            started_ns = time.process_time_ns()
-            for _ in range(turns):
-                for connection in pairs:
-                    connection.client.data_received(requests)
-                    connection.broker.data_received(answers)
-            best = min(best, (time.process_time_ns() - started_ns) / turns / connections / depth / 1_000)
+        yield
     finally:
         gc.enable()
-    return best
 
 
 def _attached(house: House, *, metered: bool) -> Connection:

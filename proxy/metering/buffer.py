@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from proxy.metering.batch import BATCH_WORDS
 from proxy.metering.layout import FILE_MODE
 from proxy.metering.locks import try_lock
-from proxy.metering.record import RECORD_BYTES, TAG_AT, TIME, VALUE_BITS, WORD_BYTES
+from proxy.metering.record import RECORD_BYTES, RECORDED, RUN_VALUE_BITS, WORD_BYTES
 
 _WORDS_BYTES: Final = BATCH_WORDS * WORD_BYTES
 _RECORDS_END: Final = _WORDS_BYTES + BATCH_WORDS * RECORD_BYTES
@@ -32,7 +32,7 @@ class DecisionBuffer:
         path: of a file to map; None: memory of this process.
 
     Attributes:
-        words: `BATCH_WORDS` unsigned numbers of 64 bits.
+        words: `BATCH_WORDS` signed numbers of 64 bits.
         records: bytes for as many records.
     """
 
@@ -41,7 +41,7 @@ class DecisionBuffer:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._memory = memoryview(bytearray(_FILE_BYTES) if path is None else _mapped(path))
-        self.words = self._memory[:_WORDS_BYTES].cast("Q")
+        self.words = self._memory[:_WORDS_BYTES].cast("q")
         self.records = self._memory[_WORDS_BYTES:_RECORDS_END]
         self._numbers = self._memory[_RECORDS_END:].cast("q")  # each is written at once or not at all, whenever we are killed
 
@@ -109,13 +109,12 @@ def left_behind(path: Path) -> Left | None:
     first_seq, usage_rows = _NUMBERS.unpack_from(kept, _RECORDS_END)
     if first_seq < 0:  # killed while it handed over
         return Left(~first_seq, usage_rows)
-    words = memoryview(kept)[:_WORDS_BYTES].cast("Q")
+    words = memoryview(kept)[:_WORDS_BYTES].cast("q")
     decisions = sum(_decisions_of(word) for word in words)
     return Left(first_seq + decisions, usage_rows)
 
 
 def _decisions_of(word: int) -> int:
-    tag = word >> TAG_AT
-    if not tag:
-        return 1 + (word >> VALUE_BITS) if word else 0
-    return tag != TIME >> TAG_AT
+    if word > RECORDED:
+        return 1 + (-word >> RUN_VALUE_BITS) if word < 0 else word > 0
+    return word == RECORDED

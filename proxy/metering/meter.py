@@ -11,6 +11,7 @@ from proxy.metering.buffer import DecisionBuffer
 from proxy.metering.comparisons import Comparisons
 from proxy.metering.record import (
     GROUPS_MAX,
+    MORE,
     NOTE,
     PASSED,
     RAW,
@@ -89,7 +90,7 @@ class Meter:
         usage: what clients use, whatever quota they have.
         dropped: decisions that no queue had room for.
         words, at, now_ms: where the next word of a decision goes, and the time that it would have; see `passed` and `passed_alike`.
-        word: `meter_word` of the group that a word without a tag would be of: the last that one with a tag named.
+        word: `meter_word` of the group that a word without a tag would be of: the last that one with a tag named; 0: none of this batch.
         beside: decisions less words: a time is none, a run of equal ones is many.
     """
 
@@ -160,9 +161,9 @@ class Meter:
     def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way.
 
-        While `now_ms` stays as it is, the group's `meter_word` is not 0, and there is room, that word plus a value from 1 to 2^31 may be
-        put at `words[at]`, `at` be raised by one, and `word` be set to that word, instead. Where `word` is that very object, the value
-        alone is enough.
+        Where the meter's `now_ms` is this one, see `next_ms`, the group's `meter_word` is not 0, and there is room, that word plus a value
+        from 1 to 2^31 may be put at `words[at]`, `at` be raised by one, and `word` be set to that word, instead. Where `word` is that very
+        object, the value alone is enough.
         """
         if group.parent is not None:
             self.passed(group.parent, value, now_ms, conn_id, api_index)
@@ -185,15 +186,15 @@ class Meter:
             return
         count = len(values)
         at, word = self._begin_words(group, sum(values), now_ms, count)
-        pack_into(f"<{count}Q", self.words, at * WORD_BYTES, word + values[0], *values[1:])
+        pack_into(f"<{count}q", self.words, at * WORD_BYTES, word + values[0], *values[1:])
         self.at = at + count
 
     def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note the same as `passed_run` for two or more of one `value`.
+        """Note the same as `passed_run` for two or more of one `value` below `RUN_VALUE_END`.
 
-        Where `passed` would allow it, words may be put down instead: that of the first, unless its value alone would be enough, and one
-        with the value, and above it how many there are beyond this one and the first; then `at` is raised by one for each, and `beside`
-        by as much as stands there.
+        Where `passed` would allow it, words may be put down instead: that of the first, unless its value alone would be enough, and
+        `MORE` times how many there are beyond this one and the first, less the value; then `at` is raised by one for each, and `beside` by
+        that number.
         """
         if group.parent is not None:
             self.passed_alike(group.parent, value, count, now_ms, conn_id, api_index)
@@ -202,9 +203,20 @@ class Meter:
             return
         at, word = self._begin_words(group, value * count, now_ms, 2)
         self.words[at] = word + value
-        self.words[at + 1] = (count - 2 << VALUE_BITS) + value
+        self.words[at + 1] = (count - 2) * MORE - value
         self.at = at + 2
         self.beside += count - 2
+
+    def next_ms(self, now_ms: int) -> None:
+        """Let `now_ms` be the time of the words to come."""
+        at = self.at
+        if at == BATCH_WORDS or self.beside > REPEATED_MAX:
+            self.flush()
+            at = 0
+        self.words[at] = TIME + now_ms
+        self.at = at + 1
+        self.beside -= 1
+        self.now_ms = now_ms
 
     def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
         """Note what was recorded without a look at the bound, or taken back."""
@@ -218,13 +230,10 @@ class Meter:
             self.flush()
         if group.metered_bound is not group.bound:
             self._tell(group, value)
-        at = self.at
         if now_ms != self.now_ms:
-            self.words[at] = TIME + now_ms
-            self.now_ms = now_ms
-            self.beside -= 1
-            self.at = at = at + 1
-        word = self.word = group.meter_word or group.meter_ref << VALUE_BITS | PASSED
+            self.next_ms(now_ms)
+        at, word = self.at, group.meter_word or group.meter_ref << VALUE_BITS | PASSED
+        self.word = word
         if group.parent is None:
             group.meter_word = word
         return at, word
@@ -316,7 +325,7 @@ class Meter:
             if count:
                 self._lose(count)
         self._first_seq += count
-        self.at = self.beside = self._records_at = 0
+        self.at = self.beside = self._records_at = self.word = 0
         self.now_ms = NEVER_MS
 
     def _lose(self, count: int) -> None:
@@ -363,6 +372,10 @@ class TracingMeter(Meter):
     """Notes who asked for what too, and what no sensor recorded (level `trace`)."""
 
     __slots__ = ()
+
+    def next_ms(self, now_ms: int) -> None:
+        """Let `now_ms` be the time of what is to come: each record has its own."""
+        self.now_ms = now_ms
 
     def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record with its connection and API."""

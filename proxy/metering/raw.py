@@ -33,7 +33,7 @@ class Noted(NamedTuple):
 
 def groups_in(words: bytes, records: bytes) -> list[int]:
     """Return the numbers of the groups that decided something, the lowest first."""
-    told = np.frombuffer(words, "<u8")
+    told = np.frombuffer(words, "<i8")
     passed = (told[told >> TAG_AT == PASSED >> TAG_AT] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int64)
     found = np.concatenate((passed, np.frombuffer(records, DTYPE)["group_ref"])) if records else passed
     refs: list[int] = np.flatnonzero(np.bincount(found)).tolist()

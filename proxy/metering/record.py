@@ -1,6 +1,6 @@
 """How decisions are noted on the loop: a word of 8 bytes for nearly all, and 40 bytes more for the others.
 
-Nothing else of metering is loaded by a proxy that does not meter. The two highest bits of a word say what it is; a word of zero is none.
+Nothing else of metering is loaded by a proxy that does not meter. A word is signed; its two highest bits say what it is, and zero is none.
 """
 
 from struct import Struct
@@ -18,13 +18,17 @@ GROUPS_MAX: Final = 1 << TAG_AT - VALUE_BITS
 """Groups with a higher number have no words, nor have values from `VALUE_END` on, or below zero: they take a record."""
 
 PASSED: Final = 1 << TAG_AT
-"""Plus group_ref << VALUE_BITS plus the value: a checked record that made nobody wait, at the time of the last `TIME` before it. A word
-without a tag is another one of the group that the last word with this tag named, with a value above 0; what stands above the value is how
-many more there are of the same."""
-TIME: Final = 2 << TAG_AT
+"""Plus group_ref << VALUE_BITS plus the value: a checked record that made nobody wait, at the time of the last `TIME` before it. A value
+above 0 and nothing else is another one of the group that the last word with this tag named."""
+TIME: Final = -2 << TAG_AT
 """Plus a monotonic ts_ms: no decision."""
-RECORDED: Final = 3 << TAG_AT
+RECORDED: Final = -1 << TAG_AT
 """The next RAW says what was decided."""
+RUN_VALUE_BITS: Final = 20
+RUN_VALUE_END: Final = 1 << RUN_VALUE_BITS
+MORE: Final = -RUN_VALUE_END
+"""Times a number, less a value below `RUN_VALUE_END`: what the value alone would be, and so many more of the same. It is nearly always of
+one digit in Python's reckoning, which takes the loop a fraction of the time of others."""
 
 RECORD: Final = 0
 UNCHECKED: Final = 1

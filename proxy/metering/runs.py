@@ -10,13 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proxy.metering.raw import DTYPE, Noted
-from proxy.metering.record import GROUPS_MAX, PASSED, RECORDED, TAG_AT, TIME, VALUE_BITS, VALUE_END, WORD_BYTES
+from proxy.metering.record import (
+    GROUPS_MAX,
+    MORE,
+    PASSED,
+    RECORDED,
+    RUN_VALUE_BITS,
+    RUN_VALUE_END,
+    TAG_AT,
+    TIME,
+    VALUE_BITS,
+    VALUE_END,
+    WORD_BYTES,
+)
 
 Ints = NDArray[np.int64]
 SmallInts = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 _OF_RECORDS: Final = ("throttle_ms", "applied_ms", "kind")
 _BY_COUNTING: Final = 2**16
+_OF_RUNS: Final = MORE >> TAG_AT
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +127,13 @@ def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Told]:
     Args:
         offset_ms: added to all times.
     """
-    words = np.frombuffer(b"".join(batch.words for batch in batches), "<u8")
+    words = np.frombuffer(b"".join(batch.words for batch in batches), "<i8")
     records = np.frombuffer(b"".join(batch.records for batch in batches), DTYPE).copy()
     records["ts_ms"] += offset_ms
-    tags = (words >> TAG_AT).astype(np.uint8)
+    tags = (words >> TAG_AT).astype(np.int8)
     at = np.flatnonzero(tags != TIME >> TAG_AT)
     columns = _of_words(words, tags, at, offset_ms)
-    recorded = np.flatnonzero(tags[at] == RECORDED >> TAG_AT)
+    recorded = np.flatnonzero(words[at] == RECORDED)
     for name in ("ts_ms", "value", "group_ref"):
         columns[name][recorded] = records[name]
     for name in _OF_RECORDS:
@@ -133,17 +146,19 @@ def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Told]:
 def _of_words(words: Any, tags: Any, at: Ints, offset_ms: int) -> dict[str, Any]:
     """What the words of decisions, which stand at some places, say: a word of time holds for those behind it."""
     time_at = np.flatnonzero(tags == TIME >> TAG_AT)
-    times = (words[time_at] - np.uint64(TIME)).astype(np.int64) + offset_ms
+    times = words[time_at] - TIME + offset_ms
     words, tags = words[at], tags[at]
     named_at = np.flatnonzero(tags == PASSED >> TAG_AT)
     named = (words[named_at] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int32)
-    count = np.ones(len(at), np.int64)
-    more_at = np.flatnonzero(tags == 0)
-    count[more_at] += (words[more_at] >> VALUE_BITS).astype(np.int64)
+    count, value = np.ones(len(at), np.int64), words & (VALUE_END - 1)
+    run_at = np.flatnonzero((tags == _OF_RUNS) & (words > RECORDED))
+    runs = -words[run_at]
+    count[run_at] += runs >> RUN_VALUE_BITS
+    value[run_at] = runs & (RUN_VALUE_END - 1)
     return {
         "count": count,
         "ts_ms": _lasting(times, time_at - np.arange(len(time_at)), len(at)),
-        "value": (words & (VALUE_END - 1)).astype(np.int64),
+        "value": value,
         "group_ref": _lasting(named, named_at, len(at)),
     }
 

@@ -19,7 +19,7 @@ from protocol.messages.throttle_time import stamp, throttle_at
 from proxy.latency import SHIFT
 from proxy.metering.batch import BATCH_WORDS
 from proxy.metering.meter import Meter
-from proxy.metering.record import VALUE_BITS
+from proxy.metering.record import MORE, RUN_VALUE_END
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
@@ -182,8 +182,10 @@ class ResponseSide(AnswerVerdicts):
             if group is not None:
                 meter = self._meter
                 assert meter is not None
+                if now_ms != meter.now_ms:
+                    meter.next_ms(now_ms)
                 word, at = group.meter_word, meter.at
-                if word and now_ms == meter.now_ms and at < BATCH_WORDS:
+                if word and at < BATCH_WORDS:
                     if word is meter.word:
                         meter.words[at] = amount
                     else:
@@ -224,13 +226,17 @@ class ResponseSide(AnswerVerdicts):
             if group is not None:
                 meter = self._meter
                 assert meter is not None
-                word, to, more = group.meter_word, meter.at, count - 1
-                if size and word and now_ms == meter.now_ms and to < RUN_WORDS_END:
+                if now_ms != meter.now_ms:
+                    meter.next_ms(now_ms)
+                word, to = group.meter_word, meter.at
+                if word and 0 < size < RUN_VALUE_END and to < RUN_WORDS_END:
+                    more = count - 1
                     if word is not meter.word:
                         meter.words[to] = word + size
                         meter.word = word
-                        to, more = to + 1, more - 1
-                    meter.words[to] = (more << VALUE_BITS) + size
+                        to += 1
+                        more -= 1
+                    meter.words[to] = more * MORE - size
                     meter.at = to + 1
                     meter.beside += more
                 else:
@@ -273,7 +279,7 @@ class ResponseSide(AnswerVerdicts):
 
     def _meter_run(self, meter: Meter, head: KnownHead, group: QuotaGroup, count: int, size: int, now_ms: int) -> None:
         """Note the first `count` requests in flight, of `size` bytes each (0: they differ), which `group` has recorded."""
-        if size:
+        if 0 < size < RUN_VALUE_END:
             meter.passed_alike(group, size, count, now_ms, self._number, head.index)
         else:
             sizes = [request_size for _, _, request_size, _, _ in islice(self._in_flight, count)]

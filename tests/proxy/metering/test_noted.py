@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.metering.batch import BATCH_WORDS, Batch
 from proxy.metering.buffer import DecisionBuffer, left_behind
 from proxy.metering.meter import REPEATED_MAX, Meter, Metered, TracingMeter
-from proxy.metering.record import GROUPS_MAX, RECORD, UNRECORD, VALUE_BITS
+from proxy.metering.record import GROUPS_MAX, MORE, RECORD, RUN_VALUE_END, UNRECORD
 from quota.child_group import ChildGroup
 from quota.group import QuotaGroup
 from tests.support.noted_decisions import decisions_of
@@ -61,11 +61,12 @@ class Notes:
 
 
 VALUE = st.integers(1, 2**31 - 1)
+RUN_VALUE = st.integers(1, RUN_VALUE_END) | VALUE
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("passed"), st.integers(0, 3), st.integers(0, 2**31) | st.integers(-5, 2**40)),
         st.tuples(st.just("run"), st.integers(0, 3), st.lists(VALUE, min_size=2, max_size=70)),
-        st.tuples(st.just("run"), st.integers(0, 3), st.builds(lambda value, count: [value] * count, VALUE, st.integers(2, 70))),
+        st.tuples(st.just("run"), st.integers(0, 3), st.builds(lambda value, count: [value] * count, RUN_VALUE, st.integers(2, 1_200))),
         st.tuples(st.just("waits"), st.integers(0, 2), st.integers(0, 2**40)),
         st.tuples(st.just("back"), st.integers(0, 3), st.integers(-(2**40), -1)),
         st.tuples(st.just("time"), st.integers(1, 5_000), st.none()),
@@ -78,7 +79,9 @@ STEPS = st.lists(
 
 def takes_the_short_way(meter: Meter, group: QuotaGroup, value: int, now_ms: int) -> bool:
     """Put the word down as the data path does, where `passed` says that one may."""
-    if not group.meter_word or now_ms != meter.now_ms or meter.at >= BATCH_WORDS or not 0 < value < 2**31:
+    if now_ms != meter.now_ms:
+        meter.next_ms(now_ms)
+    if not group.meter_word or meter.at >= BATCH_WORDS or not 0 < value < 2**31:
         return False
     meter.words[meter.at] = value if group.meter_word is meter.word else group.meter_word + value
     meter.word = group.meter_word
@@ -88,14 +91,16 @@ def takes_the_short_way(meter: Meter, group: QuotaGroup, value: int, now_ms: int
 
 def takes_the_short_way_of_runs(meter: Meter, group: QuotaGroup, values: list[int], now_ms: int) -> bool:
     """Put the words of a run down as the data path does, where `passed_alike` says that one may."""
-    if not group.meter_word or now_ms != meter.now_ms or meter.at >= BATCH_WORDS - 1:
+    if now_ms != meter.now_ms:
+        meter.next_ms(now_ms)
+    if not group.meter_word or meter.at >= BATCH_WORDS - 1:
         return False
     if group.meter_word is not meter.word:
         meter.words[meter.at] = group.meter_word + values[0]
         meter.word = group.meter_word
         meter.at += 1
         values = values[1:]
-    meter.words[meter.at] = (len(values) - 1 << VALUE_BITS) + values[0]
+    meter.words[meter.at] = (len(values) - 1) * MORE - values[0]
     meter.beside += len(values) - 1
     meter.at += 1
     return True
@@ -113,9 +118,9 @@ def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
                 notes.expects(group, [value])
             case "run":
                 alike = value.count(value[0]) == len(value)
-                if alike and value[0] % 2 and takes_the_short_way_of_runs(meter, group, value, notes.now_ms):
+                if alike and value[0] % 2 and value[0] < RUN_VALUE_END and takes_the_short_way_of_runs(meter, group, value, notes.now_ms):
                     pass
-                elif alike:
+                elif alike and value[0] < RUN_VALUE_END:
                     meter.passed_alike(group, value[0], len(value), notes.now_ms, CONNECTION, API)
                 else:
                     meter.passed_run(group, value, notes.now_ms, CONNECTION, API)
