@@ -19,8 +19,9 @@ DTYPE: Final = np.dtype(
         ("kind", "<i4"),
     ]
 )
-NOTED: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")])
-"""A row for each batch of the loop's, as it noted it: a hundred times smaller than its decisions one by one where many are alike."""
+NOTED: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")], {"sluice.noted": "2"})
+"""A row for each batch of the loop's, as it noted it: a hundred times smaller than its decisions one by one where many are alike. The
+number is raised whenever words or records come to mean something else."""
 
 
 class Noted(NamedTuple):

@@ -182,12 +182,22 @@ class Segment:
         return (fact[kind] for fact in self.facts if kind in fact)
 
 
+class OtherVersionError(Exception):
+    """A segment is whole, and was noted in a way that this version does not read."""
+
+
 def read_segment(stem: Path) -> Segment:
-    """Read a segment that may end in the middle of anything."""
+    """Read a segment that may end in the middle of anything.
+
+    Raises:
+        OtherVersionError: another version of Sluice noted it.
+    """
     batches: list[Noted] = []
     raw = stem.with_name(stem.name + RAW_SUFFIX)
     with contextlib.suppress(pa.ArrowInvalid, OSError), pa.OSFile(str(raw)) as file:
         stream = pa.ipc.open_stream(file)
+        if not stream.schema.equals(NOTED, check_metadata=True):
+            raise OtherVersionError("noted by another version of Sluice: run `sluice meter repair` of the one that wrote it")
         while True:
             try:
                 batch, metadata = stream.read_next_batch_with_custom_metadata()
