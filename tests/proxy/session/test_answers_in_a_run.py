@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.metering.batch import BATCH_WORDS, Batch
 from proxy.metering.meter import Meter, TracingMeter
+from proxy.metering.record import RUN_VALUE_END
 from proxy.metering.usage import Place
 from proxy.session.enforcement import Mode
 from quota.declared_groups import Conditions, DeclaredGroup
@@ -111,9 +112,12 @@ def test_many_answers_at_a_time_leave_the_books_of_single_ones(
 
 
 @pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
-@pytest.mark.parametrize("sizes", [[300] * 12, [300] * 4 + [301] + [300] * 7, [300, 301] * 6])
+@pytest.mark.parametrize("sizes", [[300] * 12, [300] * 4 + [301] + [300] * 7, [300, 301] * 6, [RUN_VALUE_END] * 12])
 def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level: type[Meter], sizes: list[int]) -> None:
-    """The second run and the third of a group, whose time and bound are noted already, hold as many decisions as answers came."""
+    """The second run and the third of a group, whose time and bound are noted already, hold as many decisions as answers came.
+
+    Also where each is of more bytes than the word of a run can say.
+    """
     exchanges = [(OLD, size) for size in sizes]
     alone = relay(exchanges, [], Mode.DELAY, UNLIMITED, meter_of_level, parent=False)
     four_answers = 4 * len(produce_or(OLD, 0, 300)[1])
