@@ -59,9 +59,8 @@ def loop_cost_us() -> dict[str, float]:
 
 def _more_us(load: str, depth: int) -> float:
     off, on = (prepared(SESSION_LOADS[load], CONNECTIONS, metered=metered, depth=depth) for metered in (False, True))
-    turns = ROUND_REQUESTS // CONNECTIONS // depth
     with no_collection():
-        return median(on(turns) - off(turns) for _ in range(ROUNDS))
+        return median(on(ROUND_REQUESTS) - off(ROUND_REQUESTS) for _ in range(ROUNDS))
 
 
 def bytes_per_event() -> dict[str, float]:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 from bench.frames import CLIENT_ID, Template, fetch_answer, fetch_request, produce_answer, produce_request
 from proxy.metering.meter import Meter
@@ -47,22 +47,6 @@ class Sink(MemoryTransport):
         self.write: Callable[[bytes], None] = deque[bytes](maxlen=1).append  # type: ignore[method-assign]
 
 
-def measure(
-    load: tuple[Template, Template],
-    connections: int,
-    *,
-    request_time: bool = False,
-    parent: bool = False,
-    metered: bool = False,
-    depth: int = 1,
-) -> float:
-    """Return the CPU microseconds of one request and its answer; `depth` of them come in one piece."""
-    play = prepared(load, connections, request_time=request_time, parent=parent, metered=metered, depth=depth)
-    turns = max(1, PAIRS // connections // depth)
-    with no_collection():
-        return min(play(turns) for _ in range(ROUNDS))
-
-
 def prepared(
     load: tuple[Template, Template],
     connections: int,
@@ -72,7 +56,7 @@ def prepared(
     metered: bool = False,
     depth: int = 1,
 ) -> Callable[[int], float]:
-    """Return what plays so many turns of all connections, and says what `measure` does."""
+    """Return what plays so many requests and their answers, `depth` of them in one piece, and says the CPU microseconds that each took."""
     house = House()
     if metered:
         house.settings.meter = Meter(lambda _batch: True, lambda _group: ({"quota_type": "Produce"}, {}), 0)
@@ -85,7 +69,8 @@ def prepared(
     requests, answers = request * depth, bytes(answer) * depth
     pairs = [_attached(house, metered=metered) for _ in range(connections)]
 
-    def play(turns: int) -> float:
+    def play(count: int) -> float:
+        turns = max(1, count // connections // depth)
         started_ns = time.process_time_ns()
         for _ in range(turns):
             for connection in pairs:
@@ -121,6 +106,13 @@ def _one_broker(_node_id: int, _host: str, _port: int) -> tuple[str, int]:
     return "localhost", 9_092
 
 
+def best_us(load: tuple[Template, Template], connections: int, **settings: Any) -> float:
+    """Return the CPU microseconds of a request and its answer in the best of some rounds; for `settings` see `prepared`."""
+    play = prepared(load, connections, **settings)
+    with no_collection():
+        return min(play(PAIRS) for _ in range(ROUNDS))
+
+
 def main() -> None:
     """Print one line per load."""
     wanted = sys.argv[1:] or list(LOADS)
@@ -128,8 +120,8 @@ def main() -> None:
     print(f"us for a request and its answer:{heads[0]:>25}" + "".join(f"{head:>{len(head) + 3}}" for head in heads[1:]))
     for name in wanted:
         load = LOADS[name]
-        alone, crowd, timed = measure(load, 1), measure(load, CONNECTIONS), measure(load, 1, request_time=True)
-        grouped, deep, metered = measure(load, 1, parent=True), measure(load, 1, depth=16), measure(load, 1, metered=True)
+        alone, crowd, timed = best_us(load, 1), best_us(load, CONNECTIONS), best_us(load, 1, request_time=True)
+        grouped, deep, metered = best_us(load, 1, parent=True), best_us(load, 1, depth=16), best_us(load, 1, metered=True)
         told = zip(heads[1:], (crowd, timed, grouped, deep, metered), strict=True)
         print(f"{name:<32}{alone:>25.2f}" + "".join(f"{figure:>{len(head) + 3}.2f}" for head, figure in told))
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from proxy.metering.record import GROUPS_MAX, PASSED, TAG_AT, VALUE_BITS
+from proxy.metering.record import GROUPS_MAX, PASSED, VALUE_BITS
 
 DTYPE: Final = np.dtype(
     [
@@ -35,7 +35,7 @@ class Noted(NamedTuple):
 def groups_in(words: bytes, records: bytes) -> list[int]:
     """Return the numbers of the groups that decided something, the lowest first."""
     told = np.frombuffer(words, "<i8")
-    passed = (told[told >> TAG_AT == PASSED >> TAG_AT] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int64)
+    passed = (told[told >= PASSED] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int64)
     found = np.concatenate((passed, np.frombuffer(records, DTYPE)["group_ref"])) if records else passed
     refs: list[int] = np.flatnonzero(np.bincount(found)).tolist()
     return refs

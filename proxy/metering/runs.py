@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from proxy.metering.raw import DTYPE, Noted
 from proxy.metering.record import (
     GROUPS_MAX,
-    MORE,
     PASSED,
     RECORDED,
     RUN_VALUE_BITS,
     RUN_VALUE_END,
-    TAG_AT,
     TIME,
     VALUE_BITS,
     VALUE_END,
@@ -29,7 +27,6 @@ SmallInts = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 _OF_RECORDS: Final = ("throttle_ms", "applied_ms", "kind")
 _BY_COUNTING: Final = 2**16
-_OF_RUNS: Final = MORE >> TAG_AT
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +127,8 @@ def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Told]:
     words = np.frombuffer(b"".join(batch.words for batch in batches), "<i8")
     records = np.frombuffer(b"".join(batch.records for batch in batches), DTYPE).copy()
     records["ts_ms"] += offset_ms
-    tags = (words >> TAG_AT).astype(np.int8)
-    at = np.flatnonzero(tags != TIME >> TAG_AT)
-    columns = _of_words(words, tags, at, offset_ms)
+    at = np.flatnonzero(words >= RECORDED)
+    columns = _of_words(words, at, offset_ms)
     recorded = np.flatnonzero(words[at] == RECORDED)
     for name in ("ts_ms", "value", "group_ref"):
         columns[name][recorded] = records[name]
@@ -143,15 +139,15 @@ def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Told]:
     return runs, Told(runs.seq[recorded], records)
 
 
-def _of_words(words: Any, tags: Any, at: Ints, offset_ms: int) -> dict[str, Any]:
+def _of_words(words: Ints, at: Ints, offset_ms: int) -> dict[str, Any]:
     """What the words of decisions, which stand at some places, say: a word of time holds for those behind it."""
-    time_at = np.flatnonzero(tags == TIME >> TAG_AT)
+    time_at = np.flatnonzero(words < RECORDED)
     times = words[time_at] - TIME + offset_ms
-    words, tags = words[at], tags[at]
-    named_at = np.flatnonzero(tags == PASSED >> TAG_AT)
+    words = words[at]
+    named_at = np.flatnonzero(words >= PASSED)
     named = (words[named_at] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int32)
     count, value = np.ones(len(at), np.int64), words & (VALUE_END - 1)
-    run_at = np.flatnonzero((tags == _OF_RUNS) & (words > RECORDED))
+    run_at = np.flatnonzero((words > RECORDED) & (words < 0))
     runs = -words[run_at]
     count[run_at] += runs >> RUN_VALUE_BITS
     value[run_at] = runs & (RUN_VALUE_END - 1)

@@ -14,7 +14,7 @@ from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
 from proxy.metering.batch import Batch
 from proxy.metering.buffer import DecisionBuffer, left_behind
-from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, make_directory, pending_path
+from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, SEGMENTS, make_directory, pending_path
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.repair import repair
 from proxy.metering.retention import Retention
@@ -98,6 +98,26 @@ def test_what_was_decided_between_two_segments_is_counted(killed: Killed, damage
     assert any("20 decisions that could not be written" in line for line in verdict.incomplete)
     assert not killed.pending.exists()
     assert repair(killed.directory).manifests == []
+
+
+def test_a_segment_of_another_version_stays_and_is_named(killed: Killed) -> None:
+    """What was noted in another way is not guessed at: one line says whose work it is, and nothing of it is lost."""
+    killed.house.play(500, 1)
+    killed.house.meter.flush()
+    while killed.house.writer.counts.decisions < 500:
+        time.sleep(0.001)
+    killed.die()
+    (stem,) = left_over(killed.directory)
+    raw = killed.directory / SEGMENTS / (stem + RAW_SUFFIX)
+    ours = raw.read_bytes()
+    theirs = ours.replace(b"sluice.noted", b"sluice.nomen")
+    raw.write_bytes(theirs)
+    done = repair(killed.directory)
+    assert (done.manifests, len(done.problems)) == ([], 1)
+    assert all(word in done.problems[0] for word in (stem, "another version", "sluice meter repair", "stays as it is"))
+    assert raw.read_bytes() == theirs
+    raw.write_bytes(ours)
+    assert (len(repair(killed.directory).manifests), find_manifests(killed.directory)[0].last_seq) == (1, 499)
 
 
 def start_another(directory: Path, proxy_id: str) -> None:
