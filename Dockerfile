@@ -1,5 +1,7 @@
 # Sluice as an image: docs/operations.md says how to run it.
-FROM python:3.11-slim AS build
+# The base is pinned by the digest of its index, for all platforms; the tag says what that is. docs/operations.md says how to move it.
+ARG BASE=python:3.11.16-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
+FROM ${BASE} AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 COPY requirements/build.txt requirements/image.txt requirements/
@@ -14,7 +16,7 @@ RUN /opt/build/bin/python -m hatchling build -t wheel -d /dist \
     && /opt/sluice/bin/python -m pip install --no-index --no-deps /dist/*.whl \
     && /opt/sluice/bin/sluice --version
 
-FROM python:3.11-slim
+FROM ${BASE}
 RUN groupadd --gid 10001 sluice && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin sluice
 COPY --from=build /opt/sluice /opt/sluice
 ENV PATH=/opt/sluice/bin:$PATH PYTHONDONTWRITEBYTECODE=1 SLUICE_ADMIN=127.0.0.1:9644

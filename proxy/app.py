@@ -239,6 +239,7 @@ class App:
             address,
             lag=self._lag,
             open_quotas=self.config.admin.open_quotas,
+            open_names=self.config.admin.metrics_names == "all",
             tokens=self._tokens,
             changes=lambda access: ChangesPages(self.state, self.administration, self.audit, access),
             tls=self.tls.admin,

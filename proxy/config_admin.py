@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from proxy.config import Config, Listener
 
 Authority = Literal["nobody", "list", "broker"]
+MetricsNames = Literal["local", "all"]
 
 PRINCIPALS_MAX: Final = 1_000
 PRINCIPAL_REMEDY: Final = "a principal such as User:alice"
@@ -126,6 +127,8 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     """None: plain HTTP."""
     open_quotas: bool = False
     """Whether /quotas, which names users and client-ids, is shown to other machines without a token too."""
+    metrics_names: MetricsNames = "local"
+    """To whom /metrics names clients: to this machine and holders of a token, or to all who reach the port."""
     ip_series: Annotated[int, msgspec.Meta(ge=0, le=100, description="a whole number from 0 to 100")] = 0
     """How many addresses have a series with their connection rate."""
 
@@ -185,6 +188,20 @@ def advice_on_administration(config: Config) -> list[str]:
         f"listener {listener.name}: whoever reaches {listener.address} without a login is {ANONYMOUS} and may change quotas"
         for listener in config.listeners
         if _lets_anonymous_change(config.quota_admin, listener)
+    ]
+
+
+def advice_on_metrics(config: Config) -> list[str]:
+    """Return who sees names of clients in /metrics, where the port can be reached from elsewhere."""
+    admin = config.admin
+    if admin.address is None or admin.address.is_loopback:
+        return []
+    if admin.metrics_names == "all":
+        return [f'admin: whoever reaches {admin.address} sees names of clients in /metrics: metrics_names = "all" says so']
+    return [
+        f"admin: /metrics names clients on this machine and to holders of a token only: a Prometheus elsewhere that has none sees sums; "
+        f'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where whoever reaches {admin.address} may '
+        "see users and client-ids"
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from proxy.config_admin import advice_on_administration, check_administration
+from proxy.config_admin import advice_on_administration, advice_on_metrics, check_administration
 from proxy.config_groups import check_groups
 from proxy.config_login import check_credentials
 from proxy.config_read import Place
@@ -98,7 +98,7 @@ def advice_on(config: "Config") -> list[str]:
         for listener in config.listeners
         if listener.tls is not None and listener.tls.client_auth != "none" and not listener.declares_sasl
     ]
-    advice = advice_on_names(config) + advice_on_clear_text(config) + advice_on_administration(config)
+    advice = advice_on_names(config) + advice_on_clear_text(config) + advice_on_administration(config) + advice_on_metrics(config)
     return undeclared + by_certificate + advice
 
 

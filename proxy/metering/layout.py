@@ -75,8 +75,9 @@ def place_of(table: str, proxy_id: str, first_ts_ms: int) -> Path:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its parents, for owner and group only."""
-    path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    """Make a directory and those of its parents that are missing, all for owner and group only."""
+    for place in (*reversed(path.parents), path):  # `parents=True` would make the parents for everybody
+        place.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
 
 def sync_directory(path: Path) -> None:

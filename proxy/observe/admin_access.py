@@ -1,8 +1,8 @@
 """Who may ask the admin port for what.
 
-Metrics and health are open to whoever reaches the port. All else is for holders of a token and, where none is configured, for this
-machine, to be looked at only. A web page that a browser shows here cannot ask in the browser's name: it has no token, its own name is not
-the port's, and browsers say where a change comes from.
+Health is open to whoever reaches the port, and so are metrics; these name clients to this machine and to holders of a token only. All
+else is for holders of a token and, where none is configured, for this machine, to be looked at only. A web page that a browser shows here
+cannot ask in the browser's name: it has no token, its own name is not the port's, and browsers say where a change comes from.
 """
 
 from __future__ import annotations
@@ -63,13 +63,23 @@ class Access:
     Args:
         tokens: those that are valid.
         open_quotas: without tokens, whether what can be looked at may be so from other machines, too.
+        open_names: whether /metrics names clients to whoever asks.
         is_local: whether an address is this machine's own.
     """
 
-    def __init__(self, tokens: Tokens, *, open_quotas: bool, is_local: Callable[[str], bool]) -> None:
+    def __init__(self, tokens: Tokens, *, open_quotas: bool, open_names: bool = False, is_local: Callable[[str], bool]) -> None:
         self.tokens = tokens
         self._open_quotas = open_quotas
+        self._open_names = open_names
         self._is_local = is_local
+
+    def sees_names(self, request: web.Request) -> bool:
+        """Return whether the metrics that answer a request may name clients."""
+        return self._open_names or self.is_known(request)
+
+    def is_known(self, request: web.Request) -> bool:
+        """Return whether a request comes with a token that counts, or from this machine by its own name."""
+        return self._holder(request) is not None or self._strangeness(request) is None
 
     def reader(self, request: web.Request, *, can_be_opened: bool = False) -> Asker:
         """Return who asks to look at something.
@@ -111,12 +121,19 @@ class Access:
         return self.tokens.holder(token.strip().encode("utf-8", "surrogateescape"))
 
     def _refuse_strangers(self, request: web.Request) -> None:
+        reason = self._strangeness(request)
+        if reason is not None:
+            raise web.HTTPForbidden(reason=reason)
+
+    def _strangeness(self, request: web.Request) -> str | None:
+        """Return why a request does not count as one of this machine; None: it does."""
         if not self._is_local(request.remote or ""):
-            raise web.HTTPForbidden(reason="only with a token and TLS, or on this machine")
+            return "only with a token and TLS, or on this machine"
         # A page whose own name was pointed at this address (DNS rebinding) comes with that name as the host.
         host = request.url.host or ""
         if host != "localhost" and ip_of(host) is None:
-            raise web.HTTPForbidden(reason="ask by IP address or localhost")
+            return "ask by IP address or localhost"
+        return None
 
 
 def is_loopback(remote: str) -> bool:

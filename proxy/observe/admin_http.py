@@ -19,7 +19,7 @@ from proxy.observe.admin_access import Access, Tokens, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.health import Health
 from proxy.observe.loop_lag import LoopLag
-from proxy.observe.metrics import CONTENT_TYPE, MetricsPage
+from proxy.observe.metrics import CONTENT_TYPE, MetricsPage, SharedMetrics
 from proxy.observe.pages import json_page
 from proxy.observe.quotas_json import quotas_json
 from proxy.observe.snapshot import take_snapshot
@@ -45,6 +45,7 @@ class AdminHttp:
     Args:
         address: where; port 0 takes any free one.
         open_quotas: whether other machines may see /quotas and /connections, where there are no tokens.
+        open_names: whether /metrics names clients to whoever asks, not only to this machine and holders of a token.
         tokens: who may see more, and change something.
         changes: makes the pages about quotas as they are kept; None: there are none.
         tls: the certificate; None: plain HTTP.
@@ -58,6 +59,7 @@ class AdminHttp:
         *,
         lag: LoopLag,
         open_quotas: bool = False,
+        open_names: bool = False,
         tokens: Tokens | None = None,
         changes: Callable[[Access], ChangesPages] | None = None,
         tls: ContextKeeper | None = None,
@@ -65,10 +67,10 @@ class AdminHttp:
     ) -> None:
         self._state = state
         self._address = address
-        self._access = Access(tokens or Tokens(), open_quotas=open_quotas, is_local=is_local)
+        self._access = Access(tokens or Tokens(), open_quotas=open_quotas, open_names=open_names, is_local=is_local)
         self._changes = None if changes is None else changes(self._access)
         self._tls = tls
-        self._metrics = MetricsPage(lag)
+        self._metrics = SharedMetrics(state, MetricsPage(lag))
         self._health = Health()
         self._one_at_a_time = asyncio.Lock()
         self._runner: web.AppRunner | None = None
@@ -136,20 +138,21 @@ class AdminHttp:
             return web.Response(status=error.status, text=f"{error.reason}\n")
         return web.Response(status=404, text=f"pages: {PAGES}{'' if self._changes is None else ' ' + ADMIN_PAGES}\n")
 
-    async def _get_metrics(self, _: web.Request) -> web.Response:
-        async with self._one_at_a_time:
-            snapshot = take_snapshot(self._state)
-            page = await asyncio.to_thread(self._metrics.render, snapshot)
+    async def _get_metrics(self, request: web.Request) -> web.Response:
+        page = await self._metrics.get(with_names=self._access.sees_names(request))
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
 
     async def _get_healthz(self, _: web.Request) -> web.Response:
         complaint = self._health.complaint(self._state.counters.internal_errors, self._state.now_ms())
         return web.Response(status=200 if complaint is None else 503, text=f"{complaint or 'ok'}\n")
 
-    async def _get_readyz(self, _: web.Request) -> web.Response:
+    async def _get_readyz(self, request: web.Request) -> web.Response:
         checks = list(self._state.readiness())
         ready = all(check.ok for check in checks)
         logins = [login._asdict() for login in self._state.logins()]
+        if not self._access.is_known(request):  # details quote names: of users in the quota file, of brokers
+            checks = [check._replace(detail="") for check in checks]
+            logins = [{**login, "detail": ""} for login in logins]
         return json_page({"ready": ready, "checks": [check._asdict() for check in checks], "logins": logins}, status=200 if ready else 503)
 
     async def _get_quotas(self, request: web.Request) -> web.Response:

@@ -1,4 +1,7 @@
-"""Families that name clients: the busiest have series of their own, within a budget; the rest is `__other__`."""
+"""Families that name clients: the busiest have series of their own, within a budget; the rest is `__other__`.
+
+Who may not see names gets the same families with every client as `__other__`, and no limit or rate of a group.
+"""
 
 import heapq
 from collections import defaultdict
@@ -37,6 +40,15 @@ class ClientFamilies:
         yield gauges("kafka_quota_mutation_tokens", "The balance of a group's mutations; refused below 0.", ("quota_entity",), tokens)
         left = series_max - GROUP_SERIES * len(groups) - len(tokens) - 2 - OTHER_SERIES_MAX
         yield from self._usage_families(snapshot.usages, left)
+        yield from self._counts(snapshot)
+
+    def sums(self, snapshot: Snapshot) -> Iterator[Metric]:
+        """Return the families without any name."""
+        yield from _group_counts(snapshot, 0)
+        yield from _counters([((OTHER, OTHER), _sums(snapshot.usages))])
+        yield from self._counts(snapshot)
+
+    def _counts(self, snapshot: Snapshot) -> Iterator[Metric]:
         tracked = len(snapshot.usages) - 1
         yield gauge("kafka_quota_tracked_entities", "Users with their client-ids that are counted one by one.", tracked)
         yield counter("kafka_quota_folded_entities_total", "How often a client had no series of its own.", self._fold.folded_total)
@@ -146,7 +158,10 @@ def _group_families(groups: Sequence[GroupView], snapshot: Snapshot) -> Iterator
     yield gauges("kafka_quota_limit", "The bound of a group in units per second; none when unlimited.", names, limits)
     yield gauges("kafka_quota_rate", "What a group uses in units per second, measured as its quota is.", names, rates)
     yield gauges("kafka_quota_utilization_ratio", "Rate divided by limit; may exceed 1.", names, shares)
-    yield gauge("kafka_quota_groups", "Groups that have a sensor now.", len(snapshot.groups) + snapshot.groups_left_out)
-    yield gauge(
-        "kafka_quota_groups_without_series", "Groups that no series shows.", len(snapshot.groups) + snapshot.groups_left_out - len(groups)
-    )
+    yield from _group_counts(snapshot, len(groups))
+
+
+def _group_counts(snapshot: Snapshot, shown: int) -> Iterator[Metric]:
+    groups = len(snapshot.groups) + snapshot.groups_left_out
+    yield gauge("kafka_quota_groups", "Groups that have a sensor now.", groups)
+    yield gauge("kafka_quota_groups_without_series", "Groups that no series shows.", groups - shown)

@@ -17,8 +17,8 @@ _PROCESS = ProcessCollector(registry=_BARE)
 _GC = GCCollector(registry=_BARE)
 
 
-def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator[Metric]:
-    """Return everything that does not grow with the number of clients."""
+def process_families(snapshot: Snapshot, lag: LoopLag, version: str, *, with_names: bool = True) -> Iterator[Metric]:
+    """Return everything that does not grow with the number of clients; `with_names`: addresses of clients, too."""
     yield gauges("kafka_sluice_build_info", "The version that runs.", ("version",), [((version,), 1)])
     yield gauges(
         "kafka_sluice_enforcement_info",
@@ -33,7 +33,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str) -> Iterator
         [((check.name,), int(check.ok)) for check in snapshot.readiness],
     )
     yield from _connection_families(snapshot.counters)
-    yield from _admission_families(snapshot.admission, snapshot.counters)
+    yield from _admission_families(snapshot.admission, snapshot.counters, with_names=with_names)
     yield from _login_families(snapshot.counters)
     yield from _memory_families(snapshot.counters)
     yield from _traffic_families(snapshot.traffic)
@@ -88,7 +88,7 @@ def _metering_families(metering: MeteringCounts) -> Iterator[Metric]:
     yield gauge("kafka_sluice_metering_waiting_bytes", "About how much waits to be written.", metering.waiting_bytes)
 
 
-def _admission_families(admission: AdmissionStatus, counted: Counters) -> Iterator[Metric]:
+def _admission_families(admission: AdmissionStatus, counted: Counters, *, with_names: bool) -> Iterator[Metric]:
     label, listeners = ("listener",), admission.listeners
     yield gauges(
         "kafka_connection_accept_rate", "Connections per second.", label, [((one.listener,), one.accept_rate) for one in listeners]
@@ -100,7 +100,7 @@ def _admission_families(admission: AdmissionStatus, counted: Counters) -> Iterat
     yield gauges("kafka_connection_ip_accept_throttle_seconds", "Mean delay of who was held because of his address.", label, ip_throttles)
     blocked = [((one.listener,), one.blocked_ratio) for one in listeners]
     yield gauges("kafka_connection_acceptor_blocked_ratio", "Share of time in which nobody was accepted.", label, blocked)
-    rates = [((one.ip, one.broker), one.rate) for one in admission.ip_series]
+    rates = [((one.ip, one.broker), one.rate) for one in admission.ip_series] if with_names else []
     yield gauges("kafka_connection_ip_accept_rate", "Connections per second of the busiest addresses.", ("ip", "broker"), rates)
     yield counter(
         "kafka_sluice_accepts_waited_total", "Stops of accepting because of a rate, or for want of a slot.", counted.accepts_waited

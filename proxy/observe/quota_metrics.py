@@ -11,6 +11,7 @@ from proxy.observe.families import counter, counters, gauge, gauges
 from proxy.observe.series import label
 from proxy.observe.snapshot import Snapshot
 from proxy.status import CallbackStatus
+from proxy.switches import ENTITY
 from quota.entity import ClientQuotaType
 from quota.request_time import ClientRequestQuotaManager
 
@@ -20,8 +21,8 @@ SWITCH_SERIES_MAX: Final = 100
 _REQUEST: Final = ClientQuotaType.REQUEST.value
 
 
-def quota_families(snapshot: Snapshot) -> Iterator[Metric]:
-    """Return everything about quotas that does not grow with the number of clients."""
+def quota_families(snapshot: Snapshot, *, with_names: bool = True) -> Iterator[Metric]:
+    """Return everything about quotas that does not grow with the number of clients; `with_names`: switches of entities, too."""
     overflowed: dict[str, int] = defaultdict(int)
     for view in snapshot.managers:
         overflowed[view.quota_type] += view.manager.groups_overflowed
@@ -31,13 +32,14 @@ def quota_families(snapshot: Snapshot) -> Iterator[Metric]:
         ("quota_type",),
         [((quota_type,), count) for quota_type, count in sorted(overflowed.items())],
     )
-    yield from _switch_families(snapshot)
+    yield from _switch_families(snapshot, with_names=with_names)
     yield from _request_time_families(snapshot)
     yield from _callback_families(snapshot.callback)
 
 
-def _switch_families(snapshot: Snapshot) -> Iterator[Metric]:
-    shown = islice(snapshot.switches.items(), SWITCH_SERIES_MAX)
+def _switch_families(snapshot: Snapshot, *, with_names: bool) -> Iterator[Metric]:
+    named = ((target, mode) for target, mode in snapshot.switches.items() if with_names or not target.startswith(ENTITY))
+    shown = islice(named, SWITCH_SERIES_MAX)
     yield gauges(
         "kafka_quota_switch",
         "1 for each switch of enforcement that is set; the broadest of them.",

@@ -7,6 +7,20 @@ from protocol.limits import LENGTH_BYTES
 from protocol.primitives import Buffer
 from protocol.request_head import RequestHead, read_request_head
 
+CREDENTIAL_KEYS = frozenset(
+    {
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    }
+)
+"""APIs whose bodies carry credentials, those of configurations as values of keys such as ssl.keystore.password: no frame is remembered."""
 FRAME_BYTES_MAX = 256  # larger ones carry what differs each time
 HEADS_MAX = 1_024
 INDEX_BYTES = 4  # API key and version
@@ -25,7 +39,7 @@ class HeadsMet:
         """As `read_request_head`, apart from the correlation id."""
         index_end = at + LENGTH_BYTES + INDEX_BYTES
         end = at + LENGTH_BYTES + size
-        if size > FRAME_BYTES_MAX or end > len(data) or data[at + LENGTH_BYTES + 1] == ApiKey.SASL_AUTHENTICATE:  # a secret is not copied
+        if size > FRAME_BYTES_MAX or end > len(data) or data[at + LENGTH_BYTES + 1] in CREDENTIAL_KEYS:  # the key's lower byte
             return read_request_head(data, at, size, unknown_apis_pass=unknown_apis_pass)
         key = bytes(data[at + LENGTH_BYTES : index_end]) + bytes(data[index_end + CORRELATION_ID_BYTES : end])
         head = self._heads.get(key)
@@ -39,5 +53,5 @@ class HeadsMet:
 
 
 def _may_be_kept(head: RequestHead) -> bool:
-    """Whether a whole frame may be remembered: no secret is. And who may send unknown APIs is a setting that can change."""
-    return head.api.index in API_VERSIONS and head.api.key != ApiKey.SASL_AUTHENTICATE
+    """Whether a whole frame may be remembered: who may send unknown APIs is a setting that can change."""
+    return head.api.index in API_VERSIONS

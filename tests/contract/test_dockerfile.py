@@ -39,14 +39,19 @@ class Stage(NamedTuple):
 
 
 def read_stages() -> list[Stage]:
-    """Return the stages of the Dockerfile."""
+    """Return the stages of the Dockerfile, their bases as the default of each ARG says."""
     text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     stages: list[Stage] = []
+    defaults: dict[str, str] = {}
     for line in filter(str.strip, text.splitlines()):
         word, rest = line.split(None, 1)
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
-            stages.append(Stage(base, name, []))
+            stages.append(Stage(re.sub(r"\$\{(\w+)\}", lambda found: defaults[found[1]], base), name, []))
+        elif not stages:
+            assert word == "ARG"
+            name, _, default = rest.partition("=")
+            defaults[name] = default
         else:
             stages[-1].instructions.append(Instruction(word, rest))
     return stages
@@ -62,9 +67,19 @@ def copied_files() -> list[str]:
 
 def test_two_stages_of_one_python() -> None:
     """The environment that is copied finds the interpreter that it was made with."""
-    assert BUILD.base == FINAL.base == "python:3.11-slim"
+    assert BUILD.base == FINAL.base
     assert BUILD.name == "build"
     assert FINAL.all("COPY") == ["--from=build /opt/sluice /opt/sluice"]
+
+
+def test_the_base_is_pinned_by_digest() -> None:
+    """A tag can be moved to another image after it was reviewed; a digest cannot. Nothing else is fetched but packages with hashes."""
+    found = re.fullmatch(r"python:3\.11\.\d+-slim-[a-z]+@sha256:(?P<digest>[0-9a-f]{64})", BUILD.base)
+    assert found is not None
+    assert found["digest"] in (ROOT / "docs/operations.md").read_text()
+    commands = " ".join(rest for stage in (BUILD, FINAL) for rest in stage.all("RUN"))
+    assert re.findall(r"\b(apt-get|apt|curl|wget|git)\b", commands) == []
+    assert not any(stage.all("ADD") for stage in (BUILD, FINAL))
 
 
 def test_what_is_copied_exists_and_is_not_ignored() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.quotas_command.live import lines_of
+from proxy.status import ReadinessCheck
 from proxy.switches import Switches
 from quota.admin.messages import entity_key
 from quota.declared_groups import Conditions, DeclaredGroup, DeclaredGroups, Member
@@ -89,6 +90,66 @@ async def test_opened_pages_show_what_happens_and_not_what_is_kept(tmp_path: Pat
         assert [(await port.ask(path))[0] for path in SHOWN] == [200, 200, 403, 403, 403, 403, 403]
     async with Port(tmp_path, open_quotas=True, elsewhere=True) as port:
         assert await statuses(port, None) == ({200}, {403}, {403})
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize(
+    ("elsewhere", "host", "open_names", "named"),
+    [
+        pytest.param(False, None, False, True, id="this-machine"),
+        pytest.param(False, "localhost:9644", False, True, id="this-machine-by-name"),
+        pytest.param(False, "evil.example.org", False, False, id="a-rebound-name"),
+        pytest.param(True, None, False, False, id="another-machine"),
+        pytest.param(True, "localhost", False, False, id="another-machine-says-localhost"),
+        pytest.param(True, None, True, True, id="another-machine-and-all-may"),
+        pytest.param(False, "sluice.monitoring.svc", True, True, id="any-name-and-all-may"),
+    ],
+)
+async def test_metrics_name_clients_to_this_machine_alone(
+    tmp_path: Path, *, tokens: bool, elsewhere: bool, host: str | None, open_names: bool, named: bool
+) -> None:
+    """Without a token, from elsewhere or by a foreign Host, there are sums; also beside tokens, and unless the operator opened it."""
+    async with Port(tmp_path, tokens=tokens, elsewhere=elsewhere, open_names=open_names) as port:
+        for token in (None, "wrong-0123456789"):
+            status, text = await port.ask("/metrics", token=token, **({} if host is None else {"Host": host}))
+            assert (status, "alice" in text, "kafka_quota_limit{" in text) == (200, named, named)
+            assert "kafka_quota_bytes_total{" in text
+
+
+@pytest.mark.parametrize(
+    ("tls", "elsewhere", "token", "named"),
+    [
+        (True, True, READER, True),
+        (True, True, WRITER, True),
+        (True, True, READER + "x", False),
+        (False, True, READER, False),
+        (False, False, READER, True),
+    ],
+)
+async def test_a_token_shows_names_where_it_counts(tmp_path: Path, *, tls: bool, elsewhere: bool, token: str, named: bool) -> None:
+    """Inside TLS or on this machine, by any Host; a token that crossed a network in the clear shows no more than none."""
+    async with Port(tmp_path, tls=tls, elsewhere=elsewhere) as port:
+        status, text = await port.ask("/metrics", token=token, Host="sluice.monitoring.svc")
+        assert (status, "alice" in text) == (200, named)
+
+
+@pytest.mark.parametrize(("elsewhere", "host", "told"), [(False, None, True), (True, None, False), (False, "evil.example.org", False)])
+async def test_readiness_quotes_no_names_to_strangers(tmp_path: Path, *, elsewhere: bool, host: str | None, told: bool) -> None:
+    """They see which condition fails; why, which may quote a client's name from the quota file, stands in the log and is said here."""
+    async with Port(tmp_path, elsewhere=elsewhere, open_names=True) as port:
+        port.state.checks = [ReadinessCheck("quota_source", False, "quotas.toml: quota[1].user: 'alice' has ...")]
+        status, page = await port.ask("/readyz", **({} if host is None else {"Host": host}))
+        assert (status, page["checks"][0]["name"], page["checks"][0]["ok"]) == (503, "quota_source", False)
+        assert ("alice" in str(page)) == told
+        assert bool(page["logins"][0]["detail"]) == told
+
+
+async def test_the_two_kinds_of_metrics_are_never_mixed_up(tmp_path: Path) -> None:
+    """Within the second that a page is shared for, a stranger does not get the one that was rendered for this machine."""
+    async with Port(tmp_path, tokens=False) as port:
+        for _ in range(3):
+            assert "alice" in (await port.ask("/metrics"))[1]
+            assert "alice" not in (await port.ask("/metrics", Host="evil.example.org"))[1]
 
 
 @pytest.mark.parametrize(

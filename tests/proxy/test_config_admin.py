@@ -163,3 +163,38 @@ def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: 
         assert problems(tmp_path, LOCAL + LISTED) == [line]
     else:
         load(tmp_path, LOCAL + LISTED)
+
+
+@pytest.mark.parametrize(
+    ("admin", "expected"),
+    [
+        ("", []),
+        ('address = "127.0.0.1:9644"', []),
+        ('address = "127.0.0.1:9644"\nmetrics_names = "all"', []),
+        (
+            'address = "0.0.0.0:9644"',
+            [
+                "admin: /metrics names clients on this machine and to holders of a token only: a Prometheus elsewhere that has none sees sums; "
+                'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where whoever reaches 0.0.0.0:9644 '
+                "may see users and client-ids"
+            ],
+        ),
+        (
+            'address = "0.0.0.0:9644"\nmetrics_names = "all"',
+            ['admin: whoever reaches 0.0.0.0:9644 sees names of clients in /metrics: metrics_names = "all" says so'],
+        ),
+    ],
+)
+def test_who_sees_names_in_metrics_is_told(tmp_path: Path, admin: str, expected: list[str]) -> None:
+    """By check-config, where the port can be reached from elsewhere: a Prometheus there would miss the names, or show them."""
+    config = load(
+        tmp_path, '[[listener]]\naddress = "127.0.0.1:19092"\nprotocol = "PLAINTEXT"\n' + (f"[admin]\n{admin}\n" if admin else "")
+    )
+    assert advice_on(config) == expected
+
+
+def test_metrics_names_is_local_or_all(tmp_path: Path) -> None:
+    """`local` unless it is said otherwise; anything else is refused."""
+    assert load(tmp_path, LOCAL).admin.metrics_names == "local"
+    (line,) = problems(tmp_path, LOCAL + '[admin]\nmetrics_names = "none"\n')
+    assert line.startswith("admin.metrics_names: ")

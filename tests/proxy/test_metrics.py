@@ -1,6 +1,8 @@
 """The page /metrics: right, bounded, and without effect on what it shows."""
 
+import asyncio
 import pickle
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -13,13 +15,13 @@ from proxy.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Us
 from proxy.latency import APIS_MAX, SHIFT, ApiLatencies, cumulated
 from proxy.observe.client_metrics import ClientFamilies
 from proxy.observe.loop_lag import LoopLag
-from proxy.observe.metrics import SERIES_MAX, MetricsPage
+from proxy.observe.metrics import SERIES_MAX, SHARED_MS, MetricsPage, SharedMetrics
 from proxy.observe.series import LABEL_CHARS_MAX, Fold, Labels, label
 from proxy.observe.snapshot import take_snapshot
-from proxy.status import CallbackStatus
+from proxy.status import AdmissionStatus, CallbackStatus, IpRate
 from proxy.switches import Switches
 from quota.controller_mutation import ControllerMutationQuotaManager
-from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity
+from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, KafkaPrincipal
 from tests.support.proxy_state import FakeState, busy_state
 
 
@@ -295,6 +297,90 @@ def test_usage_counts_by_type_and_rule() -> None:
     usage.throttled("Fetch", "user=a", 7)
     assert usage.throttle_ms == {("Produce", "user=a"): 11, ("Fetch", "user=a"): 7}
     assert usage.throttled_requests == {("Produce", "user=a"): 2, ("Fetch", "user=a"): 1}
+
+
+NAMES = ("alice", "etl", "tenant-7", "198.51.100.77", "maker")
+
+
+def named_state() -> FakeState:
+    """Return a state with a name of a client in every place that has one."""
+    state = busy_state()
+    state.ips = [IpRate("198.51.100.77", "1", 20.0, 20, 3)]
+    state.admission_status = state.admission_status._replace(ip_series=state.ips)
+    state.switch_table = dict(Switches({"all": "observe", "listener:edge": "off", "entity:user=tenant-7": "enforce"}).table)
+    state.exempt_principals = ["User:ops"]
+    state.mutation.update_quota(ClientQuotaEntity(None, "maker"), 2.0)
+    state.mutation.group(ANONYMOUS, "maker", state.time_ms).record(10, state.time_ms)
+    state.request.update_quota(ClientQuotaEntity("tenant-7", None), 2.0)
+    state.request.record_handler_time(KafkaPrincipal("User", "tenant-7"), "etl", 5_500_000_000, state.time_ms)
+    usage = state.usages.get("tenant-7", "maker")
+    usage.own_fetch_bytes = 77
+    usage.throttled("Request", "user=tenant-7", 250)
+    return state
+
+
+def test_without_names_nothing_is_called_by_what_clients_chose() -> None:
+    """No client-id, user, tag of a group, address or entity of a switch, and no rate or limit of any of them, stands on the page."""
+    state = named_state()
+    page = MetricsPage(LoopLag())
+    named = page.render(take_snapshot(state)).decode()
+    assert [name for name in NAMES if name not in named] == []
+    nameless = page.render(take_snapshot(state), with_names=False).decode()
+    assert [name for name in NAMES if name in nameless] == []
+    for family in ("kafka_quota_limit", "kafka_quota_rate", "kafka_quota_utilization_ratio", "kafka_quota_mutation_tokens"):
+        assert f"{family}{{" in named
+        assert f"{family}{{" not in nameless
+
+
+def test_without_names_the_sums_are_the_same() -> None:
+    """What clients did together is under `__other__`; all that names nobody is as it was."""
+    state, names = named_state(), ("user", "client_id", "quota_entity")
+
+    def sums(*, with_names: bool) -> dict[tuple[object, ...], float]:
+        added: dict[tuple[object, ...], float] = defaultdict(float)
+        text = MetricsPage(LoopLag()).render(take_snapshot(state), with_names=with_names).decode()
+        for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
+            if sample.labels.get("client_id") is not None or not {"quota_entity", "ip", "target"} & sample.labels.keys():
+                kept = tuple(sorted(label for label in sample.labels.items() if label[0] not in names))
+                added[sample.name, kept] += sample.value
+        return {
+            key: total
+            for key, total in added.items()
+            if not str(key[0]).startswith(("process_", "python_")) and key[0] != "kafka_quota_groups_without_series" and total == total
+        }
+
+    assert sums(with_names=False) == sums(with_names=True)
+    found = MetricsPage(LoopLag()).render(take_snapshot(state), with_names=False).decode()
+    assert 'kafka_quota_bytes_total{client_id="__other__",direction="fetch",user="__other__"} 2077.0' in found
+    assert 'kafka_quota_switch{mode="observe",target="all"} 1.0' in found
+    assert "kafka_quota_switches 3.0" in found
+
+
+class Counted(FakeState):
+    """Counts how often a page was begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def admission(self) -> AdmissionStatus:
+        self.looks += 1
+        return super().admission()
+
+
+async def test_a_flood_of_scrapes_is_rendered_once_a_second() -> None:
+    """Two hundred requests at once, and those of the same second, share a page; who sees names and who does not have one each."""
+    state = Counted()
+    shared = SharedMetrics(state, MetricsPage(LoopLag()))
+    pages = await asyncio.gather(*(shared.get(with_names=bool(at % 2)) for at in range(200)))
+    assert (len(set(pages)), state.looks) == (2, 2)
+    state.time_ms += SHARED_MS - 1
+    assert await shared.get(with_names=True) in pages
+    assert state.looks == 2
+    state.time_ms += 1
+    state.counters.connections_open = 4_321
+    assert b"kafka_sluice_connections_open 4321.0" in await shared.get(with_names=True)
+    assert state.looks == 3
 
 
 def test_switches_are_shown_and_bounded() -> None:

@@ -30,7 +30,16 @@ READER, WRITER = "reader-0123456789", "writer-0123456789"
 class ChangingPort:
     """An admin port, the house behind it, and somebody who asks; with `elsewhere`, as if from another machine."""
 
-    def __init__(self, folder: Path, *, tokens: bool = True, tls: bool = False, open_quotas: bool = False, elsewhere: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tokens: bool = True,
+        tls: bool = False,
+        open_quotas: bool = False,
+        open_names: bool = False,
+        elsewhere: bool = False,
+    ) -> None:
         self.state: FakeState = busy_state()
         self.store = MemoryStore(self._on_content, now_ms=lambda: 0, wall_time_s=lambda: 0.0)
         self.audit = AuditLog(None, wall_time_s=lambda: 1_700_000_000.0)
@@ -52,6 +61,7 @@ class ChangingPort:
             HostPort("127.0.0.1", 0),
             lag=LoopLag(),
             open_quotas=open_quotas,
+            open_names=open_names,
             tokens=self.held,
             changes=lambda access: ChangesPages(self.state, self.administration, self.audit, access),
             tls=keeper,

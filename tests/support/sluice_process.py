@@ -20,6 +20,7 @@ from tests.support.ports import BROKER_PORTS, free_bootstrap_port, free_port_ran
 
 START_SECONDS = 30
 STOP_SECONDS = 30
+PAGE_SHARED_SECONDS = 1.01
 """Hang guards. The drain itself is promised within 10 s."""
 
 _PR_SET_PDEATHSIG = 1
@@ -77,6 +78,7 @@ class SluiceProcess:
         self._command += arguments
         self._environment = os.environ | (environment or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._page_shared_until = 0.0
 
     @property
     def bootstrap(self) -> str:
@@ -150,9 +152,12 @@ class SluiceProcess:
                 return refused.code, refused.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the sum over all series of a metric that carry these labels; 0 when there is none."""
+        """Return the sum over all series of a metric that carry these labels, as it is now; 0 when there is none."""
+        time.sleep(max(0.0, self._page_shared_until - time.monotonic()))  # a page is shared for a second: what happened since is not on it
+        page = self.get("/metrics")[1]
+        self._page_shared_until = time.monotonic() + PAGE_SHARED_SECONDS
         total = 0.0
-        for line in self.get("/metrics")[1].splitlines():
+        for line in page.splitlines():
             series, _, value = line.rpartition(" ")
             if series.partition("{")[0] == name and all(f'{key}="{text}"' in series for key, text in labels.items()):
                 total += float(value)

@@ -1,6 +1,8 @@
 """From decisions on the loop to files that the validator accepts: meter, writer, child process, pipeline. No socket, no proxy."""
 
 import asyncio
+import os
+import stat
 from pathlib import Path
 
 import msgspec
@@ -39,6 +41,28 @@ def test_what_was_decided_is_what_can_be_worked_out_again(tmp_path: Path, level:
     assert verdict.decisions == 21_010
     assert [problem for manifest in find_manifests(tmp_path) for problem in problems_of(tmp_path, manifest)] == []
     assert left_over(tmp_path) == []
+
+
+def test_what_is_written_is_for_owner_and_group_only(tmp_path: Path) -> None:
+    """The metering directory, whatever was missing above it, every directory below, 0750, and every file, 0640: others see no name."""
+    directory = tmp_path / "missing" / "metering"
+    before = os.umask(0o022)
+    try:
+        asyncio.run(_metered(directory))
+    finally:
+        os.umask(before)
+    assert find_manifests(directory)
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in (directory.parent, *directory.parent.rglob("*"))}
+    assert {path for path, mode in found.items() if mode != (0o750 if path.is_dir() else 0o640)} == set()
+
+
+async def _metered(directory: Path) -> None:
+    """Meter one decision and the usage of one client."""
+    metering, group = metering_alone(directory)
+    group.record(100, 5)
+    metering.meter.record(group, 100, 0, 0, 5, 1, 0)
+    metering.meter.usage.cell(Place(("b", 1), LISTENER), Usage("", "etl"), ANONYMOUS, "produce", Usage(OTHER, OTHER)).requests += 3
+    await metering.stop()
 
 
 @pytest.mark.parametrize("limit", [{"rotate_decisions": 5_000}, {"rotate_bytes": 20_000}])

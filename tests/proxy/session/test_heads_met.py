@@ -1,8 +1,13 @@
 """What many connections begin with is parsed once."""
 
+import re
+
+import pytest
+
+from protocol.api_keys import API_VERSIONS, TABLE
 from protocol.request_head import read_request_head
-from proxy.session.heads_met import FRAME_BYTES_MAX, HEADS_MAX, HeadsMet
-from tests.support.kafka_frames import fetch, plain
+from proxy.session.heads_met import CREDENTIAL_KEYS, FRAME_BYTES_MAX, HEADS_MAX, HeadsMet
+from tests.support.kafka_frames import fetch, plain, request
 
 
 def read(met: HeadsMet, frame: bytes) -> object:
@@ -33,6 +38,27 @@ def test_what_is_not_here_in_whole_is_not_remembered() -> None:
     assert met.read(frame[:-1], 0, len(frame) - 4, unknown_apis_pass=False) is not read(met, frame)
     large = plain(1, client_id="x" * (FRAME_BYTES_MAX + 1))
     assert read(met, large) is not read(met, large)
+
+
+BODY = b"hmac-or-password"
+ALTERS_OR_SHOWS = re.compile("Sasl|DelegationToken|AlterUserScramCredentials|AlterConfigs")
+BY_NAME = {api["name"]: api["key"] for api in TABLE["apis"] if ALTERS_OR_SHOWS.search(api["name"])}
+
+
+@pytest.mark.parametrize("key", BY_NAME.values(), ids=BY_NAME)
+def test_nothing_of_a_credential_is_kept(key: int) -> None:
+    """Logins, delegation tokens, SCRAM credentials and altered configurations leave no byte of their body, in any version."""
+    met = HeadsMet()
+    for api in (api for api in API_VERSIONS.values() if api.key == key):
+        assert read(met, request(api, BODY, 1)) is not None
+    read(met, plain(1))  # is remembered
+    assert len(met._heads) == 1
+    assert not any(BODY in kept for kept in met._heads)
+
+
+def test_every_api_whose_body_is_a_credential_is_known() -> None:
+    """The keys in the code are those that the names in the table of APIs say."""
+    assert set(BY_NAME.values()) == CREDENTIAL_KEYS >= {17, 36, 38, 39, 40, 41, 51}
 
 
 def test_the_number_of_heads_is_bounded() -> None:
