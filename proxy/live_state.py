@@ -11,6 +11,7 @@ from proxy.config import Config
 from proxy.config_upstream import MAIN
 from proxy.net.admission import table_name
 from proxy.net.canary_watch import CanaryWatch
+from proxy.net.connection import Connection
 from proxy.net.gate import Gate
 from proxy.net.gateway import Gateway
 from proxy.net.own_login import OwnLogin
@@ -196,23 +197,11 @@ class LiveState:
                 for client_id in connection.session.client_ids:
                     yield connection.session.member(client_id) or principal, client_id
 
-    def connections(self) -> Iterable[ConnectionInfo]:
-        """The open connections, oldest first."""
+    def connections(self, after: int, count: int) -> Sequence[ConnectionInfo]:
+        """The open connections in the order of their numbers; from any thread: what is read changes, and is never half there."""
         now = clock.now_ms()
-        for connection in list(self._gateway.connections):
-            session = connection.session
-            yield ConnectionInfo(
-                f"{connection.peer[0]}:{connection.peer[1]}",
-                connection.listener_name,
-                str(connection.upstream),
-                str(session.principal),
-                ",".join(session.client_ids),
-                now - connection.accepted_ms,
-                session.requests.frames,
-                len(session.in_flight),
-                connection.client.paused_for + connection.broker.paused_for,
-                session.debt.debt_until_ms,
-            )
+        behind = (connection for connection in list(self._gateway.connections) if connection.session.number > after)
+        return [_about(connection, now) for connection in heapq.nsmallest(count, behind, key=lambda one: one.session.number)]
 
     def _listeners(self) -> ReadinessCheck:
         ok = self._gateway.bound and not self.draining
@@ -223,6 +212,23 @@ class LiveState:
         age_ms = clock.now_ms() - status.last_success_ms
         ok = status.error is None and age_ms <= SOURCE_FRESH_MS
         return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago")
+
+
+def _about(connection: Connection, now_ms: int) -> ConnectionInfo:
+    session = connection.session
+    return ConnectionInfo(
+        f"{connection.peer[0]}:{connection.peer[1]}",
+        connection.listener_name,
+        str(connection.upstream),
+        str(session.principal),
+        ",".join(session.client_ids),
+        now_ms - connection.accepted_ms,
+        session.requests.frames,
+        len(session.in_flight),
+        connection.client.paused_for + connection.broker.paused_for,
+        session.debt.debt_until_ms,
+        session.number,
+    )
 
 
 def _upstream(name: str, prober: Prober) -> ReadinessCheck:

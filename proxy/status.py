@@ -129,3 +129,5 @@ class ConnectionInfo(NamedTuple):
     in_flight: int
     paused_for: Sequence[str]
     debt_until_ms: int
+    number: int
+    """Of the connection in this process: they are counted as they come, from 1."""

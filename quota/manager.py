@@ -213,6 +213,10 @@ class QuotaGroups(Generic[Group]):
         """Every live group."""
         return self._groups.values()
 
+    def find(self, key: GroupKey) -> Group | None:
+        """Return the group of a key; None: there is none."""
+        return self._groups.get(key)
+
     def rule(self, group: Group) -> ClientQuotaEntity | None:
         """Return the entity whose quota a group gets; None with a custom callback, the static default, or no quota."""
         if not isinstance(self._base, DefaultQuotaCallback):

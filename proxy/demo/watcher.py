@@ -98,9 +98,14 @@ class Watcher:
         Raises:
             OSError: Sluice does not answer.
         """
-        for row in json.loads(ask(self._admin_port, "/quotas")[1])["groups"]:
-            key = (row["broker"], row["tags"].get("client-id", ""), row["quota_type"])
-            self._groups.setdefault(key, GroupSeen(row["quota_type"])).take_in(row)
+        page = json.loads(ask(self._admin_port, "/quotas")[1])
+        while True:
+            for row in page["groups"]:
+                key = (row["broker"], row["tags"].get("client-id", ""), row["quota_type"])
+                self._groups.setdefault(key, GroupSeen(row["quota_type"])).take_in(row)
+            if page["next"] is None:
+                break
+            page = json.loads(ask(self._admin_port, f"/quotas?after={page['next']}")[1])
         page = json.loads(ask(self._admin_port, "/connections")[1])
         for row in page["ips"]:
             door = self._groups.setdefault((row["broker"], row["ip"], "Connection"), GroupSeen("Connection"))

@@ -15,7 +15,7 @@ from proxy.administration.audit_log import AuditLog
 from proxy.administration.service import NOT_CONTROLLER, Administration
 from proxy.observe.admin_access import Access
 from proxy.observe.explain import explain
-from proxy.observe.pages import json_page
+from proxy.observe.pages import json_page, number_in
 from proxy.observe.state import ProxyState
 from quota.admin.messages import (
     CLIENT_ID,
@@ -107,13 +107,13 @@ class ChangesPages:
         if (ip is None) == (user is None and client_id is None):
             raise web.HTTPBadRequest(reason="ask for user, client-id or both, or for an ip alone: /explain?user=NAME&client-id=NAME")
         where = (request.query.get("listener", ""), request.query.get("address", ""))
-        return json_page(explain(self._state, self._administration.quotas, user, client_id, ip, *where))
+        return json_page(await explain(self._state, self._administration.quotas, user, client_id, ip, *where))
 
     async def _history(self, request: web.Request) -> web.Response:
         self._access.reader(request)
-        limit = min(_number(request, "limit", HISTORY_LINES), HISTORY_LINES_MAX)
-        before = _number(request, "before", 0) or None
-        lines = await self._audit.history_lines(limit=limit, before=before, after=_number(request, "after", 0))
+        limit = min(number_in(request, "limit", HISTORY_LINES), HISTORY_LINES_MAX)
+        before = number_in(request, "before", 0) or None
+        lines = await self._audit.history_lines(limit=limit, before=before, after=number_in(request, "after", 0))
         return web.Response(body=b'{"lines":[' + b",".join(lines) + b"]}", content_type="application/json")
 
     async def _verify(self, request: web.Request) -> web.Response:
@@ -153,12 +153,3 @@ def _alteration(entry: _Entry) -> Alteration:
 
 def _result(result: Result) -> Mapping[str, Any]:
     return {"entity": dict(result.entity), "error_code": result.error_code, "error": result.error_message}
-
-
-def _number(request: web.Request, name: str, otherwise: int) -> int:
-    text = request.query.get(name)
-    if text is None:
-        return otherwise
-    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise web.HTTPBadRequest(reason=f"{name} is a whole number")
-    return int(text)

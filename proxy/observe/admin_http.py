@@ -6,8 +6,7 @@ Who may ask for what is said in `admin_access`.
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -17,16 +16,21 @@ from proxy.errors import StartError
 from proxy.host_port import HostPort
 from proxy.observe.admin_access import Access, Tokens, is_loopback
 from proxy.observe.admin_changes import ChangesPages
+from proxy.observe.connections_json import connections_json
 from proxy.observe.health import Health
 from proxy.observe.loop_lag import LoopLag
-from proxy.observe.metrics import CONTENT_TYPE, MetricsPage, SharedMetrics
-from proxy.observe.pages import json_page
-from proxy.observe.quotas_json import quotas_json
+from proxy.observe.metrics import CONTENT_TYPE, SHARED_MS, MetricsPage, SharedMetrics
+from proxy.observe.pages import json_page, limit_in, number_in
+from proxy.observe.quotas_json import Cursor, CursorError, quotas_json
 from proxy.observe.snapshot import take_snapshot
 from proxy.observe.state import ProxyState
+from proxy.status import IpRate
 from proxy.tls.keeper import ContextKeeper
 
+GROUPS_SHOWN_MAX: Final = 1_000
+"""On a page of /quotas."""
 CONNECTIONS_SHOWN_MAX: Final = 1_000
+"""On a page of /connections."""
 IPS_SHOWN_MAX: Final = 100
 PAGES: Final = "/metrics /healthz /readyz /quotas /connections"
 ADMIN_PAGES: Final = "/explain /admin/quotas /admin/switches /admin/history /admin/history/verify"
@@ -73,6 +77,8 @@ class AdminHttp:
         self._metrics = SharedMetrics(state, MetricsPage(lag))
         self._health = Health()
         self._one_at_a_time = asyncio.Lock()
+        self._ips: Sequence[IpRate] = ()
+        self._ips_ms = -SHARED_MS
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> HostPort:
@@ -157,19 +163,35 @@ class AdminHttp:
 
     async def _get_quotas(self, request: web.Request) -> web.Response:
         self._access.reader(request, can_be_opened=True)
+        limit, after = limit_in(request, GROUPS_SHOWN_MAX), _cursor_in(request)
         async with self._one_at_a_time:
-            snapshot = take_snapshot(self._state)
-            page = await asyncio.to_thread(quotas_json, snapshot)
+            page = await asyncio.to_thread(quotas_json, take_snapshot(self._state), after, limit)
         return web.Response(body=page, content_type="application/json")
 
     async def _get_connections(self, request: web.Request) -> web.Response:
         self._access.reader(request, can_be_opened=True)
-        shown = [connection._asdict() for connection in islice(self._state.connections(), CONNECTIONS_SHOWN_MAX)]
-        admission = self._state.admission()
-        listeners = [_finite(listener._asdict()) for listener in admission.listeners]
-        ips = [ip._asdict() for ip in self._state.busiest_ips(IPS_SHOWN_MAX)]
-        counts = {"open": self._state.counters.connections_open, "held": admission.held}
-        return json_page({**counts, "listeners": listeners, "ips": ips, "connections": shown})
+        limit, after = limit_in(request, CONNECTIONS_SHOWN_MAX), number_in(request, "after", 0)
+        async with self._one_at_a_time:
+            listeners = [_finite(listener._asdict()) for listener in self._state.admission().listeners]
+            counts = {"open": self._state.counters.connections_open, "held": self._state.admission().held}
+            head = {**counts, "listeners": listeners, "ips": [ip._asdict() for ip in self._busiest_ips()]}
+            page = await asyncio.to_thread(connections_json, head, self._state.connections, after, limit)
+        return web.Response(body=page, content_type="application/json")
+
+    def _busiest_ips(self) -> Sequence[IpRate]:
+        """Return them as they were less than a second ago: to work their rates out takes the loop some milliseconds."""
+        now_ms = self._state.now_ms()
+        if now_ms - self._ips_ms >= SHARED_MS:
+            self._ips_ms, self._ips = now_ms, self._state.busiest_ips(IPS_SHOWN_MAX)
+        return self._ips
+
+
+def _cursor_in(request: web.Request) -> Cursor | None:
+    text = request.query.get("after")
+    try:
+        return None if text is None else Cursor.read(text)
+    except CursorError:
+        raise web.HTTPBadRequest(reason="after is what the page before gave as next") from None
 
 
 def _reason(error: OSError) -> str:

@@ -34,7 +34,7 @@ class ClientFamilies:
     def families(self, snapshot: Snapshot, series_max: int) -> Iterator[Metric]:
         """Return families of together at most `series_max` series."""
         group_budget = max(0, series_max // 2 - 2 * GROUP_SERIES)
-        groups = _most_urgent(snapshot.groups, group_budget // GROUP_SERIES, snapshot.now_ms)
+        groups = _most_urgent(snapshot, group_budget // GROUP_SERIES, snapshot.now_ms)
         tokens = _tokens(groups, snapshot.now_ms)
         yield from _group_families(groups, snapshot)
         yield gauges("kafka_quota_mutation_tokens", "The balance of a group's mutations; refused below 0.", ("quota_entity",), tokens)
@@ -130,13 +130,15 @@ def _counters(rows: Sequence[tuple[tuple[str, str], Mapping[Labels, int]]]) -> I
     yield counters("kafka_quota_throttle_seconds_total", "Time of all throttles together.", throttled, by_kind[_THROTTLE_MS])
 
 
-def _most_urgent(groups: Sequence[GroupView], groups_max: int, now_ms: int) -> list[GroupView]:
+def _most_urgent(snapshot: Snapshot, groups_max: int, now_ms: int) -> list[GroupView]:
     """Return the groups to show: those being throttled first, then those with a bound, then by traffic."""
-    if len(groups) <= groups_max:
-        return list(groups)
-    return sorted(
-        groups, key=lambda view: (view.group.throttled_until_ms > now_ms, view.is_limited, view.group.recorded_total), reverse=True
-    )[:groups_max]
+    if snapshot.group_count <= groups_max:
+        return list(snapshot.groups)
+    return heapq.nlargest(  # sorting all would hold the interpreter for too long
+        groups_max,
+        snapshot.groups,
+        key=lambda view: (view.group.throttled_until_ms > now_ms, view.is_limited, view.group.recorded_total),
+    )
 
 
 def _tokens(groups: Sequence[GroupView], now_ms: int) -> list[tuple[tuple[str, ...], float]]:
@@ -162,6 +164,6 @@ def _group_families(groups: Sequence[GroupView], snapshot: Snapshot) -> Iterator
 
 
 def _group_counts(snapshot: Snapshot, shown: int) -> Iterator[Metric]:
-    groups = len(snapshot.groups) + snapshot.groups_left_out
+    groups = snapshot.group_count
     yield gauge("kafka_quota_groups", "Groups that have a sensor now.", groups)
     yield gauge("kafka_quota_groups_without_series", "Groups that no series shows.", groups - shown)

@@ -1,20 +1,27 @@
-"""The page /explain: which quota holds for a client, what of it is used now, and who else shares it."""
+"""The page /explain: which quota holds for a client, what of it is used now, and who else shares it.
+
+It is made on the loop's thread, since a callback is asked there only, and in slices: who is connected is looked at a few at a time.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from proxy.observe.state import BrokerQuotas, ProxyState
+from proxy.observe.quotas_json import shown_tags
+from proxy.observe.state import ProxyState
 from proxy.quotas_command.ladder import Rung, ip_rungs, rungs
 from proxy.rule import rule_of
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
 from quota.declared_groups import Member
 from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaType, KafkaPrincipal
-from quota.group import QuotaGroup, group_key
+from quota.group import GroupKey, QuotaGroup, group_key
 from quota.mutation_group import MutationGroup
+from quota.names import kept_name
 from sluice.admin import ClientQuotaEntity
 
 if TYPE_CHECKING:
@@ -23,12 +30,14 @@ if TYPE_CHECKING:
 SHARERS_MAX: Final = 20
 """Clients that are named; the others are counted."""
 CONNECTIONS_LOOKED_AT_MAX: Final = 10_000
+SLICE: Final = 200
+"""So many answers of callbacks are asked for before the loop goes on with others."""
 
 _TYPES: Final = dict(zip(CLIENT_KEYS, ClientQuotaType, strict=True))
 Quotas = Mapping[EntityKey, Mapping[str, float]]
 
 
-def explain(
+async def explain(
     state: ProxyState, quotas: Quotas, user: str | None, client_id: str | None, ip: str | None, listener: str = "", address: str = ""
 ) -> dict[str, Any]:
     """Return the page; on the loop's thread, and without a change to any sensor.
@@ -42,7 +51,14 @@ def explain(
         listener, address: where the client comes in, for switches and declared groups that look at that.
     """
     kept = {ClientQuotaEntity(entity): values for entity, values in quotas.items()}
-    head = {"user": user, "client_id": client_id, "ip": ip, "now_ms": state.now_ms(), "mode": state.mode(), "scope": state.scope()}
+    head = {
+        "user": None if user is None else kept_name(user),
+        "client_id": None if client_id is None else kept_name(client_id),
+        "ip": None if ip is None else kept_name(ip),
+        "now_ms": state.now_ms(),
+        "mode": state.mode(),
+        "scope": state.scope(),
+    }
     if ip is not None:
         ladders = [(key, ip_rungs(kept, key, ip)) for key in IP_KEYS]
         return {**head, "quotas": [{**_ladder(*ladder), "rates": [rate._asdict() for rate in state.rates_of(ip)]} for ladder in ladders]}
@@ -51,12 +67,13 @@ def explain(
     switch = None if standing.switch is None else standing.switch.value
     head |= {"switch": switch, "exempt": standing.is_exempt, "declared_group": standing.groups.group}
     principal = Member(principal, standing.groups.group)
+    live = {key: list(_live(state, quota_type, principal, client_id or "")) for key, quota_type in _TYPES.items()}
+    await _find_sharers(state, [group for groups in live.values() for group in groups])
     found = []
     for key, quota_type in _TYPES.items():
         ladder = rungs(kept, key, principal.name, client_id)
-        groups = [group for broker in state.brokers() for group in _groups(state, broker, quota_type, principal, client_id or "")]
         chain = [link._asdict() for link in standing.groups.chains.get(quota_type, ())]
-        found.append({**_ladder(key, ladder), "declared": chain, "groups": groups})
+        found.append({**_ladder(key, ladder), "declared": chain, "groups": [_shown(state, group) for group in live[key]]})
     return {**head, "callback": state.callback().class_name, "quotas": found}
 
 
@@ -65,47 +82,74 @@ def _ladder(key: str, ladder: list[Rung]) -> dict[str, Any]:
     return {
         "key": key,
         "value": winner,
-        "ladder": [{"entity": rung.entity.entries, "value": rung.value, "wins": rung.wins} for rung in ladder],
+        "ladder": [{"entity": _cut(rung.entity.entries), "value": rung.value, "wins": rung.wins} for rung in ladder],
     }
 
 
-def _groups(
-    state: ProxyState, broker: BrokerQuotas, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str
-) -> Iterator[dict[str, Any]]:
-    manager = broker.managers.get(quota_type)
-    if manager is None or not manager.enabled:
-        return
-    key = _key(manager, quota_type, principal, client_id)
-    group: QuotaGroup | MutationGroup | None = next((group for group in manager.groups() if group.key == key), None)
-    if group is None:
-        return
+def _cut(entity: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {kind: None if name is None else kept_name(name) for kind, name in entity.items()}
+
+
+class _Live:
+    """A live group of the client that is asked about, and who shares it."""
+
+    def __init__(self, broker: str, quota_type: ClientQuotaType, manager: QuotaManager, group: QuotaGroup | MutationGroup) -> None:
+        self.broker = broker
+        self.quota_type = quota_type
+        self.manager = manager
+        self.group = group
+        self.connections = 0
+        self.clients: dict[tuple[str, str], int] = {}
+
+    def sharers(self) -> dict[str, Any]:
+        """Return them for the page: all counted, the first named."""
+        named = [
+            {"principal": kept_name(who), "client_id": client_id, "connections": count}
+            for (who, client_id), count in islice(self.clients.items(), SHARERS_MAX)
+        ]
+        return {"connections": self.connections, "clients": len(self.clients), "named": named}
+
+
+def _live(state: ProxyState, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Iterator[_Live]:
+    for broker in state.brokers():
+        manager = broker.managers.get(quota_type)
+        if manager is None or not manager.enabled:
+            continue
+        group = manager.find(_key(manager, quota_type, principal, client_id))
+        if group is not None:
+            yield _Live(broker.label, quota_type, manager, group)
+
+
+async def _find_sharers(state: ProxyState, found: list[_Live]) -> None:
+    asked = 0
+    for principal, client_id in islice(state.clients(), CONNECTIONS_LOOKED_AT_MAX) if found else ():
+        for live in found:
+            if _key(live.manager, live.quota_type, principal, client_id) == live.group.key:
+                live.connections += 1
+                who = (str(principal), kept_name(client_id))
+                live.clients[who] = live.clients.get(who, 0) + 1
+            asked += 1
+            if asked % SLICE == 0:
+                await asyncio.sleep(0)
+
+
+def _shown(state: ProxyState, live: _Live) -> dict[str, Any]:
+    group, manager = live.group, live.manager
     now_ms, limited = state.now_ms(), group.bound < UNLIMITED
-    yield {
-        "broker": broker.label,
-        "tags": dict(group.tags),
-        "rule": rule_of(group.tags, manager.limits, custom_callback=manager.custom_callback, limited=limited),
+    return {
+        "broker": live.broker,
+        "tags": shown_tags(group.tags),
+        "rule": kept_name(rule_of(group.tags, manager.limits, custom_callback=manager.custom_callback, limited=limited)),
         "bound": _number(group.bound) if limited else None,
         "observed": _number(group.rate(now_ms)),
         "throttled_for_ms": max(0, group.throttled_until_ms - now_ms),
         "throttle_count": group.throttle_count,
         "last_verdict": {name: _number(value) for name, value in group.verdicts[-1]._asdict().items()} if group.verdicts else None,
-        "shared_by": _sharers(state, manager, quota_type, key),
+        "shared_by": live.sharers(),
     }
 
 
-def _sharers(state: ProxyState, manager: QuotaManager, quota_type: ClientQuotaType, key: object) -> dict[str, Any]:
-    connections, clients = 0, dict[tuple[str, str], int]()
-    for at, (principal, client_id) in enumerate(state.clients()):
-        if at >= CONNECTIONS_LOOKED_AT_MAX:
-            break
-        if _key(manager, quota_type, principal, client_id) == key:
-            connections += 1
-            clients[str(principal), client_id] = clients.get((str(principal), client_id), 0) + 1
-    named = [{"principal": who, "client_id": client_id, "connections": count} for (who, client_id), count in clients.items()]
-    return {"connections": connections, "clients": len(clients), "named": named[:SHARERS_MAX]}
-
-
-def _key(manager: QuotaManager, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> object:
+def _key(manager: QuotaManager, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> GroupKey:
     return group_key(manager.callback.quota_metric_tags(quota_type, principal, client_id))
 
 

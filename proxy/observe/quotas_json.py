@@ -1,30 +1,115 @@
-"""The page /quotas: every live group with its rule, its bound and its last verdicts, exact to the bit."""
+"""The pages of /quotas: live groups with their rule, their bound and their last verdicts, exact to the bit.
 
+Groups stand in the order of broker, quota type and tags, so that a page goes on where the one before it ended, however many groups came
+and went in between. Whole pages are made in a thread.
+"""
+
+import base64
+import hashlib
+import heapq
 import json
 import math
-from typing import Any
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, Self
 
-from proxy.observe.snapshot import GroupView, Snapshot
+from proxy.observe.snapshot import GroupView, ManagerView, Snapshot
+from quota.entity import ClientQuotaType
 from quota.group import Verdict
 from quota.mutation_group import MutationGroup
+from quota.names import kept_name
+
+ORDER_CHARS_MAX: Final = 512
+_TYPES: Final = {quota_type.value: at for at, quota_type in enumerate(ClientQuotaType)}
 
 
-def quotas_json(snapshot: Snapshot) -> bytes:
-    """Return the page. A float is written so that reading it gives the same bits; unlimited is null."""
+class CursorError(Exception):
+    """What was given as the place to go on at is none."""
+
+
+class Cursor(NamedTuple):
+    """Behind which group a page begins."""
+
+    broker: str
+    type_at: int
+    group: str
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return the cursor that a page gave as `next`.
+
+        Raises:
+            CursorError: it gave no such one.
+        """
+        try:
+            broker, type_at, group = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
+        except (ValueError, TypeError, RecursionError):
+            raise CursorError from None
+        if not (isinstance(broker, str) and isinstance(type_at, int) and isinstance(group, str)):
+            raise CursorError
+        return cls(broker, type_at, group)
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(json.dumps(self).encode()).decode()
+
+
+class _Page(NamedTuple):
+    views: list[GroupView]
+    following: Cursor | None
+    left_out: int
+
+
+def quotas_json(snapshot: Snapshot, after: Cursor | None, groups_max: int) -> bytes:
+    """Return a page of at most `groups_max` groups. A float is written so that reading it gives the same bits; unlimited is null."""
+    page = _page(snapshot.managers, after, groups_max)
     head = _encoded(
         {
             "mode": snapshot.mode,
             "scope": snapshot.scope,
             "now_ms": snapshot.now_ms,
-            "switches": {target: mode.value for target, mode in snapshot.switches.items()},
-            "exempt": snapshot.exempt,
+            "switches": {kept_name(target): mode.value for target, mode in snapshot.switches.items()},
+            "exempt": [kept_name(principal) for principal in snapshot.exempt],
             "source": snapshot.source._asdict(),
-            "groups_left_out": snapshot.groups_left_out,
+            "groups_left_out": page.left_out,
+            "next": None if page.following is None else str(page.following),
         }
     )
     # Group by group: encoding thousands in one call would keep the interpreter from the event loop for all of it.
-    groups = ",".join([_encoded(_group(view, snapshot.now_ms)) for view in snapshot.groups])
+    groups = ",".join([_encoded(_group(view, snapshot.now_ms)) for view in page.views])
     return f'{head[:-1]},"groups":[{groups}]}}'.encode()
+
+
+def _page(managers: list[ManagerView], after: Cursor | None, groups_max: int) -> _Page:
+    views: list[GroupView] = []
+    last: Cursor | None = None
+    left_out = 0
+    for manager in sorted(managers, key=_place_of):
+        place = _place_of(manager)
+        if after is not None and place < after[:2]:
+            continue
+        if len(views) == groups_max:
+            left_out += len(manager.groups)
+            continue
+        begin = after.group if after is not None and place == after[:2] else ""  # no group's text is empty
+        rest = [(order, group) for group in manager.groups if (order := _order_of(group.key)) > begin]
+        chosen = heapq.nsmallest(groups_max - len(views), rest, key=itemgetter(0))
+        left_out += len(rest) - len(chosen)
+        views += [manager.view(group) for _, group in chosen]
+        if chosen:
+            last = Cursor(*place, chosen[-1][0])
+    return _Page(views, last if left_out else None, left_out)
+
+
+def _place_of(manager: ManagerView) -> tuple[str, int]:
+    return manager.broker, _TYPES[manager.quota_type]
+
+
+def _order_of(key: tuple[tuple[str, str], ...]) -> str:
+    """Return the tags as a text to sort and to go on by, whatever a callback made of them."""
+    text = json.dumps(key)
+    if len(text) <= ORDER_CHARS_MAX:
+        return text
+    return f"{text[:ORDER_CHARS_MAX]}~{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -37,9 +122,9 @@ def _group(view: GroupView, now_ms: int) -> dict[str, Any]:
     return {
         "broker": view.broker,
         "quota_type": view.quota_type,
-        "tags": dict(group.tags),
-        "rule": view.rule,
-        **({} if group.parent is None else {"parent": dict(group.parent.tags)}),
+        "tags": shown_tags(group.tags),
+        "rule": kept_name(view.rule),
+        **({} if group.parent is None else {"parent": shown_tags(group.parent.tags)}),
         "bound": _number(group.bound) if view.is_limited else None,
         "observed": _number(observed),
         "utilization": _number(observed / group.bound) if view.is_limited and group.bound > 0 else None,
@@ -50,6 +135,11 @@ def _group(view: GroupView, now_ms: int) -> dict[str, Any]:
         **tokens,
         "verdicts": [_verdict(verdict) for verdict in tuple(group.verdicts)],
     }
+
+
+def shown_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags with long texts cut."""
+    return {kept_name(key): kept_name(value) for key, value in tags.items()}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""What one look takes along: lists made on the loop's thread in one step, to be worked on in another."""
+"""What one look takes along: lists copied on the loop's thread in one step, to be worked on in another."""
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proxy.counters import Counters, Usage
 from proxy.observe.state import ProxyState
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from quota.mutation_group import MutationGroup
 
 GROUPS_MAX: Final = 50_000
-"""More groups are counted and not shown."""
+"""More groups are counted, and not looked at for series."""
 
 
 class GroupView(NamedTuple):
@@ -45,11 +47,16 @@ class GroupView(NamedTuple):
 
 
 class ManagerView(NamedTuple):
-    """A manager and where it belongs; the live object."""
+    """A manager and where it belongs; the live object, and the groups that it had."""
 
     broker: str
     quota_type: str
     manager: "QuotaManager"
+    groups: "list[Any]"
+
+    def view(self, group: "QuotaGroup | MutationGroup") -> GroupView:
+        """Return one of the groups with where it belongs."""
+        return GroupView(self.broker, self.quota_type, self.manager, group)
 
 
 class Snapshot(NamedTuple):
@@ -62,8 +69,6 @@ class Snapshot(NamedTuple):
     broker_threads: int | None
     managers: list[ManagerView]
     usages: list[Usage]
-    groups: list[GroupView]
-    groups_left_out: int
     traffic: Traffic
     source: SourceStatus
     callback: CallbackStatus
@@ -72,15 +77,24 @@ class Snapshot(NamedTuple):
     switches: "Mapping[str, SwitchMode]"
     exempt: tuple[str, ...]
 
+    @property
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return sum(len(view.groups) for view in self.managers)
+
+    @property
+    def groups(self) -> Iterator[GroupView]:
+        """The groups, at most 50,000, each put together when it is asked for: all at once would hold the loop up."""
+        return islice((view.view(group) for view in self.managers for group in view.groups), GROUPS_MAX)
+
 
 def take_snapshot(state: ProxyState) -> Snapshot:
     """Return how things stand; on the loop's thread, since groups come and go there."""
     managers = [
-        ManagerView(broker.label, quota_type.value, manager)
+        ManagerView(broker.label, quota_type.value, manager, list(manager.groups()))
         for broker in state.brokers()
         for quota_type, manager in broker.managers.items()
     ]
-    groups = [GroupView(*view, group) for view in managers for group in view.manager.groups()]
     return Snapshot(
         state.mode(),
         state.scope(),
@@ -89,8 +103,6 @@ def take_snapshot(state: ProxyState) -> Snapshot:
         state.broker_threads(),
         managers,
         state.usages.snapshot(),
-        groups[:GROUPS_MAX],
-        max(0, len(groups) - GROUPS_MAX),
         state.traffic(),
         state.quota_source(),
         state.callback(),

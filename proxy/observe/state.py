@@ -91,8 +91,8 @@ class ProxyState(Protocol):
     def busiest_ips(self, count: int) -> Sequence[IpRate]:
         """Return the addresses that open connections fastest, at most `count`; changes no rate."""
 
-    def connections(self) -> Iterable[ConnectionInfo]:
-        """Return the open connections; the caller bounds how many it takes."""
+    def connections(self, after: int, count: int) -> Sequence[ConnectionInfo]:
+        """Return the open connections with a number above `after` in the order of their numbers, at most `count`; from any thread."""
 
     def rates_of(self, ip: str) -> Sequence[IpRate]:
         """Return how fast one address opens connections, at each broker where it is known; changes no rate."""

@@ -87,6 +87,11 @@ class Session:
             self.responses.counts = settings.counters.shadow
 
     @property
+    def number(self) -> int:
+        """Of the connection in this process, from 1 in the order in which they came."""
+        return self._heads.number
+
+    @property
     def client_ids(self) -> tuple[str, ...]:
         """Client-ids met on this connection, the first few."""
         return self._heads.client_ids

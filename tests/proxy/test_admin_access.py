@@ -1,5 +1,6 @@
 """The admin port as a way to change quotas: who may ask for what, over real sockets on the loopback."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.observe.explain import SHARERS_MAX, SLICE, explain
 from proxy.quotas_command.live import lines_of
 from proxy.status import ReadinessCheck
 from proxy.switches import Switches
@@ -294,6 +296,31 @@ async def test_explain_shows_ladder_group_and_who_shares_it(port: Port) -> None:
     groups = len(manager.groups())
     await port.ask("/explain?user=nobody&client-id=nothing", token=READER)
     assert len(manager.groups()) == groups
+
+
+async def test_explain_looks_at_who_is_connected_in_slices(port: Port) -> None:
+    """The loop goes on with others every 200 answers of the callback; long names are cut, and 20 sharers named."""
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager.update_quota(ClientQuotaEntity("bob", None), 1_000.0)
+    bob = KafkaPrincipal("User", "bob")
+    manager.record_and_get_throttle_time_ms(bob, "etl", 50_000, port.state.time_ms)
+    port.state.produce = manager  # type: ignore[assignment]
+    port.state.connected = [(bob, f"{at:05}" + "x" * 30_000) for at in range(20 * SLICE)]
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    task = asyncio.create_task(others())
+    page = await explain(port.state, {}, "bob", "y" * 30_000, None)
+    task.cancel()
+    assert turns >= 19  # the first slice starts them
+    (group,) = page["quotas"][0]["groups"]
+    assert (group["shared_by"]["clients"], len(group["shared_by"]["named"])) == (20 * SLICE, SHARERS_MAX)
+    assert len(json.dumps(page)) < 20_000
 
 
 async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:

@@ -1,6 +1,7 @@
 """The port for operators, over real sockets on the loopback."""
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from proxy.errors import StartError
 from proxy.host_port import HostPort
 from proxy.observe.admin_access import is_loopback
-from proxy.observe.admin_http import CONNECTIONS_SHOWN_MAX, AdminHttp
+from proxy.observe.admin_http import CONNECTIONS_SHOWN_MAX, GROUPS_SHOWN_MAX, AdminHttp
 from proxy.observe.health import ERRORS_PER_MINUTE_MAX, Health
 from proxy.observe.loop_lag import LoopLag
 from proxy.status import ConnectionInfo, ReadinessCheck
-from proxy.switches import Switches
+from proxy.switches import Switches, SwitchMode
 from quota.entity import ANONYMOUS, ClientQuotaEntity
+from quota.group import QuotaGroup
 from quota.throttle import throttle_time_ms
 from tests.support.proxy_state import FakeState, busy_state
 
@@ -144,13 +146,95 @@ async def test_asking_for_quotas_changes_no_sensor(client: Client) -> None:
     assert await client.get("/quotas") == await client.get("/quotas")
 
 
-async def test_connections_are_bounded(client: Client) -> None:
-    """A thousand connections are shown, however many there are."""
-    info = ConnectionInfo("10.0.0.1:5", "default", "1", "User:a", "etl", 5, 6, 1, ["throttle"], 7)
-    client.state.connection_infos = [info] * (CONNECTIONS_SHOWN_MAX + 5)
+async def all_pages(client: Client, path: str, key: str, *, limit: int | None = None) -> AsyncIterator[list[Any]]:
+    """Follow `next` from the first page to the last."""
+    after, asked = None, 0
+    while asked == 0 or after is not None:
+        query = "&".join(f"{name}={value}" for name, value in (("limit", limit), ("after", after)) if value is not None)
+        page = await client.json(f"{path}?{query}")
+        yield page[key]
+        after, asked = page["next"], asked + 1
+
+
+async def test_quotas_come_in_pages(client: Client) -> None:
+    """Every group stands on exactly one page, in one order; each page says how many follow, and the last that none does."""
+    for at in range(2_500):
+        client.state.produce.add(client_id=f"client-{at}")
+        client.state.fetch.add(user=f"user-{at % 7}", client_id=f"client-{at}")
+    pages = [page async for page in all_pages(client, "/quotas", "groups")]
+    assert [len(page) for page in pages] == [GROUPS_SHOWN_MAX] * 5 + [2]
+    shown = [(one["broker"], one["quota_type"], sorted(one["tags"].items())) for page in pages for one in page]
+    assert len({str(one) for one in shown}) == 5_002
+    order = {"Produce": 0, "Fetch": 1}
+    assert shown == sorted(shown, key=lambda one: (one[0], order[one[1]], one[2]))
+    first = await client.json("/quotas")
+    assert (first["groups_left_out"], first["next"] is None) == (4_002, False)
+    assert [page async for page in all_pages(client, "/quotas", "groups", limit=1_700)] == pages
+
+
+async def test_pages_go_on_while_groups_come_and_go(client: Client) -> None:
+    """A group that stays from the first page to the last is shown once, whoever left before it or came since."""
+    groups = client.state.produce.groups()
+    for at in range(100):
+        client.state.produce.add(client_id=f"stays-{at}")
+        client.state.produce.add(client_id=f"goes-{at}")
+    shown: list[str] = []
+    async for page in all_pages(client, "/quotas", "groups", limit=30):
+        shown += [one["tags"]["client-id"] for one in page if one["tags"]["client-id"].startswith("stays")]
+        gone = [group for group in groups if not group.tags["client-id"].startswith("stays")][::7]
+        groups[:] = [group for group in groups if group not in gone]
+        client.state.produce.add(client_id=f"came-{len(shown)}")
+    assert sorted(shown) == sorted(f"stays-{at}" for at in range(100))
+
+
+async def test_long_names_are_cut_on_every_page(client: Client) -> None:
+    """A client-id of 32 KiB takes less than a kilobyte; two that begin alike stay two."""
+    for end in "ab":
+        client.state.produce.add(client_id="x" * 32_000 + end)
+        client.state.switch_table = {f"entity:user={'u' * 4_000}": SwitchMode.OFF}
+    client.state.connection_infos = [connection(1, client_id="x" * 32_000, principal="User:" + "p" * 32_000)]
+    page = await client.json("/quotas")
+    assert len({one["tags"]["client-id"] for one in page["groups"]}) == 3
+    for path in ("/quotas", "/connections", f"/quotas?limit=2&after={(await client.json('/quotas?limit=2'))['next']}"):
+        assert max(map(len, (await client.get(path))[1].split('"'))) < 400
+
+
+@pytest.mark.parametrize("query", ["limit=x", "limit=-1", "after=x", "after=", "after=WzEsMiwzXQ==", "after=bnVsbA==", "after=%FF"])
+@pytest.mark.parametrize("path", ["/quotas", "/connections"])
+async def test_what_is_no_place_to_go_on_at_is_refused(client: Client, path: str, query: str) -> None:
+    """One line says what it has to be."""
+    status, text = await client.get(f"{path}?{query}")
+    assert (status, text.count("\n")) == (400, 1)
+
+
+def connection(number: int, **differing: Any) -> ConnectionInfo:
+    info = ConnectionInfo("10.0.0.1:5", "default", "1", "User:a", "etl", 5, 6, 1, ["throttle"], 7, number)
+    return info._replace(**differing)
+
+
+async def test_connections_come_in_pages(client: Client) -> None:
+    """A thousand stand on a page at most; the next one goes on behind the last number, whoever left since."""
+    client.state.connection_infos = [connection(number) for number in range(1, 2_401)]
     page = await client.json("/connections")
-    assert (page["open"], len(page["connections"])) == (4, CONNECTIONS_SHOWN_MAX)
-    assert page["connections"][0] == info._asdict()
+    assert (page["open"], len(page["connections"]), page["next"]) == (4, CONNECTIONS_SHOWN_MAX, CONNECTIONS_SHOWN_MAX)
+    assert page["connections"][0] == connection(1)._asdict()
+    del client.state.connection_infos[:500]
+    page = await client.json(f"/connections?after={page['next']}")
+    assert [one["number"] for one in page["connections"]] == list(range(1_001, 2_001))
+    page = await client.json(f"/connections?after={page['next']}")
+    assert ([one["number"] for one in page["connections"]], page["next"]) == (list(range(2_001, 2_401)), None)
+    assert len((await client.json("/connections?limit=7"))["connections"]) == 7
+
+
+async def test_pages_are_made_off_the_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are measured, and connections looked at, in another thread than the loop's."""
+    threads: set[int] = set()
+    monkeypatch.setattr(QuotaGroup, "rate", lambda *_: threads.add(threading.get_ident()) or 0.0)
+    monkeypatch.setattr(client.state, "connections", lambda *_: threads.add(threading.get_ident()) or [])
+    await client.json("/quotas")
+    await client.json("/connections")
+    assert len(threads) >= 1
+    assert threading.get_ident() not in threads
 
 
 async def test_connections_show_listeners_and_the_busiest_addresses(client: Client) -> None:

@@ -118,8 +118,8 @@ class FakeState:
     def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:
         return iter(self.connected)
 
-    def connections(self) -> Iterable[ConnectionInfo]:
-        return iter(self.connection_infos)
+    def connections(self, after: int, count: int) -> Sequence[ConnectionInfo]:
+        return sorted((info for info in self.connection_infos if info.number > after), key=lambda info: info.number)[:count]
 
 
 def busy_state() -> FakeState:

@@ -1,0 +1,31 @@
+"""Names that clients choose, short enough to be kept: up to 256 bytes as they are, longer ones as their beginning and a digest.
+
+A client may send names of 32 KiB, and what it sends may not decide how much memory a table of 50,000 entries takes. The short form is
+longer than 256 bytes, so no name that is kept as it is can be equal to one. A real name that looks like a short form is longer than
+256 bytes too and gets a short form of its own; `ShortName` tells apart what was shortened already.
+"""
+
+import hashlib
+from typing import Final
+
+NAME_BYTES_MAX: Final = 256
+_UTF8_BYTES_MAX: Final = 4
+"""Of one character."""
+
+
+class ShortName(str):
+    """The short form of a name: its first 256 bytes, `~` and the SHA-256 of all of it."""
+
+    __slots__ = ()
+
+
+def kept_name(name: str) -> str:
+    """Return a name as it is kept in tables and shown: at most 321 bytes, the same for the same name, and different for different ones."""
+    if len(name) <= NAME_BYTES_MAX // _UTF8_BYTES_MAX or isinstance(name, ShortName):
+        return name
+    encoded = name.encode("utf-8", "surrogatepass")
+    if len(encoded) <= NAME_BYTES_MAX:
+        return name
+    beginning = encoded[:NAME_BYTES_MAX].decode("utf-8", "ignore")
+    padding = "~" * (NAME_BYTES_MAX - len(beginning.encode()))  # for a character that was cut: the form is never as short as a name
+    return ShortName(f"{beginning}{padding}~{hashlib.sha256(encoded).hexdigest()}")

@@ -1,0 +1,45 @@
+"""Names of clients are kept in bounded room, and two names are never taken for one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota.names import NAME_BYTES_MAX, ShortName, kept_name
+
+SHORT_FORM_BYTES = NAME_BYTES_MAX + 1 + 64
+
+
+@pytest.mark.parametrize("name", ["", "etl", "é" * 128, "x" * NAME_BYTES_MAX, "\U0001f600" * 64])
+def test_a_name_of_256_bytes_is_kept_as_it_is(name: str) -> None:
+    """Bytes are those of UTF-8."""
+    assert kept_name(name) is name
+
+
+@pytest.mark.parametrize("name", ["x" * 257, "é" * 129, "x" + "\U0001f600" * 64, "a" * 32_767, "\ud800" * 100])
+def test_a_longer_name_is_kept_as_its_beginning_and_a_digest(name: str) -> None:
+    """Its length in bytes is always the same, and shortening it again changes nothing."""
+    short = kept_name(name)
+    assert len(short.encode()) == SHORT_FORM_BYTES
+    assert kept_name(short) is short
+    assert isinstance(short, ShortName)
+    assert short == kept_name(name)
+
+
+def test_long_names_that_begin_alike_differ() -> None:
+    """The digest is that of the whole name."""
+    assert kept_name("x" * 300 + "a") != kept_name("x" * 300 + "b")
+
+
+def test_nobody_can_call_itself_by_the_short_form_of_another() -> None:
+    """A real name that reads like a short form has a short form of its own."""
+    short = kept_name("x" * 300)
+    impostor = "".join(short)
+    assert impostor == short
+    assert kept_name(impostor) != kept_name("x" * 300)
+
+
+@given(st.text(max_size=400), st.text(max_size=400))
+def test_two_names_are_kept_as_two(one: str, other: str) -> None:
+    """Whatever they are; and no name takes more than 321 bytes."""
+    assert (kept_name(one) == kept_name(other)) == (one == other)
+    assert len(kept_name(one).encode("utf-8", "surrogatepass")) <= SHORT_FORM_BYTES
