@@ -1,6 +1,4 @@
-"""The beginning of a request: its header, and of Produce, Fetch and JoinGroup the fields that quotas look at."""
-
-from contextlib import suppress
+"""The beginning of a request: its header, and of Produce and Fetch the fields that quotas look at."""
 
 from protocol.api_keys import API_VERSIONS, KNOWN_KEYS, ApiKey, ApiVersion, unknown_api_version
 from protocol.errors import BadHeaderError, BadRequestError, UnknownApiError, UnknownVersionError
@@ -23,7 +21,6 @@ class RequestHead:
         acks, acks_at, transactional_id: Produce.
         max_wait_ms, min_bytes, max_bytes, replica_id and their offsets: Fetch and ShareFetch; None where the version has none.
             From Fetch v15 on the replica id stands at the end of the body: see `messages.fetch.read_replica_id`.
-        session_timeout_ms: JoinGroup; None also when the request does not read.
     """
 
     __slots__ = (
@@ -43,7 +40,6 @@ class RequestHead:
         "min_bytes_at",
         "replica_id",
         "replica_id_at",
-        "session_timeout_ms",
         "transactional_id",
     )
 
@@ -65,7 +61,6 @@ class RequestHead:
         self.max_bytes_at: int | None = None
         self.replica_id: int | None = None
         self.replica_id_at: int | None = None
-        self.session_timeout_ms: int | None = None
 
 
 def read_request_head(data: Buffer, at: int, frame_size: int, *, unknown_apis_pass: bool = False) -> RequestHead | None:
@@ -160,16 +155,8 @@ def _read_fetch_limits(head: RequestHead, reader: Reader, at: int) -> None:
         head.max_bytes = reader.int32()
 
 
-def _read_join_group(head: RequestHead, reader: Reader, _at: int) -> None:
-    """What is wrong with it is for the broker to say: the request passes, and its session timeout is not known."""
-    with suppress(BadRequestError):
-        reader.skip(max(0, reader.string_length(compact=head.api.flexible)))
-        head.session_timeout_ms = reader.int32()
-
-
 _FIELD_READERS = {
     int(ApiKey.PRODUCE): _read_produce,
     int(ApiKey.FETCH): _read_fetch,
     int(ApiKey.SHARE_FETCH): _read_share_fetch,
-    int(ApiKey.JOIN_GROUP): _read_join_group,
 }

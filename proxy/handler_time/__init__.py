@@ -2,6 +2,6 @@
 
 from proxy.handler_time.broker import BrokerHandlerTime, HandlerTimes
 from proxy.handler_time.connection import ConnectionHandlerTime
-from proxy.handler_time.work import Work, work_of
+from proxy.handler_time.work import VERSIONS_BEFORE_LOGIN, Work, work_of
 
-__all__ = ["BrokerHandlerTime", "ConnectionHandlerTime", "HandlerTimes", "Work", "work_of"]
+__all__ = ["VERSIONS_BEFORE_LOGIN", "BrokerHandlerTime", "ConnectionHandlerTime", "HandlerTimes", "Work", "work_of"]

@@ -28,7 +28,7 @@ class BrokerHandlerTime:
     Attributes:
         unit_ns: charge of a small request that does not wait.
         load: requests under way at once whose work counts for how busy it is, on average over the last moments.
-        logs_in: clients log in there (SASL), so what one asks before it has is no request to handlers.
+        logs_in: it has accepted a handshake (SASL): clients log in there, and what one asks before is no request to handlers.
     """
 
     __slots__ = ("_busy_ns", "_classes", "_forget_ns", "_load_due_ns", "_measured_ns", "_share", "_waited_ns", "load", "logs_in", "unit_ns")

@@ -27,16 +27,18 @@ class Work:
         behind: share of the time since the answer before it that threads work for one that was sent behind others.
         loads: it counts for how busy the broker is: what does not wait, or for the broker's own threads, disk and replicas only, which
             others wait for too.
+        of_login: logging in, which is no request to a broker's handlers unless the broker refuses it.
     """
 
-    __slots__ = ("behind", "by_request", "cap", "key", "loads", "ns_per_byte")
+    __slots__ = ("behind", "by_request", "cap", "key", "loads", "ns_per_byte", "of_login")
 
-    def __init__(self, number: int, cap: float, *, by_request: bool = False, loads: bool = True) -> None:
+    def __init__(self, number: int, cap: float, *, by_request: bool = False, loads: bool = True, of_login: bool = False) -> None:
         self.key = number << 6
         self.cap = cap
         self.by_request = by_request
         self.behind = ALONE if cap else 1.0
         self.loads = loads
+        self.of_login = of_login
         self.ns_per_byte = PRODUCE_NS_PER_BYTE if by_request else ANSWER_NS_PER_BYTE
 
 
@@ -67,23 +69,24 @@ _BRIEF_APIS: Final = (
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
 """Finished by a coordinator's threads, which nobody is charged for; they wait for those and no longer."""
-_UNTIMED: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+_LOGIN_APIS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
-_WORKS: Final[dict[int, Work | None]] = {
+_WORKS: Final[dict[int, Work]] = {
     **{key: Work(key, CAP_WAITING, loads=False) for key in ApiKey},
     **{key: Work(key, PROMPT) for key in _PROMPT_APIS},
     **{key: Work(key, CAP_WAITING) for key in _BRIEF_APIS},
     ApiKey.API_VERSIONS: Work(ApiKey.API_VERSIONS, CAP_API_VERSIONS),
     ApiKey.PRODUCE: Work(ApiKey.PRODUCE, PROMPT, by_request=True),
-    **dict.fromkeys(_UNTIMED),
+    **{key: Work(key, CAP_WAITING, of_login=True) for key in _LOGIN_APIS},
 }
 _PRODUCE_ALL: Final = Work(max(ApiKey) + 1, CAP_REPLICATED, by_request=True)
 _UNKNOWN: Final = Work(max(ApiKey) + 2, CAP_WAITING, loads=False)
+VERSIONS_BEFORE_LOGIN: Final = Work(ApiKey.API_VERSIONS, CAP_API_VERSIONS, of_login=True)
 
 
-def work_of(api_key: int, acks: int | None = None) -> Work | None:
-    """Return the work of an API, of Produce by its acks; None for logging in, which is no request to a broker's handlers."""
+def work_of(api_key: int, acks: int | None = None) -> Work:
+    """Return the work of an API, of Produce by its acks."""
     if acks == ACKS_ALL and api_key == ApiKey.PRODUCE:
         return _PRODUCE_ALL
     return _WORKS.get(api_key, _UNKNOWN)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from protocol.api_keys import ApiKey
 from protocol.headers import response_header_len
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.metering.record import EXCUSED_MS
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
+from proxy.session.enforcement import INT32_MAX
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
@@ -17,11 +21,29 @@ from proxy.session.mutations.ticket import Ticket
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
 
+MEMBER_SILENT_MS_MAX: Final = 1_000
+"""Kafka's default window. Heartbeats are 3 s apart in most clients; were they let through more slowly than they come, they and commits
+would stand in line until the client gives up the oldest, and with it the connection."""
+COORDINATOR_KEYS: Final = frozenset(
+    {
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    }
+)
+OPENING_ANSWERS_MAX: Final = 2
+"""With so many ApiVersions a client opens a connection: a second one if the broker does not know the version of the first (KIP-511)."""
+
 
 class AnswerVerdicts:
     """Records and judges the answers of one connection.
 
     Attributes:
+        answers: those that have begun.
         request_quota: of the scope; while it is not enabled no time is taken.
         times: made when it is.
     """
@@ -38,6 +60,7 @@ class AnswerVerdicts:
         "_number",
         "_paying",
         "_timed_group",
+        "answers",
         "request_quota",
         "times",
     )
@@ -54,11 +77,12 @@ class AnswerVerdicts:
         self._timed_group: QuotaGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
         self._charged_ns = 0  # ... and how much
         self._paying: KnownHead | None = None  # who pays for the answer whose end is to come
+        self.answers = 0
         self.request_quota: ClientRequestQuotaManager | None = None
         self.times: ConnectionHandlerTime | None = None
 
-    def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int) -> None:
-        """Take in what the broker says of a message of its client's login."""
+    def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int, *, is_judged: bool) -> None:
+        """Take in what the broker says of a message of its client's login; `is_judged`: its time gives a verdict too."""
         raise NotImplementedError
 
     def _judge(
@@ -71,8 +95,8 @@ class AnswerVerdicts:
         client, meter, cell = head.client, self._meter, head.cell
         if head.kind >= MUTATION:
             if head.kind == LOGIN:
-                self._settle_login(head, data[at : at + size + LENGTH_BYTES], received_ms)
-                return 0
+                self._settle_login(head, data[at : at + size + LENGTH_BYTES], received_ms, is_judged=time_ms > 0)
+                return self._judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
             return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, time_ms, now_ms)
         group: QuotaGroup | None
         if head.kind == PRODUCE:
@@ -111,7 +135,7 @@ class AnswerVerdicts:
 
     def _note_verdict(self, head: KnownHead, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int) -> None:
         """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
-        waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._heads.throttle_max_ms)
+        waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._wait_max_ms(head))
         only_observes = head.client.enforcement.only_observes
         if only_observes:
             waits_ms = 0
@@ -132,10 +156,11 @@ class AnswerVerdicts:
     def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int, *, is_limited: bool) -> int:
         """Take in the verdict on a request's time, where no other is longer; `is_limited`: another quota applies to it too."""
         debt, client = self._debt, head.client
-        timed_by = None if head.work is None else client.request(now_ms)
+        work = head.work
+        timed_by = None if work is None or (work.of_login and time_ms <= 0) else client.request(now_ms)  # no login ends a debt
         if time_ms > 0 and timed_by is not None:
             client.request_throttled(timed_by, time_ms, now_ms)
-            return debt.judge(client, min(time_ms, self._heads.throttle_max_ms), timed_by, now_ms, received_ms, len(self._in_flight))
+            return debt.judge(client, min(time_ms, self._wait_max_ms(head)), timed_by, now_ms, received_ms, len(self._in_flight))
         if head.kind == PASS and not debt.is_of(timed_by):
             debt.pass_answer()
         elif timed_by is None and not is_limited:
@@ -143,6 +168,29 @@ class AnswerVerdicts:
         else:
             debt.judge_within(client, now_ms)
         return 0
+
+    def _judge_login(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int) -> int:
+        """Take in the verdict on the time of a message of a login that is charged like any request."""
+        if self._meter is not None:
+            self._note_verdict(head, None, 0, 0, time_ms, now_ms)
+        return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=False)
+
+    def _wait_max_ms(self, head: KnownHead) -> int:
+        """How long the time of a request may make its client wait: one that keeps a membership, not until that is lost.
+
+        Nor one with which a connection is opened, since a member may do that whose connection is gone. Who asks for more is no better
+        off than who opens another connection.
+        """
+        key = head.key
+        if key in COORDINATOR_KEYS or (key == ApiKey.API_VERSIONS and self.answers <= OPENING_ANSWERS_MAX):
+            return MEMBER_SILENT_MS_MAX
+        return INT32_MAX
+
+    def _is_free(self, head: KnownHead, data: bytes, at: int, frame_bytes: int) -> bool:
+        """Whether the time of a request of a login is nobody's."""
+        if head.kind != LOGIN:
+            return self.answers <= OPENING_ANSWERS_MAX
+        return self._login.is_free(head.api, data[at : at + frame_bytes])
 
     def _take_time(
         self, head: KnownHead, size: int, request_size: int, forwarded_ns: int, beyond_bytes: int, now_ms: int, now_ns: int

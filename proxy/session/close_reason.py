@@ -42,7 +42,7 @@ class CloseReason(StrEnum):
     REWRITE_LIMIT = "rewrite_limit"
     API_UNKNOWN = "api_unknown"
     API_REFUSED = "api_refused"
-    LOGIN_REQUIRED = "login_required"  # SASL is declared, and something else was asked for before the broker had said yes
+    LOGIN_REQUIRED = "login_required"  # something else was asked for before a login that is declared, or in the middle of one
     LOGIN_DEADLINE = "login_deadline"
     MECHANISM_REFUSED = "mechanism_refused"  # of SASL: not among the listener's, or one whose bare tokens nobody can follow
     PRINCIPAL_UNKNOWN = "principal_unknown"  # and the listener rejects such clients

@@ -7,10 +7,9 @@ from protocol.errors import ProtocolError, RefusedApiError
 from protocol.limits import HEAD_BYTES
 from protocol.primitives import Buffer
 from protocol.request_head import RequestHead
-from proxy.handler_time import BrokerHandlerTime, work_of
+from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, work_of
 from proxy.metering.usage import Place, UsageCell, api_class
 from proxy.session.administered import CONFIG_KEYS, QUOTA_KEYS
-from proxy.session.enforcement import INT32_MAX
 from proxy.session.heads_met import FRAME_BYTES_MAX
 from proxy.session.known_head import ADMIN, ANSWER, CONFIGS, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
@@ -24,23 +23,6 @@ from quota.declared_groups import NOWHERE, Origin
 from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
 
 CLIENT_IDS_MAX = 16
-SESSION_TIMEOUT_MS = 10_000
-"""Of a group member that did not say: the shortest default that any client had."""
-MEMBER_SILENT_MS_MAX = 1_000
-"""Kafka's default window. Heartbeats are 3 s apart in most clients; were they let through more slowly than they come, they and commits
-would stand in line until the client gives up the oldest, and with it the connection."""
-COORDINATOR_KEYS = frozenset(
-    {
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.JOIN_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    }
-)
-DATA_KEYS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
 NOBODY = BrokerHandlerTime()
 """Stands for the broker until it is known."""
 
@@ -49,19 +31,13 @@ class Heads:
     """Resolves the request heads of one connection.
 
     A head says nothing of the connection it came by, only of its kind: equal bytes of the same principal, on the same listener, to the
-    same broker are one `KnownHead`. A thousand connections of one application then ask the same few objects. What a connection is
-    for, as far as it matters, is noticed here too, since a head that is new to a connection comes by here.
+    same broker are one `KnownHead`. A thousand connections of one application then ask the same few objects.
     """
 
     __slots__ = (
-        "_coordinates",
-        "_has_asked",
-        "_logged_in",
         "_met",
-        "_moves_data",
         "_rewriter",
         "_scope",
-        "_session_timeout_ms",
         "_settings",
         "broker_times",
         "client_ids",
@@ -87,11 +63,6 @@ class Heads:
         self.place: Place | None = None  # where its usage is counted; None: nobody meters
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
-        self._has_asked = False  # for more than to be let in
-        self._coordinates = False  # it keeps a member in its group ...
-        self._moves_data = False  # ... and no records pass on it
-        self._session_timeout_ms = SESSION_TIMEOUT_MS
-        self._logged_in = False
         self._met: UsageCell | None = None  # where this connection is counted as open
         self.broker_times = NOBODY
         self.login: Login | None = None
@@ -111,17 +82,17 @@ class Heads:
             return None
         if head.api.treatment is Treatment.REFUSE:
             raise RefusedApiError(f"{head.api.name} v{head.api.version} is not for clients")
-        if self.login is not None and self.login.required and head.api.key not in MAY_PRECEDE_LOGIN:
-            raise ProtocolError(f"{head.api.name} before a login", reason="login_required")
+        if self.login is not None:
+            self.login.check(head.api)
         if self.principal is None:
             raise ProtocolError("nobody knows who this client is", reason="principal_unknown")
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
-        timed = self._notice(head)
-        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, self.origin, timed, self.place)
+        precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
+        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, self.origin, precedes_login, self.place)
         known = settings.known_heads.get(key)
         if known is None:
-            known = self._make(head, name, prefix, timed=timed)
+            known = self._make(head, name, prefix, precedes_login=precedes_login)
             if len(prefix) <= FRAME_BYTES_MAX:
                 settings.known_heads.add(key, known)
         if self._met is None and self.place is not None and self.meter is not None and head.api.key not in MAY_PRECEDE_LOGIN:
@@ -144,35 +115,13 @@ class Heads:
         return MutationGate(settings.known_sizes, self._rewriter.broker_max, notes)
 
     @property
-    def throttle_max_ms(self) -> int:
-        """How long the time of requests may silence this connection: one that only keeps a membership, not until that is lost.
+    def _precedes_login(self) -> bool:
+        """Whether this client has yet to log in, at a broker that is known to want that."""
+        login = self.login
+        return login is not None and not login.has_succeeded and (login.required or self.broker_times.logs_in)
 
-        Nor one that has asked for nothing yet, since it may turn out to be one.
-        """
-        if self._moves_data or (self._has_asked and not self._coordinates):
-            return INT32_MAX
-        return min(max(0, self._session_timeout_ms) // 3, MEMBER_SILENT_MS_MAX)
-
-    def _notice(self, head: RequestHead) -> bool:
-        """Look at what a request says of its connection; return whether its time counts: not while its client logs in."""
-        key = head.api.key
-        if key == ApiKey.API_VERSIONS:
-            return self._logged_in or not self.broker_times.logs_in
-        if key in LOGIN_KEYS:
-            self.broker_times.logs_in = True
-            self._logged_in |= key == ApiKey.SASL_AUTHENTICATE
-            return False
-        self._has_asked = True
-        if key in DATA_KEYS:
-            self._moves_data = True
-        elif key in COORDINATOR_KEYS:
-            self._coordinates = True
-            if head.session_timeout_ms is not None:
-                self._session_timeout_ms = head.session_timeout_ms
-        return True
-
-    def _make(self, head: RequestHead, name: str, prefix: bytes, *, timed: bool) -> KnownHead:
-        work = work_of(head.api.key, head.acks) if timed else None
+    def _make(self, head: RequestHead, name: str, prefix: bytes, *, precedes_login: bool) -> KnownHead:
+        work = VERSIONS_BEFORE_LOGIN if precedes_login else work_of(head.api.key, head.acks)
         client = self._client(name)
         cell = None
         assert self.principal is not None

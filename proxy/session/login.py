@@ -24,6 +24,8 @@ LOGIN_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 MAY_PRECEDE_LOGIN: Final = LOGIN_KEYS | {ApiKey.API_VERSIONS}
 """What may be asked before the broker has said yes, where a login is required."""
 OTHER_MECHANISM: Final = "other"
+MESSAGES_FREE_MAX: Final = 16
+"""So many messages of one login are nobody's time; no mechanism of Kafka's needs a third of them."""
 
 Identified = Callable[[KafkaPrincipal, int, int], None]
 """Told of each success: who it is, when the session began, and when it ends (ms), 0 for never."""
@@ -36,6 +38,7 @@ class Login:
         required: only requests of a login may pass: it is declared, and the broker has not said yes.
         awaits: a message of the login is under way to the broker; what is behind it waits for the answer.
         under_way: a mechanism was accepted and the verdict is not here.
+        free_left: so many messages more of this exchange are nobody's time.
         bare: tokens travel without requests around them (handshake v0).
         news: the broker has answered something; whoever acts on it takes this back.
     """
@@ -52,6 +55,7 @@ class Login:
         "_who",
         "awaits",
         "bare",
+        "free_left",
         "news",
         "required",
         "under_way",
@@ -67,6 +71,7 @@ class Login:
         self._observer: TokenObserver | None = None
         self._who: tuple[str, str | None] | None = None  # mechanism and name of the first success
         self._bare_owed = 0
+        self.free_left = 0
         self.required = rules.requires_login
         self.awaits = False
         self.under_way = False
@@ -88,6 +93,17 @@ class Login:
         self._identified = _nobody
 
     # --- from the client
+
+    def check(self, api: ApiVersion) -> None:
+        """A request of another kind than the one before it is about to go to the broker.
+
+        Raises:
+            ProtocolError: it is none of the login that is required, or under way: a broker takes no other until it has said yes.
+        """
+        if self.required and api.key not in MAY_PRECEDE_LOGIN:
+            raise ProtocolError(f"{api.name} before a login", reason="login_required")
+        if self.under_way and api.key != ApiKey.SASL_AUTHENTICATE:
+            raise ProtocolError(f"{api.name} in the middle of a login", reason="login_required")
 
     def requested(self, api: ApiVersion, frame: Buffer, body_at: int) -> None:
         """A whole SaslHandshake or SaslAuthenticate goes to the broker.
@@ -131,6 +147,20 @@ class Login:
 
     # --- from the broker
 
+    def is_free(self, api: ApiVersion, frame: Buffer) -> bool:
+        """Whether a message of a login, which `frame` answers, is nobody's time: `answered` has not been told of it yet.
+
+        A broker's network threads deal with a login. What it refuses, and what belongs to no login, its handlers have met as a request.
+
+        Raises:
+            ProtocolError: it cannot be read.
+        """
+        if api.key == ApiKey.SASL_HANDSHAKE:
+            return read_handshake_error(frame) == 0
+        if self._observer is None or self.free_left <= 0:
+            return False
+        return read_authenticate_answer(api, frame).error_code == 0
+
     def answered(self, api: ApiVersion, frame: Buffer, sent_ms: int) -> None:
         """The broker's whole answer to what went there at `sent_ms`.
 
@@ -143,9 +173,11 @@ class Login:
             accepted = read_handshake_error(frame) == 0
             self.under_way = accepted
             self.bare = accepted and api.version == 0
+            self.free_left = MESSAGES_FREE_MAX - 1
             if not accepted:
                 self._observer = None
             return
+        self.free_left -= 1
         answer = read_authenticate_answer(api, frame)
         if self._observer is None:
             return  # a token that nobody asked for: the broker says what it thinks of it

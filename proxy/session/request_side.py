@@ -17,7 +17,7 @@ from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight, produced_bytes
-from proxy.session.known_head import ANSWER, FETCH, NO_ACK, PRODUCE, KnownHead
+from proxy.session.known_head import ANSWER, FETCH, LOGIN, NO_ACK, PRODUCE, KnownHead
 from proxy.session.login import Login
 from proxy.session.request_bytes import HEAD, INT32, Stop, frozen
 from proxy.session.whole_requests import WholeRequests
@@ -135,6 +135,8 @@ class RequestSide(WholeRequests):
         """Go on with what was kept back; return what goes to the broker now."""
         if (self.stop is Stop.LOGIN and self._login.awaits) or self.waits_for_us:
             return None
+        if self.stop is Stop.LOGIN:
+            self.forget_heads()  # the same request may not go on now, or means something else
         self.stop = Stop.NONE
         data, at = self._kept, self._kept_at
         if data is None:
@@ -255,7 +257,7 @@ class RequestSide(WholeRequests):
         group = head.client.request(now_ms)
         if group is None or group.bound >= UNLIMITED or head.work is None or self.ungated or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX
-        if self._debt.presses(now_ms):
+        if head.kind == LOGIN or self._debt.presses(now_ms):
             return INT32_MAX
         each = self._heads.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
         expected = len(self._in_flight) * each

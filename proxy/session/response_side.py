@@ -55,7 +55,6 @@ class ResponseSide(AnswerVerdicts):
         "_tail",
         "_tail_need",
         "_walker",
-        "answers",
         "broken",
         "hold_until_ms",
     )
@@ -79,7 +78,6 @@ class ResponseSide(AnswerVerdicts):
         self._held: list[bytes] | None = None  # what left the broker's socket with or behind a held answer
         self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
         self.hold_until_ms = 0
-        self.answers = 0
         self.broken: ProtocolError | None = None
 
     @property
@@ -365,8 +363,8 @@ class ResponseSide(AnswerVerdicts):
                     raise FrameSizeError(f"answer of {size} bytes")
                 kind: int = head.kind  # type: ignore[union-attr]
                 rewrite: int = head.rewrite  # type: ignore[union-attr]
-                timed = times is not None and head.work is not None  # type: ignore[union-attr]
-                if kind or rewrite or timed:
+                work = head.work if times is not None else None  # type: ignore[union-attr]
+                if kind or rewrite or work is not None:
                     wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)  # type: ignore[union-attr]
                     if end - at >= wanted == STAMP_BYTES and data[at + RESPONSE_HEAD_BYTES]:
                         wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)  # type: ignore[union-attr]
@@ -382,9 +380,9 @@ class ResponseSide(AnswerVerdicts):
                     cell.request_bytes += request_size
                     cell.response_bytes += size
                 announce_ms = 0
-                if kind or timed:
+                if kind or work is not None:
                     time_ms = 0
-                    if timed:
+                    if work is not None and not (work.of_login and self._is_free(head, data, at, frame_bytes)):  # type: ignore[arg-type]
                         time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)  # type: ignore[arg-type]
                     announce_ms = self._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)  # type: ignore[arg-type]
                     if debt.active and self._held is None and debt.hold_until_ms > now_ms:
@@ -417,19 +415,19 @@ class ResponseSide(AnswerVerdicts):
             out = leaving or []
         return b"".join(out) if out else None
 
-    def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int) -> None:
-        """Take in what the broker says of a message of its client's login."""
-        if self._debt.active:
+    def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int, *, is_judged: bool) -> None:
+        if self._debt.active and not is_judged:
             self._debt.pass_answer()
         self._login.answered(head.api, frame, sent_ms)
         self._login_went_on()
         if head.key == ApiKey.SASL_HANDSHAKE and self._login.under_way:
+            self._heads.broker_times.logs_in = True
             self._debt.hold_renewal()
         if self._login.bare:
             self._tail = bytearray()  # from here on there are no heads
 
     def _login_went_on(self) -> None:
-        self._debt.logging_in = self._login.under_way
+        self._debt.logging_in = self._login.under_way and self._login.free_left > 0
         self._attention.wanted = True
 
     def _scan_tokens(self, tail: bytearray) -> bytes | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
-from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, HandlerTimes, Work, work_of
+from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, ConnectionHandlerTime, HandlerTimes, Work, work_of
 from proxy.handler_time.broker import BROKERS_MAX, DOWN, FORGET_AFTER_NS, UNIT_NS
 from proxy.handler_time.connection import HANDOVERS_NS
 from proxy.handler_time.work import ALONE, CAP_WAITING
@@ -18,15 +18,8 @@ STEP = 1 - DOWN
 """What is learnt swings by one step around the level it found."""
 
 
-def work(key: int, acks: int | None = None) -> Work:
-    """The work of an API that is timed."""
-    found = work_of(key, acks)
-    assert found is not None
-    return found
-
-
-PRODUCE, METADATA, FETCH = work(ApiKey.PRODUCE, 1), work(ApiKey.METADATA), work(ApiKey.FETCH)
-COMMIT, PRODUCE_ALL = work(ApiKey.OFFSET_COMMIT), work(ApiKey.PRODUCE, -1)
+PRODUCE, METADATA, FETCH = work_of(ApiKey.PRODUCE, 1), work_of(ApiKey.METADATA), work_of(ApiKey.FETCH)
+COMMIT, PRODUCE_ALL = work_of(ApiKey.OFFSET_COMMIT), work_of(ApiKey.PRODUCE, -1)
 
 
 class Line:
@@ -227,11 +220,13 @@ def test_what_a_busy_time_taught_is_forgotten() -> None:
     assert line.ask(COMMIT, 2 * MS) > UNIT_NS
 
 
-def test_logging_in_is_no_work_and_every_other_api_is() -> None:
-    """SASL is done by network threads; an API that nobody knows is one that may wait."""
-    assert {key for key in ApiKey if work_of(key) is None} == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-    assert work(0x7FFF).cap > 0
-    keys = [work(key).key for key in ApiKey if work_of(key) is not None] + [PRODUCE_ALL.key, work(0x7FFF).key]
+def test_logging_in_is_told_apart_and_every_api_has_its_classes() -> None:
+    """SASL is done by network threads unless it is refused; an API that nobody knows is one that may wait."""
+    assert {key for key in ApiKey if work_of(key).of_login} == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert VERSIONS_BEFORE_LOGIN.of_login
+    assert VERSIONS_BEFORE_LOGIN.key == work_of(ApiKey.API_VERSIONS).key
+    assert work_of(0x7FFF).cap > 0
+    keys = [work_of(key).key for key in ApiKey] + [PRODUCE_ALL.key, work_of(0x7FFF).key]
     assert len(set(keys)) == len(keys)
 
 

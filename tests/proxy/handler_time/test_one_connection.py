@@ -12,7 +12,7 @@ from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, Work, w
 MS, SECOND = 1_000_000, 1_000_000_000
 START_NS = 3_600 * SECOND
 KINDS: list[Work] = [
-    found
+    work_of(key, acks)
     for key, acks in (
         (ApiKey.PRODUCE, 1),
         (ApiKey.PRODUCE, -1),
@@ -20,7 +20,6 @@ KINDS: list[Work] = [
         (ApiKey.FETCH, None),
         (ApiKey.OFFSET_COMMIT, None),
     )
-    if (found := work_of(key, acks)) is not None
 ]
 SEND, READ, BEGIN = range(3)
 gaps = st.one_of(st.integers(0, 20_000), st.integers(0, MS), st.integers(0, 3 * SECOND))

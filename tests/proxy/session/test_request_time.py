@@ -2,19 +2,23 @@
 
 import struct
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import pytest
 
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition, Treatment
 from protocol.layout import layout_of
 from proxy.quota_scopes import QuotaWindows
-from proxy.session.enforcement import Mode
+from proxy.session.close_reason import CloseReason
+from proxy.session.enforcement import AGE_MAX_MS, Mode
+from proxy.session.login import MESSAGES_FREE_MAX
 from quota.callback import ClientQuotaCallback
 from quota.entity import ANONYMOUS, ClientQuotaType, KafkaPrincipal
 from quota.group import QuotaGroup
+from tests.support import sasl_frames
 from tests.support.kafka_frames import api_of, fetch, message, plain, produced, request, response, throttle_ms
 from tests.support.memory_connection import House, Peer
-from tests.support.sasl_frames import authenticate, authenticate_answer, handshake, handshake_answer
+from tests.support.sasl_frames import authenticate_answer, handshake_answer
 from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_for, produce_of
 
 LIST_OFFSETS = (ApiKey.LIST_OFFSETS, 2)  # its answer has the field, first of all
@@ -22,6 +26,9 @@ TINY = 1e-6
 """Percent: any request at all is too much, and each is throttled for a whole window."""
 WINDOW_MS = 1_000
 WORK_MS = 10
+ILLEGAL_SASL_STATE = 34
+handshake = partial(sasl_frames.handshake, client_id="etl")
+authenticate = partial(sasl_frames.authenticate, client_id="etl")
 
 
 def empty_answer(correlation_id: int, key: int, version: int, *, from_broker_ms: int = 0) -> bytes:
@@ -168,44 +175,138 @@ def test_a_produce_without_answer_is_exempt(timed: House) -> None:
     assert timed.scope.request.exempt_request_time.recorded_total > 0
 
 
+def logs_in(house: House, peer: Peer, first_id: int = 1, mechanism: str = "GSSAPI") -> None:
+    """A handshake that the broker accepts, and one token that it takes."""
+    works(house, peer, handshake(mechanism, correlation_id=first_id), handshake_answer(first_id))
+    works(house, peer, authenticate(b"x", correlation_id=first_id + 1), authenticate_answer(first_id + 1))
+
+
+def asks_versions(house: House, peer: Peer, correlation_id: int) -> int:
+    """Ask for the API versions; return what the answer announces."""
+    asked, answer = (frame(correlation_id, ApiKey.API_VERSIONS, 1) for frame in (empty_request, empty_answer))
+    return throttle_in(works(house, peer, asked, answer), ApiKey.API_VERSIONS, 1)
+
+
 def test_logging_in_is_nobodys_time(timed: House) -> None:
     """Neither SaslHandshake nor SaslAuthenticate is recorded or throttled, nor ApiVersions before them where brokers want a login."""
     first = timed.connect()
-    works(timed, first, handshake("GSSAPI"), handshake_answer(1))
-    works(timed, first, authenticate(b"x"), authenticate_answer(2))
+    logs_in(timed, first)
     assert not timed.scope.request.groups()
     second = timed.connect()
-    asked, answer = empty_request(1, ApiKey.API_VERSIONS, 1), empty_answer(1, ApiKey.API_VERSIONS, 1)
-    assert throttle_in(works(timed, second, asked, answer), ApiKey.API_VERSIONS, 1) == 0
-    works(timed, second, handshake("GSSAPI", correlation_id=2), handshake_answer(2))
-    works(timed, second, authenticate(b"x", correlation_id=3), authenticate_answer(3))
+    assert asks_versions(timed, second, 1) == 0
+    assert asks_versions(timed, second, 2) == 0
+    logs_in(timed, second, 3)
     assert not timed.scope.request.groups()
-    assert throttle_in(works(timed, second, asked, answer), ApiKey.API_VERSIONS, 1) == WINDOW_MS
+    assert asks_versions(timed, second, 5) == WINDOW_MS
+
+
+def test_a_renewal_is_nobodys_time(timed: House) -> None:
+    """A client that logs in again pays for that no more than for the first login, and stays as it was."""
+    peer = timed.connect()
+    for number in range(1, 9, 2):
+        logs_in(timed, peer, number)
+    assert not timed.scope.request.groups()
+    assert peer.client.reading
+
+
+def test_a_refused_handshake_is_charged(timed: House) -> None:
+    """A broker without SASL says no to it as to any request, and charges its client; here too, each time, and its client waits."""
+    peer = timed.connect()
+    for number in range(1, 4):
+        recorded = sum(group.recorded_total for group in timed.scope.request.groups())
+        works(timed, peer, handshake("PLAIN", correlation_id=number), handshake_answer(number, error_code=ILLEGAL_SASL_STATE))
+        assert group_of(timed).recorded_total > recorded
+        assert not peer.client.reading
+        timed.wait(WINDOW_MS)
+        assert peer.client.reading
+    assert timed.counters.throttles.keys() == {"Request"}
+
+
+def test_a_refused_handshake_frees_nobody(timed: House) -> None:
+    """Whether a broker lets clients log in is for the broker to say: ApiVersions stay what they were after a handshake that it refused."""
+    attacker, other = timed.connect(), timed.connect()
+    works(timed, attacker, handshake("PLAIN"), handshake_answer(1, error_code=ILLEGAL_SASL_STATE))
+    assert asks_versions(timed, other, 1) == WINDOW_MS
+    timed.wait(WINDOW_MS)
+    assert asks_versions(timed, attacker, 2) == WINDOW_MS
+
+
+def test_an_unanswered_handshake_frees_nobody(timed: House) -> None:
+    """Nor does one that the broker has not answered."""
+    attacker, other = timed.connect(), timed.connect()
+    attacker.sends(handshake("PLAIN"))
+    assert asks_versions(timed, other, 1) == WINDOW_MS
+
+
+def test_a_refused_token_is_charged(timed: House) -> None:
+    """A SaslAuthenticate without a handshake is a request like any other: the broker refuses and charges it."""
+    peer = timed.connect()
+    for number in range(1, 3):
+        refused = authenticate_answer(number, error_code=ILLEGAL_SASL_STATE)
+        works(timed, peer, authenticate(b"x", correlation_id=number), refused)
+        assert not peer.client.reading
+        timed.wait(WINDOW_MS)
+    assert group_of(timed).throttle_count == 2
+
+
+def test_a_token_that_nobody_asked_for_is_charged(timed: House) -> None:
+    """Whatever the broker says of it: it belongs to no login."""
+    peer = timed.connect()
+    works(timed, peer, authenticate(b"x", correlation_id=1), authenticate_answer(1))
+    assert not peer.client.reading
+    assert group_of(timed).throttle_count == 1
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI", "CUSTOM"])
+def test_a_login_that_never_ends_is_charged(timed: House, mechanism: str) -> None:
+    """So many messages belong to a login; whoever goes on with tokens, which the broker takes, waits for each from there on."""
+    peer = timed.connect()
+    works(timed, peer, handshake(mechanism), handshake_answer(1))
+    for number in range(2, MESSAGES_FREE_MAX + 1):
+        works(timed, peer, authenticate(b"x", correlation_id=number), authenticate_answer(number, b"go on"))
+        assert peer.client.reading
+    assert not timed.scope.request.groups()
+    for number in range(98, 100):
+        works(timed, peer, authenticate(b"x", correlation_id=number), authenticate_answer(number, b"go on"))
+        assert not peer.client.reading
+        timed.wait(WINDOW_MS)
 
 
 @pytest.mark.parametrize(
-    ("session_timeout_ms", "with_data", "silent_ms"),
+    "asked",
     [
-        pytest.param(10_000, False, 1_000, id="a-third-is-longer-than-the-window"),
-        pytest.param(1_800, False, 600, id="a-third-of-the-session"),
-        pytest.param(1_800, True, 1_000, id="one-connection-for-everything"),
+        pytest.param(handshake("PLAIN", correlation_id=2), id="another-handshake"),
+        pytest.param(plain(2, ApiKey.API_VERSIONS, 1), id="versions"),
+        pytest.param(plain(2), id="a-heartbeat"),
+        pytest.param(produce_of(1_000, 2), id="records"),
     ],
 )
-@pytest.mark.parametrize("version", [4, 9])
-def test_membership_is_not_lost(timed: House, session_timeout_ms: int, silent_ms: int, version: int, *, with_data: bool) -> None:
-    """A connection that only keeps a member in its group is never silent for longer than a third of the session timeout."""
-    timed.set_quota(request=1e9)
+@pytest.mark.parametrize("is_pipelined", [False, True])
+def test_from_a_handshake_to_the_verdict_only_tokens_pass(house: House, asked: bytes, *, is_pipelined: bool) -> None:
+    """As at a broker, which ends such a connection: nothing waits for a quota during a login, so nothing else may use that."""
+    peer = house.connect()
+    peer.sends(plain(7), produce_of(1_000, 8))
+    peer.answers(response(api_of(ApiKey.HEARTBEAT, 4), bytes(7), 7), produced(8, version=PRODUCE_VERSION))
+    if is_pipelined:
+        assert peer.sends(handshake("PLAIN"), asked) == [1]
+        peer.answers(handshake_answer(1))
+    else:
+        works(house, peer, handshake("PLAIN"), handshake_answer(1))
+        peer.sends(asked)
+    assert not peer.forwarded()
+    assert [reason for reason, _ in house.closed] == [CloseReason.LOGIN_REQUIRED]
+
+
+def test_before_a_login_api_versions_are_free_twice(timed: House) -> None:
+    """As many as a client asks that does not know its broker's (KIP-511); each one more is charged and waits, and debt stays debt."""
+    logs_in(timed, timed.connect())
     peer = timed.connect()
-    if with_data:
-        works(timed, peer, fetch(1, version=FETCH_VERSION), fetched_of(200, 1))
-    works(timed, peer, join(2, version, session_timeout_ms), empty_answer(2, ApiKey.JOIN_GROUP, version))
-    timed.set_quota(request=TINY)
-    got = works(timed, peer, empty_request(3, ApiKey.HEARTBEAT, 4), empty_answer(3, ApiKey.HEARTBEAT, 4))
-    assert throttle_in(got, ApiKey.HEARTBEAT, 4) == silent_ms
-    timed.wait(silent_ms - 1)
-    assert not peer.client.reading
-    timed.wait(1)
-    assert peer.client.reading
+    assert [asks_versions(timed, peer, number) for number in (1, 2)] == [0, 0]
+    for number in (3, 4):
+        assert asks_versions(timed, peer, number) == WINDOW_MS
+        timed.wait(WINDOW_MS)
+    works(timed, peer, handshake("GSSAPI", correlation_id=5), handshake_answer(5))
+    assert peer.client.reading, "the login itself is free"
 
 
 @pytest.fixture
@@ -215,29 +316,98 @@ def patient() -> Iterator[House]:
         yield house
 
 
-def test_a_long_session_is_no_reason_to_wait_long(patient: House) -> None:
-    """Heartbeats come every 3 s whatever the session timeout is: throttles must be shorter, or they and commits stand in line."""
+@pytest.mark.parametrize(
+    ("asked", "silent_ms"),
+    [
+        pytest.param((ApiKey.OFFSET_COMMIT, 4), 1_000, id="a-commit"),
+        pytest.param((ApiKey.OFFSET_FETCH, 4), 1_000, id="committed-offsets"),
+        pytest.param((ApiKey.JOIN_GROUP, 4), 1_000, id="a-join"),
+        pytest.param((ApiKey.SYNC_GROUP, 4), 1_000, id="a-sync"),
+        pytest.param((ApiKey.LEAVE_GROUP, 4), 1_000, id="a-leave"),
+        pytest.param((ApiKey.HEARTBEAT, 4), 1_000, id="a-heartbeat"),
+        pytest.param((ApiKey.CONSUMER_GROUP_HEARTBEAT, 1), 1_000, id="a-heartbeat-of-the-new-protocol"),
+        pytest.param((ApiKey.METADATA, 4), 30_000, id="another-request"),
+        pytest.param(LIST_OFFSETS, 30_000, id="one-for-offsets"),
+    ],
+)
+@pytest.mark.parametrize("with_data", [False, True])
+def test_a_coordinators_requests_wait_no_longer_than_a_second(
+    patient: House, asked: tuple[int, int], silent_ms: int, *, with_data: bool
+) -> None:
+    """Whatever else goes by their connection: the API of the request says how long its time makes it wait."""
+    patient.set_quota(request=1e9)
     peer = patient.connect()
-    got = works(patient, peer, join(1, 4, 45_000), empty_answer(1, ApiKey.JOIN_GROUP, 4))
-    assert throttle_in(got, ApiKey.JOIN_GROUP, 4) == 1_000
+    if with_data:
+        works(patient, peer, fetch(1, version=FETCH_VERSION), fetched_of(200, 1))
+    patient.set_quota(request=TINY)
+    got = works(patient, peer, empty_request(2, *asked), empty_answer(2, *asked))
+    if api_of(*asked).throttle is not ThrottlePosition.NONE:
+        assert throttle_in(got, *asked) == silent_ms
+    patient.wait(min(silent_ms, AGE_MAX_MS) - 1)
+    assert not peer.client.reading
+    patient.wait(1)
+    assert peer.client.reading
+
+
+@pytest.mark.parametrize("session_timeout_ms", [-1, 0, 2, 6_000, 45_000])
+@pytest.mark.parametrize("version", [4, 9])
+def test_no_session_timeout_frees_what_comes_behind_it(timed: House, session_timeout_ms: int, version: int) -> None:
+    """A JoinGroup waits as long as any, and so does a Metadata on its connection, whatever session timeout it named."""
+    peer = timed.connect()
+    for number in (1, 3, 5):
+        got = works(timed, peer, join(number, version, session_timeout_ms), empty_answer(number, ApiKey.JOIN_GROUP, version))
+        assert throttle_in(got, ApiKey.JOIN_GROUP, version) == WINDOW_MS
+        timed.wait(WINDOW_MS)
+        got = works(timed, peer, empty_request(number + 1, *LIST_OFFSETS), empty_answer(number + 1, *LIST_OFFSETS))
+        assert throttle_in(got, *LIST_OFFSETS) == WINDOW_MS
+        assert not peer.client.reading
+        timed.wait(WINDOW_MS)
+
+
+def test_a_heartbeat_cuts_no_other_wait_short(patient: House) -> None:
+    """Its answer, owed when the verdict on another request fell, waits no longer than that, and reading stays off for all of it."""
+    patient.set_quota(request=1e9)
+    peer = patient.connect()
+    assert peer.sends(empty_request(1, *LIST_OFFSETS) + empty_request(2, ApiKey.HEARTBEAT, 4)) == [1, 2]
+    patient.wait(WORK_MS)
+    patient.set_quota(request=TINY)
+    peer.broker.arrive(empty_answer(1, *LIST_OFFSETS))
+    assert throttle_in(peer.client.take(), *LIST_OFFSETS) == 30_000
+    patient.wait(WORK_MS)
+    peer.broker.arrive(empty_answer(2, ApiKey.HEARTBEAT, 4))
+    assert throttle_in(peer.client.take(), ApiKey.HEARTBEAT, 4) == 1_000
+    patient.wait(AGE_MAX_MS - 2 * WORK_MS)
+    assert not peer.client.reading
 
 
 @pytest.mark.parametrize(
     ("asked", "silent_ms"),
     [
         pytest.param((ApiKey.HEARTBEAT, 4), 1_000, id="a-heartbeat"),
-        pytest.param((ApiKey.CONSUMER_GROUP_HEARTBEAT, 1), 1_000, id="a-heartbeat-of-the-new-protocol"),
-        pytest.param((ApiKey.METADATA, 4), 30_000, id="neither-member-nor-coordinator"),
+        pytest.param((ApiKey.METADATA, 4), 30_000, id="another-request"),
     ],
 )
 def test_a_new_connection_may_be_a_members(patient: House, asked: tuple[int, int], silent_ms: int) -> None:
     """ApiVersions comes first on each: who connects again for its heartbeats is heard before its session is over; then the API says."""
     peer = patient.connect()
-    got = works(patient, peer, empty_request(1, ApiKey.API_VERSIONS, 1), empty_answer(1, ApiKey.API_VERSIONS, 1))
-    assert throttle_in(got, ApiKey.API_VERSIONS, 1) == 1_000
-    patient.wait(1_000)
-    got = works(patient, peer, empty_request(2, *asked), empty_answer(2, *asked))
+    for number in (1, 2):
+        got = works(patient, peer, empty_request(number, ApiKey.API_VERSIONS, 1), empty_answer(number, ApiKey.API_VERSIONS, 1))
+        assert throttle_in(got, ApiKey.API_VERSIONS, 1) == 1_000
+        patient.wait(1_000)
+    got = works(patient, peer, empty_request(3, *asked), empty_answer(3, *asked))
     assert throttle_in(got, *asked) == silent_ms
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_only_the_first_api_versions_of_a_connection_are_those_of_a_new_one(patient: House, before: int) -> None:
+    """The third waits in full, as does any behind another request: who asks for nothing else is no member that connects again."""
+    peer = patient.connect()
+    asked = [(ApiKey.API_VERSIONS, 1)] * before + ([(ApiKey.HEARTBEAT, 4)] if before == 1 else [])
+    for number, api in enumerate(asked):
+        works(patient, peer, empty_request(number, *api), empty_answer(number, *api))
+        patient.wait(1_000)
+    got = works(patient, peer, empty_request(9, ApiKey.API_VERSIONS, 1), empty_answer(9, ApiKey.API_VERSIONS, 1))
+    assert throttle_in(got, ApiKey.API_VERSIONS, 1) == 30_000
 
 
 def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: House) -> None:
