@@ -34,6 +34,12 @@ class BadRequestError(ProtocolError):
     reason = "bad_request"
 
 
+class TooManyTopicsError(BadRequestError):
+    """A request to make or delete topics, or its answer, with more in it than is judged."""
+
+    reason = "too_many_topics"
+
+
 class BadResponseError(ProtocolError):
     """A response that does not read as its API and version say."""
 

@@ -21,6 +21,12 @@ MAX_HEADER_BYTES = 160 * 1024
 MAX_CHANGE_REQUEST_BYTES = 4 * 1024 * 1024
 """Largest request to make or delete topics that is held whole to be judged; some ten thousand topics."""
 
+MAX_CHANGE_TOPICS = 10_000
+"""Most topics in one request that is judged topic by topic. Source: Kafka's controller makes 10,000 partitions at most in one batch."""
+
+MAX_CHANGE_PARTS = 100_000
+"""Most assignments, configurations and tagged fields of all topics together in such a request."""
+
 MAX_TAGGED_FIELDS = 64
 """Most tagged fields in one header or in a tag section that is read."""
 

@@ -23,9 +23,11 @@ from protocol.layout import (
     skip_string,
     skip_struct,
 )
+from protocol.layout_steps import SkipInSteps, fields_in_steps
 from protocol.limits import LENGTH_BYTES
 from protocol.patches import Patches
-from protocol.primitives import INT32, string, uvarint
+from protocol.primitives import INT32, Buffer, string, uvarint
+from protocol.steps import Pace, Steps, finished
 
 Resolve = Callable[[int, str, int], tuple[str, int] | None]
 """(node id, host, port) of an entry to the host and port that clients may see, or None: not ours to say, leave it."""
@@ -44,7 +46,7 @@ class Spliced(NamedTuple):
         controllers: DescribeCluster about an endpoint type other than brokers: nothing was touched, nobody was asked.
     """
 
-    frame: bytes
+    frame: bytes | memoryview
     node_ids: tuple[int, ...]
     unmapped: tuple[int, ...]
     exposed: tuple[int, ...]
@@ -54,10 +56,11 @@ class Spliced(NamedTuple):
 class _Splicing:
     """What one walk over one frame collects."""
 
-    __slots__ = ("exposed", "frame", "node_ids", "patches", "resolve", "unmapped")
+    __slots__ = ("exposed", "frame", "node_ids", "pace", "patches", "resolve", "unmapped")
 
-    def __init__(self, frame: bytes, resolve: Resolve) -> None:
+    def __init__(self, frame: bytes | memoryview, resolve: Resolve) -> None:
         self.frame = frame
+        self.pace = Pace()
         self.resolve = resolve
         self.patches = Patches(frame)
         self.node_ids: list[int] = []
@@ -71,7 +74,7 @@ class _Splicing:
         port_at = skip_compact(frame, at + 4) if compact else skip_string(frame, at + 4)
         (port,) = INT32.unpack_from(frame, port_at)
         host_at = read_uvarint(frame, at + 4)[1] if compact else at + 6
-        host = frame[host_at:port_at].decode("utf-8", "replace")
+        host = str(frame[host_at:port_at], "utf-8", "replace")
         self.node_ids.append(node_id)
         replacement = self.resolve(node_id, host, port) if host or node_id >= 0 else None
         if replacement is None:
@@ -86,10 +89,11 @@ class _Splicing:
             self.exposed.append(node_id)
 
 
-_Visit = Callable[[_Splicing, int], int]
+_VisitEntry = Callable[[_Splicing, int], int]
+_Visit = Callable[[_Splicing, int], Steps[int]]
 
 
-def _visit_entry(fields: tuple[Field, ...], address: dict[str, Any], *, flexible: bool, whole: bool) -> _Visit:
+def _visit_entry(fields: tuple[Field, ...], address: dict[str, Any], *, flexible: bool, whole: bool) -> _VisitEntry:
     """Compile the visit of a struct with one address; `whole` goes on to its end."""
     ordinary = [field for field in fields if field.tag is None]
     first = next(index for index, field in enumerate(ordinary) if field.name == address["id"])
@@ -106,11 +110,13 @@ def _visit_entry(fields: tuple[Field, ...], address: dict[str, Any], *, flexible
     return visit
 
 
-def _visit_array(entry: _Visit, *, flexible: bool) -> _Visit:
-    def visit(splicing: _Splicing, at: int) -> int:
+def _visit_array(entry: _VisitEntry, *, flexible: bool) -> _Visit:
+    def visit(splicing: _Splicing, at: int) -> Steps[int]:
         count, at = read_count(splicing.frame, at, compact=flexible)
         for _ in range(count):
             at = entry(splicing, at)
+            if splicing.pace.due():
+                yield
         return at
 
     return visit
@@ -119,7 +125,7 @@ def _visit_array(entry: _Visit, *, flexible: bool) -> _Visit:
 def _visit_tagged(visit_value: _Visit, wanted: int) -> _Visit:
     """Compile the visit of a tag section: the size of the wanted field follows what is replaced inside it."""
 
-    def visit(splicing: _Splicing, at: int) -> int:
+    def visit(splicing: _Splicing, at: int) -> Steps[int]:
         frame = splicing.frame
         count, at = read_uvarint(frame, at)
         for _ in range(count):
@@ -128,29 +134,43 @@ def _visit_tagged(visit_value: _Visit, wanted: int) -> _Visit:
             at = value_at + size
             if tag == wanted:
                 before = len(splicing.patches)
-                if visit_value(splicing, value_at) != at:
+                if (yield from visit_value(splicing, value_at)) != at:
                     raise BadResponseError(f"tagged field {tag} is not {size} bytes long")
                 growth = splicing.patches.growth_since(before)
                 if growth:
                     splicing.patches.insert(before, size_at, value_at, uvarint(size + growth))
+            if splicing.pace.due():
+                yield
         return at
 
     return visit
 
 
-def _after(prefix: Skip, visit_rest: _Visit) -> _Visit:
-    return lambda splicing, at: visit_rest(splicing, prefix(splicing.frame, at))
+def _visit_one(entry: _VisitEntry) -> _Visit:
+    def visit(splicing: _Splicing, at: int) -> Steps[int]:
+        return entry(splicing, at)
+        yield
+
+    return visit
+
+
+def _after(prefix: SkipInSteps, visit_rest: _Visit) -> _Visit:
+    def visit(splicing: _Splicing, at: int) -> Steps[int]:
+        at = yield from prefix(splicing.frame, at, splicing.pace)
+        return (yield from visit_rest(splicing, at))
+
+    return visit
 
 
 def _compile(layout: Layout, address: dict[str, Any]) -> _Visit:
     if address["path"] == "(top level)":
-        return _visit_entry(layout.fields, address, flexible=layout.flexible, whole=False)
+        return _visit_one(_visit_entry(layout.fields, address, flexible=layout.flexible, whole=False))
     name = address["path"].removesuffix("[]")
     field = layout.field(name)
     entry = _visit_entry(field.fields, address, flexible=layout.flexible, whole=True)
     array = _visit_array(entry, flexible=layout.flexible)
     visit = array if field.tag is None else _visit_tagged(array, field.tag)
-    return _after(skip_fields(layout.before(name), flexible=layout.flexible), visit)
+    return _after(fields_in_steps(layout.before(name), flexible=layout.flexible), visit)
 
 
 def _address_of(api: ApiVersion) -> dict[str, Any]:
@@ -182,13 +202,18 @@ def _splicer_of(api: ApiVersion) -> _Splicer:
 _SPLICERS = {api.index: _splicer_of(api) for api in API_VERSIONS.values() if api.splice}
 
 
-def splice(api: ApiVersion, frame: bytes, resolve: Resolve) -> bytes:
-    """Return the whole response `frame`, length included, with its addresses replaced. See `splice_report`."""
+def splice(api: ApiVersion, frame: bytes, resolve: Resolve) -> bytes | memoryview:
+    """Return the whole response `frame`, length included, with its addresses replaced. See `splice_in_steps`."""
     return splice_report(api, frame, resolve).frame
 
 
-def splice_report(api: ApiVersion, frame: bytes, resolve: Resolve) -> Spliced:
-    """Replace host and port of every entry that `resolve` answers, and put lengths and sizes right.
+def splice_report(api: ApiVersion, frame: bytes | memoryview, resolve: Resolve) -> Spliced:
+    """Do at once what `splice_in_steps` does."""
+    return finished(splice_in_steps(api, frame, resolve))
+
+
+def splice_in_steps(api: ApiVersion, frame: bytes | memoryview, resolve: Resolve) -> Steps[Spliced]:
+    """Replace host and port of every entry that `resolve` answers, and put lengths and sizes right; some entries at a time.
 
     An API or version without addresses comes back as it is.
 
@@ -203,14 +228,13 @@ def splice_report(api: ApiVersion, frame: bytes, resolve: Resolve) -> Spliced:
         body_at = LENGTH_BYTES + _header_len(api, frame)
         if splicer.endpoint_type_at is not None and frame[splicer.endpoint_type_at(frame, body_at)] != _BROKERS:
             return Spliced(frame, (), (), (), controllers=True)
-        if splicer.visit(splicing, body_at) > len(frame):
+        if (yield from splicer.visit(splicing, body_at)) > len(frame):
             raise BadResponseError("the addresses go past the end of the frame")
-    return Spliced(
-        splicing.patches.result(), tuple(splicing.node_ids), tuple(splicing.unmapped), tuple(splicing.exposed), controllers=False
-    )
+    written = yield from splicing.patches.written()
+    return Spliced(written, tuple(splicing.node_ids), tuple(splicing.unmapped), tuple(splicing.exposed), controllers=False)
 
 
-def _header_len(api: ApiVersion, frame: bytes) -> int:
+def _header_len(api: ApiVersion, frame: Buffer) -> int:
     header_len = response_header_len(api, frame, 0)
     if header_len is None:
         raise BadResponseError("the frame ends inside its header")

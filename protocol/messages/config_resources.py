@@ -14,7 +14,8 @@ from protocol.headers import response_header_len
 from protocol.layout import Skip, layout_from, reading, skip_field
 from protocol.limits import LENGTH_BYTES, MAX_STRING_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.describe_configs import LAYOUT
-from protocol.primitives import INT16, INT32, Reader, string, uvarint, with_length
+from protocol.primitives import INT16, INT32, Buffer, Reader, string, uvarint, with_length
+from protocol.steps import Pace, Steps
 
 CLIENT: Final = 1
 USER: Final = 3
@@ -86,19 +87,30 @@ class ResultPlace(NamedTuple):
     end: int
 
 
-def names_quotas(api: ApiVersion, frame: bytes, body_at: int) -> bool:
-    """Return whether a request names a user or a client.
+def names_quotas(api: ApiVersion, frame: Buffer, body_at: int) -> Steps[bool]:
+    """Return whether a request names a user or a client; looked through some parts of it at a time.
 
     Raises:
         BadRequestError: it does not read as its version says.
     """
     reader = Reader(frame, body_at, len(frame), BadRequestError)
-    skip_rest = _skip_ops if api.key == ApiKey.INCREMENTAL_ALTER_CONFIGS else _skip_keys
+    has_ops = api.key == ApiKey.INCREMENTAL_ALTER_CONFIGS
+    pace = Pace()
     found = False
     for _ in range(max(0, reader.length(compact=api.flexible))):
         found |= reader.raw(1)[0] in QUOTA_TYPES
         _skip_string(reader, api)
-        skip_rest(reader, api)
+        for _ in range(max(0, reader.length(compact=api.flexible))):
+            _skip_string(reader, api)
+            if has_ops:
+                reader.skip(1)
+                _skip_string(reader, api)
+                yield from _skip_tags_in_steps(reader, api, pace)
+            if pace.due():
+                yield
+        yield from _skip_tags_in_steps(reader, api, pace)
+        if pace.due():
+            yield
     return found
 
 
@@ -214,19 +226,14 @@ def _text(reader: Reader, api: ApiVersion) -> str:
     return text
 
 
-def _skip_keys(reader: Reader, api: ApiVersion) -> None:
-    for _ in range(max(0, reader.length(compact=api.flexible))):
-        _skip_string(reader, api)
-    _skip_tags(reader, api)
-
-
-def _skip_ops(reader: Reader, api: ApiVersion) -> None:
-    for _ in range(max(0, reader.length(compact=api.flexible))):
-        _skip_string(reader, api)
-        reader.skip(1)
-        _skip_string(reader, api)
-        _skip_tags(reader, api)
-    _skip_tags(reader, api)
+def _skip_tags_in_steps(reader: Reader, api: ApiVersion, pace: Pace) -> Steps[None]:
+    if not api.flexible:
+        return
+    for _ in range(reader.uvarint()):
+        reader.uvarint()
+        reader.skip(reader.uvarint())
+        if pace.due():
+            yield
 
 
 def _skip_string(reader: Reader, api: ApiVersion) -> None:

@@ -22,6 +22,8 @@ from protocol.layout import (
 )
 from protocol.limits import LENGTH_BYTES
 from protocol.patches import Patches
+from protocol.primitives import Buffer
+from protocol.steps import Pace, Steps, finished
 
 RESOURCE_TYPE_BROKER = 4
 """Kafka's `ConfigResource.Type.BROKER`."""
@@ -71,8 +73,13 @@ def carries_addresses(config_name: str) -> bool:
     return config_name in ADDRESS_CONFIGS or config_name.startswith(ADDRESS_CONFIG_PREFIX)
 
 
-def redact(api: ApiVersion, frame: bytes) -> bytes:
-    """Return the response with every value of a broker that carries addresses made null and marked sensitive.
+def redact(api: ApiVersion, frame: bytes) -> bytes | memoryview:
+    """Do at once what `redact_in_steps` does."""
+    return finished(redact_in_steps(api, frame))
+
+
+def redact_in_steps(api: ApiVersion, frame: bytes | memoryview) -> Steps[bytes | memoryview]:
+    """Return the response with every value of a broker that carries addresses made null and marked sensitive; some settings at a time.
 
     So Kafka itself answers for passwords. Synonyms of such a setting lose their values too. All else stays byte for byte.
 
@@ -84,12 +91,12 @@ def redact(api: ApiVersion, frame: bytes) -> bytes:
         header_len = response_header_len(api, frame, 0)
         if header_len is None:
             raise BadResponseError("the frame ends inside its header")
-        if _REDACTORS[api.version](patches, frame, LENGTH_BYTES + header_len) > len(frame):
+        if (yield from _REDACTORS[api.version](patches, frame, LENGTH_BYTES + header_len)) > len(frame):
             raise BadResponseError("the message goes past the end of its frame")
-    return patches.result()
+    return (yield from patches.written())
 
 
-_Visit = Callable[[Patches, bytes, int], int]
+_Visit = Callable[[Patches, Buffer, int], Steps[int]]
 
 
 class _Redactor:
@@ -109,21 +116,26 @@ class _Redactor:
         self._after_synonym_value = skip_struct(_after(synonyms[0], "Value"), flexible=layout.flexible) if synonyms else None
         self._config_end = skip_struct(_after(config, "Synonyms" if synonyms else "IsSensitive"), flexible=layout.flexible)
 
-    def __call__(self, patches: Patches, frame: bytes, at: int) -> int:
+    def __call__(self, patches: Patches, frame: Buffer, at: int) -> Steps[int]:
+        pace = Pace()
         count, at = read_count(frame, self._to_results(frame, at), compact=self._flexible)
         for _ in range(count):
-            at = self._result(patches, frame, at)
+            at = yield from self._result(patches, frame, at, pace)
+            if pace.due():
+                yield
         return at
 
-    def _result(self, patches: Patches, frame: bytes, at: int) -> int:
+    def _result(self, patches: Patches, frame: Buffer, at: int, pace: Pace) -> Steps[int]:
         at = self._to_type(frame, at)
         is_broker = frame[at] == RESOURCE_TYPE_BROKER
         count, at = read_count(frame, self._to_configs(frame, at + 1), compact=self._flexible)
         for _ in range(count):
-            at = self._config(patches, frame, at) if is_broker else self._skip_config(frame, at)
+            at = (yield from self._config(patches, frame, at, pace)) if is_broker else self._skip_config(frame, at)
+            if pace.due():
+                yield
         return skip_tags(frame, at) if self._flexible else at
 
-    def _config(self, patches: Patches, frame: bytes, at: int) -> int:
+    def _config(self, patches: Patches, frame: Buffer, at: int, pace: Pace) -> Steps[int]:
         name, value_at = self._name(frame, at)
         secret = carries_addresses(name)
         value_end = self._value(patches, frame, value_at, secret=secret)
@@ -137,14 +149,16 @@ class _Redactor:
                 synonym, value_at = self._name(frame, at)
                 value_end = self._value(patches, frame, value_at, secret=secret or carries_addresses(synonym))
                 at = self._after_synonym_value(frame, value_end)
+                if pace.due():
+                    yield
         return self._config_end(frame, at)
 
-    def _name(self, frame: bytes, at: int) -> tuple[str, int]:
+    def _name(self, frame: Buffer, at: int) -> tuple[str, int]:
         end = skip_compact(frame, at) if self._flexible else skip_string(frame, at)
         start = read_uvarint(frame, at)[1] if self._flexible else at + 2
-        return frame[start:end].decode("utf-8", "replace"), end
+        return str(frame[start:end], "utf-8", "replace"), end
 
-    def _value(self, patches: Patches, frame: bytes, at: int, *, secret: bool) -> int:
+    def _value(self, patches: Patches, frame: Buffer, at: int, *, secret: bool) -> int:
         """Go past a value; make it null if it is `secret`."""
         end = skip_compact(frame, at) if self._flexible else skip_string(frame, at)
         null = b"\x00" if self._flexible else b"\xff\xff"

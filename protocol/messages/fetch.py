@@ -8,8 +8,9 @@ from protocol.layout import Field, Skip, layout_of, read_uvarint, reading, skip_
 from protocol.limits import MAX_WALK_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.node_endpoints import blank_endpoints, tail_has_endpoints
 from protocol.primitives import INT32, INT32_MAX, Buffer, IncompleteError, Reader
+from protocol.steps import Pace, Steps, finished
 
-__all__ = ["FetchWalker", "blank_endpoints", "find_tail", "read_replica_id", "tail_has_endpoints"]
+__all__ = ["FetchWalker", "blank_endpoints", "find_tail", "find_tail_in_steps", "read_replica_id", "tail_has_endpoints", "tail_is_bare"]
 
 
 class _Step(NamedTuple):
@@ -109,7 +110,11 @@ class FetchWalker:
         self.tail_at = -1
 
     def feed(self, data: Buffer, at: int, end: int) -> int:
-        """Look at the next bytes of the frame, beginning with its length field.
+        """Do at once what `feed_in_steps` does."""
+        return finished(self.feed_in_steps(data, at, end, Pace()))
+
+    def feed_in_steps(self, data: Buffer, at: int, end: int, pace: Pace) -> Steps[int]:
+        """Look at the next bytes of the frame, beginning with its length field, some fields of variable length at a time.
 
         Returns:
             How many of `data[at:end]` stand before the tail: they may go on. The rest is the caller's to keep until the
@@ -119,7 +124,7 @@ class FetchWalker:
             BadResponseError: the frame does not read as its version says, or its tail is larger than MAX_WALK_BYTES.
         """
         if self._found_at < 0:
-            self._walk(data, at, end)
+            yield from self._walk(data, at, end, pace)
         position = self._position
         self._position = position + end - at
         if not 0 <= self._found_at <= self._position:
@@ -127,10 +132,14 @@ class FetchWalker:
         self.tail_at = self._found_at
         return max(self.tail_at - position, 0)
 
-    def _walk(self, data: Buffer, at: int, end: int) -> None:
+    def _walk(self, data: Buffer, at: int, end: int, pace: Pace) -> Steps[None]:
         """Go on to the next varint, again and again; what lies between is skipped, here or in the next piece."""
         start = at
+        varints = 0
         while True:
+            varints += 1
+            if varints & _VARINTS_COUNTED == 0 and pace.due(_ITEMS_COUNTED):
+                yield
             at += self._skip
             if self._position + at - start >= self._frame_bytes:
                 raise BadResponseError("the message goes past the end of its frame")
@@ -192,11 +201,14 @@ class FetchWalker:
 
 
 _DONE: tuple[_Step, ...] = ()
+_VARINTS_COUNTED = 63  # so many are counted together, less one ...
+_ITEMS_COUNTED = 16  # ... as so many items: a partition has about four
 
 _TOPIC_ID_BYTES = 16
 _FIXED_BEFORE_TOPICS = 4 + 2 + 4  # throttle time, error code, session id
 _PARTITION_FIXED_BYTES = 4 + 2 + 8 + 8 + 8  # index, error code, high watermark, last stable offset, log start offset
 _PREFERRED_REPLICA_BYTES = 4
+_PLAIN_PARTITIONS_MAX = 2_048
 
 
 def find_tail(api: ApiVersion, data: Buffer, at: int, end: int) -> int:
@@ -218,12 +230,44 @@ def find_tail(api: ApiVersion, data: Buffer, at: int, end: int) -> int:
     return walker.tail_at
 
 
+def tail_is_bare(api: ApiVersion, data: Buffer, at: int, end: int) -> bool:
+    """Return whether the tail of the whole response in `data[at:end]` has nothing in it; False also where that takes a long walk to tell.
+
+    Raises:
+        BadResponseError: the frame does not read as its version says.
+    """
+    if data[end - 1]:
+        return False
+    if api.splice and api.key == ApiKey.FETCH and end - at > RESPONSE_HEAD_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0:
+        tail_at = _find_plain_tail(data, at + RESPONSE_HEAD_BYTES + 1, end)
+        if tail_at >= 0:
+            return tail_at == end - 1
+    walker = FetchWalker(api, end - at)
+    walk = walker.feed_in_steps(data, at, end, Pace())
+    for _ in walk:
+        return False
+    if walker.tail_at < 0:
+        raise BadResponseError("the message ends before its last field")
+    return walker.tail_at == end - 1 - at
+
+
+def find_tail_in_steps(api: ApiVersion, frame: Buffer) -> Steps[int]:
+    """Do what `find_tail` does with a whole frame, some fields at a time."""
+    walker = FetchWalker(api, len(frame))
+    yield from walker.feed_in_steps(frame, 0, len(frame), Pace())
+    if walker.tail_at < 0:
+        raise BadResponseError("the message ends before its last field")
+    return walker.tail_at
+
+
 def _find_plain_tail(data: Buffer, at: int, end: int) -> int:
     """Return the offset of the last tag section of a Fetch v16+ whose body begins at `at`, or -1 when it is not plain.
 
-    Plain is nearly every answer: no aborted transactions, no tagged fields below the top level, counts below 127.
+    Plain is nearly every answer: no aborted transactions, no tagged fields below the top level, counts below 127, and not so many
+    partitions that the walk would take long.
     """
     at += _FIXED_BEFORE_TOPICS
+    left = _PLAIN_PARTITIONS_MAX
     try:
         topics = data[at]
         at += 1
@@ -234,6 +278,9 @@ def _find_plain_tail(data: Buffer, at: int, end: int) -> int:
             if (topics | partitions) & 0x80:
                 return -1
             at += 1
+            left -= partitions
+            if left < 0:
+                return -1
             while partitions > 1:
                 partitions -= 1
                 at += _PARTITION_FIXED_BYTES

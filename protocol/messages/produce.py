@@ -1,11 +1,13 @@
 """Produce responses (0): where the throttle time stands and whether node endpoints follow (KIP-951)."""
 
-from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition
 from protocol.errors import BadResponseError
 from protocol.headers import response_header_len
 from protocol.layout import Skip, layout_of, read_uvarint, reading, skip_compact, skip_struct, skip_tags
+from protocol.layout_steps import fields_in_steps
 from protocol.limits import LENGTH_BYTES
 from protocol.primitives import Buffer
+from protocol.steps import Pace, Steps
 
 FLEXIBLE_SINCE = 9
 _TOPIC_ID_SINCE = 13
@@ -32,6 +34,37 @@ def _partition_walker(version: int) -> Skip:
 _PARTITION_WALKERS = {
     api.version: _partition_walker(api.version) for api in API_VERSIONS.values() if api.key == ApiKey.PRODUCE and api.flexible
 }
+
+
+_TO_THROTTLE_IN_STEPS = {
+    api.version: fields_in_steps(layout.before("ThrottleTimeMs"), flexible=layout.flexible)
+    for api in API_VERSIONS.values()
+    if api.key == ApiKey.PRODUCE
+    for layout in (layout_of(ApiKey.PRODUCE, "response", api.version),)
+}
+
+
+def walk_produce_in_steps(api: ApiVersion, data: Buffer) -> Steps[tuple[int | None, bool]]:
+    """Walk the whole response of any version in `data`, some partitions or record errors at a time.
+
+    Returns:
+        As `walk_produce`, with None where the version has no throttle time.
+
+    Raises:
+        BadResponseError: the frame does not read as its version says.
+    """
+    with reading():
+        header_len = response_header_len(api, data, 0)
+        if header_len is None:
+            raise BadResponseError("the frame ends inside its header")
+        throttle_at = yield from _TO_THROTTLE_IN_STEPS[api.version](data, LENGTH_BYTES + header_len, Pace())
+        has_throttle = api.throttle is not ThrottlePosition.NONE
+        after, endpoints = throttle_at + _THROTTLE_BYTES * has_throttle, False
+        if api.flexible:
+            after, endpoints = _read_tags(data, after)
+    if after > len(data):
+        raise BadResponseError("the message goes past the end of its frame")
+    return throttle_at if has_throttle else None, endpoints
 
 
 def walk_produce(api: ApiVersion, data: Buffer, at: int, end: int) -> tuple[int, bool]:

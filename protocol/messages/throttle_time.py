@@ -73,7 +73,7 @@ def _not_here(data: Buffer, end: int) -> int:
     return NOT_HERE_YET
 
 
-def stamp(buffer: bytearray, at: int, throttle_ms: int) -> bool:
+def stamp(buffer: bytearray | memoryview, at: int, throttle_ms: int) -> bool:
     """Raise the throttle time at `at` (absolute in `buffer`) to `throttle_ms`, never lower it; return whether it changed."""
     if INT32.unpack_from(buffer, at)[0] >= throttle_ms:
         return False

@@ -8,9 +8,10 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from protocol.api_keys import ApiKey, ApiVersion
-from protocol.errors import BadRequestError
-from protocol.limits import LENGTH_BYTES
-from protocol.primitives import INT16, INT32, Reader, string, uvarint, with_length
+from protocol.errors import BadRequestError, TooManyTopicsError
+from protocol.limits import LENGTH_BYTES, MAX_CHANGE_PARTS, MAX_CHANGE_TOPICS
+from protocol.primitives import INT16, INT32, Buffer, Reader, string, uvarint, with_length
+from protocol.steps import Pace, Steps, finished
 
 NO_ID = bytes(16)
 """The topic id of a topic that is named."""
@@ -56,25 +57,58 @@ class TopicChanges(NamedTuple):
     validate_only: bool
 
 
-def read_topic_changes(api: ApiVersion, frame: bytes, body_at: int) -> TopicChanges:
-    """Read the request `frame` whose body begins at `body_at`.
+class _Parts(Pace):
+    """Counts topics and what is in them; refuses a number of parts, as it is claimed, before any of them is looked at."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = MAX_CHANGE_PARTS
+
+    def claim(self, parts: int) -> int:
+        """Return `parts`, the number of elements of an array that comes next; null has none.
+
+        Raises:
+            TooManyTopicsError: with those before them they are too many.
+        """
+        self._left -= max(0, parts)
+        if self._left < 0:
+            raise TooManyTopicsError(f"more than {MAX_CHANGE_PARTS} assignments, configurations and tagged fields in one request")
+        return parts
+
+
+def read_topic_changes(api: ApiVersion, frame: Buffer, body_at: int) -> TopicChanges:
+    """Read the request `frame` whose body begins at `body_at`; see `topic_changes_in_steps`."""
+    return finished(topic_changes_in_steps(api, frame, body_at))
+
+
+def topic_changes_in_steps(api: ApiVersion, frame: Buffer, body_at: int) -> Steps[TopicChanges]:
+    """Read the request `frame` whose body begins at `body_at`, some topics at a time.
 
     Raises:
         BadRequestError: the frame does not read as its version says.
+        TooManyTopicsError: more topics than MAX_CHANGE_TOPICS, or more parts of them than MAX_CHANGE_PARTS.
     """
     reader = Reader(frame, body_at, len(frame), BadRequestError)
     count = reader.length(compact=api.flexible)
+    if count > MAX_CHANGE_TOPICS:
+        raise TooManyTopicsError(f"{count} topics in one request, limit {MAX_CHANGE_TOPICS}")
     read_topic = _READERS[api.key]
-    topics = tuple(read_topic(reader, api) for _ in range(count))
+    parts = _Parts()
+    topics: list[TopicChange] = []
+    for _ in range(count):
+        topics.append((yield from read_topic(reader, api, parts)))
+        if parts.due():
+            yield
     reader.int32()  # timeout
     has_flag = api.key == ApiKey.CREATE_PARTITIONS or (api.key == ApiKey.CREATE_TOPICS and api.version >= 1)
     validate_only = has_flag and reader.raw(1) != b"\x00"
-    if api.flexible:
-        reader.skip_tag_section()
-    return TopicChanges(topics, body_at, validate_only)
+    yield from _skip_tags(reader, api, parts)
+    return TopicChanges(tuple(topics), body_at, validate_only)
 
 
-def cut_request(api: ApiVersion, frame: bytes, changes: TopicChanges, keep: Container[int]) -> bytes:
+def cut_request(api: ApiVersion, frame: Buffer, changes: TopicChanges, keep: Container[int]) -> bytes:
     """Return the request with only those topics whose place in it is in `keep`."""
     kept = [frame[topic.at : topic.end] for place, topic in enumerate(changes.topics) if place in keep]
     count = uvarint(len(kept) + 1) if api.flexible else INT32.pack(len(kept))
@@ -82,15 +116,16 @@ def cut_request(api: ApiVersion, frame: bytes, changes: TopicChanges, keep: Cont
     return with_length(b"".join((frame[LENGTH_BYTES : changes.array_at], count, *kept, frame[entries_end:])))
 
 
-def default_partitions_request(correlation_id: int, client_id: bytes | None, names: list[str]) -> bytes:
-    """Write a CreateTopics request v5 that makes nothing and whose answer tells how many partitions a topic gets by default."""
-    topics = b"".join(
-        string(name, compact=True) + INT32.pack(-1) + INT16.pack(-1) + b"\x01\x01\x00"  # no assignments, no configs, no tags
-        for name in names
-    )
+def default_partitions_request(correlation_id: int, client_id: bytes | None, names: list[str], pace: Pace) -> Steps[bytes]:
+    """Write, some topics at a time, a CreateTopics request v5 that makes nothing and tells how many partitions a topic gets by default."""
+    topics: list[bytes] = []
+    for name in names:
+        topics.append(string(name, compact=True) + INT32.pack(-1) + INT16.pack(-1) + b"\x01\x01\x00")  # no assignments, no configs, no tags
+        if pace.due():
+            yield
     header = INT16.pack(ApiKey.CREATE_TOPICS) + INT16.pack(_PROBE_VERSION) + INT32.pack(correlation_id) + client_id_field(client_id)
     validate_only = b"\x01"
-    body = uvarint(len(names) + 1) + topics + INT32.pack(_PROBE_TIMEOUT_MS) + validate_only + b"\x00"
+    body = uvarint(len(names) + 1) + b"".join(topics) + INT32.pack(_PROBE_TIMEOUT_MS) + validate_only + b"\x00"
     return with_length(header + b"\x00" + body)
 
 
@@ -99,48 +134,59 @@ def client_id_field(client_id: bytes | None) -> bytes:
     return INT16.pack(-1) if client_id is None else INT16.pack(len(client_id)) + client_id
 
 
-def _read_create(reader: Reader, api: ApiVersion) -> TopicChange:
+def _read_create(reader: Reader, api: ApiVersion, parts: _Parts) -> Steps[TopicChange]:
     compact, at = api.flexible, reader.at
     name = reader.string(compact=compact)
     partitions, replication_factor = reader.int32(), reader.int16()
     assignments = reader.length(compact=compact)
-    for _ in range(assignments):
+    for _ in range(parts.claim(assignments)):
         reader.int32()  # partition
         reader.skip(4 * max(0, reader.length(compact=compact)))  # brokers
-        _skip_tags(reader, compact)
-    for _ in range(reader.length(compact=compact)):  # configs
+        yield from _skip_tags(reader, api, parts)
+        if parts.due():
+            yield
+    for _ in range(parts.claim(reader.length(compact=compact))):  # configs
         reader.skip(max(0, reader.string_length(compact=compact)))
         reader.skip(max(0, reader.string_length(compact=compact)))
-        _skip_tags(reader, compact)
-    _skip_tags(reader, compact)
+        yield from _skip_tags(reader, api, parts)
+        if parts.due():
+            yield
+    yield from _skip_tags(reader, api, parts)
     return TopicChange(name, NO_ID, partitions, replication_factor, assignments, at, reader.at)
 
 
-def _read_delete(reader: Reader, api: ApiVersion) -> TopicChange:
+def _read_delete(reader: Reader, api: ApiVersion, parts: _Parts) -> Steps[TopicChange]:
     at = reader.at
     if api.version < _DELETE_SINCE_IDS:
         name: str | None = reader.string(compact=api.flexible)
         return TopicChange(name, NO_ID, 0, -1, -1, at, reader.at)
     name = reader.nullable_string(compact=True)
     topic_id = reader.raw(_ID_BYTES)
-    reader.skip_tag_section()
+    yield from _skip_tags(reader, api, parts)
     return TopicChange(name, topic_id, 0, -1, -1, at, reader.at)
 
 
-def _read_grow(reader: Reader, api: ApiVersion) -> TopicChange:
+def _read_grow(reader: Reader, api: ApiVersion, parts: _Parts) -> Steps[TopicChange]:
     compact, at = api.flexible, reader.at
     name, total = reader.string(compact=compact), reader.int32()
     assignments = reader.length(compact=compact)
-    for _ in range(assignments):
+    for _ in range(parts.claim(assignments)):
         reader.skip(4 * max(0, reader.length(compact=compact)))  # brokers
-        _skip_tags(reader, compact)
-    _skip_tags(reader, compact)
+        yield from _skip_tags(reader, api, parts)
+        if parts.due():
+            yield
+    yield from _skip_tags(reader, api, parts)
     return TopicChange(name, NO_ID, total, -1, assignments, at, reader.at)
 
 
-def _skip_tags(reader: Reader, flexible: bool) -> None:
-    if flexible:
-        reader.skip_tag_section()
+def _skip_tags(reader: Reader, api: ApiVersion, parts: _Parts) -> Steps[None]:
+    if not api.flexible:
+        return
+    for _ in range(parts.claim(reader.uvarint())):
+        reader.uvarint()
+        reader.skip(reader.uvarint())
+        if parts.due():
+            yield
 
 
 _READERS = {

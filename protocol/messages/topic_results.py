@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.api_keys import ApiKey, ApiVersion
-from protocol.errors import BadResponseError
+from protocol.errors import BadResponseError, TooManyTopicsError
 from protocol.headers import response_header_len
-from protocol.limits import LENGTH_BYTES
+from protocol.limits import LENGTH_BYTES, MAX_CHANGE_TOPICS
 from protocol.messages.topic_changes import NO_ID
-from protocol.primitives import INT16, INT32, Reader, string, uvarint, with_length
+from protocol.patches import Patches
+from protocol.primitives import INT16, INT32, Buffer, Reader, string, uvarint, with_length
+from protocol.steps import Pace, Steps, finished
 
 _ID_BYTES = 16
 _CREATE_SINCE_THROTTLE, _DELETE_SINCE_THROTTLE = 2, 1
@@ -47,11 +49,17 @@ class TopicResults(NamedTuple):
     entries_end: int
 
 
-def read_topic_results(api: ApiVersion, frame: bytes) -> TopicResults:
-    """Read an answer.
+def read_topic_results(api: ApiVersion, frame: Buffer) -> TopicResults:
+    """Read an answer; see `topic_results_in_steps`."""
+    return finished(topic_results_in_steps(api, frame))
+
+
+def topic_results_in_steps(api: ApiVersion, frame: Buffer) -> Steps[TopicResults]:
+    """Read an answer, some of its entries at a time.
 
     Raises:
         BadResponseError: the frame does not read as its version says.
+        TooManyTopicsError: it has more entries than a request that is judged.
     """
     header_len = response_header_len(api, frame, 0)
     if header_len is None:
@@ -60,26 +68,42 @@ def read_topic_results(api: ApiVersion, frame: bytes) -> TopicResults:
     reader.skip(4 if _has_throttle(api) else 0)
     array_at = reader.at
     count = reader.length(compact=api.flexible)
+    if count > MAX_CHANGE_TOPICS:
+        raise TooManyTopicsError(f"an answer about {count} topics, limit {MAX_CHANGE_TOPICS}")
     entries_at = reader.at
-    entries = tuple(_read_entry(reader, api) for _ in range(count))
-    return TopicResults(entries, array_at, entries_at, reader.at)
+    pace = Pace()
+    entries: list[TopicResult] = []
+    for _ in range(count):
+        entries.append((yield from _read_entry(reader, api, pace)))
+        if pace.due():
+            yield
+    return TopicResults(tuple(entries), array_at, entries_at, reader.at)
 
 
-def insert_results(api: ApiVersion, frame: bytes, results: TopicResults, inserted: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return the answer with entries of our own in it.
+def insert_results(
+    api: ApiVersion, frame: bytes | memoryview, results: TopicResults, inserted: Sequence[tuple[int, bytes]]
+) -> bytes | memoryview:
+    """Return the answer with entries of our own in it; see `insert_in_steps`."""
+    return finished(insert_in_steps(api, frame, results, inserted))
+
+
+def insert_in_steps(
+    api: ApiVersion, frame: bytes | memoryview, results: TopicResults, inserted: Sequence[tuple[int, bytes]]
+) -> Steps[bytes | memoryview]:
+    """Return the answer with entries of our own in it, written some bytes at a time.
 
     Args:
         inserted: (place, entry): the entry stands before the answer's own entry number `place`, in the given order.
     """
-    pieces: list[bytes] = []
-    at = results.entries_at
+    patches = Patches(frame)
+    patches.add(results.array_at, results.entries_at, _count(api, len(results.entries) + len(inserted)))
+    pace = Pace()
     for place, entry in inserted:
-        until = results.entries[place].at if place < len(results.entries) else results.entries_end
-        pieces += (frame[at:until], entry)
-        at = until
-    pieces.append(frame[at:])
-    count = _count(api, len(results.entries) + len(inserted))
-    return with_length(b"".join((frame[LENGTH_BYTES : results.array_at], count, *pieces)))
+        at = results.entries[place].at if place < len(results.entries) else results.entries_end
+        patches.add(at, at, entry)
+        if pace.due():
+            yield
+    return (yield from patches.written())
 
 
 def result_entry(api: ApiVersion, name: str | None, topic_id: bytes, error_code: int) -> bytes:
@@ -112,7 +136,7 @@ def _has_throttle(api: ApiVersion) -> bool:
     return api.key == ApiKey.CREATE_PARTITIONS or api.version >= _DELETE_SINCE_THROTTLE
 
 
-def _read_entry(reader: Reader, api: ApiVersion) -> TopicResult:
+def _read_entry(reader: Reader, api: ApiVersion, pace: Pace) -> Steps[TopicResult]:
     at = reader.at
     name = reader.nullable_string(compact=api.flexible)
     is_create, is_delete = api.key == ApiKey.CREATE_TOPICS, api.key == ApiKey.DELETE_TOPICS
@@ -127,18 +151,23 @@ def _read_entry(reader: Reader, api: ApiVersion) -> TopicResult:
         partitions = reader.int32()
         reader.int16()  # replication factor
         for _ in range(reader.length(compact=True)):
-            _skip_config(reader)
+            reader.skip(max(0, reader.string_length(compact=True)))  # name
+            reader.skip(max(0, reader.string_length(compact=True)))  # value
+            reader.skip(3)  # read only, source, is sensitive
+            yield from _skip_tags(reader, pace)
+            if pace.due():
+                yield
     if api.flexible:
-        reader.skip_tag_section()
+        yield from _skip_tags(reader, pace)
     return TopicResult(name, topic_id, error_code, partitions, at, reader.at)
 
 
-def _skip_config(reader: Reader) -> None:
-    """Go past name, value, read only, source, is sensitive and tags."""
-    reader.skip(max(0, reader.string_length(compact=True)))
-    reader.skip(max(0, reader.string_length(compact=True)))
-    reader.skip(3)
-    reader.skip_tag_section()
+def _skip_tags(reader: Reader, pace: Pace) -> Steps[None]:
+    for _ in range(reader.uvarint()):
+        reader.uvarint()
+        reader.skip(reader.uvarint())
+        if pace.due():
+            yield
 
 
 def _count(api: ApiVersion, count: int) -> bytes:

@@ -9,7 +9,8 @@ from protocol.headers import response_header_len
 from protocol.layout import Skip, layout_of, reading, skip_fields, skip_struct
 from protocol.limits import LENGTH_BYTES
 from protocol.messages.topic_changes import NO_ID, client_id_field
-from protocol.primitives import INT16, INT32, Reader, string, uvarint, with_length
+from protocol.primitives import INT16, INT32, Buffer, Reader, string, uvarint, with_length
+from protocol.steps import Pace, Steps, finished
 
 FLEXIBLE_SINCE = 9
 IDS_ANSWERED_SINCE = 10
@@ -31,7 +32,14 @@ class TopicSize(NamedTuple):
 def topic_sizes_request(
     version: int, correlation_id: int, client_id: bytes | None, names: Sequence[str], topic_ids: Sequence[bytes] = ()
 ) -> bytes:
-    """Write a Metadata request v4-v13 for these topics; no topic is made by it.
+    """Write a Metadata request v4-v13 for these topics; see `topic_sizes_request_in_steps`."""
+    return finished(topic_sizes_request_in_steps(version, correlation_id, client_id, names, topic_ids, Pace()))
+
+
+def topic_sizes_request_in_steps(
+    version: int, correlation_id: int, client_id: bytes | None, names: Sequence[str], topic_ids: Sequence[bytes], pace: Pace
+) -> Steps[bytes]:
+    """Write a Metadata request v4-v13 for these topics, some at a time; no topic is made by it.
 
     Raises:
         ValueError: a version that cannot ask this.
@@ -40,8 +48,15 @@ def topic_sizes_request(
         raise ValueError(f"Metadata v{version} cannot ask for topics by {'id' if topic_ids else 'name alone'}")
     flexible = version >= FLEXIBLE_SINCE
     tags = b"\x00" * flexible
-    topics = [_topic(version, NO_ID, string(name, compact=flexible)) + tags for name in names]
-    topics += [_topic(version, topic_id, b"\x00") + tags for topic_id in topic_ids]
+    topics: list[bytes] = []
+    for name in names:
+        topics.append(_topic(version, NO_ID, string(name, compact=flexible)) + tags)
+        if pace.due():
+            yield
+    for topic_id in topic_ids:
+        topics.append(_topic(version, topic_id, b"\x00") + tags)
+        if pace.due():
+            yield
     return _request(version, correlation_id, client_id, len(topics), b"".join(topics))
 
 
@@ -72,8 +87,13 @@ def _walkers(version: int) -> tuple[Skip, Skip]:
 _WALKERS = {api.version: _walkers(api.version) for api in API_VERSIONS.values() if api.key == ApiKey.METADATA}
 
 
-def read_topic_sizes(api: ApiVersion, frame: bytes) -> tuple[TopicSize, ...]:
-    """Read the topics of a Metadata answer.
+def read_topic_sizes(api: ApiVersion, frame: Buffer) -> tuple[TopicSize, ...]:
+    """Read the topics of a Metadata answer; see `topic_sizes_in_steps`."""
+    return finished(topic_sizes_in_steps(api, frame))
+
+
+def topic_sizes_in_steps(api: ApiVersion, frame: Buffer) -> Steps[tuple[TopicSize, ...]]:
+    """Read the topics of a Metadata answer, some partitions at a time.
 
     Raises:
         BadResponseError: the frame does not read as its version says.
@@ -87,10 +107,16 @@ def read_topic_sizes(api: ApiVersion, frame: bytes) -> tuple[TopicSize, ...]:
     if at > len(frame):
         raise BadResponseError("the brokers go past the end of the frame")
     reader = Reader(frame, at, len(frame))
-    return tuple(_read_topic(reader, frame, api, past_partition) for _ in range(reader.length(compact=api.flexible)))
+    pace = Pace()
+    sizes: list[TopicSize] = []
+    for _ in range(reader.length(compact=api.flexible)):
+        sizes.append((yield from _read_topic(reader, frame, api, past_partition, pace)))
+        if pace.due():
+            yield
+    return tuple(sizes)
 
 
-def _read_topic(reader: Reader, frame: bytes, api: ApiVersion, past_partition: Skip) -> TopicSize:
+def _read_topic(reader: Reader, frame: Buffer, api: ApiVersion, past_partition: Skip, pace: Pace) -> Steps[TopicSize]:
     error_code = reader.int16()
     name = reader.nullable_string(compact=api.flexible)
     topic_id = reader.raw(_ID_BYTES) if api.version >= IDS_ANSWERED_SINCE else NO_ID
@@ -100,6 +126,8 @@ def _read_topic(reader: Reader, frame: bytes, api: ApiVersion, past_partition: S
     with reading():
         for _ in range(partitions):
             at = past_partition(frame, at)
+            if pace.due():
+                yield
     if at > len(frame):
         raise BadResponseError("the partitions go past the end of the frame")
     reader.at = at

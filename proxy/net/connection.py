@@ -14,8 +14,9 @@ from proxy.counters import Counters
 from proxy.host_port import HostPort
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
-from proxy.net.flow import DRAIN, IN_FLIGHT, THROTTLE, Channel
+from proxy.net.flow import DRAIN, IN_FLIGHT, LONG_ANSWER, THROTTLE, Channel
 from proxy.net.long_answers import AnswerBuffer
+from proxy.net.long_work import LongWork
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.administered import BrokersAnswer
@@ -34,6 +35,7 @@ class Owner(Protocol):
     counters: Counters
     timers: ThrottledChannels
     answer_buffer: AnswerBuffer
+    long_work: LongWork
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """A connection ended, with its one reason."""
@@ -55,6 +57,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_broker_left",
         "_loop",
         "_owner",
         "_question",
@@ -90,6 +93,7 @@ class Connection:
         self.client_tls: TlsTransport | None = None  # after its handshake; the channel's transport once the broker is there
         self._small_client_buffer = False
         self._small_broker_buffer = False
+        self._broker_left: tuple[Exception | None] | None = None  # it is gone, for this reason; a long answer of it is still looked at
         self._question: BrokersAnswer | None = None  # asked of the broker for the request that is answered here ...
         self._told: asyncio.Future[None] | None = None  # ... and who waits for what it says
         self.session = session
@@ -124,7 +128,7 @@ class Connection:
         if transport is not None and not self.broker.lost:
             transport.write(data)
 
-    def write_client(self, data: bytes) -> None:
+    def write_client(self, data: bytes | memoryview) -> None:
         """Send on what the broker answered."""
         transport = self.client.transport
         if transport is not None and not self.client.lost:
@@ -149,6 +153,8 @@ class Connection:
             read_ms = self._settle_reading(now)
             if not self.session.responses.owes_reply_now:
                 break
+        if self._has_work():
+            self._owner.long_work.add(self)
         if self._question is not None:
             self._tell()
         administered = self.session.requests.administered
@@ -176,6 +182,44 @@ class Connection:
             or session.owes_own_reply
             or session.requests.administered is not None
         )
+
+    def _has_work(self) -> bool:
+        """Whether a long frame is looked at in steps; the broker is not read while it is one of its own."""
+        responses = self.session.responses
+        if responses.work is not None:
+            self.broker.pause(LONG_ANSWER)
+            return True
+        self.broker.resume(LONG_ANSWER)
+        return self.session.requests.work is not None
+
+    def go_on(self) -> bool:
+        """Take one step with a long frame; return whether more are to come."""
+        if self.closing:
+            return False
+        requests, responses, now = self.session.requests, self.session.responses, now_ms()
+        try:
+            if responses.work is not None:
+                passed = responses.go_on(now, now_ns())
+                if passed is not None:
+                    self.write_client(passed)
+                if responses.work is None:
+                    self.settle(now)
+                    if self._broker_left is not None and responses.work is None:
+                        self.broker_gone(*self._broker_left)
+        except ProtocolError as error:
+            self.fail_broker(error)
+        except Exception as error:  # noqa: BLE001 - as in the channels
+            self.crash(error)
+        if self.closing:
+            return False
+        if requests.work is not None:
+            self.attempt(self._go_on_with_request)
+        return not self.closing and (responses.work is not None or requests.work is not None)
+
+    def _go_on_with_request(self) -> None:
+        now = now_ms()
+        if self.session.requests.go_on(now):
+            self._resume_kept(now)
 
     def _follow_login(self) -> None:
         """The broker has answered a message of the client's login."""
@@ -447,6 +491,9 @@ class Connection:
         """The broker ended the connection: what it answered is delivered, then the client is closed; nothing is made up."""
         if self.closing:
             self._gone()
+            return
+        if self.session.responses.work is not None:  # the last that it said is looked at first
+            self._broker_left = (error,)
             return
         held = self.session.responses.release(now_ms())
         if held is not None:

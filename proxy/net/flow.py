@@ -17,8 +17,16 @@ PEER_FULL = 2  # the other side does not take what we have
 IN_FLIGHT = 4  # enough requests forwarded, or enough frames for one turn
 DRAIN = 8
 MEMORY = 16  # the process holds too much
+LONG_ANSWER = 32  # a long answer is looked at in steps
 
-REASON_NAMES = {THROTTLE: "throttle", PEER_FULL: "peer_full", IN_FLIGHT: "in_flight", DRAIN: "drain", MEMORY: "memory"}
+REASON_NAMES = {
+    THROTTLE: "throttle",
+    PEER_FULL: "peer_full",
+    IN_FLIGHT: "in_flight",
+    DRAIN: "drain",
+    MEMORY: "memory",
+    LONG_ANSWER: "long_answer",
+}
 
 WRITE_HIGH_BYTES = 256 * 1024
 WRITE_LOW_BYTES = 64 * 1024

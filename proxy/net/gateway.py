@@ -29,6 +29,7 @@ from proxy.net.first_bytes import Arrival
 from proxy.net.gate import Peer
 from proxy.net.listener import Acceptor
 from proxy.net.long_answers import AnswerBuffer
+from proxy.net.long_work import LongWork
 from proxy.net.memory import BufferBudget
 from proxy.net.proxy_headers import ProxyHeaders
 from proxy.net.routes import Route, Routes
@@ -108,6 +109,7 @@ class Gateway:
         self.counters = counters
         self.timers = ThrottledChannels(self._loop)
         self.answer_buffer = AnswerBuffer()
+        self.long_work = LongWork(self._loop)
         self.routes = routes
         for route in routes:
             route.binds(self._bind_broker)

@@ -10,9 +10,11 @@ from protocol.errors import BadRequestError, ProtocolError
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.client_quotas import AlterRequest, DescribeRequest, read_alter_request, read_describe_request
 from protocol.messages.config_resources import ConfigRequest, names_quotas, read_config_request
-from protocol.primitives import INT32
+from protocol.primitives import INT32, Buffer
 from protocol.request_head import RequestHead, read_request_head
+from protocol.steps import Steps
 from proxy.session.known_head import KnownHead
+from proxy.session.looked import Looked
 
 QUOTA_KEYS = frozenset({ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS})
 CONFIG_KEYS = frozenset({ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
@@ -22,8 +24,8 @@ CORRELATION_ID = 0x51_54_41_00
 """Of all questions that are asked for such requests; easily found in a capture."""
 
 
-AT_ONCE_BYTES = 16 * 1024
-"""A larger request about quotas is read by whoever answers it, away from the connections."""
+AT_ONCE_BYTES = 4 * 1024
+"""A larger request is read by whoever answers it, away from the connections."""
 
 Body = DescribeRequest | AlterRequest | ConfigRequest
 
@@ -50,7 +52,7 @@ class Administered:
 
 
 def read_administered(known: KnownHead, frame: bytes) -> Administered:
-    """Read a whole request; of a large one about quotas only the header.
+    """Read a whole request; of a large one only the header.
 
     Raises:
         BadRequestError: it does not read as its version says.
@@ -58,7 +60,7 @@ def read_administered(known: KnownHead, frame: bytes) -> Administered:
     head = _head(frame)
     (correlation_id,) = INT32.unpack_from(frame, RESPONSE_HEAD_BYTES)
     request = Administered(known, correlation_id, head.client_id_bytes, frame, None)
-    if len(frame) <= AT_ONCE_BYTES or known.api.key in CONFIG_KEYS:
+    if len(frame) <= AT_ONCE_BYTES:
         request.body = read_body(request)
     return request
 
@@ -77,15 +79,16 @@ def read_body(request: Administered) -> Body:
     return read(api.version, frame, body_at)
 
 
-def is_for_us(api: ApiVersion, frame: bytes) -> bool:
+def is_for_us(api: ApiVersion, frame: Buffer) -> Steps[bool]:
     """Return whether a whole request for configurations names users or clients; what does not read is for the broker to refuse."""
+    yield
     try:
-        return names_quotas(api, frame, _head(frame).body_at)
+        return (yield from names_quotas(api, frame, _head(frame).body_at))
     except ProtocolError:
         return False
 
 
-def _head(frame: bytes) -> RequestHead:
+def _head(frame: Buffer) -> RequestHead:
     head = read_request_head(frame, 0, len(frame) - LENGTH_BYTES)
     if head is None:
         raise BadRequestError("the request ends inside its header")
@@ -100,7 +103,8 @@ class BrokersAnswer:
     def __init__(self) -> None:
         self.frame: bytes | None = None
 
-    def rewrite(self, frame: bytes) -> bytes:
+    def look(self, frame: bytes | memoryview, _now_ms: int) -> Steps[Looked]:
         """Take in the answer."""
-        self.frame = frame
-        return b""
+        self.frame = bytes(frame)
+        return Looked(b"")
+        yield

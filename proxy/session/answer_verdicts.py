@@ -50,6 +50,7 @@ class AnswerVerdicts:
 
     __slots__ = (
         "_attention",
+        "_changes_ms",
         "_charged_ns",
         "_debt",
         "_gate",
@@ -76,17 +77,18 @@ class AnswerVerdicts:
         self._number = heads.number
         self._timed_group: QuotaGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
         self._charged_ns = 0  # ... and how much
+        self._changes_ms = 0  # how long the quota of the topics in the answer that is judged wants its client to wait
         self._paying: KnownHead | None = None  # who pays for the answer whose end is to come
         self.answers = 0
         self.request_quota: ClientRequestQuotaManager | None = None
         self.times: ConnectionHandlerTime | None = None
 
-    def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int, *, is_judged: bool) -> None:
+    def _settle_login(self, head: KnownHead, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
         """Take in what the broker says of a message of its client's login; `is_judged`: its time gives a verdict too."""
         raise NotImplementedError
 
     def _judge(
-        self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
+        self, head: KnownHead, data: bytes | memoryview, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
     ) -> int:
         """Record what the request brought or the answer brings; return milliseconds to announce in the answer.
 
@@ -97,7 +99,7 @@ class AnswerVerdicts:
             if head.kind == LOGIN:
                 self._settle_login(head, data[at : at + size + LENGTH_BYTES], received_ms, is_judged=time_ms > 0)
                 return self._judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
-            return self._settle_changes(head, data[at : at + size + LENGTH_BYTES], received_ms, time_ms, now_ms)
+            return self._judge_changes(head, received_ms, time_ms, now_ms)
         group: QuotaGroup | None
         if head.kind == PRODUCE:
             amount = request_size
@@ -186,7 +188,7 @@ class AnswerVerdicts:
             return MEMBER_SILENT_MS_MAX
         return INT32_MAX
 
-    def _is_free(self, head: KnownHead, data: bytes, at: int, frame_bytes: int) -> bool:
+    def _is_free(self, head: KnownHead, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
         """Whether the time of a request of a login is nobody's."""
         if head.kind != LOGIN:
             return self.answers <= OPENING_ANSWERS_MAX
@@ -256,11 +258,11 @@ class AnswerVerdicts:
         if self.times is not None:
             self.times.resume(now_ns)
 
-    def _settle_changes(self, head: KnownHead, frame: bytes, received_ms: int, time_ms: int, now_ms: int) -> int:
-        """Charge what the answer says became of topics; return milliseconds to announce in it."""
+    def _judge_changes(self, head: KnownHead, received_ms: int, time_ms: int, now_ms: int) -> int:
+        """What became of topics is charged: return milliseconds to announce in the answer that told of it."""
         ticket = head.ticket
         assert isinstance(ticket, Ticket)
-        throttle_ms = ticket.settle(frame, now_ms)
+        throttle_ms = self._changes_ms
         if self._meter is not None and time_ms > 0:
             self._note_verdict(head, None, 0, throttle_ms, time_ms, now_ms)
         elif throttle_ms > 0 and head.cell is not None:

@@ -36,6 +36,7 @@ class CloseReason(StrEnum):
     HEALTH_CHECK = "health_check"  # a load balancer only looked whether somebody is there
     BAD_HEADER = "bad_header"
     BAD_REQUEST = "bad_request"
+    TOO_MANY_TOPICS = "too_many_topics"  # a request to make or delete topics has more in it than is judged
     BAD_RESPONSE = "bad_response"
     RESPONSE_MISMATCH = "response_mismatch"
     RESPONSE_UNSOLICITED = "response_unsolicited"

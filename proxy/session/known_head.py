@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from protocol.api_keys import KNOWN_KEYS, ApiVersion, ThrottlePosition
+from protocol.steps import Steps
 from proxy.counters import UNKNOWN_KEY
 from proxy.handler_time import Work
 from proxy.metering.usage import UsageCell
+from proxy.session.looked import Looked
 from proxy.session.quota_scope import ClientQuota
 
 # What kind of request: ordered, so that the data path asks `kind >= FETCH` once for all that needs more than a note.
@@ -33,8 +35,8 @@ HEADS_MAX: Final = 2_048
 class AnswerOfOne(Protocol):
     """What one request's answer means: for requests that are judged one by one, not by their heads."""
 
-    def rewrite(self, frame: bytes) -> bytes:
-        """Return the whole answer as it may leave; nothing when it is not the client's."""
+    def look(self, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
+        """Take in the whole answer, and say what of it may leave: nothing when it is not the client's."""
 
 
 class KnownHead:

@@ -7,6 +7,7 @@ from struct import Struct
 
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
+from protocol.steps import Steps
 from proxy.session.administered import Administered
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
@@ -29,6 +30,10 @@ class Stop(IntEnum):
     LOGIN = 5  # go on when the broker has answered a message of the client's login
     OURS = 6  # next is a request that is answered here: go on when nothing is in flight
     ANSWERED = 7  # go on when that is answered
+    WORK = 8  # next is a long request that is looked at in steps: go on when that is done
+
+
+_FOR_US = frozenset({Stop.OURS, Stop.ANSWERED, Stop.WORK})
 
 
 class RequestBytes:
@@ -41,6 +46,7 @@ class RequestBytes:
         draining: no new request goes on; one that has begun may be completed.
         frames: requests that went on.
         administered: is being answered here, and what is behind it waits.
+        work: a long request, first of what is kept, is looked at in steps, by `go_on`.
     """
 
     __slots__ = (
@@ -54,6 +60,7 @@ class RequestBytes:
         "_last_unanswered",
         "_tail",
         "_tail_need",
+        "_worked",
         "administered",
         "draining",
         "frame_bytes_max",
@@ -62,6 +69,7 @@ class RequestBytes:
         "resume_at_ms",
         "stop",
         "ungated",
+        "work",
     )
 
     def __init__(self, in_flight: InFlight, attention: Attention, debt: Debt, frame_bytes_max: int) -> None:
@@ -83,6 +91,8 @@ class RequestBytes:
         self.draining = False
         self.frames = 0
         self.administered: Administered | None = None
+        self.work: Steps[object] | None = None
+        self._worked: object = None  # what came of it; None: nothing, or it was used
 
     @property
     def kept_bytes(self) -> int:
@@ -94,12 +104,14 @@ class RequestBytes:
 
     @property
     def stops_for_us(self) -> bool:
-        """Whether a request that is answered here holds up what is behind it."""
-        return self.stop is Stop.OURS or self.stop is Stop.ANSWERED
+        """Whether a request that is answered here, or looked at in steps, holds up what is behind it."""
+        return self.stop in _FOR_US
 
     @property
     def waits_for_us(self) -> bool:
         """Whether it does still."""
+        if self.stop is Stop.WORK:
+            return self.work is not None
         return bool(self._in_flight) if self.stop is Stop.OURS else self.stop is Stop.ANSWERED and self.administered is not None
 
     @property
@@ -129,6 +141,27 @@ class RequestBytes:
         self._kept_at = at
         self._kept_read_ms = read_ms
         self._attention.wanted = True
+
+    def _look_in_steps(self, work: Steps[object], data: bytes | bytearray, at: int, read_ms: int) -> None:
+        """Keep the request that begins at `at` until it was looked at."""
+        next(work)  # to its first pause, before which it does nothing
+        self.work = work
+        self._keep(data, at, read_ms)
+        self.stop = Stop.WORK
+
+    def go_on(self, now_ms: int) -> bool:
+        """Take one step with the request that is looked at; return whether that is done.
+
+        Raises:
+            ProtocolError: it does not read as its version says, or has too much in it.
+        """
+        assert self.work is not None
+        try:
+            self.work.send(now_ms)
+        except StopIteration as end:
+            self.work, self._worked = None, end.value
+            return True
+        return False
 
     def _check_size(self, size: int) -> None:
         if not 0 < size <= self.frame_bytes_max:

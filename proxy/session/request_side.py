@@ -159,6 +159,7 @@ class RequestSide(WholeRequests):
         room = -1  # for produced bytes behind others, as far as it is known
         ahead = 0  # so many more may go behind others before their time is known
         self._body_left = 0
+        self._looked_bytes = 0
         while at < end:
             if end - at < HEAD_BYTES:
                 self._keep_tail(data, start, at)

@@ -13,9 +13,10 @@ from protocol.api_keys import ApiKey, ApiVersion
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.headers import response_header_len
 from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
-from protocol.messages.fetch import find_tail
+from protocol.messages.fetch import tail_is_bare
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
+from protocol.steps import Pace, Steps, finished
 from proxy.latency import SHIFT
 from proxy.metering.batch import BATCH_WORDS
 from proxy.metering.meter import Meter
@@ -28,6 +29,7 @@ from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
 from proxy.session.known_head import ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, KnownHead
 from proxy.session.login import Login
+from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
 from proxy.session.mutations.ticket import Refusal
 from proxy.session.rewrite import AnswerWalker, Rewriter
 from quota.group import QuotaGroup
@@ -36,6 +38,8 @@ HEAD = Struct(">ii")  # size, correlation id
 
 SIZE = Struct(">i")
 RUN_WORDS_END = BATCH_WORDS - 1  # below it there is room for two words
+RUN_BYTES = 32 * 1024  # of answers in which something has to be looked at, so many are taken as a run
+SMALL_BYTES = 512  # shorter answers are looked at whatever came before them: there are at most as many as requests in flight
 STAMP_BYTES = 24  # enough of a Fetch answer to reach its throttle time when the header carries no tagged fields
 
 
@@ -45,18 +49,22 @@ class ResponseSide(AnswerVerdicts):
     Attributes:
         hold_until_ms: above 0: an answer is held until then.
         broken: nothing behind this leaves; `Connection.settle` ends the connection.
+        work: a long answer that is looked at in steps, by `go_on`; what is read meanwhile is kept behind it.
     """
 
     __slots__ = (
         "_body_left",
         "_held",
         "_held_stamps",
+        "_looked",
         "_rewriter",
         "_tail",
         "_tail_need",
         "_walker",
         "broken",
         "hold_until_ms",
+        "work",
+        "work_bytes",
     )
 
     def __init__(
@@ -75,21 +83,24 @@ class ResponseSide(AnswerVerdicts):
         self._tail: bytearray | None = None
         self._tail_need = 0
         self._walker: AnswerWalker | None = None
-        self._held: list[bytes] | None = None  # what left the broker's socket with or behind a held answer
+        self._held: list[bytes | memoryview] | None = None  # what left the broker's socket with or behind a held answer
         self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
         self.hold_until_ms = 0
         self.broken: ProtocolError | None = None
+        self._looked: Looked | None = None  # what was found in the long answer that comes next
+        self.work: LongAnswer | None = None
+        self.work_bytes = 0  # of that answer
 
     @property
     def held_bytes(self) -> int:
         """Bytes of answers that wait here; the rest of them waits in the broker's socket."""
         held = sum(map(len, self._held)) if self._held else 0
-        return held + (0 if self._tail is None else len(self._tail))
+        return held + self.work_bytes + (0 if self._tail is None else len(self._tail))
 
     @property
     def in_frame(self) -> bool:
         """Whether an answer has begun that is not here in whole."""
-        return self._body_left > 0 or bool(self._tail)
+        return self._body_left > 0 or bool(self._tail) or self.work is not None
 
     @property
     def passing_bytes(self) -> int:
@@ -99,9 +110,9 @@ class ResponseSide(AnswerVerdicts):
     @property
     def owes_reply_now(self) -> bool:
         """Whether what the client gets next is a reply of our own."""
-        return bool(self._in_flight) and self._in_flight[0][0] is None and not self._body_left
+        return bool(self._in_flight) and self._in_flight[0][0] is None and not self._body_left and self.work is None
 
-    def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
+    def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Take in bytes of the broker; return what goes to the client now.
 
         `now_ns` is `now_ms` in nanoseconds, for what is measured rather than scheduled.
@@ -119,10 +130,16 @@ class ResponseSide(AnswerVerdicts):
             self._tail += data
             if self._login.bare:
                 return self._scan_tokens(self._tail)
-            if len(self._tail) < self._tail_need:
+            if self.work is not None or len(self._tail) < self._tail_need:
                 return None
-            data = bytes(self._tail)
-            self._tail = None
+            tail, self._tail = self._tail, None
+            # a long one is not copied: nothing is appended to it any more
+            return self._follow(bytes(tail) if len(tail) <= AT_ONCE_BYTES else memoryview(tail), now_ms, now_ns)
+        return self._follow(data, now_ms, now_ns)
+
+    def _follow(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """Go on behind what was followed so far."""
+        body_left = self._body_left
         if body_left:
             if body_left <= len(data) and self._paying is not None:
                 self._pay_rest(self._paying, now_ms, now_ns)
@@ -197,7 +214,7 @@ class ResponseSide(AnswerVerdicts):
         head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
         return True
 
-    def _pass_run(self, data: bytes, at: int, now_ms: int, now_ns: int) -> int:
+    def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         """Note the answers from `at` on to Produce requests that are alike, if they are within the quota for certain.
 
         Returns:
@@ -250,13 +267,14 @@ class ResponseSide(AnswerVerdicts):
         self.answers += count
         return end
 
-    def _find_run(self, head: KnownHead, data: bytes, at: int) -> tuple[int, int, int, int]:
+    def _find_run(self, head: KnownHead, data: bytes | memoryview, at: int) -> tuple[int, int, int, int]:
         """Find the whole answers from `at` on that go on as they came, to requests like `head`.
 
         Returns:
             How many, the size of each request (0: they differ), their sum, and where the answers end.
         """
-        end, is_bare = len(data), head.is_bare
+        is_bare = head.is_bare
+        end = len(data) if is_bare else min(len(data), at + RUN_BYTES)
         size_of_each = self._in_flight[0][2]
         count = amount = 0
         for expected, other, request_size, _, _ in self._in_flight:
@@ -283,7 +301,7 @@ class ResponseSide(AnswerVerdicts):
             sizes = [request_size for _, _, request_size, _, _ in islice(self._in_flight, count)]
             meter.passed_run(group, sizes, now_ms, self._number, head.index)
 
-    def release(self, now_ms: int) -> bytes | None:
+    def release(self, now_ms: int) -> bytes | memoryview | None:
         """The hold is over, or is ended early: return what waited; what is left of its wait is announced in it."""
         held, self._held = self._held, None
         stamps, self._held_stamps = self._held_stamps, []
@@ -295,14 +313,14 @@ class ResponseSide(AnswerVerdicts):
         if left_ms > 0:
             for at, announced_ms in stamps:
                 stamp(released, at, announced_ms + left_ms)
-        return bytes(released)
+        return memoryview(released)
 
     def take_own_replies(self, now_ms: int) -> bytes | None:
         """Replies of our own whose turn has come, to be sent now unless they or an answer before them are held."""
-        if self._body_left:
+        if self._body_left or self.work is not None:
             return None  # the rest of the answer before them goes first
         in_flight = self._in_flight
-        leaving: list[bytes] = []
+        leaving: list[bytes | memoryview] = []
         while in_flight and in_flight[0][0] is None:
             _, reply, _, received_ms, _ = in_flight.popleft()
             if isinstance(reply, Refusal):
@@ -326,19 +344,25 @@ class ResponseSide(AnswerVerdicts):
             self._held_stamps.append((sum(map(len, self._held)) + stamp_at, announce_ms))
         return reply
 
-    def _emit(self, data: bytes | None) -> bytes | None:
+    def _emit(self, data: bytes | memoryview | None) -> bytes | memoryview | None:
         if self._held is None or data is None:
             return data
         self._held.append(data)
         return None
 
-    def _scan_heads(self, data: bytes, start: int, at: int, now_ms: int, now_ns: int) -> bytes | None:
+    def _scan_heads(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Follow the answers from `at` on; return what may leave."""
+        out = self._scan_answers(data, start, at, now_ms, now_ns)
+        return (out[0] if len(out) == 1 else b"".join(out)) if out else None
+
+    def _scan_answers(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> list[bytes | memoryview]:
+        """Follow the answers from `at` on; return the pieces that may leave."""
         end = len(data)
         in_flight = self._in_flight
         debt = self._debt
-        out: list[bytes] = [] if self._held is None else self._held
-        leaving: list[bytes] | None = None  # what was before an answer that is held
+        out: list[bytes | memoryview] = [] if self._held is None else self._held
+        leaving: list[bytes | memoryview] | None = None  # what was before an answer that is held
+        looked_bytes = 0
         self._body_left = 0
         request_quota = self.request_quota
         times = None if request_quota is None or not request_quota.enabled else self.times or self._take_times()
@@ -371,6 +395,14 @@ class ResponseSide(AnswerVerdicts):
                     if end - at < wanted:
                         self._keep_tail(data, at, wanted)
                         break
+                looked, self._looked = self._looked, None
+                if looked is None and _is_looked_at(head, rewrite, data, at, frame_bytes):  # type: ignore[arg-type]
+                    looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
+                    if looked_bytes > AT_ONCE_BYTES:
+                        self._look_in_steps(head, data, at, frame_bytes, now_ns)  # type: ignore[arg-type]
+                        break
+                    if head.ticket is not None:  # type: ignore[union-attr]
+                        looked = finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms)  # type: ignore[arg-type]
                 in_flight.popleft()
                 self.answers += 1
                 head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1  # type: ignore[union-attr]
@@ -382,6 +414,8 @@ class ResponseSide(AnswerVerdicts):
                 announce_ms = 0
                 if kind or work is not None:
                     time_ms = 0
+                    if looked is not None:
+                        self._changes_ms = looked.throttle_ms
                     if work is not None and not (work.of_login and self._is_free(head, data, at, frame_bytes)):  # type: ignore[arg-type]
                         time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)  # type: ignore[arg-type]
                     announce_ms = self._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)  # type: ignore[arg-type]
@@ -391,12 +425,13 @@ class ResponseSide(AnswerVerdicts):
                         self.hold_until_ms = debt.hold_until_ms
                         start = at
                     if self._held is not None and debt.in_debt:
-                        self._note_stamp(head.api, data, at, frame_bytes, announce_ms, sum(map(len, out)) + at - start)  # type: ignore[union-attr]
+                        place = _throttle_at(head.api, data[at : at + frame_bytes], looked)  # type: ignore[union-attr]
+                        self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
                 elif debt.active:
                     debt.pass_answer()
-                if (rewrite or announce_ms) and (announce_ms or not _is_clean(head, rewrite, data, at, frame_bytes)):  # type: ignore[arg-type]
+                if looked or ((rewrite or announce_ms) and (announce_ms or not _is_clean(head, rewrite, data, at, frame_bytes))):  # type: ignore[arg-type]
                     piece = data[at : at + frame_bytes]
-                    changed = self._change(head, piece, frame_bytes, announce_ms)  # type: ignore[arg-type]
+                    changed = self._change(head, piece, frame_bytes, announce_ms, looked)  # type: ignore[arg-type]
                     if changed is not piece:
                         out += (data[start:at], changed)
                         start = min(at + frame_bytes, end)
@@ -408,14 +443,85 @@ class ResponseSide(AnswerVerdicts):
             self.broken = error
             self._attention.wanted = True
         if leaving is None and self._held is None and not out and start == 0 and at == end:
-            return data
+            return [data]
         if at > start:
             out.append(data[start:at])
-        if self._held is not None:
-            out = leaving or []
-        return b"".join(out) if out else None
+        return out if self._held is None else leaving or []
 
-    def _settle_login(self, head: KnownHead, frame: bytes, sent_ms: int, *, is_judged: bool) -> None:
+    # --- long answers
+
+    def _look(self, head: KnownHead, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
+        """Look at a whole answer."""
+        if head.ticket is not None:
+            return head.ticket.look(frame, now_ms)
+        if head.rewrite or head.kind == PRODUCE:
+            return self._rewriter.look(head.api, frame)
+        return as_it_came(frame)
+
+    def _look_in_steps(self, head: KnownHead, data: bytes | memoryview, at: int, frame_bytes: int, now_ns: int) -> None:
+        """Look at the long answer at `at` in steps; it leaves after that, and what is behind it follows."""
+        behind = at + frame_bytes
+        frame = data if at == 0 and behind == len(data) else data[at:behind]
+        self._begin(self._pass_long(head, frame, now_ns), data[behind:], frame_bytes)
+
+    def _begin(self, work: LongAnswer, behind: bytes | memoryview, size: int) -> None:
+        next(work)  # to its first pause, before which it does nothing
+        self.work = work
+        self.work_bytes = size
+        self._tail = bytearray(behind)
+        self._attention.wanted = True
+
+    def go_on(self, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """Take one step with the long answer; return what goes to the client now. When it has left, what is behind it is followed.
+
+        Raises:
+            ProtocolError: it does not read as its version says, or an address in it may not leave.
+        """
+        assert self.work is not None
+        try:
+            return self.work.send(now_ms)
+        except StopIteration:
+            behind, self._tail = self._tail, None
+            self.work, self.work_bytes = None, 0
+            return self.scan(bytes(behind), now_ms, now_ns) if behind else None
+
+    def _pass_long(self, head: KnownHead, frame: bytes | memoryview, now_ns: int) -> LongAnswer:
+        """Look at a whole answer, which came at `now_ns`, in steps; then let it leave in pieces."""
+        now_ms = yield None
+        look = self._look(head, frame, now_ms)
+        try:
+            next(look)
+            while True:
+                now_ms = yield None
+                look.send(now_ms)
+        except StopIteration as end:
+            self._looked = end.value
+        yield from in_pieces(self._scan_answers(frame, 0, 0, now_ms, now_ns))
+
+    def _walk_in_steps(self, walker: AnswerWalker, body: bytes | memoryview, behind: bytes | memoryview) -> bytes | memoryview:
+        """Follow an answer while it passes; what takes longer than a moment goes on in steps (`work`), and nothing leaves yet."""
+        walk = walker.feed(body, Pace())
+        try:
+            next(walk)
+        except StopIteration as end:
+            passed: bytes | memoryview = end.value
+            return passed
+        self._begin(self._pass_walked(walk), behind, len(body))
+        return b""
+
+    def _pass_walked(self, walk: Steps[bytes | memoryview]) -> LongAnswer:
+        """Follow a piece of an answer in steps; then let it leave."""
+        try:
+            while True:
+                walk.send((yield None))
+        except StopIteration as end:
+            passed = end.value
+        if not self._body_left:
+            self._walker = None
+        for piece in in_pieces([passed]):
+            yield self._emit(piece)
+
+    def _settle_login(self, head: KnownHead, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
         if self._debt.active and not is_judged:
             self._debt.pass_answer()
         self._login.answered(head.api, frame, sent_ms)
@@ -450,45 +556,50 @@ class ResponseSide(AnswerVerdicts):
                 raise ProtocolError("an answer although no request is in flight", reason="response_unsolicited")
         return bytes(leaving) or None
 
-    def _note_stamp(self, api: ApiVersion, data: bytes, at: int, frame_bytes: int, announce_ms: int, held_at: int) -> None:
+    def _note_stamp(self, place: int | None, announce_ms: int, held_at: int) -> None:
         """Remember where a held answer, which will stand at `held_at` of what is held, says how long its client is throttled."""
-        place = throttle_at(api, data[at : at + frame_bytes])
         if place is not None and place >= 0:
             self._held_stamps.append((held_at + place, announce_ms))
 
-    def _change(self, head: KnownHead, piece: bytes, frame_bytes: int, announce_ms: int) -> bytes:
-        """Rewrite and stamp what is here of an answer; `piece` itself when nothing changes."""
+    def _change(
+        self, head: KnownHead, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, looked: Looked | None
+    ) -> bytes | memoryview:
+        """Rewrite and stamp what is here of an answer; `piece` itself when nothing changes.
+
+        Args:
+            looked: what was found in it already; None: it is short, or nothing in its end can have to change.
+        """
         changed = piece
-        if head.ticket is not None:
-            changed = head.ticket.rewrite(piece)
+        if looked is None and (head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and len(piece) == frame_bytes <= AT_ONCE_BYTES)):
+            looked = finished(self._rewriter.look(head.api, piece))
+        if looked is not None:
+            changed = looked.frame
             if not changed:
                 return changed  # the answer to a question of ours
-        elif head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and len(piece) == frame_bytes):
-            changed = self._rewriter.rewrite(head.api, piece)
-        elif head.rewrite == WALK:
+        elif head.rewrite == WALK and len(piece) < frame_bytes:
             self._walker = self._rewriter.walker(head.api, frame_bytes)
-            changed = self._walker.feed(piece)
-        if announce_ms:
-            at = throttle_at(head.api, changed)
+            changed = self._walk_in_steps(self._walker, piece, b"")
+        if announce_ms and changed:
+            at = _throttle_at(head.api, changed, looked)
             if at is not None and at >= 0:
-                stamped = bytearray(changed)
-                stamp(stamped, at, announce_ms)
-                changed = bytes(stamped)
+                changed = _stamped(changed, at, announce_ms)
         return changed
 
-    def _walk_on(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
+    def _walk_on(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Go on with an answer that is followed while it passes."""
         assert self._walker is not None
         body = data if len(data) <= self._body_left else data[: self._body_left]
-        passed = self._walker.feed(body)
+        rest = data[len(body) :]
         self._body_left -= len(body)
+        passed = self._walk_in_steps(self._walker, body, rest)
+        if self.work is not None:
+            return None
         if self._body_left:
             return self._emit(passed) if passed else None
         self._walker = None
-        rest = data[len(body) :]
-        return self._scan_heads(passed + rest, 0, len(passed), now_ms, now_ns)
+        return self._scan_heads(b"".join((passed, rest)), 0, len(passed), now_ms, now_ns)
 
-    def _keep_tail(self, data: bytes, at: int, need: int) -> None:
+    def _keep_tail(self, data: bytes | memoryview, at: int, need: int) -> None:
         """Keep an answer's beginning until `need` bytes of it are here."""
         if need > MAX_REWRITTEN_RESPONSE_BYTES:
             raise FrameSizeError(
@@ -502,7 +613,7 @@ class ResponseSide(AnswerVerdicts):
         self._tail_need = need
 
 
-def _bytes_to_stamp(api: ApiVersion, data: bytes, at: int, frame_bytes: int) -> int:
+def _bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_bytes: int) -> int:
     """How much of a Fetch answer it takes to reach its throttle time, when its header may carry tagged fields."""
     if not api.response_header_version:
         return STAMP_BYTES
@@ -510,15 +621,38 @@ def _bytes_to_stamp(api: ApiVersion, data: bytes, at: int, frame_bytes: int) -> 
     return min(frame_bytes, len(data) - at + 1 if header_bytes is None else header_bytes + STAMP_BYTES)
 
 
-def _is_clean(head: KnownHead, rewrite: int, data: bytes, at: int, frame_bytes: int) -> bool:
-    """Whether an answer that might name new leaders is here in whole and names none, as nearly all of them."""
-    if rewrite == ENDPOINTS:
-        return not walk_produce(head.api, data, at, at + frame_bytes)[1]
+def _throttle_at(api: ApiVersion, frame: bytes | memoryview, looked: Looked | None) -> int | None:
+    """Where the throttle time stands in what is here of an answer."""
+    return throttle_at(api, frame) if looked is None or looked.throttle_at == UNTOLD else looked.throttle_at
+
+
+def _stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | memoryview:
+    """Announce so much in an answer; one that is ours alone is changed where it lies."""
+    if isinstance(frame, memoryview) and not frame.readonly:
+        stamp(frame, at, announce_ms)
+        return frame
+    stamped = bytearray(frame)
+    stamp(stamped, at, announce_ms)
+    return bytes(stamped)
+
+
+def _is_looked_at(head: KnownHead, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
+    """Whether something is looked for in all of an answer, which is here as far as that takes."""
+    if head.whole:
+        return head.ticket is not None or bool(rewrite) or head.kind == PRODUCE
+    is_here = rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= len(data) - at
+    return is_here and not _is_clean(head, rewrite, data, at, frame_bytes)
+
+
+def _is_clean(head: KnownHead, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
+    """Whether an answer that might name new leaders is here in whole and names none, as nearly all of them; False where that takes long."""
     end = at + frame_bytes
-    return rewrite == WALK and end <= len(data) and data[end - 1] == 0 and find_tail(head.api, data, at, end) == frame_bytes - 1
+    if rewrite == ENDPOINTS:
+        return frame_bytes <= AT_ONCE_BYTES and not walk_produce(head.api, data, at, end)[1]
+    return rewrite == WALK and end <= len(data) and tail_is_bare(head.api, data, at, end)
 
 
-def _is_plain(head: KnownHead, data: bytes, at: int, end: int) -> bool:
+def _is_plain(head: KnownHead, data: bytes | memoryview, at: int, end: int) -> bool:
     """Whether the whole answer from `at` to `end` has a header without tags, and nothing in it may have to change."""
     if head.kind > FETCH or head.rewrite == WHOLE:
         return False

@@ -8,13 +8,16 @@ from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion, keys_to_drop
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages import api_versions, describe_configs
-from protocol.messages.addresses import splice_report
-from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, tail_has_endpoints
+from protocol.messages.addresses import splice_in_steps
+from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail_in_steps, tail_has_endpoints
 from protocol.messages.metadata import Topology, read_topology
-from protocol.messages.produce import walk_produce
+from protocol.messages.produce import walk_produce_in_steps
+from protocol.steps import Pace, Steps, finished
 from proxy.session.known_head import AS_IT_IS, ENDPOINTS, WALK, WHOLE
+from proxy.session.looked import Looked
 
 API_VERSIONS_KNOWN_MAX = 64  # by version and broker; a few of each are met
+EXPOSED_SHOWN = 8
 NO_OWN_APIS: Mapping[int, tuple[int, int]] = {}
 
 ClientAddress = Callable[[int, str, int], "tuple[str, int] | None"]
@@ -62,38 +65,45 @@ class Rewriter:
             return ENDPOINTS if api.splice else AS_IT_IS
         return WHOLE if api.splice or (api.redact and self._redact_configs) else AS_IT_IS
 
-    def rewrite(self, api: ApiVersion, frame: bytes) -> bytes:
-        """Return the whole answer as it may leave; `frame` itself when nothing had to change.
+    def rewrite(self, api: ApiVersion, frame: bytes) -> bytes | memoryview:
+        """Do at once what `look` does; return the whole answer as it may leave."""
+        return finished(self.look(api, frame)).frame
+
+    def look(self, api: ApiVersion, frame: bytes | memoryview) -> Steps[Looked]:
+        """Look at a whole answer, some items at a time; what may leave is `frame` itself when nothing had to change.
 
         Raises:
             ProtocolError: it does not read as its version says, or an address in it has no listener (`unmapped`).
         """
-        key = api.key
+        key, is_ours = api.key, self._client_address is not None
         if key == ApiKey.PRODUCE:
-            return self._splice(api, frame) if walk_produce(api, frame, 0, len(frame))[1] else frame
+            throttle_at, has_endpoints = yield from walk_produce_in_steps(api, frame)
+            spliced = (yield from self._splice(api, frame)) if has_endpoints and is_ours else frame
+            return Looked(spliced, throttle_at=throttle_at)
         if key == ApiKey.FETCH or key == ApiKey.SHARE_FETCH:
-            tail = frame[find_tail(api, frame, 0, len(frame)) :]
-            return self._splice(api, frame) if tail_has_endpoints(api, tail) else frame
+            tail_at = yield from find_tail_in_steps(api, frame)
+            has_endpoints = tail_has_endpoints(api, frame[tail_at:])
+            return Looked((yield from self._splice(api, frame)) if has_endpoints else frame)
         if key == ApiKey.API_VERSIONS:
-            return self._api_versions_cut.cut(api.version, frame)
+            return Looked(self._api_versions_cut.cut(api.version, bytes(frame)))
         if api.redact:
-            return describe_configs.redact(api, frame)
+            return Looked((yield from describe_configs.redact_in_steps(api, frame)))
         if key == ApiKey.METADATA and self._on_topology is not None:
-            self._on_topology(read_topology(api, frame))
-        return self._splice(api, frame) if self._client_address is not None else frame
+            self._on_topology(read_topology(api, bytes(frame)))
+        return Looked((yield from self._splice(api, frame)) if is_ours and api.splice else frame)
 
     def walker(self, api: ApiVersion, frame_bytes: int) -> AnswerWalker:
         """Follow one answer that is too large to be here in whole."""
         assert self._client_address is not None
         return AnswerWalker(api, frame_bytes, self._client_address)
 
-    def _splice(self, api: ApiVersion, frame: bytes) -> bytes:
+    def _splice(self, api: ApiVersion, frame: bytes | memoryview) -> Steps[bytes | memoryview]:
         assert self._client_address is not None
-        report = splice_report(api, frame, self._client_address)
+        report = yield from splice_in_steps(api, frame, self._client_address)
         if report.controllers:
             raise ProtocolError("the answer names controllers, which no client listener may show", reason="unmapped")
         if report.exposed:
-            brokers = ", ".join(map(str, report.exposed))
+            brokers = ", ".join(map(str, report.exposed[:EXPOSED_SHOWN]))
             raise ProtocolError(f"no listener for broker {brokers}: its address must not leave", reason="unmapped")
         return report.frame
 
@@ -148,13 +158,13 @@ class AnswerWalker:
         self._walker = FetchWalker(api, frame_bytes)
         self._tail = bytearray()
 
-    def feed(self, data: bytes) -> bytes:
-        """Take in the next bytes of the frame (never more than it has); return what may leave."""
+    def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
+        """Take in the next bytes of the frame (never more than it has), some fields at a time; return what may leave."""
         self._left -= len(data)
-        passes = self._walker.feed(data, 0, len(data)) if self._walker.tail_at < 0 else 0
+        passes = (yield from self._walker.feed_in_steps(data, 0, len(data), pace)) if self._walker.tail_at < 0 else 0
         if passes == len(data) and self._left:
             return data
         self._tail += data[passes:]
         if self._left:
             return data[:passes]
-        return data[:passes] + blank_endpoints(self._api, bytes(self._tail), self._client_address)
+        return bytes(data[:passes]) + blank_endpoints(self._api, bytes(self._tail), self._client_address)

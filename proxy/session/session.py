@@ -142,7 +142,7 @@ class Session:
 
     def rewrite(self, api: ApiVersion, frame: bytes) -> bytes:
         """Return an answer of the broker as the client may see it."""
-        return frame if self._rewriter.what_for(api) == AS_IT_IS else self._rewriter.rewrite(api, frame)
+        return frame if self._rewriter.what_for(api) == AS_IT_IS else bytes(self._rewriter.rewrite(api, frame))
 
     def meet_broker(self, times: BrokerHandlerTime) -> None:
         """The broker is known, and with it what its requests cost."""

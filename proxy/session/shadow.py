@@ -24,11 +24,11 @@ class ShadowResponseSide(ResponseSide):
     def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
         return False
 
-    def _pass_run(self, data: bytes, at: int, now_ms: int, now_ns: int) -> int:
+    def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         return at
 
     def _judge(
-        self, head: KnownHead, data: bytes, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
+        self, head: KnownHead, data: bytes | memoryview, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
     ) -> int:
         quota_type = _TYPES.get(head.kind)
         if quota_type is None:
@@ -58,7 +58,7 @@ class ShadowResponseSide(ResponseSide):
         self._meter.compared(quota_type, group, client_ref, broker_ms, min(ours_ms, INT32_MAX), now_ms)
 
 
-def _broker_ms(head: KnownHead, frame: bytes) -> int:
+def _broker_ms(head: KnownHead, frame: bytes | memoryview) -> int:
     """What the broker announces in as much of an answer as is here."""
     place = throttle_at(head.api, frame)
     if place is None or place < 0 or place + INT32.size > len(frame):

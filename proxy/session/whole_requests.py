@@ -15,6 +15,7 @@ from protocol.limits import (
     MAX_LOGIN_FRAME_BYTES,
     MAX_QUOTA_REQUEST_BYTES,
 )
+from protocol.steps import finished
 from proxy.session.administered import is_for_us, read_administered
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
@@ -23,7 +24,8 @@ from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
 from proxy.session.known_head import ADMIN, LOGIN, MUTATION, KnownHead
 from proxy.session.login import Login
-from proxy.session.mutations.gate import MutationGate, plain_head, question_head
+from proxy.session.looked import AT_ONCE_BYTES
+from proxy.session.mutations.gate import MutationGate, Passage, plain_head, question_head
 from proxy.session.mutations.questions import CORRELATION_ID
 from proxy.session.request_bytes import HEAD, INT32, RequestBytes, Stop
 
@@ -34,7 +36,7 @@ Step = tuple[bytes | bytearray, int, int, bool]
 class WholeRequests(RequestBytes):
     """Those of one connection."""
 
-    __slots__ = ("_heads", "_login", "_mutations", "_reply")
+    __slots__ = ("_heads", "_login", "_looked_bytes", "_mutations", "_reply")
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class WholeRequests(RequestBytes):
         self._heads = heads
         self._reply = reply
         self._login = login
+        self._looked_bytes = 0  # of requests that were looked at as a whole in this call
         self._mutations: MutationGate | None = None  # made when it is needed: few connections make or delete topics
 
     def forget_heads(self) -> None:
@@ -65,7 +68,7 @@ class WholeRequests(RequestBytes):
         """Deal with the request at `at`, of a kind that is none of the data path's."""
         kind = head.kind
         if kind == MUTATION:
-            if not self._mutation_gate().judges(head, now_ms):
+            if self._worked is None and not self._mutation_gate().judges(head, now_ms):
                 return self._note(plain_head(head), data, at, size, now_ns, read_ms)
             size_max = MAX_CHANGE_REQUEST_BYTES
         elif kind == LOGIN:
@@ -85,13 +88,31 @@ class WholeRequests(RequestBytes):
         if kind == LOGIN:
             return self._log_in(head, data, start, at, size, now_ns, read_ms)
         if kind >= ADMIN:
-            if kind == ADMIN or is_for_us(head.api, bytes(data[at:end])):
+            is_ours = kind == ADMIN or self._is_for_us(head, data, at, end, read_ms)
+            if is_ours is None:
+                return data[:at], at, 0, False
+            if is_ours:
                 return self._take_in(head, data, start, at, size, read_ms)
             return self._note(plain_head(head), data, at, size, now_ns, read_ms)
         (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
         self._in_flight.append((None, self._reply(correlation_id, head), size, read_ms, now_ns))
         self._attention.wanted = True
         return data[:at] + data[end:], at, 0, True
+
+    def _is_for_us(self, head: KnownHead, data: bytes | bytearray, at: int, end: int, read_ms: int) -> bool | None:
+        """Whether a request for configurations names users or clients; None: it is long and kept until that is known."""
+        worked, self._worked = self._worked, None
+        if worked is not None:
+            return bool(worked)
+        if self._is_long(end - at):
+            self._look_in_steps(is_for_us(head.api, memoryview(data)[at:end]), data, at, read_ms)
+            return None
+        return finished(is_for_us(head.api, memoryview(data)[at:end]))
+
+    def _is_long(self, size: int) -> bool:
+        """Count a request that is looked at as a whole; return whether this one is too much for one call, with those before it."""
+        self._looked_bytes += size
+        return self._looked_bytes > AT_ONCE_BYTES
 
     def _note(self, head: KnownHead, data: bytes | bytearray, at: int, size: int, now_ns: int, read_ms: int) -> Step:
         """Let the request at `at` go on as it is."""
@@ -116,13 +137,19 @@ class WholeRequests(RequestBytes):
             self._keep(data, at, read_ms)
             self.stop = Stop.ALONE
             return data[:at], at, 0, False
-        try:
-            passage = gate.judge(head, bytes(data[at:end]), now_ms, may_wait=may_wait)
-        except ProtocolError:
-            if at == start:
-                raise
-            self._defer(data, at)
-            return data[:at], at, 0, False
+        passage, self._worked = self._worked, None
+        if passage is None:
+            if self._is_long(size):
+                self._look_in_steps(gate.judge(head, memoryview(data)[at:end], may_wait=may_wait), data, at, read_ms)
+                return data[:at], at, 0, False
+            try:
+                passage = finished(gate.judge(head, memoryview(data)[at:end], may_wait=may_wait), now_ms)
+            except ProtocolError:
+                if at == start:
+                    raise
+                self._defer(data, at)
+                return data[:at], at, 0, False
+        assert isinstance(passage, Passage)
         for question in passage.questions:
             in_flight.append((CORRELATION_ID, question_head(question, head), len(question.frame) - LENGTH_BYTES, now_ms, now_ns))
         asked = b"".join(question.frame for question in passage.questions)
@@ -133,8 +160,11 @@ class WholeRequests(RequestBytes):
         (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
         head.client.usage.requests[head.key] += 1
         if passage.head is not None:
-            onward = asked + passage.frame
-            in_flight.append((correlation_id, passage.head, len(passage.frame) - LENGTH_BYTES, read_ms, now_ns))
+            onward_size = size if passage.frame is None else len(passage.frame) - LENGTH_BYTES
+            in_flight.append((correlation_id, passage.head, onward_size, read_ms, now_ns))
+            if passage.frame is None and not asked:
+                return data, end, 1, True
+            onward = asked + (data[at:end] if passage.frame is None else passage.frame)
             return data[:at] + onward + data[end:], at + len(onward), 1, True
         assert passage.refusal is not None
         self._attention.wanted = True

@@ -11,6 +11,7 @@ from protocol.errors import BadRequestError, BadResponseError
 from protocol.messages.topic_changes import NO_ID, cut_request, default_partitions_request, read_topic_changes
 from protocol.messages.topic_results import insert_results, read_topic_results, result_entry, results_answer
 from protocol.request_head import read_request_head
+from protocol.steps import Pace, finished
 from tests.support import kafka_frames, layout_codec
 from tests.support.message_strategies import BODY_AT, bodies, damaged, frame_of
 from tests.support.oracles import ORACLES
@@ -195,7 +196,7 @@ def test_damaged_requests_and_answers_raise_errors_of_their_own_alone(api: ApiVe
 
 def test_the_question_for_the_default_reads_as_a_request_that_makes_nothing() -> None:
     """It is a CreateTopics v5 with validate_only, the broker's default everywhere, and the client's own id."""
-    frame = default_partitions_request(9, b"etl", ["a", "b"])
+    frame = finished(default_partitions_request(9, b"etl", ["a", "b"], Pace()))
     api = API_VERSIONS[ApiKey.CREATE_TOPICS << 16 | 5]
     assert frame[:4] == (len(frame) - 4).to_bytes(4, "big")
     head = read_request_head(frame, 0, len(frame) - 4)

@@ -23,6 +23,7 @@ from proxy.net import connection as net_connection
 from proxy.net.connection import Connection
 from proxy.net.flow import Channel
 from proxy.net.long_answers import AnswerBuffer
+from proxy.net.long_work import LongWork
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.close_reason import CloseReason
@@ -231,6 +232,7 @@ class House:
         self.counters = Counters()
         self.timers = ThrottledChannels(cast("asyncio.AbstractEventLoop", self.loop), lambda: self.loop.now_ms)
         self.answer_buffer = AnswerBuffer()
+        self.long_work = LongWork(cast("asyncio.AbstractEventLoop", self.loop))
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
         self.settings = SessionSettings(self.enforcement, self.usages, self.counters)

@@ -14,6 +14,7 @@ from protocol.api_keys import ApiKey, ApiVersion
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
 from protocol.messages.topic_results import TopicResult
 from protocol.messages.topic_sizes import TopicSize
+from protocol.steps import Pace, Steps
 
 REQUEST_TIMED_OUT = 7
 INVALID_REPLICATION_FACTOR = 38
@@ -32,15 +33,24 @@ def is_strict(api: ApiVersion) -> bool:
     return api.version >= STRICT_SINCE[api.key]
 
 
-def sound_places(api: ApiVersion, changes: TopicChanges) -> list[int]:
+def sound_places(api: ApiVersion, changes: TopicChanges, pace: Pace) -> Steps[list[int]]:
     """Return the places of those topics that the request itself does not condemn: the others cost nothing."""
-    names = Counter(topic.name for topic in changes.topics if topic.name is not None)
-    topic_ids = Counter(topic.topic_id for topic in changes.topics if topic.name is None)
-    return [
-        place
-        for place, topic in enumerate(changes.topics)
-        if (names[topic.name] if topic.name is not None else topic_ids[topic.topic_id]) == 1 and _is_sound(api, topic)
-    ]
+    names: Counter[str] = Counter()
+    topic_ids: Counter[bytes] = Counter()
+    for topic in changes.topics:
+        if topic.name is not None:
+            names[topic.name] += 1
+        else:
+            topic_ids[topic.topic_id] += 1
+        if pace.due():
+            yield
+    sound: list[int] = []
+    for place, topic in enumerate(changes.topics):
+        if (names[topic.name] if topic.name is not None else topic_ids[topic.topic_id]) == 1 and _is_sound(api, topic):
+            sound.append(place)
+        if pace.due():
+            yield
+    return sound
 
 
 def permits_of(api: ApiVersion, topic: TopicChange, size: TopicSize | None, default_partitions: int) -> int:

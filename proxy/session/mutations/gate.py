@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from protocol.api_keys import ApiKey
 from protocol.errors import BadRequestError
 from protocol.limits import LENGTH_BYTES
-from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges, cut_request, read_topic_changes
+from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges, cut_request, topic_changes_in_steps
 from protocol.messages.topic_results import result_entry, results_answer
+from protocol.primitives import Buffer
 from protocol.request_head import RequestHead, read_request_head
+from protocol.steps import Pace, Steps
 from proxy.metering.record import CHARGED, REFUSED
 from proxy.session.enforcement import INT32_MAX
 from proxy.session.known_head import MUTATION, PASS, WHOLE, KnownHead
@@ -31,14 +33,14 @@ class Passage(NamedTuple):
     Attributes:
         questions: go to the broker now, before the request.
         waits: the request stays here until they are answered; all below is empty.
-        frame: what goes on.
+        frame: what goes on; None: the request as it came.
         head: under which its answer is known.
         refusal: what is answered in its place.
     """
 
     questions: tuple[Question, ...] = ()
     waits: bool = False
-    frame: bytes = b""
+    frame: bytes | None = None
     head: KnownHead | None = None
     refusal: Refusal | None = None
 
@@ -50,92 +52,122 @@ class MutationGate:
         broker_max: the newest version of an API that the broker has for certain, -1 when it did not say.
     """
 
-    __slots__ = ("_answers", "_broker_max", "_known", "_notes")
+    __slots__ = ("_broker_max", "_known", "_notes", "_waiting")
 
     def __init__(self, known: KnownSizes, broker_max: Callable[[int], int], notes: MutationNotes) -> None:
         self._notes = notes
         self._known = known
         self._broker_max = broker_max
-        self._answers: Answers | None = None  # of the request that waits
+        self._waiting: _Asked | None = None  # the request that waits for an answer to a question, as it was read
 
     def judges(self, head: KnownHead, now_ms: int) -> bool:
         """Whether a quota applies to this client, so that its request has to be here in whole."""
         group = head.client.mutation(now_ms)
         if group is not None and group.bound < UNLIMITED:
             return True
-        self._answers = None  # a quota that was taken away while its request waited
+        self._waiting = None  # a quota that was taken away while its request waited
         return False
 
     def waits_for_its_turn(self, head: KnownHead) -> bool:
         """Whether the request may have to wait here: then nothing else is in flight while it does."""
         return not head.client.enforcement.only_observes and is_strict(head.api)
 
-    def judge(self, head: KnownHead, frame: bytes, now_ms: int, *, may_wait: bool) -> Passage:
-        """Judge the whole request `frame`, or ask what has to be known for that.
+    def judge(self, head: KnownHead, frame: Buffer, *, may_wait: bool) -> Steps[Passage]:
+        """Judge the whole request `frame`, or ask what has to be known for that; some topics at a time, and none before the first pause.
 
         Args:
             may_wait: False: decide now with what is known; the client is gone or we drain.
 
         Raises:
             BadRequestError: it does not read as its version says.
+            TooManyTopicsError: there is more in it than is judged.
         """
+        now_ms = yield
         group = head.client.mutation(now_ms)
-        assert group is not None, "asked for without a quota"
+        if group is None:  # a quota that was taken away just now
+            return Passage(head=plain_head(head))
+        asked, self._waiting = self._waiting, None
+        if asked is None:
+            asked = yield from self._read(head, group, frame)
+        asked.head, asked.group, asked.frame = head, group, frame
+        if not self.waits_for_its_turn(head):
+            question = (yield from self._question(asked, now_ms)) if may_wait else None
+            return Passage((question,) if question else (), head=self._ticketed(asked, {}, {}, None))
+        question = None
+        if may_wait:
+            question = yield from self._question(asked, now_ms)
+            if question is None:
+                question = yield from self._question_who_exists(asked, now_ms)
+        if question is not None:
+            self._waiting = asked
+            return Passage((question,), waits=True)
+        return (yield from self._decide(asked, now_ms))
+
+    def _read(self, head: KnownHead, group: MutationGroup, frame: Buffer) -> Steps[_Asked]:
         request_head = read_request_head(frame, 0, len(frame) - LENGTH_BYTES)
         if request_head is None:
             raise BadRequestError("the request ends inside its header")
-        changes = read_topic_changes(head.api, frame, request_head.body_at)
-        answers = self._answers or Answers(self._known)
-        self._answers = None
-        asked = _Asked(head, group, request_head, frame, changes, sound_places(head.api, changes), answers)
-        if not self.waits_for_its_turn(head):
-            questions = tuple(question for question in (self._question(asked, now_ms),) if question) if may_wait else ()
-            return Passage(questions, frame=frame, head=self._ticketed(asked, {}, {}, None))
-        question = (self._question(asked, now_ms) or self._question_who_exists(asked, now_ms)) if may_wait else None
-        if question is not None:
-            self._answers = answers
-            return Passage((question,), waits=True)
-        return self._decide(asked, now_ms)
+        changes = yield from topic_changes_in_steps(head.api, frame, request_head.body_at)
+        pace = Pace()
+        sound = yield from sound_places(head.api, changes, pace)
+        return _Asked(head, group, request_head, frame, changes, sound, Answers(self._known), pace)
 
-    def _question(self, asked: _Asked, now_ms: int) -> Question | None:
+    def _question(self, asked: _Asked, now_ms: int) -> Steps[Question | None]:
         """What has to be known before the request can be reckoned; None: nothing more."""
-        answers, api = asked.answers, asked.head.api
-        if api.key == ApiKey.CREATE_TOPICS:
-            names = [topic.name for topic in asked.topics if topic.name is not None and topic.partitions == -1 and topic.assignments <= 0]
-            known_enough = answers.knows_default or answers.asked_default or not names
-            if known_enough or max(api.version, self._broker_max(ApiKey.CREATE_TOPICS)) < PROBE_VERSION:
-                return None
-            return ask_default(names, asked.request_head.client_id_bytes, answers)
-        if answers.asked_sizes:
+        answers, api, wanted = asked.answers, asked.head.api, []
+        is_create = api.key == ApiKey.CREATE_TOPICS
+        if is_create and (answers.knows_default or answers.asked_default):
             return None
-        return self._ask(asked, [topic for topic in asked.topics if not answers.is_recent(topic, now_ms)])
+        if is_create and max(api.version, self._broker_max(ApiKey.CREATE_TOPICS)) < PROBE_VERSION:
+            return None
+        if not is_create and answers.asked_sizes:
+            return None
+        for topic in asked.topics():
+            if is_create:
+                if topic.name is not None and topic.partitions == -1 and topic.assignments <= 0:
+                    wanted.append(topic)
+            elif not answers.is_recent(topic, now_ms):
+                wanted.append(topic)
+            if asked.pace.due():
+                now_ms = yield
+        if is_create:
+            names = [topic.name for topic in wanted if topic.name is not None]
+            return (yield from ask_default(names, asked.request_head.client_id_bytes, answers, asked.pace)) if names else None
+        return (yield from self._ask(asked, wanted))
 
-    def _question_who_exists(self, asked: _Asked, now_ms: int) -> Question | None:
+    def _question_who_exists(self, asked: _Asked, now_ms: int) -> Steps[Question | None]:
         """Before topics are refused: which of those to be made exist? They fail and cost nothing, whatever the balance."""
         if asked.head.api.key != ApiKey.CREATE_TOPICS or asked.answers.asked_sizes:
             return None
-        if asked.group.affordable(now_ms) >= sum(self._permits(asked, topic, now_ms) for topic in asked.topics[:-1]):
-            return None  # so the check of the last one finds a balance of 0 or more
-        return self._ask(asked, asked.topics)
+        permits = 0
+        for topic in asked.topics(but_last=True):  # so the check of the last one finds a balance of 0 or more
+            permits += self._permits(asked, topic, now_ms)
+            if asked.pace.due():
+                now_ms = yield
+        if asked.group.affordable(now_ms) >= permits:
+            return None
+        return (yield from self._ask(asked, list(asked.topics())))
 
-    def _ask(self, asked: _Asked, topics: list[TopicChange]) -> Question | None:
+    def _ask(self, asked: _Asked, topics: list[TopicChange]) -> Steps[Question | None]:
         if not topics:
             return None
         api = asked.head.api
         want_ids = api.key == ApiKey.DELETE_TOPICS and api.version >= 6
-        client_id = asked.request_head.client_id_bytes
-        return ask_sizes(topics, client_id, asked.answers, self._broker_max(ApiKey.METADATA), want_ids=want_ids)
+        client_id, metadata_max = asked.request_head.client_id_bytes, self._broker_max(ApiKey.METADATA)
+        return (yield from ask_sizes(topics, client_id, asked.answers, metadata_max, asked.pace, want_ids=want_ids))
 
     def _permits(self, asked: _Asked, topic: TopicChange, now_ms: int) -> int:
         return permits_of(asked.head.api, topic, asked.answers.size(topic, now_ms), asked.answers.default_partitions)
 
-    def _decide(self, asked: _Asked, now_ms: int) -> Passage:
+    def _decide(self, asked: _Asked, now_ms: int) -> Steps[Passage]:
         """Charge topic by topic, in the order of the request; from the first that finds a balance below zero on, refuse."""
         group, api, changes = asked.group, asked.head.api, asked.changes
         charged: dict[int, int] = {}
         refused: dict[int, bytes] = {}
         wait = Wait(0, now_ms)
         for place in asked.sound:
+            if asked.pace.due():
+                now_ms = yield
             topic = changes.topics[place]
             permits = self._permits(asked, topic, now_ms)
             if api.key != ApiKey.CREATE_TOPICS and asked.answers.is_unknown(topic, now_ms):
@@ -143,7 +175,7 @@ class MutationGate:
             if permits == 0:
                 continue
             before = self._notes.found(group)
-            if not group.is_exhausted(now_ms):
+            if not refused and not group.is_exhausted(now_ms):
                 group.record(permits, now_ms)
                 self._notes.note(asked.head.client, group, CHARGED, permits, before, 0, api.index, now_ms)
                 charged[place] = permits
@@ -157,11 +189,11 @@ class MutationGate:
             refused[place] = _refused_entry(asked, topic, size.name if size else None, size.topic_id if size else NO_ID)
         if refused and len(refused) == len(changes.topics):
             entries = [refused[place] for place in sorted(refused)]
-            frame = results_answer(api, asked.request_head.correlation_id, entries)
-            return Passage(refusal=Refusal(api, asked.head.client, group, frame, wait))
-        frame = asked.frame
+            answer = results_answer(api, asked.request_head.correlation_id, entries)
+            return Passage(refusal=Refusal(api, asked.head.client, group, answer, wait))
+        frame = None
         if refused:
-            frame = cut_request(api, frame, changes, {place for place in range(len(changes.topics)) if place not in refused})
+            frame = cut_request(api, asked.frame, changes, {place for place in range(len(changes.topics)) if place not in refused})
         return Passage(frame=frame, head=self._ticketed(asked, charged, refused, wait))
 
     def _ticketed(self, asked: _Asked, charged: Mapping[int, int], refused: Mapping[int, bytes], wait: Wait | None) -> KnownHead:
@@ -186,17 +218,18 @@ class MutationGate:
 class _Asked:
     """One request as it was read."""
 
-    __slots__ = ("answers", "changes", "frame", "group", "head", "request_head", "sound")
+    __slots__ = ("answers", "changes", "frame", "group", "head", "pace", "request_head", "sound")
 
     def __init__(
         self,
         head: KnownHead,
         group: MutationGroup,
         request_head: RequestHead,
-        frame: bytes,
+        frame: Buffer,
         changes: TopicChanges,
         sound: list[int],
         answers: Answers,
+        pace: Pace,
     ) -> None:
         self.head = head
         self.group = group
@@ -205,11 +238,12 @@ class _Asked:
         self.changes = changes
         self.sound = sound
         self.answers = answers
+        self.pace = pace
 
-    @property
-    def topics(self) -> list[TopicChange]:
+    def topics(self, *, but_last: bool = False) -> Iterator[TopicChange]:
         """Those that may cost something."""
-        return [self.changes.topics[place] for place in self.sound]
+        topics = self.changes.topics
+        return (topics[place] for place in (self.sound[:-1] if but_last else self.sound))
 
 
 def plain_head(head: KnownHead) -> KnownHead:

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
 from protocol.messages.topic_changes import NO_ID, TopicChange, default_partitions_request
-from protocol.messages.topic_results import read_topic_results
+from protocol.messages.topic_results import topic_results_in_steps
 from protocol.messages.topic_sizes import (
     ASKED_BY_ID_SINCE,
     IDS_ANSWERED_SINCE,
     TopicSize,
     all_topic_sizes_request,
-    read_topic_sizes,
-    topic_sizes_request,
+    topic_sizes_in_steps,
+    topic_sizes_request_in_steps,
 )
+from protocol.steps import Pace, Steps
+from proxy.session.looked import Looked
 from proxy.session.mutations.known_sizes import KnownSizes
 
 CORRELATION_ID = 0x51_4D_5A_00
@@ -66,14 +68,17 @@ class Answers:
         """Whether nobody could say yet if there is such a topic."""
         return not self._has_sizes and not self.is_recent(topic, now_ms)
 
-    def take_sizes(self, sizes: Sequence[TopicSize]) -> None:
+    def take_sizes(self, sizes: Sequence[TopicSize]) -> Steps[None]:
         """Take in what Metadata says."""
         self._has_sizes = True
+        pace = Pace()
         for size in sizes:
             if size.name is not None and size.partitions > 0:
                 self._by_name[size.name] = size
                 if size.topic_id != NO_ID:
                     self._by_id[size.topic_id] = size
+            if pace.due():
+                yield
 
     def take_default(self, partitions: int) -> None:
         """Take in what a topic got without its maker saying."""
@@ -90,18 +95,21 @@ class Question:
         self.frame = frame
         self._answers = answers
 
-    def rewrite(self, frame: bytes) -> bytes:
-        """Take in the answer; nothing of it leaves."""
+    def look(self, frame: bytes | memoryview, _now_ms: int) -> Steps[Looked]:
+        """Take in the answer, some topics at a time; nothing of it leaves."""
         if self.api.key == ApiKey.METADATA:
-            self._answers.take_sizes(read_topic_sizes(self.api, frame))
+            yield from self._answers.take_sizes((yield from topic_sizes_in_steps(self.api, frame)))
         else:
-            told = [entry.partitions for entry in read_topic_results(self.api, frame).entries if entry.partitions > 0]
+            results = yield from topic_results_in_steps(self.api, frame)
+            told = [entry.partitions for entry in results.entries if entry.partitions > 0]
             if told:
                 self._answers.take_default(told[0])
-        return b""
+        return Looked(b"")
 
 
-def ask_sizes(topics: Sequence[TopicChange], client_id: bytes | None, answers: Answers, metadata_max: int, *, want_ids: bool) -> Question:
+def ask_sizes(
+    topics: Sequence[TopicChange], client_id: bytes | None, answers: Answers, metadata_max: int, pace: Pace, *, want_ids: bool
+) -> Steps[Question]:
     """Ask the broker for the sizes of these topics.
 
     Args:
@@ -117,12 +125,12 @@ def ask_sizes(topics: Sequence[TopicChange], client_id: bytes | None, answers: A
     if topic_ids and version < ASKED_BY_ID_SINCE:
         frame = all_topic_sizes_request(version, CORRELATION_ID, client_id)  # brokers of 2.8 to 3.0 do not take ids
     else:
-        frame = topic_sizes_request(version, CORRELATION_ID, client_id, names, topic_ids)
+        frame = yield from topic_sizes_request_in_steps(version, CORRELATION_ID, client_id, names, topic_ids, pace)
     return Question(API_VERSIONS[ApiKey.METADATA << 16 | version], frame, answers)
 
 
-def ask_default(names: list[str], client_id: bytes | None, answers: Answers) -> Question:
+def ask_default(names: list[str], client_id: bytes | None, answers: Answers, pace: Pace) -> Steps[Question]:
     """Ask how many partitions these topics would get, by a CreateTopics request that makes nothing."""
     answers.asked_default = True
-    frame = default_partitions_request(CORRELATION_ID, client_id, names)
+    frame = yield from default_partitions_request(CORRELATION_ID, client_id, names, pace)
     return Question(API_VERSIONS[ApiKey.CREATE_TOPICS << 16 | PROBE_VERSION], frame, answers)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 from protocol.api_keys import ApiKey, ApiVersion
 from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
-from protocol.messages.topic_results import TopicResult, TopicResults, insert_results, read_topic_results
+from protocol.messages.topic_results import TopicResult, TopicResults, insert_in_steps, topic_results_in_steps
+from protocol.steps import Pace, Steps
 from proxy.metering.record import CHARGED, OWED, REFUSED, SETTLED
+from proxy.session.looked import Looked
 from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.mutations.notes import Balances, MutationNotes
@@ -52,7 +54,6 @@ class Ticket:
         "_known",
         "_notes",
         "_refused",
-        "_results",
         "_sound",
         "_strict",
         "_wait",
@@ -87,14 +88,27 @@ class Ticket:
         self._refused = refused
         self._wait = wait
         self._strict = strict
-        self._results: TopicResults | None = None
 
-    def settle(self, frame: bytes, now_ms: int) -> int:
-        """The whole answer is here: charge what became of each topic; return how long the quota wants its client to wait."""
-        results = self._results = read_topic_results(self._api, frame)
-        find = _Finder(results)
+    def look(self, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
+        """Charge what became of each topic, and put those that were refused into the answer.
+
+        Raises:
+            BadResponseError: it does not read as its version says.
+            TooManyTopicsError: there is more in it than is judged.
+        """
+        results = yield from topic_results_in_steps(self._api, frame)
+        throttle_ms = yield from self._settle(results, now_ms)
+        return Looked((yield from self._joined(frame, results)), throttle_ms)
+
+    def _settle(self, results: TopicResults, now_ms: int) -> Steps[int]:
+        """Charge what became of each topic; return how long the quota wants its client to wait."""
+        pace = Pace()
+        find = _Finder()
+        yield from find.read(results, pace)
         due: list[int] = []
         for place in self._sound:
+            if pace.due():
+                now_ms = yield
             topic = self._changes.topics[place]
             result = None if place in self._refused else find.result_of(topic)
             if result is None:
@@ -109,24 +123,29 @@ class Ticket:
                 before = self._notes.found(self.group)
                 self.group.record_unchecked(cost - permits, now_ms)
                 self._note(SETTLED, cost - permits, before, 0, now_ms)
-        return self._charge(due, now_ms) if self._wait is None else self._wait.left_ms(now_ms)
+        return (yield from self._charge(due, pace, now_ms)) if self._wait is None else self._wait.left_ms(now_ms)
 
-    def rewrite(self, frame: bytes) -> bytes:
+    def _joined(self, frame: bytes | memoryview, results: TopicResults) -> Steps[bytes | memoryview]:
         """Put the refused topics into the answer, in the order of the request."""
-        if not self._refused or self._results is None:
+        if not self._refused:
             return frame
-        places: defaultdict[tuple[str | None, bytes], list[int]] = defaultdict(list)  # several where a topic is named twice
+        pace = Pace()
+        places: defaultdict[tuple[str | None, bytes], deque[int]] = defaultdict(deque)  # several where a topic is named twice
         for place, topic in enumerate(self._changes.topics):
             places[topic.name, topic.topic_id].append(place)
+            if pace.due():
+                yield
         inserted: list[tuple[int, bytes]] = []
-        waiting = sorted(self._refused)
-        for at, entry in enumerate(self._results.entries):
+        waiting = deque(sorted(self._refused))
+        for at, entry in enumerate(results.entries):
             named = places.get((entry.name, NO_ID)) or places.get((None, entry.topic_id))
-            place = named.pop(0) if named else -1
+            place = named.popleft() if named else -1
             while waiting and waiting[0] < place:
-                inserted.append((at, self._refused[waiting.pop(0)]))
-        inserted += [(len(self._results.entries), self._refused[place]) for place in waiting]
-        return insert_results(self._api, frame, self._results, inserted)
+                inserted.append((at, self._refused[waiting.popleft()]))
+            if pace.due():
+                yield
+        inserted += [(len(results.entries), self._refused[place]) for place in waiting]
+        return (yield from insert_in_steps(self._api, frame, results, inserted))
 
     def _permits(self, place: int, topic: TopicChange, now_ms: int) -> int:
         if self._wait is not None:
@@ -146,7 +165,7 @@ class Ticket:
             partitions = cost if is_create else topic.partitions  # of a deleted topic 0
             self._known.changed(name, result.topic_id, partitions, now_ms)
 
-    def _charge(self, due: list[int], now_ms: int) -> int:
+    def _charge(self, due: list[int], pace: Pace, now_ms: int) -> Steps[int]:
         if not due:
             return 0
         if not self._strict:
@@ -155,6 +174,8 @@ class Ticket:
             self._note(OWED, sum(due), before, throttle_ms, now_ms)
             return throttle_ms
         for cost in due:
+            if pace.due():
+                now_ms = yield
             before = self._notes.found(self.group)
             is_exhausted = self.group.is_exhausted(now_ms)
             throttle_ms = self.group.record(cost, now_ms)
@@ -198,9 +219,19 @@ class _Finder:
 
     __slots__ = ("_by_id", "_by_name")
 
-    def __init__(self, results: TopicResults) -> None:
-        self._by_name = {entry.name: entry for entry in results.entries if entry.name is not None}
-        self._by_id = {entry.topic_id: entry for entry in results.entries if entry.topic_id != NO_ID}
+    def __init__(self) -> None:
+        self._by_name: dict[str, TopicResult] = {}
+        self._by_id: dict[bytes, TopicResult] = {}
+
+    def read(self, results: TopicResults, pace: Pace) -> Steps[None]:
+        """Take in the entries of an answer."""
+        for entry in results.entries:
+            if entry.name is not None:
+                self._by_name[entry.name] = entry
+            if entry.topic_id != NO_ID:
+                self._by_id[entry.topic_id] = entry
+            if pace.due():
+                yield
 
     def result_of(self, topic: TopicChange) -> TopicResult | None:
         """The entry of a topic, None when the answer does not mention it."""

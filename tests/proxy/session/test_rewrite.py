@@ -9,6 +9,7 @@ from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages.addresses import splice
 from protocol.messages.api_versions import read_api_keys
+from protocol.steps import Pace, finished
 from proxy.session.known_head import AS_IT_IS, ENDPOINTS, WALK, WHOLE
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 
@@ -93,6 +94,6 @@ def test_a_walked_answer_leaves_with_our_addresses_however_it_is_cut() -> None:
     splice(api, frame, lambda _node_id, host, _port: hosts.append(host.encode()) or OURS)
     for step in (1, 7, 64, len(frame)):
         walker = rewriter().walker(api, len(frame))
-        passed = b"".join(walker.feed(frame[at : at + step]) for at in range(0, len(frame), step))
+        passed = b"".join(finished(walker.feed(frame[at : at + step], Pace())) for at in range(0, len(frame), step))
         assert len(passed) == len(frame)
         assert not any(host in passed for host in hosts if len(host) > 3)
