@@ -52,7 +52,9 @@ class SluiceProcess:
         arguments: further options of `sluice run`.
         port: the bootstrap port; a free one if not given.
         config: a sluice.toml that says where to listen and what is behind; for more than flags can say.
+        environment: beside this process's own; read at each start.
         name: the log's name under build/logs.
+        module: what is run; a test may have a Sluice that also counts what it does.
     """
 
     def __init__(
@@ -66,17 +68,18 @@ class SluiceProcess:
         config: Path | None = None,
         environment: Mapping[str, str] | None = None,
         name: str = "sluice",
+        module: str = "proxy",
     ) -> None:
         self.port = port or free_bootstrap_port()
         self.admin_port = free_port_range(1)
         self.log = log_file(name)
         where = ["--listen", self.bootstrap, "--upstream", upstream] if config is None else ["--config", str(config)]
-        self._command = [sys.executable, "-m", "proxy", "run", *where]
+        self._command = [sys.executable, "-m", module, "run", *where]
         self._command += ["--admin", f"127.0.0.1:{self.admin_port}"]
         self._command += ["--quotas", str(quotas)] if quotas else []
         self._command += ["--enforcement", enforcement] if enforcement else []
         self._command += arguments
-        self._environment = os.environ | (environment or {})
+        self.environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._page_shared_until = 0.0
 
@@ -119,7 +122,7 @@ class SluiceProcess:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env=self._environment,
+                env=os.environ | self.environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
