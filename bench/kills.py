@@ -1,10 +1,11 @@
-"""A thousand `kill -9` of Sluice in the middle of traffic: nothing lost, nothing twice, order kept, every lost decision of metering counted.
+"""A thousand `kill -9` of Sluice in mid-traffic: nothing lost, nothing twice, order kept, every lost decision of metering counted.
 
 python -m bench.kills [--rounds 1000] [--stretch 25] [--state build/kills.jsonl] [--seed 1] [--no-write]
 
-Two idempotent producers of librdkafka, one far over its quota, send through one Sluice to Apache Kafka 4.3.1. Sluice is killed at a random moment
-of their traffic and started again on the same ports, `--stretch` times; then it ends in order, the records at the broker are compared with
-what was acknowledged, and the decisions in the metering files with those that were noted. Stretches take turns: mute and delay, levels
+Two idempotent producers of librdkafka, one far over its quota, send through one Sluice to Apache Kafka 4.3.1. Sluice is killed at a
+random moment of their traffic and started again on the same ports, `--stretch` times; then it ends in order. The records at the broker are
+compared with what was acknowledged, and the decisions in the metering files with those that were noted.
+Stretches take turns: mute and delay, levels
 `trace` (compared with a count beside the meter, to the last decision) and `packed` (with a lower bound from /metrics before each kill).
 A line of `--state` is a stretch that is settled; run again, it goes on behind the last, until there are `--rounds` kills in all.
 A stretch that was broken off counts for nothing. What a failed stretch metered stays in build/kills-failed.

@@ -1,8 +1,8 @@
 """A Sluice whose decisions are counted beside its own books: `python -m tests.support.counted_sluice run ... --metering DIR`.
 
-COUNT names a file. Its first eight bytes become the number of decisions that the meter has noted; they are mapped, so they outlive SIGKILL. The
-file beside it with the suffix `.run` gets the id of the run. Only the level `trace` notes every decision in one place; at other levels
-the number stays 0.
+COUNT names a file. Its first eight bytes become the number of decisions that the meter has noted; they are mapped, so they outlive
+SIGKILL. The file beside it with the suffix `.run` gets the id of the run. Only the level `trace` notes every decision in one place; at
+other levels the number stays 0.
 """
 
 import mmap

@@ -1,4 +1,4 @@
-"""Sluice killed again and again in the middle of traffic, and the accounts that are settled afterwards: records at the broker, decisions in the files."""
+"""Sluice killed again and again in mid-traffic, and the accounts settled afterwards: records at the broker, decisions in the files."""
 
 import random
 import signal
@@ -65,8 +65,9 @@ class Stretch:
 class Traffic:
     """Two idempotent producers that go on while Sluice comes and goes: one without a quota, one far over it."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, burst: int = BURST, pause_s: float = BURST_S) -> None:
         self.ledger = Ledger()
+        self._burst, self._pause_s = burst, pause_s
         settings = IDEMPOTENT | RECONNECT
         self.producers = [
             RecordingProducer(self.ledger, bootstrap, topic, PARTITIONS, {**settings, "client.id": name}, number)
@@ -87,17 +88,17 @@ class Traffic:
         while True:
             for producer in self.producers:
                 if producer.waiting() < WAITING_MAX:
-                    producer.send([BODY_BYTES] * BURST)
+                    producer.send([BODY_BYTES] * self._burst)
                 producer.poll(0)
             if time.monotonic() >= end:
                 return
-            self.producers[0].poll(BURST_S)
+            self.producers[0].poll(self._pause_s)
 
     def until_answered(self) -> None:
         """Send until the producer without a quota has another answer."""
         before, deadline = len(self.producers[0].acknowledged), time.monotonic() + ANSWER_S_MAX
         while len(self.producers[0].acknowledged) == before:
-            self.go_on(BURST_S)
+            self.go_on(self._pause_s)
             assert time.monotonic() < deadline, "no answer through a Sluice that is ready"
 
 
