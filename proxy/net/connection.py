@@ -323,7 +323,9 @@ class Connection:
             if onward is not None:
                 self.write_broker(onward)
         requests.draining = not requests.stops_for_us
-        if not (requests.draining and requests.in_frame):
+        if requests.draining and requests.in_frame:
+            self.client.resume(THROTTLE | IN_FLIGHT)  # it may have begun before its client was throttled
+        else:
             self.client.pause(DRAIN)
 
     def _next_turn(self) -> None:

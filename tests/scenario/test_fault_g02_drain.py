@@ -88,6 +88,22 @@ async def test_g02_a_frame_that_has_begun_may_end() -> None:
         assert sluice.closes == {"drain": 1}
 
 
+@pytest.mark.parametrize("mode", ["delay", "mute"])
+async def test_g02_a_frame_that_had_begun_before_its_client_was_throttled_may_end(mode: str) -> None:
+    """The drain reads on where a throttle had stopped in the middle of a request: its broker has the beginning by then."""
+    async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=BOUND), serves=False) as sluice:
+        client = await sluice.client()
+        frame = produce_of_size(5_000, 2)
+        await client.send(over_by(60_000, 1, acks=0) + frame[:2_000])
+        await until(lambda: any(one.session.requests.kept_bytes and "throttle" in one.client.paused_for for one in sluice.connections))
+        draining = asyncio.ensure_future(sluice.app.drain())
+        await asyncio.sleep(0.05)
+        await client.send(frame[2_000:])
+        assert answer_ids(await client.read_to_end()) == [2]
+        await guarded(draining)
+        assert sluice.closes == {"drain": 1}
+
+
 async def test_g02_who_takes_too_long_is_closed() -> None:
     """After `drain_ms` the rest ends, and says so."""
     hold = Hold()
