@@ -1,0 +1,177 @@
+"""The release gate on who learns and may do what: numbers 6 to 10. What stands in tests is run with pytest, and failures are counted."""
+
+import random
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from bench.engine import ROOT
+from bench.fault_tools import Client
+from bench.gate_rows import Measured, Stand
+from protocol.api_keys import API_VERSIONS, ApiVersion, Treatment
+from protocol.messages.api_versions import read_api_keys, request_v0
+from tests.support.clients.topics import new_topic, topic_id
+from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.jars import KRAFT
+from tests.support.places import temporary_directory
+from tests.support.request_corpus import Existing, request_body
+from tests.support.sluice_process import SluiceProcess
+from tests.support.wire import WireConnection, request_frame
+
+TESTS_S_MAX = 1_200
+SEED = 7
+ANSWER_S_MAX = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """Tests that hold a number: paths that are run, and a part that the names of those that count have in common."""
+
+    paths: tuple[str, ...]
+    names: str
+    unit: str
+
+
+SASL = "tests/integration/test_sasl.py"
+TESTS = {
+    7: Tests(
+        (
+            "tests/integration/test_quota_authority.py",
+            "tests/scenario/test_fault_g11_quota_authority.py",
+            "tests/scenario/test_fault_g11_quota_rights.py",
+        ),
+        "test_",
+        "failed",
+    ),
+    8: Tests((SASL,), "test_e", "failed"),
+    9: Tests((SASL, "tests/scenario/test_sasl.py", "tests/proxy/test_secret.py"), "secret", "failed"),
+    10: Tests(("tests/fuzz",), "test_", "failed"),
+}
+
+
+def address_scan(_stand: Stand) -> list[Measured]:
+    """Number 6: a request of every API and version that a broker offers; its answers are searched for the ports of the broker.
+
+    Raises:
+        RuntimeError: asked directly, the broker told its address nowhere, so that the search finds nothing.
+    """
+    with KafkaCluster(KRAFT, name="gate-leaks") as kafka, SluiceProcess(kafka.bootstrap, name="sluice-gate-leaks") as sluice:
+        [node] = kafka.nodes.values()
+        requests = list(_corpus(kafka.bootstrap))
+        told = [str(port).encode() for port in (node.ports.client, node.ports.sasl, node.ports.controller)]
+        told += [struct.pack(">i", node.ports.client), struct.pack(">i", node.ports.sasl)]
+        directly = _found(kafka.bootstrap, requests, told)
+        if not directly:
+            raise RuntimeError("the broker told nobody its address: this search finds nothing")
+        found = sum(_found(address, requests, told) for address in (sluice.bootstrap, f"127.0.0.1:{sluice.broker_port(node.node_id)}"))
+    how = f"Kafka {KRAFT}, {len(requests)} APIs and versions by two ports; asked directly, {directly} answers have it"
+    return [Measured(6, how, found, 0, "answers")]
+
+
+def _corpus(bootstrap: str) -> Iterator[bytes]:
+    topic = new_topic(bootstrap, "gate-corpus", partitions=2)
+    existing = Existing(topic, topic_id(bootstrap, topic))
+    with WireConnection(bootstrap) as connection:
+        offered = read_api_keys(0, connection.ask(request_v0(1, "gate")))
+    versions = [_version(key, version) for key, low, high in offered for version in range(low, high + 1)]
+    for api in versions:
+        if api is not None and api.treatment is not Treatment.REFUSE and (body := request_body(api, existing)) is not None:
+            yield request_frame(api, body)
+
+
+def _version(key: int, version: int) -> ApiVersion | None:
+    return API_VERSIONS.get(key << 16 | version)
+
+
+def _found(address: str, requests: Sequence[bytes], told: Sequence[bytes]) -> int:
+    """Return how many answers have one of these bytes in them; a request that the broker ends the connection for has none."""
+    found = 0
+    for frame in requests:
+        with suppress(OSError), WireConnection(address) as connection:
+            answer = connection.ask(frame)
+            found += any(text in answer for text in told)
+    return found
+
+
+def mutated_frames(stand: Stand) -> list[Measured]:
+    """Number 10: real requests with bytes changed, cut and doubled, sent through Sluice to a real broker."""
+    count = 2_000 if stand.is_quick else 20_000
+    dice = random.Random(SEED)
+    with KafkaCluster(KRAFT, name="gate-fuzz") as kafka, SluiceProcess(kafka.bootstrap, name="sluice-gate-fuzz") as sluice:
+        [node] = kafka.nodes.values()
+        requests = list(_corpus(kafka.bootstrap))
+        port = sluice.broker_port(node.node_id)
+        for _ in range(count):
+            with suppress(OSError), Client(port) as client:
+                client.socket.settimeout(ANSWER_S_MAX)
+                client.send(_mutated(dice, dice.choice(requests)))
+                client.answer()
+        crashed = sluice.metric("kafka_sluice_internal_errors_total") if sluice.exit_code is None else float("inf")
+    return [Measured(10, f"Kafka {KRAFT}, {count:,} mutated requests, seed {SEED}: errors of Sluice itself", crashed, 0, "crashes")]
+
+
+def _mutated(dice: random.Random, frame: bytes) -> bytes:
+    data = bytearray(frame)
+    for _ in range(dice.randrange(1, 6)):
+        at = dice.randrange(4, len(data))
+        match dice.randrange(4):
+            case 0:
+                data[at] = dice.randrange(256)
+            case 1:
+                data[at : at + 4] = struct.pack(">i", dice.choice((-1, 0, 1, 2**31 - 1, -(2**31))))
+            case 2:
+                del data[at : at + dice.randrange(1, 9)]
+            case _:
+                data[at:at] = dice.randbytes(dice.randrange(1, 9))
+        if len(data) < 9:
+            return frame
+    if dice.randrange(4):
+        data[:4] = struct.pack(">i", len(data) - 4)
+    return bytes(data)
+
+
+def by_tests(number: int) -> Callable[[Stand], list[Measured]]:
+    """Return the row that runs the tests of a number."""
+
+    def row(_stand: Stand) -> list[Measured]:
+        wanted = TESTS[number]
+        with temporary_directory("gate-tests") as directory:
+            failed, passed = run_tests(wanted, directory / "junit.xml")
+        how = f"{passed} tests in {', '.join(wanted.paths)}"
+        return [Measured(number, how, failed, 0, wanted.unit)]
+
+    row.__doc__ = f"Number {number}: {', '.join(TESTS[number].paths)}."
+    return row
+
+
+def run_tests(wanted: Tests, report: Path) -> tuple[int, int]:
+    """Return (tests that failed, tests that passed); one that was skipped held nothing, so it counts as failed.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *wanted.paths]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TESTS_S_MAX, check=False)
+    cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []  # noqa: S314 - pytest wrote it
+    counted = [case for case in cases if wanted.names in (case.get("name") or "")]
+    if not counted:
+        raise RuntimeError(f"no test was run: {done.stdout[-500:]}")
+    failed = sum(any(case.find(kind) is not None for kind in ("failure", "error", "skipped")) for case in counted)
+    if failed:
+        print(done.stdout[-2_000:], flush=True)
+    return failed, len(counted) - failed
+
+
+ROWS: dict[Callable[[Stand], list[Measured]], tuple[int, ...]] = {
+    address_scan: (6,),
+    by_tests(7): (7,),
+    by_tests(8): (8,),
+    by_tests(9): (9,),
+    mutated_frames: (10,),
+    by_tests(10): (10,),
+}
