@@ -263,6 +263,7 @@ class App:
         self._deadlines.frame_bytes_per_second_min = limits.frame_bytes_per_second_min
         self._deadlines.undrained_ms = limits.undrained_ms
         self._deadlines.idle_ms = limits.idle_ms
+        self._deadlines.departed_ms = limits.departed_ms
         self._budget.bytes_max = limits.process_buffer_bytes_max
         self.admission.count_over_all(per_cluster=config.enforcement.scope == "cluster")
         self.connection_limits.apply(config.connections, config.listeners)

@@ -227,6 +227,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes_per_second_min: _Size = 4 * 1024
     undrained_ms: _Ms = 60_000
     idle_ms: _Ms = 600_000
+    departed_ms: _Ms = 60_000
     upstream_connect_ms: _Ms = 5_000
     drain_ms: _Ms = 10_000
 

@@ -142,6 +142,7 @@ class Counters:
         "config_reloads_succeeded",
         "connections_accepted",
         "connections_open",
+        "discarded_request_bytes",
         "gc_long",
         "gc_ns",
         "internal_errors",
@@ -184,6 +185,8 @@ class Counters:
         """0: none, 1: the sides with the largest backlogs are not read, 2: nobody new is accepted either."""
         self.metering = MeteringCounts()
         self.connections_open = 0
+        self.discarded_request_bytes = 0
+        """Of whole requests that had not gone on when the connection of a client that had closed its side ended."""
         self.closes: dict[str, int] = {}
         """By close reason."""
         self.logins: dict[tuple[str, str], int] = {}

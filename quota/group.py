@@ -73,7 +73,8 @@ class QuotaGroup(SampleRing):
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
         parent: the group that this one is a part of; see `child_group`.
         meter_ref, meter_word, metered_bound: belong to who meters; a change of the bound makes the word 0.
-        fetch_pending_bytes, fetch_answer_bytes, fetch_line, last_step_ms: belong to who enforces; not used here.
+        fetch_pending_bytes, fetch_answer_bytes, fetch_line, last_step_ms, departed_debts: belong to who enforces; not used here.
+        departed_until_ms: a group is not forgotten before; belongs to who enforces, too.
     """
 
     __slots__ = (
@@ -82,6 +83,8 @@ class QuotaGroup(SampleRing):
         "_limit",
         "bound",
         "cap_ms",
+        "departed_debts",
+        "departed_until_ms",
         "fetch_answer_bytes",
         "fetch_line",
         "fetch_pending_bytes",
@@ -126,6 +129,8 @@ class QuotaGroup(SampleRing):
         self.fetch_pending_bytes = 0
         self.fetch_line: object | None = None
         self.last_step_ms = -(2**63)
+        self.departed_debts: object | None = None
+        self.departed_until_ms = 0
         self.meter_ref = -1
         self.meter_word = 0
         self.metered_bound: float | None = None
@@ -219,6 +224,7 @@ class QuotaGroup(SampleRing):
         other.throttle_count, other.throttle_ms_total = self.throttle_count, self.throttle_ms_total
         other.throttle_time = self.throttle_time
         other.fetch_answer_bytes = self.fetch_answer_bytes
+        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
         other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
 
     def like(self) -> dict[str, Any]:

@@ -301,7 +301,11 @@ class QuotaGroups(Generic[Group]):
         return group
 
     def _forget_idle(self, now_ms: int, longer_than_ms: int) -> int:
-        idle = [key for key, group in self._groups.items() if now_ms - group.last_record_ms > longer_than_ms]
+        idle = [
+            key
+            for key, group in self._groups.items()
+            if now_ms - group.last_record_ms > longer_than_ms and group.departed_until_ms <= now_ms
+        ]
         for key in idle:
             del self._groups[key]
             user = self._maker_of.pop(key, "")
@@ -309,8 +313,9 @@ class QuotaGroups(Generic[Group]):
                 self._made_by[user] -= 1
                 if not self._made_by[user]:
                     del self._made_by[user]
-        for shared in [shared for shared, group in self._overflow.items() if now_ms - group.last_record_ms > longer_than_ms]:
-            del self._overflow[shared]
+        for shared, group in list(self._overflow.items()):
+            if now_ms - group.last_record_ms > longer_than_ms and group.departed_until_ms <= now_ms:
+                del self._overflow[shared]
         if idle:
             self._changed()
         return len(idle)

@@ -21,11 +21,14 @@ class MutationGroup:
         verdicts: the last waits above 0; what they observed is the balance, and their window the time that fills the bucket.
         throttled_until_ms, throttle_count, throttle_ms_total: end of the last wait, waits above 0 and their sum.
         meter_ref, metered_bound: belong to who meters; not used here.
+        departed_debts, departed_until_ms: as in `QuotaGroup`.
     """
 
     __slots__ = (
         "_bucket",
         "_burst_ms",
+        "departed_debts",
+        "departed_until_ms",
         "key",
         "last_record_ms",
         "last_step_ms",
@@ -61,6 +64,8 @@ class MutationGroup:
         self._burst_ms = num_samples * window_ms
         self.verdicts: Verdicts = ()
         self.last_step_ms = -(2**62)
+        self.departed_debts: object | None = None
+        self.departed_until_ms = 0
         self.throttled_until_ms = 0
         self.throttle_count = 0
         self.throttle_ms_total = 0
@@ -159,6 +164,7 @@ class MutationGroup:
         other.throttle_time, other.verdicts, other.throttled_until_ms = self.throttle_time, self.verdicts, self.throttled_until_ms
         other.throttle_count, other.throttle_ms_total = self.throttle_count, self.throttle_ms_total
         other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
+        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
 
     def rate(self, now_ms: int) -> float:
         """Return accepted mutations per second, changing nothing."""

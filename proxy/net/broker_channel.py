@@ -46,9 +46,10 @@ class BrokerChannel(Channel):
     def data_received(self, data: bytes) -> None:
         """Let the session match the answers and send on what may leave."""
         connection = self._connection
-        if connection.closing:
-            return
         at_ns = now_ns()
+        if connection.closing:
+            connection.session.scan_unanswered(data, at_ns // NS_PER_MS)
+            return
         self.read_ms = now = at_ns // NS_PER_MS
         size = len(data)
         self.bytes_in += size
@@ -68,9 +69,10 @@ class BrokerChannel(Channel):
     def body_received(self, data: memoryview) -> None:
         """Send on what belongs to the body of an answer that passes as it comes."""
         connection = self._connection
-        if connection.closing:
-            return
         at_ns = now_ns()
+        if connection.closing:
+            connection.session.scan_unanswered(bytes(data), at_ns // NS_PER_MS)
+            return
         self.read_ms = now = at_ns // NS_PER_MS
         self.bytes_in += len(data)
         try:
@@ -85,11 +87,18 @@ class BrokerChannel(Channel):
 
     def _read_long_answers(self) -> None:
         """Read larger pieces than an event loop does by itself. What was decrypted is in pieces of its own already."""
-        client = None if self.peer is None else self.peer.transport
+        client = None if self.peer is None or self.peer.lost else self.peer.transport
         if client is not None and not isinstance(self.transport, TlsTransport):
             client.set_write_buffer_limits(0, 0)  # what it does not take at once is all that this connection holds
             self._long_answers = LongAnswersChannel(self, self._responses, client, self._connection.answer_buffer)
             self.read_by(self._long_answers)
+
+    def drop_answers(self) -> None:
+        """The client's socket is gone: answers are recorded, and go nowhere."""
+        self.write_peer = _dropped
+        if self._long_answers is not None:
+            self._long_answers = None
+            self.read_by(self)
 
     def read_short_answers(self) -> None:
         """A short answer has come, so the next one may be short too."""
@@ -124,3 +133,7 @@ class BrokerChannel(Channel):
         """The socket is gone."""
         self.lost = True
         self._connection.broker_gone(exc)
+
+
+def _dropped(_data: bytes | memoryview) -> None:
+    """Nobody takes it any more."""

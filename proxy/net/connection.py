@@ -14,6 +14,7 @@ from proxy.counters import Counters
 from proxy.host_port import HostPort
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
+from proxy.net.departure import Departure
 from proxy.net.flow import DRAIN, IN_FLIGHT, LONG_ANSWER, THROTTLE, Channel
 from proxy.net.long_answers import AnswerBuffer
 from proxy.net.long_work import LongWork
@@ -26,7 +27,6 @@ from proxy.session.session import Session
 from proxy.tls.transport import TlsTransport
 
 FLUSH_S = 5.0  # how long a side that is being closed may take what was written to it
-HALF_CLOSE_MS = 4_900  # how long a client that half-closed may be owed something; it is over within 5 s
 
 
 class Owner(Protocol):
@@ -37,6 +37,16 @@ class Owner(Protocol):
     answer_buffer: AnswerBuffer
     long_work: LongWork
 
+    @property
+    def departed_ms(self) -> int:
+        """How long a connection is served at most after its client has closed its side."""
+
+    def client_departed(self, connection: Connection) -> bool:
+        """Its client has closed its side and is still owed something, or has sent more than could go on; False: it may not stay."""
+
+    def client_socket_closed(self, connection: Connection) -> None:
+        """Its client's socket is closed; the connection goes on without it."""
+
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """A connection ended, with its one reason."""
 
@@ -46,8 +56,8 @@ class Owner(Protocol):
     def administer(self, connection: Connection) -> None:
         """It has a request that is answered here; `Connection.answer` takes the answer."""
 
-    def broker_stalled(self, connection: Connection) -> None:
-        """Its broker does not take what it is sent."""
+    def watch_client(self, connection: Connection) -> None:
+        """Its client is not read, and may leave meanwhile: that must be seen at once."""
 
 
 class Connection:
@@ -73,6 +83,7 @@ class Connection:
         "client_sock",
         "client_tls",
         "closing",
+        "departure",
         "draining",
         "guarded",
         "ip_key",
@@ -105,8 +116,9 @@ class Connection:
         self.ip_key: tuple[int, str] = (0, "")  # what it counts as among the connections of its address
         self.wake_at_ms = 0
         self.watched_fd = -1  # of the client's socket, while `Departures` watches it
-        self.client_eof_ms = 0
-        self.client_fin_ms = 0
+        self.client_eof_ms = 0  # since when all that the client sent has been read
+        self.client_fin_ms = 0  # since when the kernel is known to have its FIN, although it was not read
+        self.departure: Departure | None = None  # from either of them on
         self.closing = False
         self.draining = False
         self.guarded = False
@@ -162,11 +174,10 @@ class Connection:
             administered.begun = True
             self._owner.administer(self)
         end_ms = 0
-        if self.client_eof_ms or self.draining:
-            self._settle_end(now)
+        if self.departure is not None or self.draining:
+            end_ms = self._settle_end(now)
             if self.closing:
                 return
-            end_ms = self.client_eof_ms and self.client_eof_ms + HALF_CLOSE_MS
         if hold_ms or read_ms or end_ms:
             self._owner.timers.schedule(self, min(filter(None, (hold_ms, read_ms, end_ms))))
         elif self.wake_at_ms:
@@ -177,7 +188,7 @@ class Connection:
             or read_ms
             or session.requests.stop
             or session.debt.active
-            or self.client_eof_ms
+            or self.departure is not None
             or self.draining
             or session.owes_own_reply
             or session.requests.administered is not None
@@ -263,7 +274,7 @@ class Connection:
         if not responses.hold_until_ms:
             return 0
         hold_until_ms = self.session.debt.held_until_ms(responses.hold_until_ms)
-        if now < hold_until_ms and not self.draining and not self.client_eof_ms:
+        if now < hold_until_ms and not self.draining:
             self.broker.pause(THROTTLE)
             self._shrink_broker_buffer()
             return hold_until_ms
@@ -277,8 +288,7 @@ class Connection:
         """Pause or resume the client's side; return when to look again, 0 for never."""
         requests, debt = self.session.requests, self.session.debt
         if self.draining:
-            self._drain_reading(now)
-            return 0
+            return self._drain_reading(now)
         while True:
             if debt.active or now < debt.read_off_until_ms:
                 self._shrink_client_buffer()
@@ -286,25 +296,25 @@ class Connection:
                 self.session.gate.step_aside()
                 if debt.unanswered and requests.in_frame:  # nothing is held that could wait: the frame itself comes in whole
                     return debt.read_off_until_ms
-                self.client.pause(THROTTLE)
+                self._pause_client(THROTTLE)
                 return debt.read_off_until_ms
             stop = requests.stop
             if stop is Stop.NONE:
                 break
             if stop is Stop.THROTTLE and now < requests.resume_at_ms:
-                self.client.pause(THROTTLE)
+                self._pause_client(THROTTLE)
                 return requests.resume_at_ms
             if stop is Stop.IN_FLIGHT:
                 in_flight_max = debt.in_flight_max(now)
                 if len(self.session.in_flight) >= (in_flight_max if debt.presses(now) else min(requests.in_flight_stop, in_flight_max)) > 0:
-                    self.client.pause(IN_FLIGHT)
+                    self._pause_client(IN_FLIGHT)
                     return debt.presses_at_ms(now)
             alone = stop is Stop.ALONE and self.session.in_flight and not requests.ungated
             if alone or requests.waits_for_us or (stop is Stop.LOGIN and self.session.login.awaits):
-                self.client.pause(IN_FLIGHT)
+                self._pause_client(IN_FLIGHT)
                 return 0
             if stop is Stop.TURN:
-                self.client.pause(IN_FLIGHT)
+                self._pause_client(IN_FLIGHT)
                 self._loop.call_soon(self._next_turn)
                 return 0
             onward = requests.resume(now, now_ns())
@@ -315,18 +325,33 @@ class Connection:
             self._restore_buffers()
         return 0
 
-    def _drain_reading(self, now: int) -> None:
-        """Read no more than the rest of a frame; what waits for a request that is answered here still has its turn."""
+    def _pause_client(self, reason: int) -> None:
+        """Read no more from the client for now. Who has closed its side is read to the end: a reset would take the rest back."""
+        if self.departure is not None:
+            return
+        self.client.pause(reason)
+        if reason == THROTTLE and self.watched_fd < 0:  # what it owes is left to its group when it leaves, and it may be back at once
+            self._owner.watch_client(self)
+
+    def _drain_reading(self, now: int) -> int:
+        """Read no more than the rest of a frame; what waits for a request that is answered here, or for a fetch, still has its turn.
+
+        Returns:
+            When to look again, 0 for never.
+        """
         requests = self.session.requests
-        if requests.stops_for_us and not requests.waits_for_us:
+        has_turn = requests.stops_for_us or requests.waits_behind_fetch
+        if has_turn and not requests.waits_for_us and (requests.stop is not Stop.THROTTLE or now >= requests.resume_at_ms):
             onward = requests.resume(now, now_ns())
             if onward is not None:
                 self.write_broker(onward)
-        requests.draining = not requests.stops_for_us
+            has_turn = requests.stops_for_us or requests.waits_behind_fetch
+        requests.draining = not has_turn
         if requests.draining and requests.in_frame:
             self.client.resume(THROTTLE | IN_FLIGHT)  # it may have begun before its client was throttled
         else:
             self.client.pause(DRAIN)
+        return requests.resume_at_ms if requests.waits_behind_fetch else 0
 
     def _next_turn(self) -> None:
         """Go on with the frames that were too many for one callback."""
@@ -354,21 +379,53 @@ class Connection:
         if not self.closing:
             self.wake(now_ms())
 
-    def _settle_end(self, now: int) -> None:
-        """The client sends no more, or we drain: end when nothing is owed any more, and a half-closed client at its deadline."""
-        session = self.session
-        if self.client_eof_ms and now >= self.client_eof_ms + HALF_CLOSE_MS:
-            self.close(CloseReason.HALF_CLOSE_DEADLINE)
-            self.abort()
-            return
-        owed = len(session.in_flight) - (session.requests.unfinished if self.client_eof_ms else 0)
-        if owed > 0 or session.responses.in_frame or session.requests.administered is not None:
-            return
+    def _settle_end(self, now: int) -> int:
+        """The client has closed its side, or we drain: end when nothing is owed any more. Returns when to look again, 0 for never."""
+        session, departure = self.session, self.departure
+        end_ms = 0
+        if departure is not None:
+            end_ms = self._settle_departure(departure, now)
+            if self.closing:
+                return 0
+        requests, responses = session.requests, session.responses
+        owed = len(session.in_flight) - (requests.unfinished if self.client_eof_ms else 0)
+        if owed > 0 or responses.in_frame or responses.hold_until_ms or requests.administered is not None:
+            return end_ms
         if self.draining:
-            if self.client_eof_ms or not session.requests.in_frame:
+            if not requests.waits_behind_fetch and (self.client_eof_ms or not requests.in_frame):
                 self.close(CloseReason.DRAIN)
-        elif session.requests.stop is Stop.NONE:
+        elif self.client_eof_ms and not requests.keeps:
             self.close(CloseReason.CLIENT_CLOSED)
+        return end_ms
+
+    def _settle_departure(self, departure: Departure, now: int) -> int:
+        """Tell the broker when no more will come, and drop what is not taken in time. Returns when to look again."""
+        end_ms = departure.since_ms + self._owner.departed_ms
+        if now >= end_ms:
+            self._drop(CloseReason.HALF_CLOSE_DEADLINE)
+            return 0
+        session, requests = self.session, self.session.requests
+        has_sent_all = not requests.keeps and requests.stop is not Stop.LOGIN and not requests.stops_for_us
+        if self.client_eof_ms and session.in_flight and has_sent_all:
+            self._half_close_broker()
+        transport = self.client.transport
+        untaken_bytes = 0 if transport is None or self.client.lost else transport.get_write_buffer_size()
+        drop_ms = departure.drops_answers_at_ms(untaken_bytes, now)
+        if not drop_ms:
+            return end_ms
+        if now < drop_ms:
+            return min(end_ms, drop_ms)
+        if requests.keeps and transport is not None:
+            transport.abort()  # what it sent goes on without it
+            return end_ms
+        self._drop(CloseReason.HALF_CLOSE_DEADLINE)
+        return 0
+
+    def _drop(self, reason: CloseReason) -> None:
+        """End at once, with all that is left."""
+        self._owner.counters.discarded_request_bytes += self.session.requests.kept_bytes
+        self.close(reason)
+        self.abort()
 
     # --- receive buffers: what waits stays with who sent it
 
@@ -407,25 +464,28 @@ class Connection:
         set_broker_options(self.broker.fileno())
 
     def client_eof(self) -> None:
-        """The client half-closed: complete frames go on, the broker is told, what it still answers is delivered."""
+        """The client has closed its side: complete frames go on, one at a time, and what the broker answers is delivered."""
         if self.closing or self.client_eof_ms:
             return
         if self.session.is_quiet:
             self.close(CloseReason.CLIENT_CLOSED)
             return
-        now = now_ms()
-        self.client_eof_ms = now
-        self.session.attention.wanted = True
-        self.session.requests.ungated = True
-        self.session.debt.forgive()
+        self.client_eof_ms = now_ms()
+        self._depart(self.client_eof_ms)
+
+    def _depart(self, now: int) -> None:
+        is_news = self.departure is None
+        if is_news:
+            self.departure = Departure(now)
+            self.session.attention.wanted = True
+            self.session.debt.depart(now)
         self._resume_kept(now)
-        requests = self.session.requests
-        if not self.closing and self.session.in_flight and requests.stop is not Stop.LOGIN and not requests.stops_for_us:
-            self._half_close_broker()
+        if is_news and not self.closing and not self._owner.client_departed(self):
+            self._drop(CloseReason.DEPARTED_LIMIT if self.session.requests.keeps else CloseReason.CLIENT_CLOSED)
 
     def broker_stalled(self) -> None:
         """The broker does not take what it is sent; while it does not, nothing is read from the client."""
-        self._owner.broker_stalled(self)
+        self._owner.watch_client(self)
 
     # --- requests that are answered here
 
@@ -467,14 +527,13 @@ class Connection:
             told.set_exception(ConnectionAbortedError("the connection has ended"))
 
     def client_left_while_paused(self) -> None:
-        """The kernel has the client's FIN although we do not read: take what is queued, send it on, let the slot go."""
-        if self.closing or self.client_eof_ms:
+        """The kernel has the client's FIN although we do not read: take what is queued, it goes on in its turn."""
+        if self.closing or self.departure is not None:
             return
         self.client_fin_ms = now_ms()
-        self.session.requests.ungated = True
-        self.session.debt.forgive()
-        self.client.resume(THROTTLE | IN_FLIGHT)
-        self._resume_kept(now_ms())
+        self._depart(self.client_fin_ms)
+        if not self.closing:
+            self.client.resume(THROTTLE | IN_FLIGHT)
 
     def _gone(self) -> None:
         if self.closing and (self.client.lost or self.client.transport is None) and (self.broker.lost or self.broker.transport is None):
@@ -486,8 +545,17 @@ class Connection:
         """The client's socket is gone."""
         if self.closing:
             self._gone()
+        elif self.client_eof_ms and self.session.requests.keeps:
+            self._go_on_without_client()
         else:
             self.close(CloseReason.CLIENT_CLOSED if error is None else CloseReason.CLIENT_RESET)
+
+    def _go_on_without_client(self) -> None:
+        """The client has closed both sides: what it sent before still goes on, what the broker answers goes nowhere."""
+        self._owner.client_socket_closed(self)
+        self.broker.drop_answers()
+        self.client.resume_writing()
+        self.wake(now_ms())
 
     def broker_gone(self, error: Exception | None) -> None:
         """The broker ended the connection: what it answered is delivered, then the client is closed; nothing is made up."""
@@ -545,13 +613,23 @@ class Connection:
         self.closing = True
         self._tell()
         self._owner.timers.schedule(self, 0)
-        self.session.close()
+        self._leave_session()
         self._close_client()
         # a broker that is full while nobody waits for it any more would hold us up for nothing
         deserted = reason is CloseReason.CLIENT_GONE_WHILE_PAUSED and self.broker.write_full_since_ms
         self._close_broker(linger=reason not in _BROKER_AT_FAULT and not deserted)
         self._owner.connection_closed(self, reason, detail)
         self._gone()
+
+    def _leave_session(self) -> None:
+        """Record what was forwarded, then let the session go, whatever a callback of the operator does meanwhile."""
+        try:
+            self.session.leave(now_ms())
+        except Exception as error:  # noqa: BLE001 - a bug of ours, or of a callback, keeps no connection from ending
+            self._owner.counters.internal_errors += 1
+            context = {"message": "the end of a connection met an internal error", "exception": error, "counted": True}
+            self._loop.call_exception_handler(context)
+        self.session.close()
 
     def abort(self) -> None:
         """Drop both sockets now."""
@@ -593,10 +671,7 @@ class Connection:
             transport.write_eof()
 
     def _abort_later(self, channel: Channel) -> None:
-        flush_s = FLUSH_S
-        if self.client_eof_ms:
-            flush_s = max((self.client_eof_ms + HALF_CLOSE_MS - now_ms()) / 1_000, 0)
-        self._loop.call_later(flush_s, _abort, channel)
+        self._loop.call_later(FLUSH_S, _abort, channel)
 
 
 def _abort(channel: Channel) -> None:

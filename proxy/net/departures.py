@@ -17,8 +17,8 @@ RESET = select.EPOLLERR | select.EPOLLHUP
 class Departures:
     """Watches client sockets for FIN and RST beside the event loop, which only looks at those that it reads.
 
-    A socket that is watched costs nothing until its client leaves; to begin costs one system call, so whoever is paused for a moment only
-    is never watched.
+    A socket that is watched costs nothing until its client leaves; to begin costs one system call, so only those are watched that a quota
+    keeps from being read, whose broker does not take their bytes, or that the sweeper finds paused.
     """
 
     def __init__(self, on_left: Callable[[Connection, bool], None]) -> None:

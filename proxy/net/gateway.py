@@ -23,6 +23,7 @@ from proxy.metering.usage import Place
 from proxy.net.admission import Admission
 from proxy.net.client_hellos import ClientHellos
 from proxy.net.connection import Connection
+from proxy.net.departure import DepartedClients
 from proxy.net.departures import Departures
 from proxy.net.door import Door
 from proxy.net.first_bytes import Arrival
@@ -115,6 +116,7 @@ class Gateway:
             route.binds(self._bind_broker)
         self.sweeper = Sweeper(lambda: self.connections, deadlines, lambda connection: self.departures.watch(connection))
         self.departures = Departures(self.sweeper.client_left)
+        self.departed = DepartedClients()
         self.connections: dict[Connection, None] = {}
         self.doors = [Door(listener, tls.clients.get(listener.name), routes.of(listener.name)) for listener in settings.listeners]
         self._budget = budget
@@ -402,6 +404,7 @@ class Gateway:
             self.counters.connections_open -= 1
         self.sweeper.forget(connection)
         self.departures.forget(connection)
+        self.departed.leave(connection)
         self._closing.add(connection)
         self._ended.set()
         self.admission.gates[connection.listener_name].left(connection.ip_key)
@@ -438,8 +441,21 @@ class Gateway:
             return
         connection.answer(answer)
 
-    def broker_stalled(self, connection: Connection) -> None:
-        """A client that waits for its broker may leave meanwhile: that must be seen at once."""
+    @property
+    def departed_ms(self) -> int:
+        """How long a connection is served at most after its client has closed its side."""
+        return self._deadlines.departed_ms
+
+    def client_departed(self, connection: Connection) -> bool:
+        """A client has closed its side and its connection is not done; False: too many of its address are served so already."""
+        return self.departed.enter(connection, connection.peer[0])
+
+    def client_socket_closed(self, connection: Connection) -> None:
+        """The client's socket is closed: its descriptor may soon be another one's."""
+        self.departures.forget(connection)
+
+    def watch_client(self, connection: Connection) -> None:
+        """A client that is not read may leave meanwhile: that must be seen at once."""
         self.departures.watch(connection)
 
     def _make_room(self) -> None:

@@ -29,6 +29,7 @@ class Deadlines:
     frame_bytes_per_second_min: int = 4_096
     undrained_ms: int = 60_000
     idle_ms: int = 600_000
+    departed_ms: int = 60_000
 
 
 class Progress:
@@ -93,7 +94,7 @@ class Sweeper:
                 connection.close(CloseReason.LOGIN_DEADLINE)
                 continue
             lively = now_ms - client.read_ms < LIVELY_MS and not client.pauses and not client.write_full_since_ms
-            if lively and not connection.session.requests.in_frame and not connection.client_eof_ms:
+            if lively and not connection.session.requests.in_frame and connection.departure is None:
                 continue
             try:
                 self._look_at(connection, now_ms, ask_kernel=(at + self._sweep) % SLICES == 0)
@@ -112,10 +113,10 @@ class Sweeper:
     def _verdict(self, connection: Connection, now_ms: int) -> CloseReason | None:
         limits = self.deadlines
         requests = connection.session.requests
-        if connection.client_eof_ms:
-            return None  # has its own deadline
         if self._is_left_to_a_hung_broker(connection, now_ms):
             return CloseReason.CLIENT_GONE_WHILE_PAUSED
+        if connection.departure is not None:
+            return None  # has its own deadline
         if connection.client.write_full_since_ms:
             untaken_ms = self._untaken_ms(connection.client, now_ms)
             return CloseReason.SLOW_READER if untaken_ms > limits.undrained_ms else None
@@ -153,7 +154,7 @@ class Sweeper:
         """Whether a client left with bytes that its broker, full for long, will not take; one that still takes some gets them all."""
         if not connection.broker.write_full_since_ms:
             return False
-        return self._untaken_ms(connection.broker, now_ms) > HUNG_MS and bool(connection.client_fin_ms)
+        return self._untaken_ms(connection.broker, now_ms) > HUNG_MS and connection.departure is not None
 
     def _untaken_ms(self, channel: Channel, now_ms: int) -> int:
         """For how long a side whose buffer is full has taken nothing; as far as was looked."""

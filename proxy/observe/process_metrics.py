@@ -59,6 +59,8 @@ def _connection_families(counted: Counters) -> Iterator[Metric]:
     yield counter("kafka_sluice_accepts_exhausted_total", "Stops of accepting for want of open files.", counted.accepts_exhausted)
     yield gauge("kafka_sluice_connections_open", "Client connections now open.", counted.connections_open)
     yield counts("kafka_sluice_closes_total", "Connections ended, each with its one reason.", "reason", counted.closes)
+    help_text = "Bytes of requests dropped with the connection of a client that had closed its side."
+    yield counter("kafka_sluice_discarded_request_bytes_total", help_text, counted.discarded_request_bytes)
     yield counter("kafka_sluice_upstream_connects_total", "Connections made to brokers.", counted.upstream_connects)
     yield counts(
         "kafka_sluice_proxy_headers_total", "PROXY headers of load balancers, by what they named.", "outcome", counted.proxy_headers

@@ -165,10 +165,8 @@ class AnswerVerdicts:
             return debt.judge(client, min(time_ms, self._wait_max_ms(head)), timed_by, now_ms, received_ms, len(self._in_flight))
         if head.kind == PASS and not debt.is_of(timed_by):
             debt.pass_answer()
-        elif timed_by is None and not is_limited:
-            debt.judge_free()
         else:
-            debt.judge_within(client, now_ms)
+            debt.judge_within(now_ms)
         return 0
 
     def _judge_login(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int) -> int:

@@ -54,7 +54,8 @@ class CloseReason(StrEnum):
     SLOW_FRAME = "slow_frame"
     SLOW_READER = "slow_reader"
     IDLE = "idle"
-    HALF_CLOSE_DEADLINE = "half_close_deadline"
+    HALF_CLOSE_DEADLINE = "half_close_deadline"  # the client had closed its side, and not all that it sent or was owed has gone on in time
+    DEPARTED_LIMIT = "departed_limit"  # it had closed its side, and as many connections of its address are served after that as may be
     DRAIN = "drain"
     DRAIN_DEADLINE = "drain_deadline"
     SHUTDOWN = "shutdown"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from proxy.session.attention import Attention
-from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Enforcement, Mode
+from proxy.session.departed_debts import Stepper, leave_debt
+from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.quota_scope import ClientQuota
 from quota.group import QuotaGroup
-from quota.mutation_group import MutationGroup
 
 PRESSED_SHARE = 20
 """The last twentieth of a SASL session belongs to its renewal: nothing waits then ..."""
@@ -22,16 +22,18 @@ HELD_BEYOND_MS_MAX = 3_000
 """So long an answer may be held beyond the end of a session: who may have no more requests in flight cannot send its renewal either ..."""
 RENEWAL_MS_MAX = 7_000
 """... and so long the answer to a renewal's first message waits after that was read: librdkafka gives either 10 s, others more."""
-
-Stepper = QuotaGroup | MutationGroup
-"""Whose verdict it is: it hands out age steps."""
+STEP_S = AGE_MAX_MS / 1_000
+"""An age step lets no more pass than the bound does in this time; a larger request waits until the debt is over."""
 
 
 class Debt:
     """The throttle state of one connection. The rate belongs to the group, the debt to the connection.
 
-    From a verdict above zero on nothing is read, in `delay` as in `mute`; until the next verdict of zero
-    one request at a time goes on. Answers that were owed when the verdict fell never start a second wait.
+    From a verdict above zero on nothing is read, in `delay` as in `mute`, until the throttle time is over; then one request at a time
+    goes on until a verdict of zero. Answers that were owed when the verdict fell never start a second wait.
+
+    A debt outlives its connection: what is left of it when the connection ends, or when its client has closed its side, is left to the
+    group, and a new connection of the group serves it (`inherit`).
 
     A mute that would outlast the SASL session of its client is a hold instead: who waits for answers sends no more than it may have in
     flight, and all of that has to pass before the renewal. What is left then is served while the client waits to log in again.
@@ -40,13 +42,17 @@ class Debt:
     __slots__ = (
         "_attention",
         "_group",
+        "_left_ms",
         "_pressed",
         "_pressed_left_bytes",
         "_presses_at_ms",
+        "_step_before_ms",
         "_step_taken",
+        "_until_ms",
         "active",
         "client",
         "debt_until_ms",
+        "departed",
         "hold_until_ms",
         "in_debt",
         "limits",
@@ -62,8 +68,12 @@ class Debt:
     def __init__(self, attention: Attention) -> None:
         self._attention = attention
         self.client: ClientQuota | None = None  # whose verdict the last one above zero was
-        self._group: Stepper | None = None  # whose verdict this is: the one that hands out steps
+        self._group: Stepper | None = None  # whose verdict lasts longest: it hands out steps
+        self._until_ms: dict[Stepper, int] = {}  # when the debt to each group is over
+        self._left_ms: dict[Stepper, int] = {}  # what was left to each group
         self._step_taken = False  # this connection is the one that goes on in the present age step
+        self._step_before_ms = 0  # when the group's step before it was
+        self.departed = False  # the client has closed its side
         self._pressed_left_bytes = 0  # may still pass at the end of this session
         self._presses_at_ms = 0  # from here to the end of the session nothing waits
         self._pressed = False  # the present wait was cut short by the end of the session
@@ -98,7 +108,7 @@ class Debt:
         was_owed = self._answer_came()
         enforcement = client.enforcement
         if throttle_ms <= 0 or enforcement.mode is Mode.OBSERVE:
-            self._within_quota(enforcement, now_ms)
+            self._within_quota(now_ms)
             return 0
         throttle_ms = min(throttle_ms, INT32_MAX)
         self.unanswered = False
@@ -108,27 +118,27 @@ class Debt:
                 age_ms = now_ms - received_ms
                 hold_ms = max(0, min(throttle_ms, enforcement.delay_max_ms, AGE_MAX_MS - age_ms))
                 self.hold_until_ms = now_ms + hold_ms
-        self._extend(client, throttle_ms, group, now_ms)
+        self._owe(client, group, now_ms + throttle_ms, now_ms)
         return throttle_ms - min(throttle_ms, max(0, self.hold_until_ms - now_ms))
 
     def judge_unanswered(self, client: ClientQuota, throttle_ms: int, group: QuotaGroup, now_ms: int, in_flight: int) -> None:
         """Take in the verdict on a request that has no answer (acks=0): the mute is all there is."""
         if throttle_ms <= 0 or client.enforcement.mode is Mode.OBSERVE:
-            self._within_quota(client.enforcement, now_ms)
+            self._within_quota(now_ms)
             return
         self.owed = in_flight
         self.unanswered = True
-        self._extend(client, min(throttle_ms, INT32_MAX), group, now_ms)
+        self._owe(client, group, now_ms + min(throttle_ms, INT32_MAX), now_ms)
 
-    def judge_within(self, client: ClientQuota, now_ms: int) -> None:
-        """Take in a verdict of zero on an answer whose head is here."""
-        self._answer_came()
-        self._within_quota(client.enforcement, now_ms)
+    def judge_gone(self, client: ClientQuota, throttle_ms: int, group: Stepper, now_ms: int) -> None:
+        """Take in the verdict on a request whose answer nobody waits for: the connection has ended, and leaves the debt to the group."""
+        if throttle_ms > 0 and client.is_enforced:
+            self._owe(client, group, now_ms + min(throttle_ms, INT32_MAX), now_ms)
 
-    def judge_free(self) -> None:
-        """Take in an answer to which no quota applies any more: it ends the debt."""
+    def judge_within(self, now_ms: int) -> None:
+        """Take in a verdict of zero on an answer whose head is here, or that no quota applies to it any more."""
         self._answer_came()
-        self._leave_debt()
+        self._within_quota(now_ms)
 
     def pass_answer(self) -> None:
         """An answer that no byte quota judges went by."""
@@ -136,8 +146,8 @@ class Debt:
         self.active = self.in_debt or self.owed > 0
 
     def is_of(self, group: QuotaGroup | None) -> bool:
-        """Whether the last verdict above zero was that of `group`."""
-        return group is not None and self._group is group
+        """Whether the verdict that lasts longest is that of `group` or of one that it is a part of."""
+        return group is not None and self._group is not None and _is_part_of(group, self._group)
 
     def in_flight_max(self, now_ms: int) -> int:
         """How many requests may be in flight now: 0 while reading is off, 1 in debt, else the limit.
@@ -152,19 +162,64 @@ class Debt:
         if now_ms < self.read_off_until_ms:
             return 0
         if not self.in_debt:
+            if self.departed:
+                return 1
             self.limits = False
             return IN_FLIGHT_MAX
         if now_ms < self.debt_until_ms and self._group is not None and not self._step_taken:
             if now_ms - self._group.last_step_ms < AGE_MAX_MS and not self._pressed:
                 self._stop_reading(now_ms)
                 return 0
+            self._step_before_ms = self._group.last_step_ms
             self._group.last_step_ms = now_ms
             self._step_taken = True
         return 1
 
+    def step_passes(self, group: Stepper | None, size_bytes: int, now_ms: int) -> bool:
+        """Whether a request may go on although debt is left: in an age step no more than the bound lets pass in 25 s.
+
+        A larger one gives the step back and waits until the debt is over.
+
+        Args:
+            group: that its produced bytes or its mutations count for; None: neither.
+            size_bytes: of the request. How many mutations one asks for is not known yet, so none goes on in a step.
+            now_ms: monotonic milliseconds.
+        """
+        debtor = self._group
+        if not self._step_taken or debtor is None or group is None or now_ms >= self.debt_until_ms:
+            return True
+        if self.presses(now_ms) or not _is_part_of(group, debtor):
+            return True
+        if isinstance(debtor, QuotaGroup) and size_bytes <= STEP_S * debtor.bound:
+            return True
+        debtor.last_step_ms = self._step_before_ms
+        self._step_taken = False
+        self._stop_reading(now_ms, INT32_MAX)
+        return False
+
     def took_step(self, group: QuotaGroup) -> bool:
         """Whether this connection is the one of `group` that goes on in the present age step."""
-        return self._step_taken and self.in_debt and self._group is group
+        return self._step_taken and self.in_debt and self._group is not None and _is_part_of(group, self._group)
+
+    def inherit(self, client: ClientQuota, group: Stepper, until_ms: int, now_ms: int) -> None:
+        """Take over a debt that another connection left to `group`, before a request of `client` goes on."""
+        self._owe(client, group, until_ms, now_ms)
+
+    def depart(self, now_ms: int) -> None:
+        """The client has closed its side: what it owes is left to its groups now, since it may be back at once.
+
+        What it sent before goes on here, one request at a time, and waits as before.
+        """
+        self.departed = self.limits = True
+        self.leave(now_ms)
+
+    def leave(self, now_ms: int) -> None:
+        """Leave to the groups what is owed to them; what was left to them already is not left twice."""
+        for group, until_ms in self._until_ms.items():
+            before_ms = self._left_ms.get(group, 0)
+            if until_ms > max(now_ms, before_ms):
+                leave_debt(group, until_ms, now_ms, instead_of_ms=before_ms)
+                self._left_ms[group] = until_ms
 
     def forgive(self) -> None:
         """Drop what is left: the client is not enforced any more, or the connection drains."""
@@ -178,23 +233,29 @@ class Debt:
         self.owed -= 1
         return True
 
-    def _extend(self, client: ClientQuota, throttle_ms: int, group: Stepper, now_ms: int) -> None:
+    def _owe(self, client: ClientQuota, group: Stepper, until_ms: int, now_ms: int) -> None:
+        """Owe time to a group, or to the one of its parents whose bound is exceeded."""
         self.client = client
+        group = group.limiting
         self.active = self.in_debt = self.limits = self._attention.wanted = True
         self._step_taken = False
-        self._group = group
-        self.debt_until_ms = max(self.debt_until_ms, now_ms + throttle_ms)
+        self._until_ms[group] = max(self._until_ms.get(group, 0), until_ms)
+        if until_ms >= self.debt_until_ms:
+            self._group, self.debt_until_ms = group, until_ms
         self._stop_reading(now_ms)
+        if self.departed:
+            self.leave(now_ms)
 
-    def _within_quota(self, enforcement: Enforcement, now_ms: int) -> None:
-        """A verdict of zero ends the debt, unless it fell on the one request of an age step.
+    def _within_quota(self, now_ms: int) -> None:
+        """A verdict of zero ends the debt when it is served. Source: Kafka, whose channel stays muted for the whole throttle time.
 
-        After 25 s of silence the window is empty, so that request is always within quota; the debt that is left is served all the
-        same, or every step would let through what a pipelining client has ready.
+        Before that such a verdict says little: of another group, or on the one request of an age step, whose window is empty after 25 s
+        of silence.
         """
-        if self._step_taken and now_ms < self.debt_until_ms and enforcement.mode is not Mode.OBSERVE:
-            self._step_taken = False
-            self._stop_reading(now_ms)
+        if now_ms < self.debt_until_ms and self.client is not None and self.client.is_enforced:
+            if self._step_taken:
+                self._step_taken = False
+                self._stop_reading(now_ms)
             return
         self._leave_debt()
 
@@ -248,9 +309,9 @@ class Debt:
         """Until when nothing may be read, from now on."""
         return max(now_ms, min(self.press_ms(now_ms), self._presses_at_ms))
 
-    def _stop_reading(self, now_ms: int) -> None:
+    def _stop_reading(self, now_ms: int, step_ms: int = AGE_MAX_MS) -> None:
         """Read nothing for a step; never until the session is over, for the broker closes a connection that speaks later."""
-        self.read_off_until_ms = min(self.debt_until_ms, now_ms + AGE_MAX_MS)
+        self.read_off_until_ms = min(self.debt_until_ms, now_ms + step_ms)
         if self.session_ends_ms and self._pressed_left_bytes > 0:
             press_ms = self._press_ms(now_ms)
             self._pressed = press_ms < self.read_off_until_ms
@@ -260,3 +321,12 @@ class Debt:
     def _leave_debt(self) -> None:
         self.in_debt = False
         self.active = self.owed > 0
+        self._until_ms.clear()
+        self._left_ms.clear()
+
+
+def _is_part_of(group: Stepper, whole: Stepper) -> bool:
+    member: Stepper | None = group
+    while member is not None and member is not whole:
+        member = member.parent
+    return member is whole

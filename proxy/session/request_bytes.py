@@ -42,8 +42,9 @@ class RequestBytes:
     Attributes:
         stop: why; `resume_at_ms` says until when, where a time is the reason.
         in_flight_stop: so many requests in flight were enough when `stop` became IN_FLIGHT.
-        ungated: the client is gone or we drain: complete frames go on whatever they cost.
+        ungated: we drain: complete frames go on whatever they cost, but no fetch.
         draining: no new request goes on; one that has begun may be completed.
+        waits_behind_fetch: a fetch waits for its quota, and other requests behind it.
         frames: requests that went on.
         administered: is being answered here, and what is behind it waits.
         work: a long request, first of what is kept, is looked at in steps, by `go_on`.
@@ -69,6 +70,7 @@ class RequestBytes:
         "resume_at_ms",
         "stop",
         "ungated",
+        "waits_behind_fetch",
         "work",
     )
 
@@ -88,6 +90,7 @@ class RequestBytes:
         self.in_flight_stop = IN_FLIGHT_MAX
         self.resume_at_ms = 0
         self.ungated = False
+        self.waits_behind_fetch = False
         self.draining = False
         self.frames = 0
         self.administered: Administered | None = None
@@ -101,6 +104,11 @@ class RequestBytes:
         if self.administered is not None:
             kept += len(self.administered.frame)
         return kept + (0 if self._tail is None else len(self._tail))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether frames wait here behind a stop."""
+        return self._kept is not None and len(self._kept) > self._kept_at
 
     @property
     def stops_for_us(self) -> bool:

@@ -13,12 +13,14 @@ from protocol.errors import ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
+from proxy.session.departed_debts import Stepper, longest_debt, take_debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
-from proxy.session.heads import Heads
+from proxy.session.heads import COORDINATOR_KEYS, Heads
 from proxy.session.in_flight import InFlight, produced_bytes
-from proxy.session.known_head import ANSWER, FETCH, LOGIN, NO_ACK, PRODUCE, KnownHead
-from proxy.session.login import Login
+from proxy.session.known_head import ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PRODUCE, KnownHead
+from proxy.session.login import MAY_PRECEDE_LOGIN, Login
+from proxy.session.mutations.gate import plain_head
 from proxy.session.request_bytes import HEAD, INT32, Stop, frozen
 from proxy.session.whole_requests import WholeRequests
 from quota.entity import UNLIMITED
@@ -27,6 +29,9 @@ from quota.request_time import PERCENT_PER_NANOSECOND
 
 FRAMES_PER_TURN = 64
 KNOWN_HEADS_MAX = 64
+GROUPS_MET_MAX = 64
+NEVER_INHERITS = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
+"""Requests that do not take over a debt of request time: a client has to log in and to keep its membership."""
 _NEVER_MS = 1 << 62
 _OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 
@@ -34,7 +39,7 @@ _OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 class RequestSide(WholeRequests):
     """What a client sends on one connection."""
 
-    __slots__ = ("_ahead_bytes", "_gate", "_head", "_known", "frames_unanswered")
+    __slots__ = ("_ahead_bytes", "_gate", "_groups_met", "_head", "_known", "frames_unanswered")
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class RequestSide(WholeRequests):
         self._gate = gate
         self._head: KnownHead | None = None  # of the last request
         self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
+        self._groups_met: set[Stepper] = set()  # that a request of this connection counts for
         self._ahead_bytes = 0  # produced bytes in flight behind the first request there; at least as many as there are
         self.frames_unanswered = 0
 
@@ -108,7 +114,7 @@ class RequestSide(WholeRequests):
             return False
         client = head.client
         if head.kind >= FETCH:
-            if head.kind != FETCH or self.ungated:
+            if head.kind != FETCH:
                 return False
             group = client.fetch(now_ms)
             if (
@@ -138,6 +144,7 @@ class RequestSide(WholeRequests):
         if self.stop is Stop.LOGIN:
             self.forget_heads()  # the same request may not go on now, or means something else
         self.stop = Stop.NONE
+        self.waits_behind_fetch = False
         data, at = self._kept, self._kept_at
         if data is None:
             return None
@@ -151,7 +158,8 @@ class RequestSide(WholeRequests):
         end = len(data)
         head = self._head
         in_flight = self._in_flight
-        in_flight_max = self._debt.in_flight_max(now_ms) if self._debt.limits else IN_FLIGHT_MAX
+        limits = self._debt.limits
+        in_flight_max = self._debt.in_flight_max(now_ms) if limits else IN_FLIGHT_MAX
         if self.draining:
             in_flight_max = 0
         turn_ends = self.frames + FRAMES_PER_TURN
@@ -175,6 +183,8 @@ class RequestSide(WholeRequests):
                 if head is None:
                     break
                 room, ahead = -1, 0
+                if self._inherits(head, now_ms):
+                    limits, in_flight_max = True, self._debt.in_flight_max(now_ms)
             if in_flight:
                 if not ahead:
                     ahead = self._requests_ahead(head, size, now_ms)
@@ -184,6 +194,9 @@ class RequestSide(WholeRequests):
                 ahead -= 1
             if (len(in_flight) >= in_flight_max or frames == turn_ends) and (not self.ungated or self.draining):
                 self._stop(data, at, in_flight_max, now_ms, read_ms)
+                break
+            if limits and not self._passes_in_debt(head, size, now_ms):
+                self._stop(data, at, 0, now_ms, read_ms)
                 break
             if in_flight and head.kind == PRODUCE:
                 if room < 0:
@@ -196,10 +209,10 @@ class RequestSide(WholeRequests):
             elif head.kind >= FETCH:
                 if head.kind == FETCH:
                     group = head.client.fetch(now_ms)
-                    if group is None or group.bound >= UNLIMITED or self.ungated or head.client.enforcement.mode is _OBSERVE:
+                    if group is None or group.bound >= UNLIMITED or head.client.enforcement.mode is _OBSERVE:
                         self._gate.forwarded(None)
                     else:
-                        if not self._admit_fetch(group, head, data, at, now_ms, read_ms):
+                        if not self._admit_fetch(group, head, data, at, size, now_ms, read_ms):
                             break
                         if head.max_bytes is not None and self._gate.bytes_max < head.max_bytes:
                             data = _lowered(head, data, at, self._gate.bytes_max)
@@ -218,7 +231,10 @@ class RequestSide(WholeRequests):
                         break
                     end = len(data)
                     continue
-            in_flight.append((correlation_id, head, size, read_ms, now_ns))
+            answered_as = head
+            if limits and head.kind == PRODUCE and self._debt.departed:
+                answered_as = self._record_departed(head, size, now_ms)
+            in_flight.append((correlation_id, answered_as, size, read_ms, now_ns))
             head.client.usage.requests[head.key] += 1
             frames += 1
             at += size + LENGTH_BYTES
@@ -231,6 +247,48 @@ class RequestSide(WholeRequests):
         if start == 0 and at == len(data):
             return frozen(data)
         return bytes(data[start:at]) if at > start else None
+
+    def _inherits(self, head: KnownHead, now_ms: int) -> bool:
+        """Before the first request of each group: take over the longest debt that a departed connection left to it."""
+        client, inherits = head.client, False
+        for group in self._groups_of(head, now_ms):
+            if group is None or group in self._groups_met:
+                continue
+            if len(self._groups_met) >= GROUPS_MET_MAX:
+                self._groups_met.clear()
+            self._groups_met.add(group)
+            if self.ungated or not client.is_enforced:
+                continue
+            debt = take_debt(group, now_ms)
+            if debt is not None:
+                self._debt.inherit(client, *debt, now_ms)
+                inherits = True
+        return inherits
+
+    def _passes_in_debt(self, head: KnownHead, size: int, now_ms: int) -> bool:
+        """Whether a request may go on as far as debts say: also those that were left meanwhile, where its client has closed its side."""
+        debt, client = self._debt, head.client
+        if debt.departed and not self.ungated and client.is_enforced:
+            for group in self._groups_of(head, now_ms):
+                found = None if group is None else longest_debt(group, now_ms)
+                if found is not None and found[1] > debt.debt_until_ms:
+                    debt.inherit(client, *found, now_ms)
+            if not debt.in_flight_max(now_ms):
+                return False
+        counted = client.produce(now_ms) if head.kind in (PRODUCE, NO_ACK) else client.mutation(now_ms) if head.kind == MUTATION else None
+        return debt.step_passes(counted, size, now_ms)
+
+    def _groups_of(self, head: KnownHead, now_ms: int) -> tuple[Stepper | None, Stepper | None]:
+        """The groups that a request counts for: of its bytes or mutations, and of its time."""
+        client, kind = head.client, head.kind
+        if kind == NO_ACK:
+            return client.produce(now_ms), None
+        timed_by = None if head.work is None or head.api.key in NEVER_INHERITS else client.request(now_ms)
+        if kind == PRODUCE:
+            return client.produce(now_ms), timed_by
+        if kind == FETCH:
+            return client.fetch(now_ms), timed_by
+        return client.mutation(now_ms) if kind == MUTATION else None, timed_by
 
     def _room_ahead(self, head: KnownHead, now_ms: int) -> int:
         """How many more produced bytes may go before those in flight are judged; below 0: those are all that the window can hold.
@@ -267,7 +325,9 @@ class RequestSide(WholeRequests):
             return min(1 + int(room / each), INT32_MAX)
         return 0 if group.would_throttle_ms(expected, now_ms) > 0 else 1
 
-    def _admit_fetch(self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, now_ms: int, read_ms: int) -> bool:
+    def _admit_fetch(
+        self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
+    ) -> bool:
         """Judge a fetch before it goes to the broker; False: it waits here."""
         gate = self._gate
         if group.bound != head.cap_bound:
@@ -284,6 +344,7 @@ class RequestSide(WholeRequests):
             self._keep(data, at, read_ms)
             self.stop = Stop.THROTTLE
             self.resume_at_ms = min(gate.wait_until_ms, press_ms)
+            self.waits_behind_fetch = len(data) > at + size + LENGTH_BYTES
             return False
         gate.forwarded(group)
         return True
@@ -312,8 +373,15 @@ class RequestSide(WholeRequests):
         group = client.produce(now_ms)
         if group is None:
             return False
+        throttle_ms = self._record_produced(head, group, size, now_ms)
+        if throttle_ms > 0 or self._debt.in_debt:
+            self._debt.judge_unanswered(client, throttle_ms, group, now_ms, len(self._in_flight))
+        return now_ms < self._debt.read_off_until_ms
+
+    def _record_produced(self, head: KnownHead, group: QuotaGroup, size: int, now_ms: int) -> int:
+        """Record a Produce before it goes, and keep the books of the verdict; return the throttle time in ms."""
+        client, heads, cell = head.client, self._heads, head.cell
         throttle_ms = group.record(size, now_ms)
-        heads = self._heads
         if heads.meter is not None:
             waits_ms = max(0, throttle_ms)
             heads.meter.record(group, size, waits_ms, 0 if client.enforcement.only_observes else waits_ms, now_ms, heads.number, head.index)
@@ -321,9 +389,21 @@ class RequestSide(WholeRequests):
                 cell.throttled(waits_ms, waits=not client.enforcement.only_observes)
         if throttle_ms > 0:
             client.produce_throttled(group, throttle_ms, now_ms)
-        if throttle_ms > 0 or self._debt.in_debt:
-            self._debt.judge_unanswered(client, throttle_ms, group, now_ms, len(self._in_flight))
-        return now_ms < self._debt.read_off_until_ms
+        return throttle_ms
+
+    def _record_departed(self, head: KnownHead, size: int, now_ms: int) -> KnownHead:
+        """Record a Produce of a client that has closed its side before it goes: the next one of the group waits for the verdict at once.
+
+        Returns:
+            The head under which its answer is known, which nothing more is recorded for.
+        """
+        client = head.client
+        if head.cell is None:
+            client.usage.own_produce_bytes += size
+        group = client.produce(now_ms)
+        if group is not None:
+            self._debt.judge_gone(client, self._record_produced(head, group, size, now_ms), group, now_ms)
+        return plain_head(head)
 
     def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> KnownHead | None:
         """Recognise or read a head that is not like the last one; None: more bytes are needed, or what stands before it goes on first."""

@@ -103,6 +103,11 @@ class ResponseSide(AnswerVerdicts):
         return self._body_left > 0 or bool(self._tail) or self.work is not None
 
     @property
+    def unscanned(self) -> tuple[int, bytes]:
+        """How many bytes of an answer that was recorded are to come, and what is here of the next one."""
+        return self._body_left, b"" if self._tail is None else bytes(self._tail)
+
+    @property
     def passing_bytes(self) -> int:
         """How much of an answer is still to come and goes on as it comes; 0 when the next bytes are looked at, held or changed."""
         return self._body_left if self._walker is None and self._held is None and self._tail is None else 0

@@ -18,7 +18,7 @@ from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.in_flight import InFlight
-from proxy.session.known_head import AS_IT_IS, PASS, WHOLE, KnownHead
+from proxy.session.known_head import AS_IT_IS, FETCH, PASS, WHOLE, KnownHead
 from proxy.session.login import Login
 from proxy.session.quota_scope import QuotaScope
 from proxy.session.request_bytes import Stop
@@ -27,6 +27,7 @@ from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from proxy.session.shadow import ShadowResponseSide
+from proxy.session.unanswered import UnansweredRequests
 from quota.declared_groups import Member, Origin
 from quota.entity import KafkaPrincipal
 
@@ -41,6 +42,7 @@ class Session:
         "_listener",
         "_rewriter",
         "_settings",
+        "_unanswered",
         "attention",
         "debt",
         "gate",
@@ -61,6 +63,7 @@ class Session:
         self._settings = settings
         self._rewriter = rewriter
         self._counted: KafkaPrincipal | None = None  # as whose this connection counts
+        self._unanswered: UnansweredRequests | None = None  # once it has ended, while fetches have no answer
         settings.sessions = number = settings.sessions + 1 & INT32_MAX
         self._listener = rules.listener
         self._host = peer[0]
@@ -199,14 +202,30 @@ class Session:
         self.requests.frame_bytes_max = self._settings.frame_bytes_max
         self.requests.forget_heads()
 
+    def leave(self, now_ms: int) -> None:
+        """The connection ends: record what was forwarded and not answered, and leave to the groups what is owed to them."""
+        self.debt.depart(now_ms)
+        request_quota = self.responses.request_quota
+        is_timed = request_quota is not None and request_quota.enabled
+        unanswered = UnansweredRequests(self.in_flight, self.debt, self._heads, is_timed=is_timed)
+        unanswered.record(now_ms, unfinished=self.requests.unfinished)
+        if any(isinstance(head, KnownHead) and head.kind == FETCH for _, head, _, _, _ in self.in_flight):
+            unanswered.follow(*self.responses.unscanned)
+            self._unanswered = unanswered
+
     def close(self) -> None:
-        """Leave no trace in the groups."""
+        """Leave no other trace in the groups."""
         self.gate.abandon()
         self.login.let_go()
         self._heads.left()
         if self._counted is not None:
             self._settings.principals.leave(self._counted)
             self._counted = None
+
+    def scan_unanswered(self, data: bytes, now_ms: int) -> None:
+        """Take in what the broker sends although the connection has ended."""
+        if self._unanswered is not None:
+            self._unanswered.scan(data, now_ms)
 
 
 def _own_reply(correlation_id: int, _head: KnownHead) -> bytes:

@@ -43,7 +43,7 @@ POINTS: list[tuple[type[Any], str]] = [
     (Debt, "judge"),
     (Debt, "judge_unanswered"),
     (Debt, "in_flight_max"),
-    (Debt, "forgive"),
+    (Debt, "depart"),
     (FetchGate, "admits"),
     (FetchGate, "forwarded"),
     (FetchGate, "answered"),

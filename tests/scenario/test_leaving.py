@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-import proxy.net.connection as connection_module
+import proxy.net.departure as departure_module
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
 from proxy.net.connection import Connection
@@ -77,9 +77,9 @@ async def test_d02_half_close_while_muted(mode: str, queued_bytes: int, frame_by
         assert sluice.closes == {"client_closed": 1}
 
 
-@pytest.mark.parametrize("throttle_ms", [200, LONG_MS])
+@pytest.mark.parametrize("throttle_ms", [200, 1_000])
 async def test_d02_close_while_muted_with_acks_0(throttle_ms: int) -> None:
-    """What a producer without acks queued and left behind reaches the broker in whole, long before its mute would end."""
+    """What a producer without acks queued and left behind reaches the broker in whole, when its mute is over and no earlier."""
     bound = 10_000.0
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=bound)) as sluice:
         client = await sluice.client()
@@ -90,13 +90,34 @@ async def test_d02_close_while_muted_with_acks_0(throttle_ms: int) -> None:
         await client.send(queue)
         await until_paused(sluice)
         client.close()
-        if throttle_ms == LONG_MS:
-            await asyncio.sleep(0.05)  # the FIN is in the kernel of the other side
-            sluice.sweep()
+        sluice.set_quotas({})  # the mute stays, what comes after it is free
+        await asyncio.sleep(0.05)  # the FIN is in the kernel of the other side
+        sluice.sweep()
+        assert connection.received == first
         assert await connection.until_ended() is End.FIN
         assert connection.received == first + queue
         assert len(connection.requests) == 11
         assert sluice.closes == {"client_closed": 1}
+
+
+async def test_d02_what_waits_longer_than_it_may_is_dropped() -> None:
+    """A client that closed its side is served for `departed_ms`; what its quota keeps back for longer is dropped, counted and logged."""
+    bound = 10_000.0
+    limits = {"departed_ms": 300}
+    async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", limits=limits, table=quotas(produce=bound)) as sluice:
+        client = await sluice.client()
+        first = await mute(client, bound, LONG_MS, acks=0)
+        queue = b"".join(produce_of_size(100, at, acks=0) for at in range(2, 12))
+        await client.send(queue)
+        await until_paused(sluice)
+        client.close()
+        await asyncio.sleep(0.05)
+        sluice.sweep()
+        await sluice.until_closed("half_close_deadline")
+        assert sluice.counters.discarded_request_bytes == len(queue)
+        connection = await broker.connection()
+        await connection.until_ended()
+        assert connection.received == first
 
 
 async def test_d02_reset_while_muted_leaves_a_prefix() -> None:
@@ -180,10 +201,10 @@ async def test_d04_half_close_with_requests_in_flight() -> None:
         await connection.close()
 
 
-async def test_d04_half_close_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_d04_half_close_that_is_never_answered() -> None:
     """What a half-closed client is owed is waited for, but not for ever; the reason says so, and no sweep is needed for it."""
-    monkeypatch.setattr(connection_module, "HALF_CLOSE_MS", 300)
-    async with ScriptedBroker(Hold(), closes_after_client=False) as broker, open_gateway(broker) as sluice:
+    limits = {"departed_ms": 300}
+    async with ScriptedBroker(Hold(), closes_after_client=False) as broker, open_gateway(broker, limits=limits) as sluice:
         client = await sluice.client()
         await client.send(produce_request(1))
         connection = await broker.connection()
@@ -197,8 +218,8 @@ async def test_d04_half_close_that_is_never_answered(monkeypatch: pytest.MonkeyP
 
 
 async def test_d04_half_close_by_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadline of a half-closed client also ends the delivery of what it does not take."""
-    monkeypatch.setattr(connection_module, "HALF_CLOSE_MS", 300)
+    """A half-closed client that takes nothing of its answers is ended, long before its own deadline."""
+    monkeypatch.setattr(departure_module, "UNTAKEN_MS", 300)
     async with ScriptedBroker(records=bytes(16 << 20), closes_after_client=False) as broker, open_gateway(broker) as sluice:
         client = await sluice.client(receive_bytes=16 * 1024)
         await client.send(fetch_request(1))
@@ -209,21 +230,22 @@ async def test_d04_half_close_by_a_client_that_does_not_read(monkeypatch: pytest
         await (await broker.connection()).close()
 
 
-def test_d04_is_over_within_five_seconds() -> None:
+def test_d04_untaken_answers_are_dropped_within_five_seconds() -> None:
     """The deadline leaves a little of the five seconds for the end itself."""
-    assert 4_500 <= connection_module.HALF_CLOSE_MS < 5_000
+    assert 4_500 <= departure_module.UNTAKEN_MS < 5_000
 
 
 async def test_d04_half_close_during_a_hold() -> None:
-    """An answer that is held for a throttle is let go when nothing more will be sent."""
+    """An answer that is held for a throttle leaves when the hold is over, although nothing more will be sent."""
     bound = 10_000.0
-    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=bound)) as sluice:
+    async with ScriptedBroker() as broker, open_gateway(broker, delay_max_ms=500, table=quotas(produce=bound)) as sluice:
         client = await sluice.client()
         await mute(client, bound, LONG_MS)
         await until_paused(sluice)
         client.half_close()
         await asyncio.sleep(0.05)
         sluice.sweep()
+        await for_a_while(0.2, lambda: len(sluice.connections) == 1)
         assert correlation_id_of(await client.read_frame()) == 1
         assert await client.read_to_end() == b""
         assert await (await broker.connection()).until_ended() is End.FIN

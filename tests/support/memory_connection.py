@@ -21,6 +21,7 @@ from proxy.host_port import HostPort
 from proxy.net import broker_channel, client_channel, login_channel
 from proxy.net import connection as net_connection
 from proxy.net.connection import Connection
+from proxy.net.departure import DepartedClients
 from proxy.net.flow import Channel
 from proxy.net.long_answers import AnswerBuffer
 from proxy.net.long_work import LongWork
@@ -232,6 +233,7 @@ class House:
         self.counters = Counters()
         self.timers = ThrottledChannels(cast("asyncio.AbstractEventLoop", self.loop), lambda: self.loop.now_ms)
         self.answer_buffer = AnswerBuffer()
+        self.departed = DepartedClients()
         self.long_work = LongWork(cast("asyncio.AbstractEventLoop", self.loop))
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
@@ -324,7 +326,16 @@ class House:
 
     # the owner of connections
 
-    def connection_closed(self, _connection: Connection, reason: CloseReason, detail: str) -> None:
+    departed_ms = 60_000
+
+    def client_departed(self, connection: Connection) -> bool:
+        return self.departed.enter(connection, connection.peer[0])
+
+    def client_socket_closed(self, connection: Connection) -> None:
+        pass
+
+    def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
+        self.departed.leave(connection)
         self.closed.append((reason, detail))
 
     def connection_gone(self, connection: Connection) -> None:
@@ -333,5 +344,5 @@ class House:
     def administer(self, connection: Connection) -> None:
         self.administered.append(connection)
 
-    def broker_stalled(self, connection: Connection) -> None:
+    def watch_client(self, connection: Connection) -> None:
         pass

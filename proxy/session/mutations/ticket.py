@@ -125,6 +125,22 @@ class Ticket:
                 self._note(SETTLED, cost - permits, before, 0, now_ms)
         return (yield from self._charge(due, pace, now_ms)) if self._wait is None else self._wait.left_ms(now_ms)
 
+    def abandon(self, now_ms: int) -> int:
+        """The connection has ended, and nobody looks at the answer: charge what would be charged if every topic is changed.
+
+        Returns:
+            How long the quota wants its client to wait; 0 where it was charged before it went, or is only observed.
+        """
+        if self._wait is not None or self._strict:
+            return 0
+        due = sum(self._permits(place, self._changes.topics[place], now_ms) for place in self._sound if place not in self._refused)
+        if not due:
+            return 0
+        before = self._notes.found(self.group)
+        throttle_ms = self.group.record_permissive(due, now_ms)
+        self._note(OWED, due, before, throttle_ms, now_ms)
+        return throttle_ms
+
     def _joined(self, frame: bytes | memoryview, results: TopicResults) -> Steps[bytes | memoryview]:
         """Put the refused topics into the answer, in the order of the request."""
         if not self._refused:

@@ -1,0 +1,74 @@
+"""Clients that have closed their side: how long each may be served, and how many of one address are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Final
+
+from quota.client_address import address_group, plain_address
+
+UNTAKEN_MS: Final = 4_900
+"""So long such a client may take nothing of the answers that are ready for it."""
+CONNECTIONS_PER_ADDRESS_MAX: Final = 64
+IPV6_PREFIX_BITS: Final = 64
+"""What one household or machine usually has counts as one address."""
+
+
+class Departure:
+    """One client that has closed its side.
+
+    What it sent before goes on one request at a time, at the pace of its quota. It may still read, or be gone: TCP does not say which.
+
+    Attributes:
+        since_ms: when it closed its side.
+    """
+
+    __slots__ = ("_untaken_bytes", "_untaken_since_ms", "since_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.since_ms = now_ms
+        self._untaken_bytes = 0
+        self._untaken_since_ms = 0
+
+    def drops_answers_at_ms(self, untaken_bytes: int, now_ms: int) -> int:
+        """Return when answers are dropped if the client takes nothing until then; 0: it has taken all.
+
+        Args:
+            untaken_bytes: what was written to it and has not left yet.
+            now_ms: monotonic milliseconds.
+        """
+        if not untaken_bytes:
+            self._untaken_since_ms = 0
+        elif not self._untaken_since_ms or untaken_bytes < self._untaken_bytes:
+            self._untaken_since_ms = now_ms
+        self._untaken_bytes = untaken_bytes
+        return self._untaken_since_ms + UNTAKEN_MS if self._untaken_since_ms else 0
+
+
+class DepartedClients:
+    """The connections that are served although their client has closed its side; a bounded number for each address."""
+
+    def __init__(self) -> None:
+        self._address_of: dict[Hashable, str] = {}
+        self._count: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._address_of)
+
+    def enter(self, connection: Hashable, host: str) -> bool:
+        """Count a connection; False: its address has as many as it may."""
+        address = address_group(plain_address(host), IPV6_PREFIX_BITS)
+        if self._count[address] >= CONNECTIONS_PER_ADDRESS_MAX:
+            return False
+        self._address_of[connection] = address
+        self._count[address] += 1
+        return True
+
+    def leave(self, connection: Hashable) -> None:
+        """The connection has ended."""
+        address = self._address_of.pop(connection, None)
+        if address is not None:
+            self._count[address] -= 1
+            if not self._count[address]:
+                del self._count[address]
