@@ -133,7 +133,7 @@ class AnswerVerdicts:
         if throttle_ms > time_ms and group is not None:
             (client.produce_throttled if head.kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
             return debt.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
-        return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=group is not None)
+        return self._judge_time(head, time_ms, received_ms, now_ms)
 
     def _note_verdict(self, head: KnownHead, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int) -> None:
         """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
@@ -155,8 +155,8 @@ class AnswerVerdicts:
             applied_ms = _applied_ms(waits_ms, throttle_ms, only_observes=only_observes)
             meter.record(group, amount, throttle_ms, applied_ms, now_ms, self._number, head.index)
 
-    def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int, *, is_limited: bool) -> int:
-        """Take in the verdict on a request's time, where no other is longer; `is_limited`: another quota applies to it too."""
+    def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int) -> int:
+        """Take in the verdict on a request's time, where no other is longer."""
         debt, client = self._debt, head.client
         work = head.work
         timed_by = None if work is None or (work.of_login and time_ms <= 0) else client.request(now_ms)  # no login ends a debt
@@ -173,7 +173,7 @@ class AnswerVerdicts:
         """Take in the verdict on the time of a message of a login that is charged like any request."""
         if self._meter is not None:
             self._note_verdict(head, None, 0, 0, time_ms, now_ms)
-        return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=False)
+        return self._judge_time(head, time_ms, received_ms, now_ms)
 
     def _wait_max_ms(self, head: KnownHead) -> int:
         """How long the time of a request may make its client wait: one that keeps a membership, not until that is lost.
@@ -268,7 +268,7 @@ class AnswerVerdicts:
         if throttle_ms <= 0 >= time_ms and not self._debt.active:
             return 0
         if time_ms > 0 and time_ms >= throttle_ms:
-            return self._judge_time(head, time_ms, received_ms, now_ms, is_limited=True)
+            return self._judge_time(head, time_ms, received_ms, now_ms)
         if throttle_ms > 0:
             head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
         return self._debt.judge(head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight))

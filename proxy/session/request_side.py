@@ -11,12 +11,13 @@ from collections.abc import Callable
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
+from proxy.session.answer_verdicts import COORDINATOR_KEYS
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.departed_debts import Stepper, longest_debt, take_debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
-from proxy.session.heads import COORDINATOR_KEYS, Heads
+from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight, produced_bytes
 from proxy.session.known_head import ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PRODUCE, KnownHead
 from proxy.session.login import MAY_PRECEDE_LOGIN, Login
