@@ -95,6 +95,8 @@ class FetchGate:
                 self.wait_until_ms = min(now_ms + throttle_ms, step_ms, max(group.next_expiry_ms(), now_ms + 1))
                 return False
             group.last_step_ms = now_ms
+        if throttle_ms > 0:  # an age step passes no more than the bound does in its time, however long the window
+            self._expect(group, min(self.bytes_max, max(1, int(group.limiting.bound * AGE_MAX_MS / 1_000))))
         self.step_aside()
         return True
 

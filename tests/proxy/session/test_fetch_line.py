@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy.quota_scopes import QuotaWindows
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Mode
 from proxy.session.fetch_line import FetchLine, line_of
@@ -228,3 +229,13 @@ def test_a_drain_empties_the_line(house: House) -> None:
         peer.connection.drain()
     assert [peer.forwarded() for peer in peers] == [[], [], []]
     assert len(line_of(group_of(house))) == 0
+
+
+def test_an_age_step_lets_no_more_be_brought_than_the_quota_in_its_time() -> None:
+    """Where a window is longer than 25 s, the fetch that goes on at 25 s may bring 25 s of the quota, and not a window of it."""
+    with House(fetch=1_000.0, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as house:
+        first, second = house.connect(), house.connect()
+        first.asks(fetch(1, version=FETCH_VERSION), fetched_of(1_000_000, 1))
+        assert second.sends(fetch(2, version=FETCH_VERSION, max_bytes=10_000_000, min_bytes=0)) == []
+        house.wait(25_000)
+        assert second.broker.take() == fetch(2, version=FETCH_VERSION, max_bytes=25_000, min_bytes=0)
