@@ -72,10 +72,11 @@ class Engine:
         path.write_bytes(content)
         return path
 
-    def stub(self, fetch_record_bytes: int) -> tuple[Child, int]:
-        """Start a stub broker; it advertises the port that it listens on."""
+    def stub(self, fetch_record_bytes: int, others: Sequence[Template] = ()) -> tuple[Child, int]:
+        """Start a stub broker; it advertises the port that it listens on. `others` are said in the place of its own answers."""
         port = free_port()
-        templates = self.file(write_templates(answers(HOST, port, fetch_record_bytes)))
+        said = {(one.key, one.version): one for one in (*answers(HOST, port, fetch_record_bytes), *others)}
+        templates = self.file(write_templates(list(said.values())))
         command = [self._peer, "stub"] if self._peer else [sys.executable, "-m", "bench.stub_broker"]
         return Child([*command, str(templates), str(port)]), port
 

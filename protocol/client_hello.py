@@ -10,6 +10,11 @@ from protocol.errors import ClientHelloError
 HELLO_BYTES_MAX = 64 * 1024
 """Longest hello that is waited for. Usual ones have a few hundred bytes, those with keys against quantum computers less than 2 KiB."""
 
+RECORDS_MAX = 256
+"""Most records that a hello may come in."""
+EXTENSIONS_MAX = 256
+"""Most extensions that are looked through for the name; usual hellos have fewer than thirty."""
+
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _MAJOR_VERSION = 3
 _RECORD_HEAD_BYTES, _MESSAGE_HEAD_BYTES = 5, 4
@@ -28,7 +33,7 @@ class ClientHelloReader:
         data: everything that was fed.
     """
 
-    __slots__ = ("_at", "_message", "data", "is_whole", "server_name")
+    __slots__ = ("_at", "_message", "_records", "data", "is_whole", "server_name")
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -36,6 +41,7 @@ class ClientHelloReader:
         self.server_name: str | None = None
         self._at = 0  # where the next record begins
         self._message = bytearray()
+        self._records = 0
 
     def feed(self, data: bytes) -> bool:
         """Take what has come; return whether the hello is whole now.
@@ -64,6 +70,9 @@ class ClientHelloReader:
         begin = self._at + _RECORD_HEAD_BYTES
         if len(self.data) < begin + size:
             return False
+        self._records += 1
+        if self._records > RECORDS_MAX:
+            raise ClientHelloError(f"a hello in more than {RECORDS_MAX} records")
         self._message += self.data[begin : begin + size]
         self._at = begin + size
         return True
@@ -116,10 +125,14 @@ def _server_name(hello: _Fields) -> str | None:
     if not hello:
         return None
     extensions = _Fields(hello.vector(2))
-    while extensions:
+    for _ in range(EXTENSIONS_MAX):
+        if not extensions:
+            return None
         kind, content = extensions.number(2), extensions.vector(2)
         if kind == _SERVER_NAME:
             return _first_host(_Fields(_Fields(content).vector(2)))
+    if extensions:
+        raise ClientHelloError(f"a hello with more than {EXTENSIONS_MAX} extensions")
     return None
 
 

@@ -32,6 +32,8 @@ from protocol.steps import Pace, Steps, finished
 Resolve = Callable[[int, str, int], tuple[str, int] | None]
 """(node id, host, port) of an entry to the host and port that clients may see, or None: not ours to say, leave it."""
 
+IDS_MAX = 10_000
+
 _BROKERS = 1  # EndpointType of DescribeCluster, KIP-919
 
 
@@ -40,7 +42,7 @@ class Spliced(NamedTuple):
 
     Attributes:
         frame: the same object that was given when nothing changed.
-        node_ids: ids met, in wire order, -1 ("no node") included.
+        node_ids: ids met, in wire order, -1 ("no node") included; of these and of those below the first IDS_MAX.
         unmapped: those of them that `resolve` answered None to, so they stand there unchanged, and "no node" entries.
         exposed: those of `unmapped` that come with a host, of whatever sign: an address that is not ours stands in the frame.
         controllers: DescribeCluster about an endpoint type other than brokers: nothing was touched, nobody was asked.
@@ -75,7 +77,8 @@ class _Splicing:
         (port,) = INT32.unpack_from(frame, port_at)
         host_at = read_uvarint(frame, at + 4)[1] if compact else at + 6
         host = str(frame[host_at:port_at], "utf-8", "replace")
-        self.node_ids.append(node_id)
+        if len(self.node_ids) < IDS_MAX:
+            self.node_ids.append(node_id)
         replacement = self.resolve(node_id, host, port) if host or node_id >= 0 else None
         if replacement is None:
             self._leave(node_id, host)
@@ -84,8 +87,9 @@ class _Splicing:
         return port_at + 4
 
     def _leave(self, node_id: int, host: str) -> None:
-        self.unmapped.append(node_id)
-        if host:
+        if len(self.unmapped) < IDS_MAX:
+            self.unmapped.append(node_id)
+        if host and len(self.exposed) < IDS_MAX:
             self.exposed.append(node_id)
 
 
@@ -110,12 +114,16 @@ def _visit_entry(fields: tuple[Field, ...], address: dict[str, Any], *, flexible
     return visit
 
 
-def _visit_array(entry: _VisitEntry, *, flexible: bool) -> _Visit:
+def _visit_array(entry: _VisitEntry, *, flexible: bool, is_tagged: bool) -> _Visit:
+    """Compile the visit of all elements of an array; of one in a tagged field the size comes before them, and waits for them."""
+
     def visit(splicing: _Splicing, at: int) -> Steps[int]:
         count, at = read_count(splicing.frame, at, compact=flexible)
         for _ in range(count):
             at = entry(splicing, at)
             if splicing.pace.due():
+                if not is_tagged:
+                    yield from splicing.patches.flush()
                 yield
         return at
 
@@ -168,7 +176,7 @@ def _compile(layout: Layout, address: dict[str, Any]) -> _Visit:
     name = address["path"].removesuffix("[]")
     field = layout.field(name)
     entry = _visit_entry(field.fields, address, flexible=layout.flexible, whole=True)
-    array = _visit_array(entry, flexible=layout.flexible)
+    array = _visit_array(entry, flexible=layout.flexible, is_tagged=field.tag is not None)
     visit = array if field.tag is None else _visit_tagged(array, field.tag)
     return _after(fields_in_steps(layout.before(name), flexible=layout.flexible), visit)
 

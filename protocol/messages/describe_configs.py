@@ -122,6 +122,7 @@ class _Redactor:
         for _ in range(count):
             at = yield from self._result(patches, frame, at, pace)
             if pace.due():
+                yield from patches.flush()
                 yield
         return at
 
@@ -132,6 +133,7 @@ class _Redactor:
         for _ in range(count):
             at = (yield from self._config(patches, frame, at, pace)) if is_broker else self._skip_config(frame, at)
             if pace.due():
+                yield from patches.flush()
                 yield
         return skip_tags(frame, at) if self._flexible else at
 
@@ -150,6 +152,7 @@ class _Redactor:
                 value_end = self._value(patches, frame, value_at, secret=secret or carries_addresses(synonym))
                 at = self._after_synonym_value(frame, value_end)
                 if pace.due():
+                    yield from patches.flush()
                     yield
         return self._config_end(frame, at)
 

@@ -102,6 +102,7 @@ def insert_in_steps(
         at = results.entries[place].at if place < len(results.entries) else results.entries_end
         patches.add(at, at, entry)
         if pace.due():
+            yield from patches.flush()
             yield
     return (yield from patches.written())
 

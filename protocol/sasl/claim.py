@@ -7,6 +7,8 @@ from typing import Final
 from protocol.primitives import Buffer
 
 DEPTH_MAX: Final = 32
+VALUES_MAX: Final = 1_000
+"""Keys and values together; tokens of identity providers have some dozens, one with groups some hundreds."""
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _STRING: Final = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
@@ -21,7 +23,7 @@ def read_claim(payload: Buffer, claim: str) -> str | None:
     """Return the text that the object `payload` has under `claim`.
 
     None when it has none, when it is no text, and when readers of JSON might disagree: a key that stands twice or is written with
-    escapes, anything outside the standard, more than 32 levels.
+    escapes, anything outside the standard, more than 32 levels. Nor of one with more than 1,000 keys and values, which takes long.
     """
     try:
         value = _Scanner(payload).find(b'"' + claim.encode() + b'"')
@@ -43,11 +45,12 @@ def _is_text(text: str) -> bool:
 class _Scanner:
     """Goes over a JSON text; no recursion, no copy but of the keys of the outermost object."""
 
-    __slots__ = ("_at", "_data")
+    __slots__ = ("_at", "_data", "_left")
 
     def __init__(self, data: Buffer) -> None:
         self._data = data
         self._at = 0
+        self._left = VALUES_MAX
 
     def find(self, key: bytes) -> tuple[int, int] | None:
         """Return where the value of `key` stands; None when it is not there.
@@ -124,7 +127,8 @@ class _Scanner:
         self._at = match.end()
 
     def _match(self, pattern: re.Pattern[bytes]) -> None:
-        match = pattern.match(self._data, self._at)
+        self._left -= 1
+        match = pattern.match(self._data, self._at) if self._left >= 0 else None
         if match is None:
             raise _DoubtError
         self._at = match.end()

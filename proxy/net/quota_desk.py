@@ -6,8 +6,10 @@ Where the broker is the authority it is asked first, on the asker's own connecti
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from protocol.api_keys import ApiKey
+from protocol.errors import BadRequestError
 from protocol.messages.client_quotas import (
     AlterRequest,
     AlterResult,
@@ -35,6 +37,11 @@ from proxy.net.connection import Connection
 from proxy.net.quota_resources import alteration_of, configs_of, entity_of, filter_of
 from proxy.session.administered import CORRELATION_ID, Administered, read_body
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, AdminError, Alteration, Component, Description, Op, Result
+
+RESOURCES_MAX: Final = 1_000
+"""Most users and clients in one request for configurations: each is looked for among all quotas."""
+CONFIG_BYTES: Final = 32
+"""Of an answer about configurations; so few bytes are one of the things that it takes time to look at."""
 
 
 class QuotaDesk:
@@ -79,20 +86,21 @@ class QuotaDesk:
 
     async def _answer_configs(self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest) -> bytes:
         """Answer for users and clients; what else is named the broker is asked first."""
-        api = request.api
-        ours = {place: resource for place, resource in enumerate(body.resources) if resource.type in QUOTA_TYPES}
-        theirs = [place for place in range(len(body.resources)) if place not in ours]
+        api, count = request.api, len(body.resources)
+        ours, theirs = await aside(count, _sides, body)
+        if len(ours) > RESOURCES_MAX:
+            raise BadRequestError(f"{len(ours)} users and clients in one request for configurations, limit {RESOURCES_MAX}")
         frame = None
         if theirs:
-            frame = await connection.ask(api, cut_config_request(api, request.frame, body, theirs, CORRELATION_ID))
-            frame = connection.session.rewrite(api, frame)
+            frame = await connection.ask(api, await aside(count, cut_config_request, api, request.frame, body, theirs, CORRELATION_ID))
+            frame = await aside(len(frame) // CONFIG_BYTES, connection.session.rewrite, api, frame)
         if api.key == ApiKey.DESCRIBE_CONFIGS:
             results = await self._describe_resources(connection, asker, request, body, ours)
         else:
             results = await self._alter_resources(connection, asker, request, body, ours)
         if frame is None:
             return answer_of(api, request.correlation_id, [results[place] for place in ours])
-        return joined_answer(api, frame, request.correlation_id, body, results)
+        return await aside(max(count, len(frame) // CONFIG_BYTES), joined_answer, api, frame, request.correlation_id, body, results)
 
     async def _describe_resources(
         self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
@@ -105,7 +113,8 @@ class QuotaDesk:
         for place, resource in ours.items():
             try:
                 entity = entity_of(resource)
-                found = self._administration.describe(asker, filter_of(entity), strict=True, broker_allows=allows)
+                found = await self._administration.describe_many(asker, filter_of(entity), strict=True, broker_allows=allows)
+                await asyncio.sleep(0)  # others have their turn
                 if found.entries is None:
                     raise AdminError(found.error_code, found.error_message or DENIED)
             except AdminError as error:
@@ -145,6 +154,12 @@ def asker_of(connection: Connection) -> Asker:
     principal = connection.session.principal
     host, port = connection.peer
     return Asker(None if principal is None else str(principal), "kafka", f"{host}:{port}", connection.listener_name)
+
+
+def _sides(body: ConfigRequest) -> tuple[dict[int, ConfigResource], frozenset[int]]:
+    """Return the users and clients that a request names, by place, and the places of what is the broker's."""
+    ours = {place: resource for place, resource in enumerate(body.resources) if resource.type in QUOTA_TYPES}
+    return ours, frozenset(range(len(body.resources))) - ours.keys()
 
 
 def _alterations(body: AlterRequest) -> list[Alteration]:

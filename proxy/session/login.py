@@ -24,6 +24,8 @@ LOGIN_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 MAY_PRECEDE_LOGIN: Final = LOGIN_KEYS | {ApiKey.API_VERSIONS}
 """What may be asked before the broker has said yes, where a login is required."""
 OTHER_MECHANISM: Final = "other"
+BARE_OWED_MAX: Final = 16
+"""Most bare tokens that the broker has not answered; an exchange of GSSAPI has three, of which it answers two."""
 MESSAGES_FREE_MAX: Final = 16
 """So many messages of one login are nobody's time; no mechanism of Kafka's needs a third of them."""
 
@@ -143,6 +145,8 @@ class Login:
         assert self._observer is not None
         self._observer.sent(token)
         self._bare_owed += 1
+        if self._bare_owed > BARE_OWED_MAX:
+            raise ProtocolError(f"more than {BARE_OWED_MAX} bare tokens without an answer")
         self.awaits = self._mechanism != GSSAPI  # its last token is not answered
 
     # --- from the broker

@@ -29,6 +29,7 @@ from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 FRAMES_PER_TURN = 64
+NEW_HEAD_FRAMES = 8  # a request whose head has to be read takes as long as so many that are like others before them
 KNOWN_HEADS_MAX = 64
 GROUPS_MET_MAX = 64
 NEVER_INHERITS = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
@@ -40,7 +41,7 @@ _OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 class RequestSide(WholeRequests):
     """What a client sends on one connection."""
 
-    __slots__ = ("_ahead_bytes", "_gate", "_groups_met", "_head", "_known", "frames_unanswered")
+    __slots__ = ("_ahead_bytes", "_frames_more", "_gate", "_groups_met", "_head", "_known", "frames_unanswered")
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class RequestSide(WholeRequests):
         self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
         self._groups_met: set[Stepper] = set()  # that a request of this connection counts for
         self._ahead_bytes = 0  # produced bytes in flight behind the first request there; at least as many as there are
+        self._frames_more = 0  # that the head found last counts for, beyond one
         self.frames_unanswered = 0
 
     def forget_heads(self) -> None:
@@ -183,6 +185,8 @@ class RequestSide(WholeRequests):
                 head = self._find_head(data, start, at, size, index)
                 if head is None:
                     break
+                if frames > self.frames:  # the first one of a call is free
+                    turn_ends -= self._frames_more
                 room, ahead = -1, 0
                 if self._inherits(head, now_ms):
                     limits, in_flight_max = True, self._debt.in_flight_max(now_ms)
@@ -193,7 +197,7 @@ class RequestSide(WholeRequests):
                         self._stop(data, at, len(in_flight), now_ms, read_ms)
                         break
                 ahead -= 1
-            if (len(in_flight) >= in_flight_max or frames == turn_ends) and (not self.ungated or self.draining):
+            if (len(in_flight) >= in_flight_max or frames >= turn_ends) and (not self.ungated or self.draining):
                 self._stop(data, at, in_flight_max, now_ms, read_ms)
                 break
             if limits and not self._passes_in_debt(head, size, now_ms):
@@ -409,7 +413,9 @@ class RequestSide(WholeRequests):
     def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> KnownHead | None:
         """Recognise or read a head that is not like the last one; None: more bytes are needed, or what stands before it goes on first."""
         head = self._known.get(index)
+        self._frames_more = 0
         if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self.frame_bytes_max:
+            self._frames_more = NEW_HEAD_FRAMES - 1
             head = self._read_head(data, start, at, size)
             if head is None:
                 return None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.client_hello import HELLO_BYTES_MAX, ClientHelloReader
+from protocol.client_hello import EXTENSIONS_MAX, HELLO_BYTES_MAX, RECORDS_MAX, ClientHelloReader
 from protocol.errors import ClientHelloError
 from tests.support.tls_hellos import hello, host_name, message_of, records, vector, written
 
@@ -91,13 +91,24 @@ def test_what_is_none_is_refused(data: bytes, reason: str) -> None:
 
 
 def test_records_of_a_byte_each_end() -> None:
-    """Who wraps a long hello into tiny records is refused, and what was kept stays bounded."""
+    """Who wraps a long hello into tiny records is refused after so many of them, and what was kept stays bounded."""
     reader = ClientHelloReader()
     message = b"\x01" + HELLO_BYTES_MAX.to_bytes(3) + bytes(HELLO_BYTES_MAX)
     tiny = [b"\x16\x03\x01\0\x01" + bytes([byte]) for byte in message]
-    with pytest.raises(ClientHelloError, match="too many records"):
+    with pytest.raises(ClientHelloError, match="more than 256 records"):
         any(map(reader.feed, tiny))
-    assert len(reader.data) < 3 * HELLO_BYTES_MAX
+    assert len(reader.data) == 6 * (RECORDS_MAX + 1)
+
+
+@pytest.mark.parametrize(("others", "name"), [(EXTENSIONS_MAX - 1, NAME), (EXTENSIONS_MAX, None)])
+def test_so_many_extensions_are_looked_through(others: int, name: str | None) -> None:
+    """The name is found behind that many extensions; a hello with more is refused unread."""
+    data = written(*[(1, b"")] * others, host_name(NAME.encode()))
+    if name is not None:
+        assert read(data).server_name == name
+        return
+    with pytest.raises(ClientHelloError, match="more than 256 extensions"):
+        read(data)
 
 
 @given(st.data())

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.sasl import Progress, observer_of
+from protocol.sasl.claim import VALUES_MAX, read_claim
 from protocol.sasl.opaque import is_gssapi_token
 from tests.support import sasl_tokens as tokens
 
@@ -99,6 +100,13 @@ def test_tokens_beyond_16_kib_name_nobody() -> None:
         observer = observer_of("PLAIN")
         observer.sent(tokens.plain("bob", "x" * (length - 5 + 4 if name else length)))
         assert observer.name == name
+
+
+@pytest.mark.parametrize(("values", "name"), [(VALUES_MAX - 3, "alice"), (VALUES_MAX - 2, None), (5_000, None)])
+def test_claims_with_too_many_values_name_nobody(values: int, name: str | None) -> None:
+    """So many keys and values are read for one name: its own two, the other key, and the elements of that."""
+    payload = b'{"sub":"alice","x":[' + b",".join([b"1"] * values) + b"]}"
+    assert read_claim(payload, "sub") == name
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from protocol.api_keys import API_VERSIONS, ApiVersion
 from protocol.limits import MAX_CONFIG_REQUEST_BYTES
 from protocol.messages.config_resources import CLIENT, USER, answer_of, plain_result, read_config_request
 from proxy.administration.authorizer import Rules
+from proxy.net.quota_desk import RESOURCES_MAX
 from tests.support import layout_codec
 from tests.support.administered_gateway import Keeper
 from tests.support.config_frames import a_request, answered_by, body_at, results_of
@@ -133,6 +134,29 @@ async def test_described_with_its_source(api: ApiVersion) -> None:
             assert sources == [{122}, {121}, set()]
         some = await client.ask(describe(api, (USER, "alice"), keys=[PERCENT]))
         assert values(api, some) == {"alice": {PERCENT: "12.5"}}
+        assert broker.requests == []
+
+
+async def test_thousands_of_resources_in_one_request() -> None:
+    """One that fits into a request of this kind is answered in whole, and the broker hears of its own resources once."""
+    async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
+        Keeper(sluice)
+        client = await sluice.client()
+        theirs = [(TOPIC, f"t{number}") for number in range(15_000)]
+        ours = [(USER, f"u{number}") for number in range(RESOURCES_MAX)]
+        answer = await client.ask(describe(DESCRIBE[4], *ours, *theirs))
+        assert [name for _, name, _ in codes(DESCRIBE[4], answer)] == [name for _, name in (*ours, *theirs)]
+        assert len(broker.requests) == 1
+
+
+async def test_too_many_users_in_one_request() -> None:
+    """Each is looked for among all quotas: above a thousand of them the connection ends."""
+    async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
+        Keeper(sluice)
+        client = await sluice.client()
+        await client.send(describe(DESCRIBE[4], *[(USER, f"u{number}") for number in range(RESOURCES_MAX + 1)]))
+        assert await client.read_to_end() == b""
+        assert sluice.closes == {"bad_request": 1}
         assert broker.requests == []
 
 

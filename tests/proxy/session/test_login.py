@@ -10,6 +10,7 @@ from protocol.api_keys import API_VERSIONS, ApiKey, Treatment
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Mode
 from proxy.session.identity import IdentityRules
+from proxy.session.login import BARE_OWED_MAX
 from quota.entity import ANONYMOUS, ClientQuotaEntity, KafkaPrincipal
 from tests.support import sasl_frames as frames
 from tests.support import sasl_tokens as tokens
@@ -119,6 +120,16 @@ def test_e04_gssapi_ends_in_silence(house: House) -> None:
     assert peer.sends(METADATA) == [50]
     assert who(peer) == KafkaPrincipal("User", "__unknown__/sasl/GSSAPI")
     assert house.counters.logins == {("GSSAPI", "unknown"): 1}
+
+
+def test_bare_tokens_without_end(house: House) -> None:
+    """Of GSSAPI's bare tokens, which do not wait for an answer, more than an exchange has end the connection; none beyond goes on."""
+    peer = house.connect()
+    bare_exchange(peer, "GSSAPI", [])
+    peer.client.arrive(frames.bare(b"") * 10_000)
+    house.wait(0)
+    assert len(peer.broker.take()) <= BARE_OWED_MAX * 4
+    assert [reason for reason, _ in house.closed] == [CloseReason.BAD_REQUEST]
 
 
 @pytest.mark.parametrize("mechanism", [*EXCHANGES, "GSSAPI"])

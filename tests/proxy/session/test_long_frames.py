@@ -370,3 +370,15 @@ def test_a_long_request_that_names_a_user_is_read_elsewhere(house: House, watch:
     assert administered is not None
     assert administered.body is None
     assert watch.most <= CALL_ITEMS
+
+
+# --- many small frames in one read
+
+
+def test_heads_that_have_to_be_read_take_a_larger_share_of_a_turn(house: House) -> None:
+    """No two alike: after eight of them in one read everybody else has a turn, and all go on in their order."""
+    peer = house.connect()
+    frames = [plain(number, client_id=f"client-{number}") for number in range(64)]
+    assert peer.sends(*frames) == list(range(8))
+    house.loop.run_until(house.now_ms)
+    assert peer.forwarded() == list(range(8, 64))
