@@ -3,6 +3,7 @@
 No lock: one thread writes, others read a value that is a moment old.
 """
 
+from collections.abc import Hashable
 from typing import Final, NamedTuple, Protocol
 
 from proxy.latency import ApiLatencies
@@ -12,6 +13,8 @@ UNKNOWN_KEY: Final = API_KEYS_MAX - 1
 """Where requests of all keys are counted that the table of APIs lacks; they pass only if the operator says so."""
 USAGES_MAX: Final = 10_000
 """Each holds 96 numbers that a full garbage collection looks at: more of them would stall the loop for longer than 50 ms."""
+USAGES_PER_MAKER_MAX: Final = 1_000
+"""Where half of the table is taken, nobody gets more than so many by changing client-ids: the other half is for others."""
 OTHER: Final = "__other__"
 """Who is counted together with others, because the table or the number of series is full."""
 
@@ -239,11 +242,22 @@ class CountsBytes(Protocol):
     fetch_bytes: int
 
 
+class UsageShare:
+    """How many entries of tables one maker has: a user, or clients of one address that nobody knows."""
+
+    __slots__ = ("cells", "usages")
+
+    def __init__(self) -> None:
+        self.usages = 0
+        self.cells = 0
+
+
 class Usage:
     """What one user with one client-id did since the process began.
 
     Attributes:
         own_produce_bytes, own_fetch_bytes: what nobody else counts.
+        share: of who made it.
     """
 
     __slots__ = (
@@ -256,14 +270,16 @@ class Usage:
         "own_produce_bytes",
         "request_ns",
         "requests",
+        "share",
         "throttle_ms",
         "throttled_requests",
         "user",
     )
 
-    def __init__(self, user: str, client_id: str) -> None:
+    def __init__(self, user: str, client_id: str, share: UsageShare | None = None) -> None:
         self.user = user
         self.client_id = client_id
+        self.share = UsageShare() if share is None else share
         self.own_produce_bytes = 0
         self.own_fetch_bytes = 0
         self._produced_by: tuple[CountsBytes, ...] = ()
@@ -328,19 +344,28 @@ class UsageKey(NamedTuple):
 
 
 class UsageTable:
-    """Usage by user and client-id; a bounded number, then one for all others, since clients choose their ids."""
+    """Usage by user and client-id; a bounded number, then one for all others, since clients choose their ids.
 
-    __slots__ = ("_usages", "_usages_max", "other")
+    Whoever makes many gets half of the table at most.
+    """
 
-    def __init__(self, usages_max: int = USAGES_MAX) -> None:
+    __slots__ = ("_shares", "_usages", "_usages_max", "_usages_per_maker_max", "other")
+
+    def __init__(self, usages_max: int = USAGES_MAX, usages_per_maker_max: int = USAGES_PER_MAKER_MAX) -> None:
         self._usages: dict[tuple[str, str], Usage] = {}
+        self._shares: dict[Hashable, UsageShare] = {}
+        self._usages_per_maker_max = usages_per_maker_max
         self._usages_max = usages_max
         self.other = Usage(OTHER, OTHER)
 
-    def get(self, user: str, client_id: str) -> Usage:
-        """Return the usage of `user` with `client_id`: the same object at every call."""
+    def get(self, user: str, client_id: str, maker: Hashable = None) -> Usage:
+        """Return the usage of `user` with `client_id`: the same object at every call.
+
+        Args:
+            maker: in whose name it is made; None: the user's.
+        """
         usage = self._usages.get((user, client_id))
-        return usage if usage is not None else self._add(user, client_id)
+        return usage if usage is not None else self._add(user, client_id, user if maker is None else maker)
 
     def __len__(self) -> int:
         return len(self._usages)
@@ -349,8 +374,14 @@ class UsageTable:
         """Return all usages in one step, safe against a thread that adds; `other` is the last."""
         return [*self._usages.values(), self.other]
 
-    def _add(self, user: str, client_id: str) -> Usage:
-        if len(self._usages) >= self._usages_max:
+    def _add(self, user: str, client_id: str, maker: Hashable) -> Usage:
+        taken = len(self._usages)
+        share = self._shares.get(maker)
+        has_many = share is not None and share.usages >= self._usages_per_maker_max
+        if taken >= self._usages_max or (has_many and taken >= self._usages_max // 2):
             return self.other
-        usage = self._usages[user, client_id] = Usage(user, client_id)
+        if share is None:
+            share = self._shares[maker] = UsageShare()
+        share.usages += 1
+        usage = self._usages[user, client_id] = Usage(user, client_id, share)
         return usage

@@ -35,5 +35,9 @@ class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):
             tags, bound, num_samples=self.num_samples, window_ms=self.window_ms, created_ms=now_ms, last_update_ms=filled_since_ms
         )
 
+    def _is_idle(self, group: MutationGroup, now_ms: int) -> bool:
+        """A new bucket is full: one that is not is kept, or its client would have what it owes forgiven."""
+        return super()._is_idle(group, now_ms) and group.is_full(now_ms)
+
     def _with_parent(self, group: MutationGroup, parent: MutationGroup | None) -> MutationGroup:
         return mutations_with_parent(group, parent)

@@ -9,11 +9,12 @@ from typing import Final, Generic, TypeVar
 from quota.callback import CUSTOM_LEVEL, DECLARED_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, tags_of
 from quota.child_group import with_parent
 from quota.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
-from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
+from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
 from quota.errors import QuotaError
 from quota.group import GroupKey, QuotaGroup, group_key, max_value_in_window
 from quota.group_callback import GroupCallback
 from quota.limits import QuotaLimits, level_of
+from quota.maker import NOBODY, Maker, maker_of
 from quota.mutation_group import MutationGroup
 
 INACTIVE_MS: Final = 3_600_000
@@ -23,15 +24,32 @@ GROUPS_MAX: Final = 50_000
 """Clients choose their ids, so the number of groups has a bound; see `_group_beyond_the_bound`."""
 
 GROUPS_PER_USER_MAX: Final = 1_000
-"""So many of them one user that logged in may make by changing its client-id."""
+"""So many of them one user that logged in may make by changing its client-id, and clients of one address that nobody knows together."""
+
+OVERFLOWS_MAX: Final = 1_000
+"""So many groups there are for those that have too many, or came when there were too many ..."""
+
+OVERFLOWS_PER_PLACE_MAX: Final = 100
+"""... of which so many may be of names that came in from one address."""
 
 OVERFLOW: Final = "__other__"
+LISTENER_TAG: Final = "listener"
+ADDRESS_TAG: Final = "address"
+"""Of a group that clients of one address share which there was no room for."""
 FIND_COST: Final = 3
 """To find the group of an entity takes so many times as long as to ask for the limit of one that is at hand."""
 
-_ANONYMOUS: Final = (ANONYMOUS.type, ANONYMOUS.name)
-
 Group = TypeVar("Group", QuotaGroup, MutationGroup)
+
+
+class _Made:
+    """What one maker made, and when it was last looked for what it left alone."""
+
+    __slots__ = ("keys", "swept_ms")
+
+    def __init__(self) -> None:
+        self.keys: dict[GroupKey, None] = {}
+        self.swept_ms = -(2**63)
 
 
 class QuotaGroups(Generic[Group]):
@@ -73,9 +91,12 @@ class QuotaGroups(Generic[Group]):
         self._longest_ms = cap_ms
         self._limits = QuotaLimits()
         self._groups: dict[GroupKey, Group] = {}
-        self._overflow: dict[tuple[str, float], Group] = {}  # by user with too many, "" for others, and limit
-        self._maker_of: dict[GroupKey, str] = {}  # of groups of clients that logged in
-        self._made_by: dict[str, int] = {}
+        self._overflow: dict[tuple[Maker, float], Group] = {}  # by who shares one, and limit
+        self._overflows_at: dict[Maker, int] = {}  # of names that came in there
+        self._overflow_place: dict[tuple[Maker, float], Maker] = {}
+        self._overflow_swept_ms = -(2**63)
+        self._made_by: dict[Maker, _Made] = {}
+        self._maker_of: dict[GroupKey, Maker] = {}
         self._switched_on = True
         self._static_default = static_default
         self._levels = 0
@@ -160,10 +181,13 @@ class QuotaGroups(Generic[Group]):
 
     # Per request
 
-    def group(self, principal: KafkaPrincipal, client_id: str, now_ms: int) -> Group:
+    def group(self, principal: KafkaPrincipal, client_id: str, now_ms: int, maker: Maker | None = None) -> Group:
         """Return the group of a client, made if need be: what Kafka does on every request.
 
         While not enabled, a stand-in without a bound that belongs to nobody.
+
+        Args:
+            maker: in whose name it is made; None: the principal's, that of clients that nobody knows being nobody's in particular.
         """
         if not self.enabled:
             return self._idle_group
@@ -171,7 +195,7 @@ class QuotaGroups(Generic[Group]):
         key = group_key(tags)
         group = self._groups.get(key)
         if group is None:
-            group = self._add_group(tags, key, principal, now_ms)
+            group = self._add_group(tags, key, maker_of(principal) if maker is None else maker, now_ms)
         if self._callback.quota_reset_required(self.quota_type):
             self.refresh_bounds()
         return group
@@ -226,11 +250,13 @@ class QuotaGroups(Generic[Group]):
 
     def expire(self, now_ms: int) -> int:
         """Forget what has not been recorded for more than an hour, history included; return how many groups."""
-        forgotten = self._forget_idle(now_ms, INACTIVE_MS)
+        forgotten = [key for key, group in self._groups.items() if _is_idle(group, INACTIVE_MS, now_ms)]
+        self._forget(forgotten)
+        self._forget_overflow([shared for shared, group in self._overflow.items() if _is_idle(group, INACTIVE_MS, now_ms)])
         for group in self._groups.values():
             if group.throttle_time is not None and now_ms - group.throttle_time.last_record_ms > INACTIVE_MS:
                 group.throttle_time = None
-        return forgotten
+        return len(forgotten)
 
     # Inside
 
@@ -261,64 +287,95 @@ class QuotaGroups(Generic[Group]):
         group = self._groups[key] = self._with_parent(group, parent)
         return group
 
-    def _add_group(self, tags: Mapping[str, str], key: GroupKey, principal: KafkaPrincipal, now_ms: int) -> Group:
+    def _add_group(self, tags: Mapping[str, str], key: GroupKey, maker: Maker, now_ms: int) -> Group:
         if self._declared and GROUP_TAG in tags:
             return self._add_declared(tags, key, now_ms)
         bound = self._limit(tags)
-        user = "" if (principal.type, principal.name) == _ANONYMOUS else principal.name
-        if user and self._made_by.get(user, 0) >= self.groups_per_user_max:
-            self._make_room(now_ms)
-            if self._made_by.get(user, 0) >= self.groups_per_user_max:
-                return self._group_beyond_the_bound(bound, now_ms, user)
-        if len(self._groups) >= self.groups_max:
-            self._make_room(now_ms)
-            if len(self._groups) >= self.groups_max:
-                return self._group_beyond_the_bound(bound, now_ms)
+        if not (self._has_share_left(maker.share, now_ms) and self._has_room(now_ms)):
+            return self._group_beyond_the_bound(bound, now_ms, maker)
         group = self._groups[key] = self._new_group(tags, bound, now_ms)
         group.key = key  # an equal one was made with it: keep one of them
-        if user:
-            self._maker_of[key] = user
-            self._made_by[user] = self._made_by.get(user, 0) + 1
+        if any(maker):
+            self._made_by.setdefault(maker.share, _Made()).keys[key] = None
+            self._maker_of[key] = maker.share
         return group
 
-    def _make_room(self, now_ms: int) -> None:
-        # A group idle for longer than all its samples live would start as if new: forgetting it changes no verdict (a token bucket
-        # that is deep in debt is forgiven). Looked for at most once per window, as it takes a look at every group.
-        if now_ms - self._swept_ms >= self.window_ms:
-            self._swept_ms = now_ms
-            self._forget_idle(now_ms, self.num_samples * self.window_ms)
+    # A group idle for longer than all its samples live would start as if new: forgetting it changes no verdict. Looked for at most once
+    # per window, as it takes a look at each.
 
-    def _group_beyond_the_bound(self, bound: float, now_ms: int, user: str = "") -> Group:
+    def _has_share_left(self, share: Maker, now_ms: int) -> bool:
+        """Whether a maker may make one more; what it left alone makes room."""
+        made = self._made_by.get(share)
+        if made is None or len(made.keys) < self.groups_per_user_max:
+            return True
+        if now_ms - made.swept_ms < self.window_ms:
+            return False
+        made.swept_ms = now_ms
+        self._forget([key for key in made.keys if self._is_idle(self._groups[key], now_ms)])
+        return len(made.keys) < self.groups_per_user_max
+
+    def _has_room(self, now_ms: int) -> bool:
+        """Whether anybody may make one more; what was left alone makes room."""
+        if len(self._groups) >= self.groups_max and now_ms - self._swept_ms >= self.window_ms:
+            self._swept_ms = now_ms
+            self._forget([key for key, group in self._groups.items() if self._is_idle(group, now_ms)])
+        return len(self._groups) < self.groups_max
+
+    def _is_idle(self, group: Group, now_ms: int) -> bool:
+        return _is_idle(group, self.num_samples * self.window_ms, now_ms)
+
+    def _group_beyond_the_bound(self, bound: float, now_ms: int, maker: Maker) -> Group:
         """Clients that there is no room for share a group with those of the same limit: too strict rather than unlimited.
 
-        Those of a `user` that has too many share with nobody else.
+        What a maker makes is shared with nobody else, while there is room for such groups; then with all names that come in where it
+        does, then with everybody.
         """
         self.groups_overflowed += 1
-        group = self._overflow.get((user, bound))
-        if group is None:
-            tags = {OVERFLOW: repr(bound), USER_TAG: sanitize(user)} if user else {OVERFLOW: repr(bound)}
-            group = self._overflow[user, bound] = self._new_group(tags, bound, now_ms)
+        share, place = maker.share, maker.place
+        if len(self._overflow) >= OVERFLOWS_MAX and now_ms - self._overflow_swept_ms >= self.window_ms:
+            self._overflow_swept_ms = now_ms
+            self._forget_overflow([shared for shared, group in self._overflow.items() if self._is_idle(group, now_ms)])
+        for sharing in (share, place, NOBODY):
+            group = self._overflow.get((sharing, bound))
+            if group is not None:
+                return group
+            if self._may_overflow(sharing, place):
+                break
+        group = self._overflow[sharing, bound] = self._new_group(_overflow_tags(bound, sharing), bound, now_ms)
+        if sharing.user:
+            self._overflow_place[sharing, bound] = place
+            self._overflows_at[place] = self._overflows_at.get(place, 0) + 1
         return group
 
-    def _forget_idle(self, now_ms: int, longer_than_ms: int) -> int:
-        idle = [
-            key
-            for key, group in self._groups.items()
-            if now_ms - group.last_record_ms > longer_than_ms and group.departed_until_ms <= now_ms
-        ]
-        for key in idle:
+    def _may_overflow(self, sharing: Maker, place: Maker) -> bool:
+        """Whether there is room for one more of these groups."""
+        if not any(sharing):
+            return True
+        if sharing.user and any(place) and self._overflows_at.get(place, 0) >= OVERFLOWS_PER_PLACE_MAX:
+            return False
+        return len(self._overflow) < OVERFLOWS_MAX
+
+    def _forget(self, keys: Collection[GroupKey]) -> None:
+        for key in keys:
             del self._groups[key]
-            user = self._maker_of.pop(key, "")
-            if user:
-                self._made_by[user] -= 1
-                if not self._made_by[user]:
-                    del self._made_by[user]
-        for shared, group in list(self._overflow.items()):
-            if now_ms - group.last_record_ms > longer_than_ms and group.departed_until_ms <= now_ms:
-                del self._overflow[shared]
-        if idle:
+            maker = self._maker_of.pop(key, NOBODY)
+            made = self._made_by.get(maker)
+            if made is not None:
+                del made.keys[key]
+                if not made.keys:
+                    del self._made_by[maker]
+        if keys:
             self._changed()
-        return len(idle)
+
+    def _forget_overflow(self, unused: Collection[tuple[Maker, float]]) -> None:
+        for shared in unused:
+            del self._overflow[shared]
+            place = self._overflow_place.pop(shared, NOBODY)
+            left = self._overflows_at.pop(place, 0) - 1
+            if left > 0:
+                self._overflows_at[place] = left
+        if unused:  # who remembers one has to ask again: beside one that is made anew it would be a second budget
+            self._changed()
 
     def _install(self, callback: ClientQuotaCallback | None) -> None:
         self.custom_callback = callback is not None
@@ -382,6 +439,19 @@ class QuotaGroups(Generic[Group]):
     def _changed(self) -> None:
         self.enabled = self._switched_on and self._levels != 0
         self.generation += 1
+
+
+def _is_idle(group: QuotaGroup | MutationGroup, longer_than_ms: int, now_ms: int) -> bool:
+    """Whether a group has recorded nothing for so long, and nobody who left is still in debt to it."""
+    return now_ms - group.last_record_ms > longer_than_ms and group.departed_until_ms <= now_ms
+
+
+def _overflow_tags(bound: float, sharing: Maker) -> dict[str, str]:
+    if sharing.user:
+        return {OVERFLOW: repr(bound), USER_TAG: sanitize(sharing.user)}
+    if any(sharing):
+        return {OVERFLOW: repr(bound), LISTENER_TAG: sharing.listener, ADDRESS_TAG: sharing.network}
+    return {OVERFLOW: repr(bound)}
 
 
 class ClientQuotaManager(QuotaGroups[QuotaGroup]):

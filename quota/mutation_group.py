@@ -142,6 +142,10 @@ class MutationGroup:
         """Return the balance, changing nothing."""
         return self._bucket.peek(now_ms)
 
+    def is_full(self, now_ms: int) -> bool:
+        """Whether it holds its whole burst, as one that is made anew."""
+        return self._bucket.is_full(now_ms)
+
     def affordable(self, now_ms: int) -> float:
         """Return the balance that the next charge is judged by."""
         return self.tokens(now_ms)

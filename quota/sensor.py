@@ -284,6 +284,10 @@ class TokenBucket:
         """Return the balance as `measure` would, changing nothing."""
         return self._refilled(now_ms)
 
+    def is_full(self, now_ms: int) -> bool:
+        """Whether the balance is the whole burst, as that of a new bucket."""
+        return self._refilled(now_ms) >= self._burst()
+
     def _refill(self, now_ms: int) -> None:
         self._tokens = self._refilled(now_ms)
         self._last_update_ms = now_ms

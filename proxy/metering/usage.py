@@ -10,7 +10,9 @@ from proxy.counters import OTHER, Usage
 from quota.entity import KafkaPrincipal
 
 CELLS_MAX: Final = 50_000
-"""Beyond so many (client, broker, listener, class), new ones are counted under the client `__other__`."""
+"""Beyond so many (client, broker, listener, class), new ones are counted under the client `__other__` ..."""
+CELLS_PER_MAKER_MAX: Final = 5_000
+"""... and beyond half of them those of a user, or of an unknown client's address, that has so many."""
 
 PRODUCE: Final = "produce"
 FETCH: Final = "fetch"
@@ -124,9 +126,15 @@ class UsageCells:
         on_new: told how many there are whenever that changes.
     """
 
-    __slots__ = ("_cells", "_cells_max", "_clients", "_on_new", "new_clients")
+    __slots__ = ("_cells", "_cells_max", "_cells_per_maker_max", "_clients", "_on_new", "new_clients")
 
-    def __init__(self, cells_max: int = CELLS_MAX, on_new: Callable[[int], None] = lambda _count: None) -> None:
+    def __init__(
+        self,
+        cells_max: int = CELLS_MAX,
+        on_new: Callable[[int], None] = lambda _count: None,
+        cells_per_maker_max: int = CELLS_PER_MAKER_MAX,
+    ) -> None:
+        self._cells_per_maker_max = cells_per_maker_max
         self._on_new = on_new
         self._cells: dict[tuple[int, Place, str], UsageCell] = {}
         self._cells_max = cells_max
@@ -141,18 +149,23 @@ class UsageCells:
         """Return where a client is counted: the same object at every call. Its bytes are of `usage`, or of `others` beyond the bound."""
         key = (self._client_ref(usage, principal.type, usage.user, usage.client_id), place, api_class)
         cell = self._cells.get(key)
-        if cell is None and len(self._cells) >= self._cells_max:
+        if cell is None and self._is_full_for(usage):
             usage = others
             key = (self._client_ref(None, "", OTHER, OTHER), place, api_class)
             cell = self._cells.get(key)
         if cell is None:
             cell = self._cells[key] = UsageCell(*key)
+            usage.share.cells += 1
             if api_class == PRODUCE:
                 usage.produced_by(cell)
             elif api_class == FETCH:
                 usage.fetched_by(cell)
             self._on_new(len(self._cells))
         return cell
+
+    def _is_full_for(self, usage: Usage) -> bool:
+        taken = len(self._cells)
+        return taken >= self._cells_max or (usage.share.cells >= self._cells_per_maker_max and taken >= self._cells_max // 2)
 
     def opened(self, place: Place, usage: Usage, principal: KafkaPrincipal, others: Usage) -> UsageCell:
         """Count a connection with the client of its first request."""

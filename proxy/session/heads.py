@@ -11,6 +11,7 @@ from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, work_of
 from proxy.metering.usage import Place, UsageCell, api_class
 from proxy.session.administered import CONFIG_KEYS, QUOTA_KEYS
 from proxy.session.heads_met import FRAME_BYTES_MAX
+from proxy.session.identity import is_nobody
 from proxy.session.known_head import ADMIN, ANSWER, CONFIGS, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.charge import STRICT_SINCE
@@ -21,6 +22,8 @@ from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from quota.declared_groups import NOWHERE, Origin
 from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
+from quota.maker import NOBODY as NOBODY_IN_PARTICULAR
+from quota.maker import Maker
 
 CLIENT_IDS_MAX = 16
 NOBODY = BrokerHandlerTime()
@@ -31,7 +34,8 @@ class Heads:
     """Resolves the request heads of one connection.
 
     A head says nothing of the connection it came by, only of its kind: equal bytes of the same principal, on the same listener, to the
-    same broker are one `KnownHead`. A thousand connections of one application then ask the same few objects.
+    same broker are one `KnownHead`. A thousand connections of one application then ask the same few objects. Clients that nobody knows
+    have their share of groups by their address, so of them only those from one address are of one kind.
     """
 
     __slots__ = (
@@ -41,6 +45,7 @@ class Heads:
         "_settings",
         "broker_times",
         "client_ids",
+        "here",
         "login",
         "meter",
         "number",
@@ -56,6 +61,7 @@ class Heads:
         number: int = 0,
         principal: KafkaPrincipal | None = ANONYMOUS,
         origin: Origin = NOWHERE,
+        here: Maker = NOBODY_IN_PARTICULAR,
     ) -> None:
         self._settings = settings
         self.meter = settings.meter
@@ -67,6 +73,7 @@ class Heads:
         self.broker_times = NOBODY
         self.login: Login | None = None
         self.origin = origin
+        self.here = here  # whoever comes in where this connection does
         self.principal = principal  # None: nobody knows, and such clients may not stay
         self.client_ids: tuple[str, ...] = ()  # met on this connection, the first few
 
@@ -89,7 +96,8 @@ class Heads:
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
         precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
-        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, self.origin, precedes_login, self.place)
+        here = self.here if is_nobody(self.principal) else None
+        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, here, self.origin, precedes_login, self.place)
         known = settings.known_heads.get(key)
         if known is None:
             known = self._make(head, name, prefix, precedes_login=precedes_login)
@@ -142,8 +150,9 @@ class Heads:
         assert self._scope is not None, "bytes before the broker is known"
         assert self.principal is not None
         settings = self._settings
-        usage = settings.usages.get(self.principal.name, name)
-        return ClientQuota(self._scope, self.principal, name, usage, settings.counters, settings.policy, self.origin)
+        maker = self.here if is_nobody(self.principal) else self.here.of_user(self.principal.name)
+        usage = settings.usages.get(self.principal.name, name, maker.share)
+        return ClientQuota(self._scope, self.principal, name, usage, settings.counters, settings.policy, self.origin, maker)
 
     def _kind(self, head: RequestHead) -> int:
         if self._settings.answers_quotas and head.api.key in QUOTA_KEYS:

@@ -132,6 +132,11 @@ def escaped(name: str) -> str:
     return "%5F" + name[1:] if name[0] == "_" else "%25" + name[1:]
 
 
+def is_nobody(principal: KafkaPrincipal) -> bool:
+    """Return whether a principal stands for all clients that are not told apart: who did not log in, or did as nobody knows whom."""
+    return principal.type == "User" and (principal.name == ANONYMOUS.name or principal.name.startswith(f"{UNKNOWN}/"))
+
+
 def is_loopback(host: str) -> bool:
     """Return whether a client sits on this machine."""
     try:

@@ -9,6 +9,7 @@ from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.declared_groups import NOWHERE, Member, Origin
 from quota.entity import KafkaPrincipal
 from quota.group import QuotaGroup
+from quota.maker import Maker
 from quota.manager import ClientQuotaManager, Group, QuotaGroups
 from quota.mutation_group import MutationGroup
 from quota.request_time import ClientRequestQuotaManager
@@ -63,6 +64,7 @@ class ClientQuota:
         "_fetch",
         "_fetch_generation",
         "_is_recorded",
+        "_maker",
         "_mutation",
         "_mutation_generation",
         "_origin",
@@ -90,11 +92,13 @@ class ClientQuota:
         counters: Counters,
         policy: Policy,
         origin: Origin = NOWHERE,
+        maker: Maker | None = None,
     ) -> None:
         self._scope = scope
         self._counters = counters
         self._policy = policy
         self._origin = origin
+        self._maker = maker
         self.principal = principal
         self._who = principal if origin.groups is None else Member(principal, origin.group_of(principal.name, client_id))
         self.client_id = client_id
@@ -171,7 +175,7 @@ class ClientQuota:
         self.obey()
         if not (manager.enabled and self._is_recorded):
             return None
-        return manager.group(self._who, self.client_id, now_ms)
+        return manager.group(self._who, self.client_id, now_ms, self._maker)
 
     def exempt(self, elapsed_ns: int, now_ms: int) -> None:
         """Count time that no quota applies to."""

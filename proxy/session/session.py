@@ -30,6 +30,7 @@ from proxy.session.shadow import ShadowResponseSide
 from proxy.session.unanswered import UnansweredRequests
 from quota.declared_groups import Member, Origin
 from quota.entity import KafkaPrincipal
+from quota.maker import maker_at
 
 
 class Session:
@@ -67,7 +68,7 @@ class Session:
         settings.sessions = number = settings.sessions + 1 & INT32_MAX
         self._listener = rules.listener
         self._host = peer[0]
-        self._heads = Heads(settings, rewriter, number, rules.before_login(peer, tls), self._origin())
+        self._heads = Heads(settings, rewriter, number, rules.before_login(peer, tls), self._origin(), maker_at(self._listener, self._host))
         self.login = self._heads.login = Login(rules, peer, settings.counters, self._identified, tls)
         self.in_flight: InFlight = deque()
         self.attention = Attention()

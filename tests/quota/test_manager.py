@@ -3,9 +3,12 @@
 import pytest
 
 from quota.callback import DefaultQuotaCallback
+from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import ANONYMOUS, DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.errors import QuotaError
-from quota.manager import INACTIVE_MS, OVERFLOW, ClientQuotaManager
+from quota.group import QuotaGroup
+from quota.maker import Maker, maker_at
+from quota.manager import INACTIVE_MS, OVERFLOW, OVERFLOWS_MAX, OVERFLOWS_PER_PLACE_MAX, ClientQuotaManager
 from quota.request_time import ClientRequestQuotaManager
 from tests.vectors.managers import RecordingCallback
 
@@ -208,6 +211,91 @@ def test_a_user_cannot_make_groups_without_end() -> None:
     assert manager.group(ALICE, "alice-1", 5_000).tags == {"user": "", "client-id": "alice-1"}
     assert manager.group(ANONYMOUS, "z", 5_000).tags == {"user": "", "client-id": "z"}
     assert manager.group(ALICE, "x", 16_001).tags == {"user": "", "client-id": "x"}
+
+
+HERE, THERE = maker_at("edge", "192.0.2.1"), maker_at("edge", "192.0.2.2")
+
+
+def names(manager: ClientQuotaManager, maker: Maker, count: int, principal: KafkaPrincipal = ANONYMOUS) -> list[QuotaGroup]:
+    """A client under so many names; the group of each has recorded something."""
+    groups = [manager.group(principal, f"{maker}-{principal.name}-{number}", 0, maker) for number in range(count)]
+    for group in groups:
+        group.record(1, 0)
+    return groups
+
+
+def test_unknown_clients_of_one_address_have_a_users_share() -> None:
+    """Beyond it they share one group with the full limit; a newcomer from elsewhere has its own, and so has a known name."""
+    manager = new_manager(groups_per_user_max=3)
+    manager.update_quota(ANY_CLIENT, 10.0)
+    *_, one, other = names(manager, HERE, 5)
+    assert one is other
+    assert (one.bound, one.tags) == (10.0, {OVERFLOW: "10.0", "listener": "edge", "address": "192.0.2.1"})
+    assert manager.group(ANONYMOUS, "etl", 0, THERE).tags == {"user": "", "client-id": "etl"}
+    assert manager.group(ANONYMOUS, "etl", 0, HERE).tags == {"user": "", "client-id": "etl"}, "it was made by somebody else"
+    assert manager.group(ANONYMOUS, "x", 0, maker_at("inside", "192.0.2.1")).tags == {"user": "", "client-id": "x"}
+
+
+def test_what_a_maker_left_alone_makes_room_for_itself_only() -> None:
+    """Its own idle groups are forgotten, once a window at most, and nobody else's."""
+    manager = new_manager(groups_per_user_max=2)
+    manager.update_quota(ANY_CLIENT, 10.0)
+    others = names(manager, THERE, 2)
+    names(manager, HERE, 2)
+    assert OVERFLOW in manager.group(ANONYMOUS, "x", 11_000, HERE).tags
+    assert OVERFLOW in manager.group(ANONYMOUS, "x", 11_500, HERE).tags
+    assert manager.group(ANONYMOUS, "x", 12_000, HERE).tags == {"user": "", "client-id": "x"}
+    assert all(group in manager.groups() for group in others)
+
+
+def test_a_full_table_leaves_a_newcomer_its_own_limit() -> None:
+    """However it was filled, whoever comes then shares with its own names alone: 51 users with all that they may have hurt nobody else."""
+    manager = new_manager(groups_max=20, groups_per_user_max=5)
+    manager.update_quota(ANY_CLIENT, 10.0)
+    for number in range(6):
+        names(manager, HERE.of_user(f"u{number}"), 5, principal=KafkaPrincipal("User", f"u{number}"))
+    assert len(manager.groups()) == 20
+    for_bob, for_carol = manager.group(BOB, "b", 0, HERE.of_user("bob")), manager.group(ALICE, "c", 0, HERE.of_user("carol"))
+    assert for_bob is manager.group(BOB, "b2", 0, THERE.of_user("bob"))
+    assert (for_bob.recorded_total, for_carol.recorded_total, for_bob.bound) == (0, 0, 10.0)
+    assert for_bob is not for_carol
+
+
+def test_names_of_one_address_take_no_more_than_their_part_of_the_shared_groups() -> None:
+    """A principal builder may let a client choose its name: behind a hundred such groups an address has one more, for all its names."""
+    manager = new_manager(groups_max=0)
+    manager.update_quota(ANY_CLIENT, 10.0)
+    shared = {id(manager.group(ALICE, "x", 0, HERE.of_user(f"u{number}"))) for number in range(3 * OVERFLOWS_PER_PLACE_MAX)}
+    assert len(shared) == OVERFLOWS_PER_PLACE_MAX + 1
+    assert manager.group(ALICE, "x", 0, THERE.of_user("bob")).tags == {OVERFLOW: "10.0", "user": "bob"}
+
+
+def test_shared_groups_have_a_bound_and_idle_ones_make_room() -> None:
+    """Above it one is for all; once others are idle a newcomer has its own again."""
+    manager = new_manager(groups_max=0)
+    manager.update_quota(ANY_CLIENT, 10.0)
+    made = [manager.group(ANONYMOUS, "x", 0, maker_at("edge", f"2001:db8:{number:x}::1")) for number in range(OVERFLOWS_MAX + 5)]
+    for group in made:
+        group.record(1, 0)
+    assert len({id(group) for group in made}) == OVERFLOWS_MAX + 1
+    assert made[-1] is made[-2]
+    assert made[-1].tags == {OVERFLOW: "10.0"}
+    generation = manager.generation
+    assert "address" in manager.group(ANONYMOUS, "x", 11_001, HERE).tags
+    assert manager.generation > generation, "who remembers a group that is forgotten has to ask again"
+
+
+def test_a_bucket_in_debt_is_not_forgotten_for_want_of_room() -> None:
+    """A new one would be full: it is kept until it would be, too."""
+    manager = ControllerMutationQuotaManager(starts_full=True)
+    manager.groups_per_user_max = 1
+    manager.update_quota(ANY_CLIENT, 1.0)
+    deep = manager.group(ANONYMOUS, "deep", 0, HERE)
+    deep.record(100, 0)
+    for now_ms in (12_000, 60_000, 99_999):
+        assert OVERFLOW in manager.group(ANONYMOUS, "x", now_ms, HERE).tags
+        assert manager.group(ANONYMOUS, "deep", now_ms, HERE) is deep
+    assert manager.group(ANONYMOUS, "x", 101_000, HERE).tags == {"user": "", "client-id": "x"}
 
 
 def test_a_manager_may_cap_what_kafka_wraps() -> None:

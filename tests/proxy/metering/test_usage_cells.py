@@ -43,3 +43,14 @@ def test_bytes_beyond_the_bound_are_those_of_others(api_class: str) -> None:
     assert [usage.produce_bytes + usage.fetch_bytes for usage in (known, *crowd, usages.other)] == [10, 0, 0, 20]
     names = {client.client_ref: client.client_id for client in cells.new_clients}
     assert [(names[row[0]], row[4]) for row in cells.take()] == [("known", 1), (OTHER, 2)]
+
+
+def test_one_maker_fills_no_more_than_half_of_the_cells() -> None:
+    """Behind that who has many shares a cell with others, and a newcomer has its own."""
+    usages, cells = UsageTable(), UsageCells(cells_max=10, cells_per_maker_max=2)
+    for number in range(20):
+        cells.cell(PLACES[0], usages.get("ANONYMOUS", f"x{number}", "192.0.2.1"), ANONYMOUS, GROUP, usages.other)
+    assert len(cells) == 6
+    newcomer = cells.cell(PLACES[0], usages.get("ANONYMOUS", "etl", "192.0.2.2"), ANONYMOUS, GROUP, usages.other)
+    assert len(cells) == 7
+    assert {client.client_ref: client.client_id for client in cells.new_clients}[newcomer.client_ref] == "etl"

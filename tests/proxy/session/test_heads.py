@@ -2,9 +2,11 @@
 
 from proxy.session.heads import CLIENT_IDS_MAX, Heads
 from proxy.session.heads_met import FRAME_BYTES_MAX
+from proxy.session.identity import UNKNOWN
 from proxy.session.known_head import HEADS_MAX, KnownHead
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from quota.entity import DEFAULT, KafkaPrincipal
+from quota.maker import NOBODY, Maker, maker_at
 from tests.support.memory_connection import House
 from tests.support.verdicts import produce_of
 
@@ -13,9 +15,9 @@ def door() -> Rewriter:
     return Rewriter(None, None, ApiVersionsCut(unknown_apis_pass=False), redact_configs=False)
 
 
-def heads(house: House, rewriter: Rewriter) -> Heads:
+def heads(house: House, rewriter: Rewriter, here: Maker = NOBODY) -> Heads:
     """Those of one connection."""
-    made = Heads(house.settings, rewriter)
+    made = Heads(house.settings, rewriter, here=here)
     made.count_in(house.scope)
     return made
 
@@ -42,6 +44,28 @@ def test_another_door_scope_or_principal_is_another_head(house: House) -> None:
     named.principal = KafkaPrincipal("User", "alice")
     assert len({id(resolved(one, produce_of(100, 1))) for one in (first, elsewhere, moved, named)}) == 4
     assert resolved(named, produce_of(100, 1)).client.principal.name == "alice"
+
+
+def test_an_unknown_client_from_another_address_is_another_head(house: House) -> None:
+    """Whose share its group is made from differs: nobody is put among those that another address has too many of. A user has one share."""
+    rewriter = door()
+    here, there, again = (heads(house, rewriter, maker_at("edge", host)) for host in ("192.0.2.1", "192.0.2.2", "::ffff:192.0.2.1"))
+    assert resolved(here, produce_of(100, 1)) is resolved(again, produce_of(100, 1)) is not resolved(there, produce_of(100, 1))
+    for name, is_one in (("alice", True), (f"{UNKNOWN}/edge/GSSAPI", False)):
+        here.principal = there.principal = KafkaPrincipal("User", name)
+        assert (resolved(here, produce_of(100, 1)) is resolved(there, produce_of(100, 1))) is is_one
+
+
+def test_the_share_is_that_of_who_sends(house: House) -> None:
+    """Names of one address beyond its share have one group; the same names from elsewhere have their own."""
+    house.set_quota(produce=10.0, client_id=DEFAULT)
+    house.scope.produce.groups_per_user_max = 2
+    here, there = (heads(house, door(), maker_at("edge", host)) for host in ("192.0.2.1", "192.0.2.2"))
+    flood = [resolved(here, produce_of(100, 1, client_id=f"name-{number}")).client.produce(0) for number in range(5)]
+    assert len({id(group) for group in flood}) == 3
+    same = [resolved(there, produce_of(100, 1, client_id=f"name-{number}")).client.produce(0) for number in (0, 1, 3, 4)]
+    assert same[:2] == flood[:2]
+    assert len({id(group) for group in (*flood, *same)}) == 5
 
 
 def test_the_rule_for_empty_client_ids_holds_at_once(house: House) -> None:

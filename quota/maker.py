@@ -1,0 +1,58 @@
+"""Who makes groups: what chooses its client-ids is held to a share of the tables that those fill.
+
+A user that the broker let in is one maker. Of clients that nobody knows those of one address (of IPv6: one /64) at one listener are one,
+so that nobody fills up what others need by connecting again under other names.
+"""
+
+from typing import Final, NamedTuple
+
+from quota.client_address import address_group, plain_address
+from quota.entity import ANONYMOUS, KafkaPrincipal
+from quota.names import kept_name
+
+IPV6_PREFIX_BITS: Final = 64
+
+
+class Maker(NamedTuple):
+    """One of them. All empty: nobody in particular.
+
+    Attributes:
+        user: its name as tables keep it; "" for a client that nobody knows.
+        listener, network: where it comes in, and from which address.
+    """
+
+    user: str = ""
+    listener: str = ""
+    network: str = ""
+
+    @property
+    def share(self) -> "Maker":
+        """As whom it has a share: a user has one wherever it comes from."""
+        return Maker(self.user) if self.user else self
+
+    @property
+    def place(self) -> "Maker":
+        """Whoever comes in there, by any name."""
+        return Maker("", self.listener, self.network)
+
+    def of_user(self, name: str) -> "Maker":
+        """A user that comes in here."""
+        return Maker(kept_name(name), self.listener, self.network)
+
+
+NOBODY: Final = Maker()
+
+
+def maker_at(listener: str, host: str) -> Maker:
+    """Return whoever comes in at a listener from an IP address; an IPv4 address that an IPv6 socket met is the IPv4 address."""
+    return Maker("", listener, address_group(plain_address(host), IPV6_PREFIX_BITS))
+
+
+def maker_of(principal: KafkaPrincipal) -> Maker:
+    """Return the maker that a principal is, where nothing is known of where it comes from."""
+    return NOBODY if is_anonymous(principal) else NOBODY.of_user(principal.name)
+
+
+def is_anonymous(principal: KafkaPrincipal) -> bool:
+    """Whether a principal is Kafka's own for clients that did not log in."""
+    return principal.name == ANONYMOUS.name and principal.type == ANONYMOUS.type

@@ -1,0 +1,37 @@
+"""As whom a client has its share of groups."""
+
+import pytest
+
+from quota.entity import ANONYMOUS, KafkaPrincipal
+from quota.maker import NOBODY, Maker, maker_at, maker_of
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        pytest.param("192.0.2.7", "192.0.2.7", id="ipv4"),
+        pytest.param("::ffff:192.0.2.7", "192.0.2.7", id="ipv4-met-by-an-ipv6-socket"),
+        pytest.param("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64", id="ipv6"),
+        pytest.param("2001:DB8:1:2::9", "2001:db8:1:2::/64", id="the-same-64"),
+        pytest.param("fe80::1%eth0", "fe80::/64", id="with-a-zone"),
+        pytest.param("", "", id="a-socket-without-address"),
+    ],
+)
+def test_an_address_is_counted_by_its_network(host: str, network: str) -> None:
+    """An IPv4 address is one, however it was met; of IPv6 a /64 is, since its owner chooses all of it."""
+    assert maker_at("edge", host) == Maker("", "edge", network)
+
+
+def test_a_user_has_one_share_wherever_it_comes_from() -> None:
+    """An unknown client has that of its address."""
+    here, there = maker_at("edge", "192.0.2.1"), maker_at("inside", "192.0.2.2")
+    assert here.of_user("bob").share == there.of_user("bob").share == Maker("bob")
+    assert here.of_user("bob").place == here == here.share
+    assert here.share != there.share
+
+
+def test_without_an_address_only_users_are_makers() -> None:
+    """What asks without saying where it comes from is nobody in particular unless it has a name."""
+    assert maker_of(ANONYMOUS) is NOBODY
+    assert maker_of(KafkaPrincipal("User", "bob")) == Maker("bob")
+    assert maker_of(KafkaPrincipal("Service", "ANONYMOUS")) == Maker("ANONYMOUS")
