@@ -6,7 +6,7 @@ from protocol.headers import response_header_len
 from protocol.layout import Skip, layout_of, read_uvarint, reading, skip_compact, skip_struct, skip_tags
 from protocol.layout_steps import fields_in_steps
 from protocol.limits import LENGTH_BYTES
-from protocol.primitives import Buffer
+from protocol.primitives import INT32_MAX, Buffer
 from protocol.steps import Pace, Steps
 
 FLEXIBLE_SINCE = 9
@@ -67,8 +67,11 @@ def walk_produce_in_steps(api: ApiVersion, data: Buffer) -> Steps[tuple[int | No
     return throttle_at if has_throttle else None, endpoints
 
 
-def walk_produce(api: ApiVersion, data: Buffer, at: int, end: int) -> tuple[int, bool]:
+def walk_produce(api: ApiVersion, data: Buffer, at: int, end: int, walked_max: int = INT32_MAX) -> tuple[int, bool]:
     """Walk the whole response, v9 or newer, that lies in `data` from `at` (its length) to `end`.
+
+    Args:
+        walked_max: a longer one is not walked: it counts as one with node endpoints, whose throttle time is at -1.
 
     Returns:
         Where throttle_time_ms stands, counted from `at`, and whether node endpoints follow it.
@@ -88,7 +91,7 @@ def walk_produce(api: ApiVersion, data: Buffer, at: int, end: int) -> tuple[int,
             and data[end - 1] == 0
         ):
             return end - 5 - at, False
-    return _walk(api, data, at, end)
+    return _walk(api, data, at, end) if end - at <= walked_max else (-1, True)
 
 
 def _walk(api: ApiVersion, data: Buffer, at: int, end: int) -> tuple[int, bool]:

@@ -401,7 +401,10 @@ class ResponseSide(AnswerVerdicts):
                         self._keep_tail(data, at, wanted)
                         break
                 looked, self._looked = self._looked, None
-                if looked is None and _is_looked_at(head, rewrite, data, at, frame_bytes):  # type: ignore[arg-type]
+                is_clean = False
+                if looked is None and rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= end - at:
+                    is_clean = _is_clean(head, rewrite, data, at, frame_bytes)  # type: ignore[arg-type]
+                if looked is None and not is_clean and _is_looked_at(head, rewrite, end - at, frame_bytes):  # type: ignore[arg-type]
                     looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
                     if looked_bytes > AT_ONCE_BYTES:
                         self._look_in_steps(head, data, at, frame_bytes, now_ns)  # type: ignore[arg-type]
@@ -434,7 +437,9 @@ class ResponseSide(AnswerVerdicts):
                         self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
                 elif debt.active:
                     debt.pass_answer()
-                if looked or ((rewrite or announce_ms) and (announce_ms or not _is_clean(head, rewrite, data, at, frame_bytes))):  # type: ignore[arg-type]
+                if (looked is not None or announce_ms or rewrite) and (
+                    looked is not None or announce_ms or not (is_clean or _is_clean(head, rewrite, data, at, frame_bytes))  # type: ignore[arg-type]
+                ):
                     piece = data[at : at + frame_bytes]
                     changed = self._change(head, piece, frame_bytes, announce_ms, looked)  # type: ignore[arg-type]
                     if changed is not piece:
@@ -641,19 +646,18 @@ def _stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | me
     return bytes(stamped)
 
 
-def _is_looked_at(head: KnownHead, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
-    """Whether something is looked for in all of an answer, which is here as far as that takes."""
+def _is_looked_at(head: KnownHead, rewrite: int, here_bytes: int, frame_bytes: int) -> bool:
+    """Whether something is looked for in all of an answer, of which so much is here; of a Fetch that is not clean for certain."""
     if head.whole:
         return head.ticket is not None or bool(rewrite) or head.kind == PRODUCE
-    is_here = rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= len(data) - at
-    return is_here and not _is_clean(head, rewrite, data, at, frame_bytes)
+    return rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes
 
 
 def _is_clean(head: KnownHead, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
     """Whether an answer that might name new leaders is here in whole and names none, as nearly all of them; False where that takes long."""
-    end = at + frame_bytes
     if rewrite == ENDPOINTS:
-        return frame_bytes <= AT_ONCE_BYTES and not walk_produce(head.api, data, at, end)[1]
+        return not walk_produce(head.api, data, at, at + frame_bytes, AT_ONCE_BYTES)[1]
+    end = at + frame_bytes
     return rewrite == WALK and end <= len(data) and tail_is_bare(head.api, data, at, end)
 
 
