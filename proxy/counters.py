@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Final, NamedTuple, Protocol
 
 from proxy.latency import ApiLatencies
+from quota.names import kept_name
 
 API_KEYS_MAX: Final = 96
 UNKNOWN_KEY: Final = API_KEYS_MAX - 1
@@ -359,11 +360,12 @@ class UsageTable:
         self.other = Usage(OTHER, OTHER)
 
     def get(self, user: str, client_id: str, maker: Hashable = None) -> Usage:
-        """Return the usage of `user` with `client_id`: the same object at every call.
+        """Return the usage of `user` with `client_id`, of whatever length: the same object at every call.
 
         Args:
             maker: in whose name it is made; None: the user's.
         """
+        user, client_id = kept_name(user), kept_name(client_id)
         usage = self._usages.get((user, client_id))
         return usage if usage is not None else self._add(user, client_id, user if maker is None else maker)
 

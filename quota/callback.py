@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from quota.cluster import Cluster
-from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
+from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, user_tag
 from quota.limits import (
     CLIENT_ID_LEVEL,
     DEFAULT_PART,
@@ -19,6 +19,7 @@ from quota.limits import (
     level_of,
     rule_key,
 )
+from quota.names import kept_name
 
 USER_TAG: Final = "user"
 CLIENT_ID_TAG: Final = "client-id"
@@ -37,7 +38,11 @@ class ClientQuotaCallback:
         """Take the settings of the configuration, once, before anything else; `broker.id` says for which broker (-1: for all)."""
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
-        """Return the tags of the group that this client belongs to; equal tags share one budget."""
+        """Return the tags of the group that this client belongs to; equal tags share one budget.
+
+        Names come whole, of whatever length. Tags above 256 bytes are kept as their beginning and a digest: so they come to
+        `quota_limit`, but for the first time and after a change, when they come as they were returned here.
+        """
         raise NotImplementedError
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
@@ -80,7 +85,7 @@ class DefaultQuotaCallback(ClientQuotaCallback):
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> dict[str, str]:
         """Return user and client-id, either of them empty where the matching level does not look at it."""
-        user = sanitize(principal.name)
+        user, client_id = user_tag(principal.name), kept_name(client_id)
         by_user, by_client = self._looked_at(user, client_id)
         return {USER_TAG: user if by_user else "", CLIENT_ID_TAG: client_id if by_client else ""}
 
@@ -94,7 +99,7 @@ class DefaultQuotaCallback(ClientQuotaCallback):
 
     def rule(self, metric_tags: Mapping[str, str]) -> Rule | None:
         """Return the entity whose quota these tags get, with its value; None: no entity's (perhaps the static default)."""
-        for key in _keys(metric_tags.get(USER_TAG, ""), metric_tags.get(CLIENT_ID_TAG, "")):
+        for key in rule_keys(metric_tags):
             found = self._rules.get(key)
             if found is not None:
                 return found
@@ -148,7 +153,12 @@ class DefaultQuotaCallback(ClientQuotaCallback):
 
 def tags_of(entity: ClientQuotaEntity) -> dict[str, str]:
     """Return the tags of a group that has exactly the parts of `entity`."""
-    return {USER_TAG: sanitize(entity.user or ""), CLIENT_ID_TAG: entity.client_id or ""}
+    return {USER_TAG: user_tag(entity.user or ""), CLIENT_ID_TAG: kept_name(entity.client_id or "")}
+
+
+def rule_keys(metric_tags: Mapping[str, str]) -> tuple[RuleKey, ...]:
+    """Return where the rule of these tags may stand, the most specific first."""
+    return _keys(metric_tags.get(USER_TAG, ""), metric_tags.get(CLIENT_ID_TAG, ""))
 
 
 def _keys(user: str, client_id: str) -> tuple[RuleKey, ...]:

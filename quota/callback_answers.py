@@ -23,7 +23,7 @@ def read_tags(answer: Any) -> dict[str, str]:
         raise CallbackAnswerError(f"{len(tags)} tags, at most {TAGS_MAX} are taken")
     for key, value in tags.items():
         if not (isinstance(key, str) and isinstance(value, str)):
-            raise CallbackAnswerError(f"tag {key!r} = {value!r} is not text")
+            raise CallbackAnswerError(f"tag {key!r:.100} = {value!r:.100} is not text")
     return tags
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from quota.errors import SanitizedNameError
+from quota.names import NAME_BYTES_MAX, KeptName, kept_name
 
 DEFAULT: Final = "<default>"
 """Name of the default entity, as Kafka prints it."""
@@ -102,12 +103,22 @@ class ClientQuotaEntity:
         return ", ".join(f"{part.type.value.lower().removeprefix('default_').replace('_', '-')} {part.name}" for part in self.parts)
 
 
-@functools.lru_cache(maxsize=4096)
 def sanitize(name: str) -> str:
     """Percent-encode a name for metric tags and paths: everything but ASCII letters, digits, `.`, `-` and `_`.
 
     A lone surrogate becomes `%3F`, as in Java. Source: Kafka 3.8 `Sanitizer.sanitize`.
     """
+    return _sanitized(name) if len(name) <= NAME_BYTES_MAX else _sanitized.__wrapped__(name)  # long names are not remembered
+
+
+def user_tag(name: str) -> str:
+    """Return a user as it stands in the tags of groups: encoded, and a long name in the form in which it is kept."""
+    tag = sanitize(kept_name(name))
+    return tag if len(tag) <= NAME_BYTES_MAX else KeptName(tag)
+
+
+@functools.lru_cache(maxsize=4096)
+def _sanitized(name: str) -> str:
     return quote(name.encode("utf-8", "replace"), safe="._-").replace("~", "%7E")
 
 

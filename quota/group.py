@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from quota.entity import UNLIMITED
+from quota.names import kept_name
 from quota.sensor import Avg, SampleRing
 from quota.throttle import narrow_to_int32, throttle_time_ms
 
@@ -299,8 +300,8 @@ class QuotaGroup(SampleRing):
 
 
 def group_key(tags: Mapping[str, str]) -> GroupKey:
-    """Return tags as a key that is equal for equal tags."""
-    return tuple(sorted(tags.items()))
+    """Return tags as a key that is equal for equal tags; long ones in the form in which they are kept."""
+    return tuple(sorted((kept_name(name), kept_name(value)) for name, value in tags.items()))
 
 
 def max_value_in_window(limit: float | None, num_samples: int, window_ms: int) -> float:

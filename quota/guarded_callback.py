@@ -10,6 +10,7 @@ from quota.circuit_breaker import CircuitBreaker
 from quota.cluster import Cluster
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.group import GroupKey, group_key
+from quota.names import kept_name
 
 REMEMBERED_MAX: Final = 10_000
 """Last good answers kept of each kind; the oldest go first."""
@@ -119,15 +120,16 @@ class GuardedCallback(ClientQuotaCallback):
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
         """Return the group of a client; in need the one it was last in, or the one that Kafka would put it in."""
-        question = (quota_type, principal, client_id)
+        question = (quota_type, principal, kept_name(client_id))
         try:
-            tags = self._ask("quota_metric_tags", read_tags, *question)
+            tags = self._ask("quota_metric_tags", read_tags, quota_type, principal, client_id)
         except Fault:
             return self._tags.get(question) or self._own_tags(*question)
-        if self._tags.get(question) != tags:
-            key = (quota_type, group_key(tags))
-            _remember(self._tags, question, tags)
-            _remember(self._members, key, (principal, client_id))
+        kept = {kept_name(name): kept_name(value) for name, value in tags.items()}
+        if self._tags.get(question) != kept:
+            key = (quota_type, group_key(kept))
+            _remember(self._tags, question, kept)
+            _remember(self._members, key, question[1:])
             self._own_rule.pop(key, None)
         return tags
 

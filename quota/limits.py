@@ -7,8 +7,9 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from quota.entity import ClientQuotaEntity, sanitize
+from quota.entity import ClientQuotaEntity, user_tag
 from quota.errors import QuotaError
+from quota.names import kept_name
 
 CLIENT_ID_LEVEL: Final = 1
 USER_LEVEL: Final = 2
@@ -118,6 +119,7 @@ def level_of(entity: ClientQuotaEntity) -> int:
 
 
 def rule_key(entity: ClientQuotaEntity) -> RuleKey:
-    """Return where the rule of an entity is found."""
-    user: Part = None if entity.user is None else sanitize(entity.user)
-    return (DEFAULT_PART if entity.user_is_default else user, DEFAULT_PART if entity.client_id_is_default else entity.client_id)
+    """Return where the rule of an entity is found: by its names as they stand in tags."""
+    user: Part = None if entity.user is None else user_tag(entity.user)
+    client_id: Part = None if entity.client_id is None else kept_name(entity.client_id)
+    return (DEFAULT_PART if entity.user_is_default else user, DEFAULT_PART if entity.client_id_is_default else client_id)

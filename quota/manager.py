@@ -9,13 +9,14 @@ from typing import Final, Generic, TypeVar
 from quota.callback import CUSTOM_LEVEL, DECLARED_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, tags_of
 from quota.child_group import with_parent
 from quota.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
-from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, sanitize
+from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, user_tag
 from quota.errors import QuotaError
 from quota.group import GroupKey, QuotaGroup, group_key, max_value_in_window
 from quota.group_callback import GroupCallback
-from quota.limits import QuotaLimits, level_of
+from quota.limits import QuotaLimits, Rule, RuleKey, level_of
 from quota.maker import NOBODY, Maker, maker_of
 from quota.mutation_group import MutationGroup
+from quota.names import is_shortened
 
 INACTIVE_MS: Final = 3_600_000
 """A group without a record for longer than this is forgotten."""
@@ -97,6 +98,7 @@ class QuotaGroups(Generic[Group]):
         self._overflow_swept_ms = -(2**63)
         self._made_by: dict[Maker, _Made] = {}
         self._maker_of: dict[GroupKey, Maker] = {}
+        self._bounds_due: set[GroupKey] = set()  # of groups whose tags a custom callback has to see whole, so when they are whole
         self._switched_on = True
         self._static_default = static_default
         self._levels = 0
@@ -196,6 +198,9 @@ class QuotaGroups(Generic[Group]):
         group = self._groups.get(key)
         if group is None:
             group = self._add_group(tags, key, maker_of(principal) if maker is None else maker, now_ms)
+        elif self._bounds_due and key in self._bounds_due:
+            self._bounds_due.discard(key)
+            group.update_bound(self._limit(tags))
         if self._callback.quota_reset_required(self.quota_type):
             self.refresh_bounds()
         return group
@@ -236,6 +241,11 @@ class QuotaGroups(Generic[Group]):
     def groups(self) -> Collection[Group]:
         """Every live group."""
         return self._groups.values()
+
+    @property
+    def rules(self) -> Mapping[RuleKey, Rule]:
+        """The quotas in force, each with its entity, by names as they stand in tags."""
+        return self._limits.rules
 
     def find(self, key: GroupKey) -> Group | None:
         """Return the group of a key; None: there is none."""
@@ -358,6 +368,7 @@ class QuotaGroups(Generic[Group]):
     def _forget(self, keys: Collection[GroupKey]) -> None:
         for key in keys:
             del self._groups[key]
+            self._bounds_due.discard(key)
             maker = self._maker_of.pop(key, NOBODY)
             made = self._made_by.get(maker)
             if made is not None:
@@ -431,7 +442,11 @@ class QuotaGroups(Generic[Group]):
                 group.update_bound(bound)
 
     def _ask_bounds(self) -> None:
+        self._bounds_due.clear()
         for group in self._groups.values():
+            if self.custom_callback and is_shortened(text for tag in group.key for text in tag):
+                self._bounds_due.add(group.key)
+                continue
             bound = self._limit(group.tags)
             if bound != group.bound:
                 group.update_bound(bound)
@@ -448,7 +463,7 @@ def _is_idle(group: QuotaGroup | MutationGroup, longer_than_ms: int, now_ms: int
 
 def _overflow_tags(bound: float, sharing: Maker) -> dict[str, str]:
     if sharing.user:
-        return {OVERFLOW: repr(bound), USER_TAG: sanitize(sharing.user)}
+        return {OVERFLOW: repr(bound), USER_TAG: user_tag(sharing.user)}
     if any(sharing):
         return {OVERFLOW: repr(bound), LISTENER_TAG: sharing.listener, ADDRESS_TAG: sharing.network}
     return {OVERFLOW: repr(bound)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from quota.entity import UNLIMITED
 from quota.group import Verdict, Verdicts, group_key, with_verdict
+from quota.names import kept_name
 from quota.sensor import Avg, Rate, TokenBucket
 from quota.throttle import narrow_to_int32, round_half_up
 
@@ -55,7 +56,7 @@ class MutationGroup:
         last_update_ms: int = 0,
     ) -> None:
         self.parent: MutationGroup | None = None
-        self.tags = dict(tags)
+        self.tags = {kept_name(name): kept_name(value) for name, value in tags.items()}
         self.key = group_key(tags)
         self.last_record_ms = created_ms
         self.mutation_rate = Rate(2, 30_000, created_ms)

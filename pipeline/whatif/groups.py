@@ -10,6 +10,7 @@ from pipeline.quotas.file import QuotaFile
 from pipeline.stem import Stem
 from quota.entity import UNLIMITED, ClientQuotaType, KafkaPrincipal, desanitize
 from quota.errors import SanitizedNameError
+from quota.names import read_kept_name
 from quota.throttle import INT32_MAX
 
 CONNECTION: Final = "Connection"
@@ -151,7 +152,10 @@ def _new_tags(group: Group, users: Mapping[str, set[str]], client_ids: Mapping[s
     else:
         members = {(its, group.client_id) for its in client_ids.get(group.client_id, {ANONYMOUS})}
     callback, quota_type = quotas.callbacks[group.quota_type], ClientQuotaType(group.quota_type)
-    tags = [callback.quota_metric_tags(quota_type, KafkaPrincipal("User", name), client_id) for name, client_id in members]
+    tags = [
+        callback.quota_metric_tags(quota_type, KafkaPrincipal("User", read_kept_name(name)), read_kept_name(client_id))
+        for name, client_id in members
+    ]
     return {(its["user"], its["client-id"]) for its in tags}
 
 

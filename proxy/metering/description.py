@@ -95,7 +95,7 @@ class GroupDescription:
         return {**about, "quota_type": quota_type, "num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": group.cap_ms}
 
     def _tags(self, group: QuotaGroup | MutationGroup) -> Fact:
-        others = {key: self._names(value) for key, value in group.tags.items() if key not in (USER_TAG, CLIENT_ID_TAG)}
+        others = {str(key): self._names(value) for key, value in group.tags.items() if key not in (USER_TAG, CLIENT_ID_TAG)}
         return {
             "tag_user": self._names(group.tags.get(USER_TAG)),
             "tag_client_id": self._names(group.tags.get(CLIENT_ID_TAG)),
@@ -122,7 +122,7 @@ class GroupDescription:
     def _rule(self, manager: QuotaGroups[Any], group: QuotaGroup | MutationGroup, *, limited: bool) -> str:
         entity = manager.rule(group)
         if self._names.form == "plain" or entity is None:
-            return rule_of(group.tags, manager.limits, limited=limited)
+            return rule_of(group.tags, manager.rules, limited=limited)
         parts = {"user": entity.user, "client-id": entity.client_id}
         return ",".join(f"{key}={name if name == DEFAULT else self._names(name) or ''}" for key, name in parts.items() if name is not None)
 

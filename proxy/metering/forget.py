@@ -24,7 +24,8 @@ from proxy.metering.locks import changing
 from proxy.metering.names import Names
 from proxy.metering.schema import KIND, SCHEMA_VERSION
 from quota.declared_groups import GROUP_TAG
-from quota.entity import DEFAULT, sanitize
+from quota.entity import DEFAULT, user_tag
+from quota.names import kept_name
 
 
 class ForgetError(Exception):
@@ -66,7 +67,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
     """
     _check_name(user)
     done = Forgotten()
-    names = {user, sanitize(user)}  # groups and switches have it encoded, as metric tags do
+    names = {kept_name(user), user_tag(user)}  # groups and switches have it encoded, as metric tags do
     if keyed is not None:
         names |= {hashed for name in names if (hashed := keyed(name)) is not None}
     for path in _manifests(directory, has_key=keyed is not None):

@@ -31,7 +31,7 @@ class Names:
     def __call__(self, name: str | None) -> str | None:
         """Return what stands for a name; what is no name (empty, or all others) stands for itself."""
         if self.form == "plain" or not name or name == OTHER:
-            return name
+            return None if name is None else str(name)  # of a long one what is kept of it: a text like others, which JSON knows
         if self.form == "none":
             return None
         return hmac.new(self._key, name.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:DIGITS]

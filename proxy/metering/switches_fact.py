@@ -9,7 +9,8 @@ import msgspec
 from proxy.metering.names import Names
 from proxy.switches import Switches, read_target
 from quota.admin.messages import USER
-from quota.entity import sanitize
+from quota.entity import user_tag
+from quota.names import kept_name
 
 
 def switches_fact(switches: Switches, names: Names) -> str | None:
@@ -26,6 +27,6 @@ def switches_fact(switches: Switches, names: Names) -> str | None:
         if target.listener is not None:
             row["listener"] = target.listener
         for kind, name in target.entity or ():
-            row[kind] = [] if name is None else [names(sanitize(name) if kind == USER else name)]
+            row[kind] = [] if name is None else [names(user_tag(name) if kind == USER else kept_name(name))]
         rows.append(row)
     return msgspec.json.encode(rows).decode()

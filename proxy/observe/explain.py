@@ -21,7 +21,7 @@ from quota.declared_groups import Member
 from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaType, KafkaPrincipal
 from quota.group import GroupKey, QuotaGroup, group_key
 from quota.mutation_group import MutationGroup
-from quota.names import kept_name
+from quota.names import KeptName, kept_name
 from sluice.admin import ClientQuotaEntity
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ async def _find_sharers(state: ProxyState, found: list[_Live]) -> None:
     asked = 0
     for principal, client_id in islice(state.clients(), CONNECTIONS_LOOKED_AT_MAX) if found else ():
         for live in found:
+            if live.manager.custom_callback and isinstance(client_id, KeptName):
+                continue  # a callback of the operator's is asked by whole names only
             if _key(live.manager, live.quota_type, principal, client_id) == live.group.key:
                 live.connections += 1
                 who = (str(principal), kept_name(client_id))
@@ -139,7 +141,7 @@ def _shown(state: ProxyState, live: _Live) -> dict[str, Any]:
     return {
         "broker": live.broker,
         "tags": shown_tags(group.tags),
-        "rule": kept_name(rule_of(group.tags, manager.limits, custom_callback=manager.custom_callback, limited=limited)),
+        "rule": kept_name(rule_of(group.tags, manager.rules, custom_callback=manager.custom_callback, limited=limited)),
         "bound": _number(group.bound) if limited else None,
         "observed": _number(group.rate(now_ms)),
         "throttled_for_ms": max(0, group.throttled_until_ms - now_ms),

@@ -43,7 +43,7 @@ class GroupView(NamedTuple):
     @property
     def rule(self) -> str:
         """The entity whose quota applies."""
-        return rule_of(self.group.tags, self.manager.limits, custom_callback=self.manager.custom_callback, limited=self.is_limited)
+        return rule_of(self.group.tags, self.manager.rules, custom_callback=self.manager.custom_callback, limited=self.is_limited)
 
 
 class ManagerView(NamedTuple):

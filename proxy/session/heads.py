@@ -10,7 +10,6 @@ from protocol.request_head import RequestHead
 from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, work_of
 from proxy.metering.usage import Place, UsageCell, api_class
 from proxy.session.administered import CONFIG_KEYS, QUOTA_KEYS
-from proxy.session.heads_met import FRAME_BYTES_MAX
 from proxy.session.identity import is_nobody
 from proxy.session.known_head import ADMIN, ANSWER, CONFIGS, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
 from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
@@ -24,6 +23,7 @@ from quota.declared_groups import NOWHERE, Origin
 from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
 from quota.maker import NOBODY as NOBODY_IN_PARTICULAR
 from quota.maker import Maker
+from quota.names import kept_name
 
 CLIENT_IDS_MAX = 16
 NOBODY = BrokerHandlerTime()
@@ -101,12 +101,12 @@ class Heads:
         known = settings.known_heads.get(key)
         if known is None:
             known = self._make(head, name, prefix, precedes_login=precedes_login)
-            if len(prefix) <= FRAME_BYTES_MAX:
+            if known.is_remembered:
                 settings.known_heads.add(key, known)
         if self._met is None and self.place is not None and self.meter is not None and head.api.key not in MAY_PRECEDE_LOGIN:
             self._met = self.meter.usage.opened(self.place, known.client.usage, self.principal, settings.usages.other)
-        if name not in self.client_ids and len(self.client_ids) < CLIENT_IDS_MAX:
-            self.client_ids = (*self.client_ids, name)
+        if len(self.client_ids) < CLIENT_IDS_MAX and (kept := kept_name(name)) not in self.client_ids:
+            self.client_ids = (*self.client_ids, kept)
         return known
 
     def left(self) -> None:

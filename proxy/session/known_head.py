@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from protocol.api_keys import KNOWN_KEYS, ApiVersion, ThrottlePosition
+from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from protocol.steps import Steps
 from proxy.counters import UNKNOWN_KEY
 from proxy.handler_time import Work
@@ -30,6 +31,10 @@ WALK = 2  # Fetch 16+: followed while it passes, its last tag section is looked 
 ENDPOINTS = 3  # Produce 10+: rewritten only where it names new leaders
 
 HEADS_MAX: Final = 2_048
+PREFIX_BYTES_MAX: Final = 256
+"""A request whose head is longer is read anew each time: clients choose how long it is."""
+_NO_SIZE: Final = 1 << 32
+"""Of a frame: no request is as large."""
 
 
 class AnswerOfOne(Protocol):
@@ -44,6 +49,10 @@ class KnownHead:
 
     A request whose bytes from the client-id on equal `prefix` has the same client, acks and fetch limits,
     so nothing of it needs to be parsed again.
+
+    Attributes:
+        head_bytes: of the frame's length and head, up to the last byte that was looked at.
+        is_remembered: it is short enough to be kept beyond its request.
     """
 
     __slots__ = (
@@ -52,9 +61,11 @@ class KnownHead:
         "cap_bytes",
         "cell",
         "client",
+        "head_bytes",
         "index",
         "is_bare",
         "is_lowered",
+        "is_remembered",
         "key",
         "kind",
         "latencies",
@@ -93,8 +104,11 @@ class KnownHead:
         # its answer is looked at when it is here in whole
         self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK or kind == LOGIN
         self.is_bare = kind <= FETCH and rewrite == AS_IT_IS and not api.response_header_version  # its answer has nothing to look at
-        self.prefix = prefix
-        self.size_min = 8 + len(prefix)
+        self.head_bytes = HEAD_BYTES + len(prefix)
+        # what is too long to be remembered is like no request: whoever asks reads the next one anew
+        self.is_remembered = len(prefix) <= PREFIX_BYTES_MAX
+        self.prefix = prefix if self.is_remembered else b""
+        self.size_min = self.head_bytes - LENGTH_BYTES if self.is_remembered else _NO_SIZE
         self.max_bytes: int | None = None  # Fetch: what the client asked for, and where it stands in the frame
         self.max_bytes_at = 0
         self.min_bytes = 0

@@ -12,6 +12,7 @@ from quota.group import QuotaGroup
 from quota.maker import Maker
 from quota.manager import ClientQuotaManager, Group, QuotaGroups
 from quota.mutation_group import MutationGroup
+from quota.names import KeptName, kept_name
 from quota.request_time import ClientRequestQuotaManager
 
 
@@ -101,7 +102,8 @@ class ClientQuota:
         self._maker = maker
         self.principal = principal
         self._who = principal if origin.groups is None else Member(principal, origin.group_of(principal.name, client_id))
-        self.client_id = client_id
+        kept = kept_name(client_id)
+        self.client_id = client_id if scope.produce.custom_callback else kept  # a callback of the operator's is asked by the whole name
         self.usage = usage
         self._produce: QuotaGroup | None = None
         self._produce_generation = -1
@@ -115,7 +117,8 @@ class ClientQuota:
         self._is_recorded = True
         self.is_exempt = False
         self.enforcement = policy.base
-        self.obey()
+        self._policy_generation = policy.generation
+        self._obey(client_id)
 
     def obey(self) -> None:
         """Ask anew how verdicts on this client are carried out, if anything changed about that."""
@@ -123,7 +126,12 @@ class ClientQuota:
         if self._policy_generation == policy.generation:
             return
         self._policy_generation = policy.generation
-        enforcement = policy.of_client(self._origin.listener, self.principal, self.client_id)
+        if not isinstance(self.client_id, KeptName):  # a request with a long name obeys what held when that was at hand
+            self._obey(self.client_id)
+
+    def _obey(self, client_id: str) -> None:
+        policy = self._policy
+        enforcement = policy.of_client(self._origin.listener, self.principal, client_id)
         self._is_recorded = enforcement is not None
         self.enforcement = enforcement or policy.base
         self.is_exempt = policy.is_exempt(self.principal)
@@ -208,4 +216,4 @@ class ClientQuota:
         group = group.limiting
         group.record_throttle(throttle_ms, now_ms)
         self._counters.throttled(quota_type, throttle_ms)
-        self.usage.throttled(quota_type, rule_of(group.tags, manager.limits, custom_callback=manager.custom_callback), throttle_ms)
+        self.usage.throttled(quota_type, rule_of(group.tags, manager.rules, custom_callback=manager.custom_callback), throttle_ms)

@@ -426,7 +426,7 @@ class RequestSide(WholeRequests):
             if len(self._known) >= KNOWN_HEADS_MAX:
                 self._known.clear()
             self._known[last.index] = last
-        self._head = head
+        self._head = head if head.is_remembered else None
         return head
 
     def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int) -> KnownHead | None:

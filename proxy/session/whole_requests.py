@@ -198,7 +198,7 @@ class WholeRequests(RequestBytes):
             head = self._heads.resolve(frame, 0, size)
             if head is None:
                 raise ProtocolError("request head is longer than its frame", reason="bad_header")
-            self._login.requested(head.api, frame, HEAD_BYTES + len(head.prefix))
+            self._login.requested(head.api, frame, head.head_bytes)
             self._debt.logs_in(now_ms)
             self.forget_heads()
             self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
@@ -215,7 +215,7 @@ class WholeRequests(RequestBytes):
         end = at + LENGTH_BYTES + size
         try:
             with memoryview(data) as whole, whole[at:end] as frame:
-                self._login.requested(head.api, frame, HEAD_BYTES + len(head.prefix))
+                self._login.requested(head.api, frame, head.head_bytes)
         except ProtocolError:
             if at == start:
                 raise

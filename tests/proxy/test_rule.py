@@ -1,9 +1,18 @@
 """Which quota holds a group, in words."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from proxy.rule import group_name, rule_of
 from quota.entity import DEFAULT, ClientQuotaEntity, sanitize
+from quota.limits import QuotaLimits, Rule, RuleKey
+
+
+def rules_of(*entities: ClientQuotaEntity) -> Mapping[RuleKey, Rule]:
+    """Return the rules of a manager that has a quota for each."""
+    return QuotaLimits.of(dict.fromkeys(entities, 1.0)).rules
+
 
 LADDER = [
     (ClientQuotaEntity("a", "c"), "user=a,client-id=c"),
@@ -16,7 +25,7 @@ LADDER = [
 @pytest.mark.parametrize("at", range(4))
 def test_the_most_specific_entity_wins(at: int) -> None:
     """For a group of user and client-id there are four, each hidden by those before it."""
-    assert rule_of({"user": "a", "client-id": "c"}, {entity for entity, _ in LADDER[at:]}) == LADDER[at][1]
+    assert rule_of({"user": "a", "client-id": "c"}, rules_of(*(entity for entity, _ in LADDER[at:]))) == LADDER[at][1]
 
 
 @pytest.mark.parametrize(
@@ -32,15 +41,15 @@ def test_the_most_specific_entity_wins(at: int) -> None:
 )
 def test_one_tag(tags: dict[str, str], entity: ClientQuotaEntity, rule: str) -> None:
     """A group of one tag is matched by name, then by the default of its kind; encoded users are shown as they are called."""
-    assert rule_of(tags, {entity}) == rule
+    assert rule_of(tags, rules_of(entity)) == rule
 
 
 def test_no_entity() -> None:
     """What no entity matches is unlimited, or held by the static default; a callback keeps its reasons to itself."""
     tags = {"user": "", "client-id": "c"}
-    assert rule_of(tags, set(), limited=False) == "none"
-    assert rule_of(tags, set()) == "static default"
-    assert rule_of({"tenant": "x"}, set(), custom_callback=True) == "callback"
+    assert rule_of(tags, {}, limited=False) == "none"
+    assert rule_of(tags, {}) == "static default"
+    assert rule_of({"tenant": "x"}, {}, custom_callback=True) == "callback"
 
 
 def test_group_names() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota.names import NAME_BYTES_MAX, ShortName, kept_name
+from quota.names import NAME_BYTES_MAX, KeptName, kept_name
 
 SHORT_FORM_BYTES = NAME_BYTES_MAX + 1 + 64
 
@@ -21,7 +21,7 @@ def test_a_longer_name_is_kept_as_its_beginning_and_a_digest(name: str) -> None:
     short = kept_name(name)
     assert len(short.encode()) == SHORT_FORM_BYTES
     assert kept_name(short) is short
-    assert isinstance(short, ShortName)
+    assert isinstance(short, KeptName)
     assert short == kept_name(name)
 
 

@@ -17,8 +17,14 @@ from protocol.messages.client_quotas import (
     read_describe_answer,
 )
 from proxy.administration.authorizer import Rules
+from proxy.observe.explain import explain
+from proxy.observe.loop_lag import LoopLag
+from proxy.observe.metrics import MetricsPage
+from proxy.observe.series import label
+from proxy.observe.snapshot import take_snapshot
+from quota.names import kept_name
 from tests.support.administered_gateway import Keeper
-from tests.support.gateway_fixture import open_gateway
+from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted_broker import Hold, ScriptedBroker
 from tests.support.scripted_frames import api_versions_request, correlation_id_of, framed, metadata_request, produce_request
 from tests.support.scripted_sockets import End, until
@@ -200,3 +206,38 @@ async def test_a_large_request_that_does_not_read_ends_the_connection() -> None:
         assert client.ended is End.FIN
         assert sluice.closes == {"bad_request": 1}
         assert keeper.quotas == {}
+
+
+async def test_a_quota_for_a_long_client_id_is_kept_described_and_enforced() -> None:
+    """By its whole name, although groups and pages know the beginning of it and a digest; who begins like it is somebody else."""
+    name = "tenant-" + "x" * 293
+    entity = (("client-id", name),)
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        Keeper(sluice)
+        client = await sluice.client()
+        entries = [(entity, [QuotaOp(RATE, 10_000.0)])]
+        altered = await client.ask(alter_request(1, 1, "admin", entries, validate_only=False))
+        assert read_alter_answer(1, altered) == [AlterResult(entity, 0, None)]
+        assert read_describe_answer(1, await client.ask(describe(2))).entries == [QuotaEntry(entity, {RATE: 10_000.0})]
+        wanted = [FilterComponent("client-id", 0, name)]
+        asked = await client.ask(describe_request(1, 3, "admin", wanted, strict=True))
+        assert read_describe_answer(1, asked).entries == [QuotaEntry(entity, {RATE: 10_000.0})]
+        for number, client_id in enumerate((name, name[:-1] + "y"), 4):
+            await client.ask(produce_request(number, client_id=client_id.encode()))
+        views = {view.group.tags["client-id"]: view for view in take_snapshot(sluice.app.state).groups if view.quota_type == "Produce"}
+        assert views[kept_name(name)].group.bound == 10_000.0
+        assert views[kept_name(name)].rule == f"client-id={kept_name(name)}"
+        assert not views[kept_name(name[:-1] + "y")].is_limited
+        (info,) = [info for info in sluice.app.state.connections(0, 10) if name[:200] in info.client_id]
+        assert kept_name(name) in info.client_id.split(",")
+        page = MetricsPage(LoopLag()).render(take_snapshot(sluice.app.state)).decode()
+        assert label(kept_name(name)) in page
+        assert await explain_of(sluice, name) == 10_000.0
+
+
+async def explain_of(sluice: RunningGateway, name: str) -> float:
+    """What /explain says is the bound of the group that a client-id counts for."""
+    page = await explain(sluice.app.state, sluice.app.administration.quotas, None, name, None)
+    (produce,) = [quota for quota in page["quotas"] if quota["key"] == RATE]
+    assert produce["value"] == 10_000.0
+    return float(produce["groups"][0]["bound"])

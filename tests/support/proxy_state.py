@@ -12,6 +12,7 @@ from proxy.switches import SwitchMode
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.group import QuotaGroup
+from quota.limits import QuotaLimits, Rule, RuleKey
 from quota.request_time import ClientRequestQuotaManager
 
 
@@ -32,6 +33,10 @@ class GroupsOnly:
 
     def groups(self) -> list[QuotaGroup]:
         return self._groups
+
+    @property
+    def rules(self) -> Mapping[RuleKey, Rule]:
+        return QuotaLimits.of(self.limits).rules
 
 
 class FakeState:
