@@ -6,13 +6,14 @@ import click
 
 from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import clear_errors
+from pipeline.commands.outputs import OUTPUT
 
 
 @click.command()
 @click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The metering directory.")
 @click.option("--share", type=click.FloatRange(1, 100), default=50, show_default=True, help="Percent of a broker's load that is loud.")
 @click.option("--window", "window_s", type=click.IntRange(1, 3_600), default=10, show_default=True, help="Seconds that are compared.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write report.html and summary.json here.")
+@click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json here.")
 @clear_errors
 @common_options("local", "spark", explain="Show what each pair was found by.")
 def neighbours(source: Path, share: float, window_s: int, out: Path | None, common: Common) -> None:

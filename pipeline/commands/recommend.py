@@ -6,6 +6,7 @@ import click
 
 from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import clear_errors
+from pipeline.commands.outputs import OUTPUT
 from pipeline.errors import IncompleteError
 
 
@@ -15,8 +16,8 @@ from pipeline.errors import IncompleteError
     "--percentile", type=click.FloatRange(1, 100), default=99, show_default=True, help="Of the rates that a bound is compared with."
 )
 @click.option("--headroom", type=click.FloatRange(0.1, 100), default=1.3, show_default=True, help="Times this.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write a quota file that the proxy takes.")
-@click.option("--report", type=click.Path(path_type=Path), metavar="DIR", help="Write report.html and summary.json here.")
+@click.option("--out", type=OUTPUT, metavar="FILE", help="Write a quota file that the proxy takes.")
+@click.option("--report", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json here.")
 @clear_errors
 @common_options("local", "spark", explain="Spell out how each bound was found.")
 def recommend(source: Path, percentile: float, headroom: float, out: Path | None, report: Path | None, common: Common) -> None:

@@ -10,6 +10,7 @@ import click
 
 from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import INCOMPLETE, clear_errors
+from pipeline.commands.outputs import OUTPUT
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 
 @click.command()
 @click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; also hdfs://..., s3a://...")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the tables and report.html go.")
+@click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Where the tables and report.html go.")
 @click.option("--level", "levels", default="hour,day", show_default=True, metavar="LEVELS", help="Of minute, hour and day, with commas.")
 @click.option(
     "--tenants", type=click.Path(path_type=Path), metavar="FILE", help="CSV: user,client_id,tenant; the first line that fits wins."

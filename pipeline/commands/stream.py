@@ -7,12 +7,13 @@ import click
 
 from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.outputs import OUTPUT
 
 
 @click.command()
 @click.option("--from", "source", required=True, metavar="DIR|URL", help="A metering directory, or kafka://HOST:PORT/TOPIC.")
-@click.option("--checkpoint", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where Spark notes how far it has read.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the tables go.")
+@click.option("--checkpoint", type=OUTPUT, required=True, metavar="DIR", help="Where Spark notes how far it has read.")
+@click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Where the tables go.")
 @click.option("--once", is_flag=True, help="End when all that is there has been read.")
 @clear_errors
 @common_options("spark", because="a stream is Spark's", explain="Show the samples that prove each divergence.")

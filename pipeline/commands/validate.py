@@ -9,6 +9,7 @@ import click
 
 from pipeline.commands.common import SPARK, Common, common_options
 from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.outputs import OUTPUT
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ DIRECTORY: Final = click.Path(path_type=Path)
 @click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; with Spark also hdfs://..., s3a://...")
 @click.option(
     "--out",
-    type=DIRECTORY,
+    type=OUTPUT,
     metavar="DIR",
     help="Write verdict.json and report.html here too, after every file was compared with its manifest.",
 )

@@ -6,6 +6,7 @@ import click
 
 from pipeline.commands.common import Common, common_options
 from pipeline.commands.outcome import clear_errors
+from pipeline.commands.outputs import OUTPUT
 
 
 @click.command()
@@ -20,7 +21,7 @@ from pipeline.commands.outcome import clear_errors
     help="A quota file; several compare",
 )
 @click.option("--mode", type=click.Choice(["open", "regroup", "closed"]), default="open", show_default=True, help="How clients behave.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write report.html and summary.json here.")
+@click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json here.")
 @clear_errors
 @common_options("local", "spark", explain="Show which quota gives each group its bound, and what goes into the group.")
 def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, common: Common) -> None:
