@@ -228,6 +228,28 @@ def check_files(directory: Path, manifests: Sequence[Manifest], *, hashes: bool)
         raise IncompleteError(problems[0] + more)
 
 
+def check_undamaged(directory: Path, manifests: Sequence[Manifest]) -> None:
+    """Look at every byte of files in which something diverges, before their proxy is blamed.
+
+    Raises:
+        IncompleteError: a file is not the one that its manifest names.
+    """
+    problems = problems_in(directory, manifests)
+    if problems:
+        raise damaged(problems[0], len(problems))
+
+
+def damaged(problem: str, number: int = 1) -> IncompleteError:
+    """Return the error that stands in place of divergences.
+
+    Args:
+        problem: of the first file that differs from its manifest.
+        number: how many of them do.
+    """
+    more = f"; {counted(number - 1, 'more file')} too (`sluice meter verify-manifests` names all)" if number > 1 else ""
+    return IncompleteError(f"{problem}: the file is damaged, so its divergences say nothing of the proxy; restore it{more}")
+
+
 def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> list[str]:
     """Return what is wrong with the files that a manifest names, a line each; an empty list: nothing."""
     problems: list[str] = []

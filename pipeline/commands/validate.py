@@ -65,6 +65,9 @@ def validate(
         verdict.add(check_by_file(checked_runs(Path(source)), quotas))
     if against_broker:
         _compare(Path(source), verdict)
+    here = source.removeprefix("file://")
+    if not verdict.holds and not every_byte and "://" not in here:
+        _check_undamaged(Path(here), verdict)
     _tell(verdict, out, common, max_violations)
     if not verdict.holds:
         sys.exit(VIOLATIONS)
@@ -91,6 +94,15 @@ def _compare(source: Path, verdict: "Verdict") -> None:
     verdict.against_broker = compare(runs)
     if lost := dropped(runs):
         verdict.incomplete.append(f"{lost} answers of brokers were compared and could not be written")
+
+
+def _check_undamaged(source: Path, verdict: "Verdict") -> None:
+    """Compare the files of each run that diverges with their manifests: a sample counts in later file sets as well."""
+    from pipeline.manifest import check_undamaged, find_manifests
+
+    manifests = find_manifests(source)
+    blamed = [manifest for manifest in manifests if verdict.blames((manifest.proxy_id, manifest.run_id))]
+    check_undamaged(source, blamed)
 
 
 def _tell(verdict: "Verdict", out: Path | None, common: Common, max_violations: int) -> None:

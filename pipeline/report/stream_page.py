@@ -25,7 +25,7 @@ def draw_stream(source: str, result: StreamResult) -> str:
         Section("Rows", "", [draw_table(("table", "rows"), ((name, f"{rows:,}") for name, rows in sorted(result.rows.items())))])
     )
     if result.findings:
-        says = "The first of each group and file set."
+        says = "Of all that was landed so far: the first of each group and file set."
         page.sections.append(Section("Divergences", says, [draw_divergence(one) for one in result.findings]))
     missing = [*result.lost.incomplete, *result.lost.removed]
     if missing:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from pipeline.errors import IncompleteError
-from pipeline.manifest import Manifest, find_manifests, problems_of
+from pipeline.manifest import Manifest, check_undamaged, find_manifests, problems_of
 from pipeline.replay.buckets import MUTATION
 from pipeline.spark.partial_sums import Source, sums_of
 from pipeline.spark.raw import declared
@@ -30,7 +30,8 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     """Judge file sets and write their rows; a batch that was written before is replaced.
 
     Raises:
-        IncompleteError: a file is missing or changed, or rows do not add up to their manifests.
+        IncompleteError: a file is missing or changed, one before those of the batch included where something diverges, or rows do not
+            add up to their manifests.
     """
     written = Written(len(manifests))
     if not manifests:
@@ -61,8 +62,10 @@ def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> lis
     wanted = {manifest.stem for manifest in manifests}
     works = works_of(runs_of(directory, find_manifests(directory)))
     ours = {position: work for position, work in works.items() if work[-1].stem in wanted}
-    judged = judge_stems(spark, directory, ours)
-    return [(ours[position][-1], msgspec.json.decode(verdict, type=StemVerdict)) for position, verdict in sorted(judged.items())]
+    judged = {position: msgspec.json.decode(told, type=StemVerdict) for position, told in judge_stems(spark, directory, ours).items()}
+    blamed = {one.stem: one for position, verdict in judged.items() if verdict.findings.total for one in ours[position]}
+    check_undamaged(directory, list(blamed.values()))
+    return [(ours[position][-1], verdict) for position, verdict in sorted(judged.items())]
 
 
 def _verdict_row(manifest: Manifest, verdict: StemVerdict) -> tuple[Any, ...]:

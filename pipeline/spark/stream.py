@@ -17,7 +17,7 @@ from pipeline.spark.failures import told_in_one_line
 from pipeline.spark.landed import write_batch
 from pipeline.spark.topic_source import NAME, TopicSource
 from pipeline.stream.chunks import assemble, checked_place, put_part
-from pipeline.stream.ledger import claim, put_marker, stems_before
+from pipeline.stream.ledger import claim, divergences_so_far, put_marker, stems_before
 from pipeline.stream.left_out import check_none_left_out, landed_so_far
 from pipeline.stream.result import StreamResult
 from pipeline.stream.settings import StreamSettings, check_settings, topic_of
@@ -62,6 +62,7 @@ class Stream:
         if settings.once:
             self.result.whole = check_none_left_out(self._directory, settings)
         self.result.lost = landed_so_far(self._directory, settings.out)
+        self.result.divergences, self.result.findings = divergences_so_far(settings.out)
         return self.result
 
     def _wait(self, query: Any) -> None:
@@ -116,7 +117,7 @@ class Stream:
         known = stems_before(self._settings.out, batch_id)
         fresh = {path: manifest for path, manifest in stems.items() if path not in known}
         written = write_batch(self._spark, self._directory, list(fresh.values()), self._settings.out, batch_id)
-        put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written.rows)
+        put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written)
         self.result.add(written)
         self._tell(f"batch {batch_id}: {counted(written.stems, 'file set')}, {counted(sum(written.rows.values()), 'row')}")
         if not self._settings.once:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from pipeline.errors import IncompleteError
-from pipeline.manifest import Manifest, check_held
+from pipeline.manifest import Manifest, check_held, damaged
 from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
@@ -97,7 +97,30 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
             check_held(Path(place), works[position][-1], files)
         return _judge([Stem(Path(place), manifest, files) for manifest in works[position]], paced=paced)
 
-    return merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place), paced=paced)
+    verdict = merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place), paced=paced)
+    if not (verdict.holds or every_byte):
+        _check_undamaged(spark, place, {key: runs[key] for key in runs if verdict.blames(key)})
+    return verdict
+
+
+def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[Stem]]) -> None:
+    """Let tasks compare the files of each run that diverges with their manifests, before its proxy is blamed.
+
+    Raises:
+        IncompleteError: a file is not the one that its manifest names.
+    """
+    manifests = {number: (stem.manifest,) for number, stem in enumerate(stem for stems in runs.values() for stem in stems)}
+
+    def compare(position: int, files: Mapping[str, bytes]) -> bytes:
+        try:
+            check_held(Path(place), manifests[position][0], files)
+        except IncompleteError as error:
+            return str(error).encode()
+        return b""
+
+    problems = [told.decode() for _, told in sorted(judge_at(spark, place, manifests, compare).items()) if told]
+    if problems:
+        raise damaged(problems[0], len(problems))
 
 
 def works_of(runs: Mapping[RunKey, Sequence[Stem]]) -> dict[int, tuple[Manifest, ...]]:

@@ -1,14 +1,27 @@
-"""What a stream has written: one marker for each batch, put there last. Rows of a batch without a marker do not count."""
+"""What a stream has written and found: one marker for each batch, put there last. Rows of a batch without a marker do not count."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+import pyarrow.parquet as pq
+
 from pipeline.errors import BadInputError
+from pipeline.stream.result import FINDINGS_MAX, Written
+from pipeline.validation.divergence import Divergence
 
 BATCHES: Final = "_batches"
 STREAM: Final = "_stream.json"
+VERDICTS: Final = "verdicts"
+
+
+class _Found(msgspec.Struct):
+    """What a marker says of divergences; `divergences` is None in markers of earlier versions."""
+
+    divergences: int | None = None
+    findings: list[Divergence] = []
 
 
 def batch_name(batch_id: int) -> str:
@@ -25,9 +38,34 @@ def stems_before(out: Path, batch_id: int) -> set[str]:
     return found
 
 
-def put_marker(out: Path, batch_id: int, stems: Mapping[str, str], rows: Mapping[str, int]) -> None:
-    """Say that a batch is whole: which file sets it holds (with the SHA-256 of their manifests), and how many rows each table got."""
-    _put(out / BATCHES / f"{batch_id:012d}.json", {"stems": dict(stems), "rows": dict(rows)})
+def put_marker(out: Path, batch_id: int, stems: Mapping[str, str], written: Written) -> None:
+    """Say that a batch is whole: its file sets (with the SHA-256 of their manifests), how many rows each table got, and what diverges."""
+    findings = msgspec.to_builtins(written.findings[:FINDINGS_MAX])
+    told = {"stems": dict(stems), "rows": dict(written.rows), "divergences": written.divergences, "findings": findings}
+    _put(out / BATCHES / f"{batch_id:012d}.json", told)
+
+
+def divergences_so_far(out: Path) -> tuple[int, list[Divergence]]:
+    """Return how many divergences all batches hold, and the first of each group and file set, as many as are told.
+
+    Raises:
+        BadInputError: a marker is not one of ours.
+    """
+    number, findings = 0, list[Divergence]()
+    for path in sorted((out / BATCHES).glob("*.json")):
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=_Found)
+        except msgspec.MsgspecError as error:
+            raise BadInputError(f"{path}: not a marker of `sluice meter stream` ({error}); name an empty --out and --checkpoint") from error
+        number += _in_table(out, int(path.stem)) if found.divergences is None else found.divergences
+        findings += found.findings[: FINDINGS_MAX - len(findings)]
+    return number, findings
+
+
+def _in_table(out: Path, batch_id: int) -> int:
+    """Divergences of a batch by its rows: markers of earlier versions do not tell."""
+    files = (out / VERDICTS / batch_name(batch_id)).glob("*.parquet")
+    return sum(sum(pq.read_table(file, columns=["divergences"], partitioning=None).column(0).to_pylist()) for file in files)
 
 
 def check_checkpoint(out: Path, checkpoint: Path) -> None:

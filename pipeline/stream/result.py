@@ -32,7 +32,9 @@ class StreamResult:
     """What one call of the command did.
 
     Attributes:
-        findings: the first divergence of each group and batch, as many as are told.
+        divergences: of all file sets that are landed, in this call or before.
+        new_divergences: those of this call.
+        findings: the first divergence of each group and file set, as many as are told.
         whole: file sets that were there when the last batch began, all of them landed; None: nobody looked, since it was stopped.
         lost: what is missing among all file sets that are landed, in this call or before.
     """
@@ -41,6 +43,7 @@ class StreamResult:
     stems: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     divergences: int = 0
+    new_divergences: int = 0
     unjudged: int = 0
     findings: list[Divergence] = field(default_factory=list)
     whole: int | None = None
@@ -50,9 +53,8 @@ class StreamResult:
         """Count a batch."""
         self.batches += 1
         self.stems += written.stems
-        self.divergences += written.divergences
+        self.new_divergences += written.divergences
         self.unjudged += written.unjudged
-        self.findings += written.findings[: FINDINGS_MAX - len(self.findings)]
         for table, number in written.rows.items():
             self.rows[table] = self.rows.get(table, 0) + number
 
@@ -75,6 +77,7 @@ class StreamResult:
             "incomplete": self.lost.incomplete,
             "removed": self.lost.removed,
             "divergences": self.divergences,
+            "new_divergences": self.new_divergences,
             "first_divergences": [divergence.as_row() for divergence in self.findings],
         }
 
@@ -94,6 +97,8 @@ class StreamResult:
         if not self.divergences:
             yield "verdict     exact"
             return
-        yield f"verdict     {self.divergences:,} divergences; the first of each group and file set:"
+        earlier = self.divergences - self.new_divergences
+        known = f", {earlier:,} of them in earlier calls" if earlier else ""
+        yield f"verdict     {self.divergences:,} divergences{known}; the first of each group and file set:"
         for divergence in self.findings:
             yield from divergence.lines(explain=explain)

@@ -98,6 +98,10 @@ class Verdict:
         """Groups that brokers throttle otherwise than Sluice."""
         return sum(one.verdict == APART for one in self.against_broker or ())
 
+    def blames(self, key: RunKey) -> bool:
+        """Whether a run is said to diverge; what SQL and brokers say otherwise is said of all runs."""
+        return bool(self.objections) or (key in self.findings and self.findings[key].total > 0)
+
     @property
     def coverage_percent(self) -> float:
         """Decisions that are there, of all that were taken."""

@@ -1,5 +1,6 @@
 """Streams of file sets: from a directory and from a topic, into Parquet exactly once."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipeline.spark.stream import Stream
 from pipeline.stream.chunks import assemble, checked_place, put_part
 from pipeline.stream.ledger import put_marker
 from pipeline.stream.left_out import check_none_left_out
+from pipeline.stream.result import Written
 from pipeline.stream.settings import StreamSettings
 from pipeline.validation.local import validate
 from proxy.metering.topic import parts_of
@@ -114,6 +116,44 @@ def test_a_divergence_is_told_with_its_samples(spark: Any, tmp_path: Path) -> No
     assert told.findings[0].place in page
 
 
+def test_a_violation_is_told_until_the_output_is_another(spark: Any, tmp_path: Path) -> None:
+    """A later call that finds nothing new, or file sets that are right, tells the divergences of all that is landed, with their samples."""
+    source = write_directory(tmp_path / "run", batches(), sensors(), mutate=missed)
+    late, data = hide_last(source)
+    settings = settings_of(tmp_path, source)
+    first, again = Stream(spark, settings).run(), Stream(spark, settings).run()
+    assert (first.stems, again.stems) == (2, 0)
+    assert 0 < first.divergences == again.divergences
+    assert again.as_dict()["verdict"] == "violations"
+    assert [one.as_row() for one in again.findings] == [one.as_row() for one in first.findings]
+    late.write_bytes(data)
+    both, verdict = Stream(spark, settings).run(), validate(source)
+    assert both.divergences == verdict.violations > first.divergences
+    assert f"{first.divergences:,} of them in earlier calls" in "\n".join(both.lines(explain=False))
+
+
+def test_the_exit_code_of_a_violation_stays(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stream --once` ends with 1 after a violation, in each later call too."""
+    monkeypatch.setattr("pipeline.spark.session.session", lambda *_, **__: contextlib.nullcontext(spark))
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    arguments = ["stream", "--from", str(source), "--checkpoint", str(tmp_path / "c"), "--out", str(tmp_path / "o"), "--once"]
+    told = [CliRunner().invoke(meter, arguments) for _ in range(2)]
+    assert [one.exit_code for one in told] == [1, 1], told[1].output
+    assert "landed      0 file sets in 0 batches" in told[1].stdout
+
+
+def test_a_batch_of_an_earlier_version_is_counted_by_its_table(spark: Any, tmp_path: Path) -> None:
+    """A marker that says nothing of divergences, as earlier versions wrote them, leaves their number to the table `verdicts`."""
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    settings = settings_of(tmp_path, source)
+    first = Stream(spark, settings).run()
+    marker = next((settings.out / "_batches").glob("*.json"))
+    told = json.loads(marker.read_text())
+    marker.write_text(json.dumps({name: told[name] for name in ("stems", "rows")}))
+    again = Stream(spark, settings).run()
+    assert (again.divergences, again.findings) == (first.divergences, [])
+
+
 def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> None:
     """A file that changed is named, nothing of its batch counts, and output of another checkpoint is refused."""
     source = write_directory(tmp_path / "run", batches(stems=1), sensors())
@@ -195,7 +235,7 @@ def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None
     source = write_directory(tmp_path / "run", batches(stems=3, events=5), sensors())
     settings = settings_of(tmp_path, source)
     names = [str(path.relative_to(source)) for path in sorted((source / "manifests").rglob("*.json"))]
-    put_marker(settings.out, 0, dict.fromkeys(names[:2], ""), {})
+    put_marker(settings.out, 0, dict.fromkeys(names[:2], ""), Written(2))
     offsets = settings.checkpoint / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text("")
