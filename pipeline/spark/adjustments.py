@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,6 +19,7 @@ from pipeline.spark.days import day_frame, days_frame, price_frame
 from pipeline.spark.frames import Silver
 from pipeline.spark.schemas import ADJUSTMENTS, USAGE_COUNTS
 from pipeline.spark.usage import CLIENT_KEY, start_of, with_coverage
+from pipeline.spark.written import write_rows
 from pipeline.text import counted
 
 _NOTHING: Final = (0, 0, 0, 0)
@@ -73,10 +73,9 @@ def add_adjustments(
         frames["focus_adjustment"] = focus_of(charges).withColumn("batch", F.lit(batch))
     with staging(settings.out) as place:
         for table, frame in frames.items():
-            frame.coalesce(1).sortWithinPartitions("date").write.partitionBy("date", "batch").parquet(
-                str(place / table), compression="zstd"
-            )
-            result.tables[table] = _rows_in(place / table)
+            one = frame.coalesce(1).sortWithinPartitions("date")
+            staged = Path(place.name, table)
+            result.tables[table] = write_rows(one, settings.out, staged, "date", "batch", compression="zstd")
         if ledger.pending is not None:
             take_back_batch(settings.out, ledger.pending)
         ledger.pending = batch
@@ -122,7 +121,3 @@ def _enter(plan: Plan, ledger: Ledger, days: Mapping[str, Coverage]) -> None:
     for date, coverage in days.items():
         ledger.coverage[date], ledger.accounts[date] = coverage.percent, coverage.numbers
     ledger.pending = None
-
-
-def _rows_in(place: Path) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in place.rglob("*.parquet"))

@@ -12,6 +12,7 @@ from pipeline.replay.buckets import MUTATION
 from pipeline.spark.partial_sums import Source, sums_of
 from pipeline.spark.raw import declared
 from pipeline.spark.validate import judge_stems, works_of
+from pipeline.spark.written import url_of, write_rows
 from pipeline.stem import check_columns, runs_of
 from pipeline.stream.ledger import batch_name
 from pipeline.stream.result import Written
@@ -51,9 +52,7 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     }
     for name, frame in tables.items():
         if frame is not None:
-            place = str(out.resolve() / name / batch_name(batch_id))
-            frame.coalesce(1).write.mode("overwrite").parquet(place)
-            written.rows[name] = spark.read.parquet(place).count()
+            written.rows[name] = write_rows(frame.coalesce(1), out, Path(name, batch_name(batch_id)), mode="overwrite")
     _check_sums(spark, manifests, out.resolve(), batch_id, set(written.rows))
     return written
 
@@ -82,7 +81,7 @@ def _divergences(manifest: Manifest, verdict: StemVerdict) -> list[Divergence]:
 
 
 def _paths(directory: Path, manifests: Sequence[Manifest], table: str) -> list[str]:
-    return [str(directory / entry.path) for manifest in manifests for entry in manifest.files if entry.table == table]
+    return [url_of(directory / entry.path) for manifest in manifests for entry in manifest.files if entry.table == table]
 
 
 def _read(spark: Any, directory: Path, manifests: Sequence[Manifest], table: str) -> Any:
@@ -121,11 +120,11 @@ def _check_sums(spark: Any, manifests: Sequence[Manifest], out: Path, batch_id: 
             if quota_type != MUTATION:
                 decisions[quota_type] = decisions.get(quota_type, 0) + count.decisions
     if "decisions_second" in tables:
-        rows = spark.read.parquet(str(out / "decisions_second" / batch_name(batch_id))).groupBy("quota_type").sum("decisions").collect()
+        rows = spark.read.parquet(url_of(out / "decisions_second" / batch_name(batch_id))).groupBy("quota_type").sum("decisions").collect()
         found = {row[0]: int(row[1]) for row in rows if row[0] != MUTATION}
         _compare("decisions", {name: number for name, number in decisions.items() if number}, found)
     if "usage_second" in tables:
-        frame = spark.read.parquet(str(out / "usage_second" / batch_name(batch_id)))
+        frame = spark.read.parquet(url_of(out / "usage_second" / batch_name(batch_id)))
         row = frame.groupBy().sum(*USAGE_SUMS).collect()[0]
         promised = {name: sum(getattr(manifest.usage, name) for manifest in manifests) for name in USAGE_SUMS}
         _compare("usage", promised, {name: int(row[number] or 0) for number, name in enumerate(USAGE_SUMS)})

@@ -9,11 +9,12 @@ from pyspark.sql.types import StructType
 
 from pipeline.rollup.inputs import Input
 from pipeline.schemas import TABLES
+from pipeline.spark.written import url_of
 
 
 def read_raw(spark: SparkSession, place: str, inputs: Iterable[Input], table: str) -> DataFrame:
     """Return all rows of a table of these file sets, with the columns `date`, `hour` and `stem` besides its own."""
-    paths = [path for item in inputs for path in item.paths(place, table)]
+    paths = [url_of(path) for item in inputs for path in item.paths(place, table)]
     schema = declared(table)
     if not paths:
         frame = spark.createDataFrame(TABLES[table].empty_table(), schema)

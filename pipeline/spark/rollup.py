@@ -1,11 +1,10 @@
 """The roll-up from end to end: read what changed, check the sums, build the tables, publish them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,7 +13,7 @@ from pipeline.rollup.inputs import each_once, hashes_by_hour
 from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
 from pipeline.rollup.plan import Plan
 from pipeline.rollup.prices import Prices
-from pipeline.rollup.publish import publish_days, publish_hours, staging
+from pipeline.rollup.publish import STAGING, publish_days, publish_hours, staging
 from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, plan_rollup, published_coverage
 from pipeline.spark.adjustments import add_adjustments
 from pipeline.spark.charges import chargeback_of, charges_of, focus_of
@@ -25,6 +24,7 @@ from pipeline.spark.frames import Silver
 from pipeline.spark.quarantine import quarantine_of
 from pipeline.spark.remote import is_remote, removed_at, runs_at
 from pipeline.spark.usage import start_of, usage_by_second, usage_per
+from pipeline.spark.written import write_rows
 from pipeline.text import counted
 
 FILES_AT_ONCE_MAX = 64
@@ -98,13 +98,13 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
     coverage = coverage_by_hour(plan.inputs, silver.usage_problems, silver.decisions_aside, plan.lost)
     result.accounts_by_day = coverage_by_day(coverage)
     result.accounts = {hour_key(hour): share for hour, share in sorted(coverage.items())}
-    with staging(settings.out) as place:
-        tables = _Tables(spark, place, plan, tell)
+    with staging(settings.out):
+        tables = _Tables(spark, settings.out, plan, tell)
         _write_all(silver, settings, coverage_frame(spark, coverage), tables)
         if settings.prices is not None:
             _write_charges(spark, silver, settings.prices, day_frame(spark, plan.inputs, result.accounts_by_day), tables)
         silver.release()
-        tables.publish(settings.out)
+        tables.publish()
     result.tables = tables.rows
 
 
@@ -144,10 +144,10 @@ def _write_charges(spark: SparkSession, silver: Silver, prices: Prices, days: Da
 
 
 class _Tables:
-    """Tables of one run in the staging directory; `rows` says how many each has."""
+    """Tables of one run in the staging directory of `out`; `rows` says how many each has."""
 
-    def __init__(self, spark: SparkSession, place: Path, plan: Plan, tell: Tell) -> None:
-        self._spark, self._place, self._plan, self._tell = spark, place, plan, tell
+    def __init__(self, spark: SparkSession, out: Path, plan: Plan, tell: Tell) -> None:
+        self._spark, self._out, self._plan, self._tell = spark, out, plan, tell
         self.rows: dict[str, int] = {}
 
     def put(self, table: str, frame: DataFrame) -> None:
@@ -159,8 +159,7 @@ class _Tables:
         order = [name for name in rows.columns if name not in names]
         files = min(len(self._plan.days if is_daily else self._plan.hours), FILES_AT_ONCE_MAX)
         by_partition = rows.repartition(files, *names).sortWithinPartitions(*names, *order)
-        by_partition.write.partitionBy(*names).parquet(str(self._place / table), compression="zstd")
-        self.rows[table] = sum(_rows_of((self._place / table).rglob("*.parquet")))
+        self.rows[table] = write_rows(by_partition, self._out, Path(STAGING, table), *names, compression="zstd")
 
     def _of_the_plan(self, frame: DataFrame) -> DataFrame:
         """Leave out hours that were read for their day only; days are never read for anything else."""
@@ -169,14 +168,10 @@ class _Tables:
         wanted = known_frame(self._spark, self._plan.hours, _HOUR)
         return frame.join(wanted.hint("broadcast"), _HOUR.names, "left_semi")
 
-    def publish(self, out: Path) -> None:
+    def publish(self) -> None:
         """Put what was written in place of what is there; a table that was not asked for this time loses these hours and days."""
         for table, is_daily in ((table, table in DAILY) for table in (*DAILY, *HOURLY)):
             if is_daily:
-                publish_days(out, table, self._plan.days)
+                publish_days(self._out, table, self._plan.days)
             else:
-                publish_hours(out, table, self._plan.hours)
-
-
-def _rows_of(files: Iterable[Path]) -> Iterable[int]:
-    return (pq.read_metadata(file).num_rows for file in files)
+                publish_hours(self._out, table, self._plan.hours)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pipeline.replay.buckets import MUTATION
 from pipeline.spark.sql_buckets import check_buckets_in_sql
+from pipeline.spark.written import url_of
 from pipeline.stem import Stem
 from pipeline.validation.verdict import CrossCheck
 from quota.throttle import INT32_MAX
@@ -100,4 +101,4 @@ def _check_samples(spark: Any, samples: Sequence[str], groups: Any) -> CrossChec
 
 
 def _paths(directory: Path, stems: Sequence[Stem], table: str) -> list[str]:
-    return [str(directory / entry.path) for stem in stems for entry in stem.manifest.files if entry.table == table]
+    return [url_of(directory / entry.path) for stem in stems for entry in stem.manifest.files if entry.table == table]

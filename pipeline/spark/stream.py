@@ -16,6 +16,7 @@ from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
 from pipeline.spark.failures import told_in_one_line
 from pipeline.spark.landed import write_batch
 from pipeline.spark.topic_source import NAME, TopicSource
+from pipeline.spark.written import url_of
 from pipeline.stream.chunks import assemble, checked_place, put_part
 from pipeline.stream.ledger import claim, divergences_so_far, put_marker, stems_before
 from pipeline.stream.left_out import check_none_left_out, landed_so_far
@@ -54,7 +55,7 @@ class Stream:
         settings = self._settings
         check_settings(settings)
         rows = self._messages() if self._is_topic else self._manifests()
-        writer = rows.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(settings.checkpoint.resolve()))
+        writer = rows.writeStream.foreachBatch(self._batch).option("checkpointLocation", url_of(settings.checkpoint.resolve()))
         trigger = {"availableNow": True} if settings.once else {"processingTime": INTERVAL}
         query = writer.trigger(**trigger).start()
         claim(settings.out, query.id)
@@ -81,7 +82,7 @@ class Stream:
         (self._directory / MANIFESTS).mkdir(exist_ok=True)
         reader = self._spark.readStream.format("text").option("wholetext", "true").option("recursiveFileLookup", "true")
         reader = reader.option("pathGlobFilter", "*.json").option("maxFilesPerTrigger", FILES_A_BATCH).option("maxFileAge", NEVER_TOO_OLD)
-        return reader.load(str(self._directory / MANIFESTS)).selectExpr("_metadata.file_path AS path")
+        return reader.load(url_of(self._directory / MANIFESTS)).selectExpr("_metadata.file_path AS path")
 
     def _messages(self) -> Any:
         servers, topic = topic_of(self._settings.source)

@@ -1,4 +1,4 @@
-"""Two network namespaces with a wire between them that can be made to swallow everything: a broker's machine that is gone."""
+"""Network namespaces with a wire between them that can be made to swallow everything, and mount namespaces: other machines, on this one."""
 
 import contextlib
 import ctypes
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -77,6 +78,25 @@ class Wire:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def own_mount(folder: Path | None) -> list[str]:
+    """What stands before a command that is to have an empty folder of its own in the place of this one; None: nothing."""
+    if folder is None:
+        return []
+    return ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(folder)]
+
+
+def check_own_mounts(folder: Path) -> None:
+    """Try it.
+
+    Raises:
+        NoNamespacesError: not root, or the tools or the kernel's support are missing.
+    """
+    try:
+        _run(*own_mount(folder), "true")
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NoNamespacesError(f"mount namespaces cannot be made here, it takes root and util-linux: {_said(error)}") from error
 
 
 def _run(*command: str) -> None:

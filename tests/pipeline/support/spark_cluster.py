@@ -5,13 +5,14 @@ import re
 import subprocess
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 
 from tests.pipeline.support.spark_jvm import QUICK_JVM
+from tests.support.namespaces import own_mount
 from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
@@ -29,8 +30,12 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def spark_cluster(folder: Path) -> Iterator[str]:
-    """Yield the master's address; everything ends with the block."""
+def spark_cluster(folder: Path, *, apart: Path | None = None) -> Iterator[str]:
+    """Yield the master's address; everything ends with the block.
+
+    Args:
+        apart: a folder that each worker has for itself, empty at first: as on machines without a shared disk. Takes mount namespaces.
+    """
     address = f"spark://{HOST}:{free_port()}"
     deploy = "org.apache.spark.deploy"
     master = [f"{deploy}.master.Master", "--host", HOST, "--port", address.rpartition(":")[2], "--webui-port", str(free_port())]
@@ -40,7 +45,8 @@ def spark_cluster(folder: Path) -> Iterator[str]:
         started.append(_start(master, folder / "master.log"))
         _wait_for(folder / "master.log", "Starting Spark master", 1)
         started.extend(
-            _start([*worker, "--work-dir", str(folder / f"work-{number}")], folder / f"worker-{number}.log") for number in range(WORKERS)
+            _start([*worker, "--work-dir", str(folder / f"work-{number}")], folder / f"worker-{number}.log", own_mount(apart))
+            for number in range(WORKERS)
         )
         _wait_for(folder / "master.log", "Registering worker", WORKERS)
         yield address
@@ -61,11 +67,10 @@ def packages_zip(folder: Path) -> Path:
     return path
 
 
-def _start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+def _start(arguments: list[str], log: Path, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    command = [*before, str(SPARK_HOME / "bin" / "spark-class"), *arguments]
     with log.open("wb") as file:
-        return subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *arguments], env=environment(), stdout=file, stderr=subprocess.STDOUT
-        )
+        return subprocess.Popen(command, env=environment(), stdout=file, stderr=subprocess.STDOUT)
 
 
 def _wait_for(log: Path, text: str, times: int) -> None:
