@@ -13,6 +13,7 @@ from pipeline.errors import BadInputError
 from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine
 from pipeline.spark.days import tenant_frame
+from pipeline.spark.failures import error_of, is_of_spark_itself
 from pipeline.spark.raw import read_raw
 from pipeline.spark.remote import is_remote
 from pipeline.spark.silver import decisions_silver, usage_silver
@@ -67,6 +68,8 @@ class Silver:
         try:
             return sums.collect()
         except (PySparkException, Py4JJavaError) as error:
+            if is_of_spark_itself(str(error)):
+                raise error_of(str(error)) from error
             raise BadInputError(_unreadable(error, self._place)) from error
 
     def release(self) -> None:

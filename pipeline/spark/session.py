@@ -1,6 +1,7 @@
 """One Spark session, quiet: on this machine, on a cluster that is named, or the one that `spark-submit` made."""
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -11,8 +12,8 @@ from typing import Any, Final
 import click
 
 from pipeline.errors import BadInputError
-from pipeline.memory import ARROW_KEEPS
-from pipeline.spark.failures import gist_of, told_in_one_line
+from pipeline.memory import ARROW_KEEPS, heap_mib, memory_bytes
+from pipeline.spark.failures import HEAP, death_told, gist_of, told_in_one_line
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
@@ -66,6 +67,8 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
         raise BadInputError(f"Spark cannot start: no Java found; install a JDK 17 and set JAVA_HOME{WITHOUT}")
     if master is None and SUBMITTED not in os.environ:
         master = LOCAL
+    if not verbose:
+        logging.getLogger().addFilter(_is_not_of_py4j)
     builder = SparkSession.builder.appName(application)
     if master is not None:
         builder = builder.master(master)
@@ -77,6 +80,8 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
         # the JVM starts with ours: what it says before it can be told is noise
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if SUBMITTED not in os.environ:  # Spark's own default is 1 GiB, whatever the machine has
+        os.environ.setdefault(HEAP, f"{heap_mib(memory_bytes())}m")
     click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
@@ -87,11 +92,20 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
     spark.sparkContext.setLogLevel("WARN" if verbose else "OFF")  # what fails comes back as an exception, and becomes one line
     if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
         spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
+    process = getattr(spark.sparkContext._gateway, "proc", None)
     try:
-        with told_in_one_line():
+        with death_told(process), told_in_one_line():
             yield spark
     finally:
-        spark.stop()
+        with contextlib.ExitStack() as ended:
+            if process is not None and process.poll() is not None:
+                ended.enter_context(contextlib.suppress(OSError, Py4JError))  # there is nobody left to be stopped
+            spark.stop()
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Py4J logs the traceback of each connection that breaks, to the root logger."""
+    return record.module != "java_gateway"
 
 
 def _check_master(master: str | None) -> None:

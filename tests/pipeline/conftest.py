@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from pipeline.spark.failures import HEAP
 from pipeline.spark.session import session
 from tests.support.tools import in_ci, missing_to_run
 
@@ -30,6 +31,7 @@ def spark() -> Iterator[Any]:
     # Tests are many small jobs: compiling for the long run costs them more than it brings. Without the optimizing compiler the JVM
     # keeps 48 MB for compiled code, and when that is full, after some roll-ups, it only interprets: every test behind is slow.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
+    os.environ.setdefault(HEAP, "1g")
     with session("local[2]") as started:
         for key, value in FOR_SMALL_JOBS.items():
             started.conf.set(f"spark.sql.{key}", value)

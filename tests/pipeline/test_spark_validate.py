@@ -2,6 +2,9 @@
 
 import os
 import random
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +13,17 @@ import pytest
 from bench.metering_trace import Shape, decide, write
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.spark import daemon
-from pipeline.spark.failures import error_of, told_in_one_line
+from pipeline.spark.failures import HEAP, death_of, error_of, told_in_one_line
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import STEMS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
 from pipeline.validation.local import checked_runs, validate
 from pipeline.validation.verdict import CrossCheck
+from tests.pipeline.support.spark_jvm import QUICK_JVM
 from tests.pipeline.test_buckets import forgotten, let_through, longer, turned_away
 from tests.pipeline.test_validation import batches, change_unread, missed, one_byte, sensors
 from tests.support.metering_buckets import CHARGED, REFUSED, Buckets, write_buckets
 from tests.support.metering_directory import write_directory
+from tests.support.tools import in_ci, missing_to_run
 
 
 def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> None:
@@ -122,6 +127,58 @@ def test_what_spark_cannot_finish_is_one_line(text: str, said: str) -> None:
     told = error_of(text)
     assert isinstance(told, IncompleteError)
     assert str(told) == f"Spark could not finish the work: {said}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["java.lang.OutOfMemoryError: Java heap space", "org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE] Unable to acquire 16 bytes"],
+)
+def test_too_little_memory_is_told_with_its_remedy(said: str) -> None:
+    """Whatever of Spark's runs out of memory is one line that names the setting."""
+    told = error_of(f"Job aborted due to stage failure: Task 1 failed: {said}\n\tat a.b(C.java:1)\n")
+    assert isinstance(told, IncompleteError)
+    assert re.fullmatch(rf"Spark ran out of memory \({re.escape(said)}\) with a heap of .*: set {HEAP} higher, .*", str(told))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (52, f"Spark ran out of memory .*: set {HEAP} higher"),
+        (-9, f"was killed .signal 9., as a machine does that has no memory left: set {HEAP} lower"),
+        (137, f"was killed .signal 9., as a machine does that has no memory left: set {HEAP} lower"),
+        (-6, "ended before its work was done .signal 6.; -v"),
+        (1, "ended before its work was done .exit code 1.; -v"),
+    ],
+)
+def test_how_a_jvm_ended_is_told(code: int, said: str) -> None:
+    """An exit code, or the signal that ended it, stands for one line with the remedy."""
+    assert re.search(said, str(death_of(code)))
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("os.kill(spark.sparkContext._gateway.proc.pid, 9); spark.range(1).count()", "the JVM of Spark was killed (signal 9)"),
+        ("spark.sql('SELECT size(sequence(id, 200000000 + id)) FROM range(1)').collect()", "Spark ran out of memory ("),
+    ],
+    ids=["killed", "out of memory"],
+)
+def test_what_a_jvm_died_of_is_one_line(program: str, said: str) -> None:
+    """A JVM that is killed, or that has too little heap, ends the command with one line, and not with a connection that is refused."""
+    missing = missing_to_run()
+    if missing and not in_ci():
+        pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
+    whole = (
+        "import os, sys\nfrom pipeline.commands.outcome import clear_errors\nfrom pipeline.spark.session import session\n"
+        f"@clear_errors\ndef command():\n    with session('local[1]') as spark:\n        {program}\ncommand()\n"
+    )
+    environment = os.environ | {HEAP: "600m", "JAVA_TOOL_OPTIONS": QUICK_JVM}
+    done = subprocess.run([sys.executable, "-c", whole], env=environment, capture_output=True, text=True, check=False, timeout=240)
+    ours = [line for line in done.stderr.splitlines() if line.startswith("sluice: ") and "starting Spark" not in line]
+    assert (done.returncode, done.stdout, len(ours)) == (3, "", 1), done.stderr
+    assert ours[0].startswith(f"sluice: {said}")
+    assert "Traceback" not in done.stderr
+    assert HEAP in ours[0]
 
 
 @pytest.mark.parametrize("mutation", [lambda _rows: None, missed, one_byte], ids=["right", "missed", "one byte"])
