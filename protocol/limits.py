@@ -13,7 +13,7 @@ MAX_REQUEST_BYTES = 104_857_600
 """Largest request frame, without its length. Source: Kafka's default `socket.request.max.bytes`."""
 
 MAX_REWRITTEN_RESPONSE_BYTES = 64 * 1024 * 1024
-"""Largest response that is held whole to be rewritten; above it the connection closes rather than leak an address."""
+"""Most of a response that is held to be rewritten; above it the connection closes rather than leak an address."""
 
 MAX_HEADER_BYTES = 160 * 1024
 """Largest request or response header."""
@@ -43,7 +43,10 @@ MAX_WALK_BYTES = 64 * 1024
 """Most bytes of a streamed response that are kept to be looked at: one cut field, or its tail with node endpoints."""
 
 MAX_LOGIN_FRAME_BYTES = 524_288
-"""Largest request frame, and largest bare token, of a client that logs in. Source: Kafka's `sasl.server.max.receive.size`."""
+"""Largest token of a client that renews its login. Source: Kafka's `sasl.server.max.receive.size`."""
+
+MAX_EARLY_FRAME_BYTES = 64 * 1024
+"""Largest request frame where a login is required, and largest token, before the first login has succeeded: anybody may send it."""
 
 MAX_MECHANISM_BYTES = 64
 """Largest name of a SASL mechanism; the standard allows 20."""

@@ -71,7 +71,7 @@ class App:
         self.usages = UsageTable()
         self._session_settings = SessionSettings(self.enforcement, self.usages, self.counters)
         self._deadlines = Deadlines()
-        self._budget = BufferBudget(self.counters, config.limits.process_buffer_bytes_max)
+        self._budget = BufferBudget(self.counters, config.limits.process_buffer_bytes_max, self._session_settings.buffers)
         windows = quota_windows(config)
         quotas = ConnectionQuotas(
             (listener.name for listener in config.listeners), num_samples=windows.num_samples, window_ms=windows.window_ms

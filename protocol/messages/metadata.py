@@ -8,7 +8,7 @@ from protocol.errors import BadResponseError
 from protocol.headers import response_header_len
 from protocol.layout import Skip, layout_of, reading, skip_struct
 from protocol.limits import LENGTH_BYTES
-from protocol.primitives import INT16, INT32, Reader, string, with_length
+from protocol.primitives import INT16, INT32, Buffer, IncompleteError, Reader, string, with_length
 
 FLEXIBLE_SINCE = 9
 _REQUEST_VERSION_MAX = 13
@@ -71,6 +71,26 @@ def read_topology(api: ApiVersion, frame: bytes) -> Topology:
     for _ in range(reader.length(compact=compact)):
         _read_topic(reader, frame, version, partitions)
     return Topology(cluster_id, controller_id, brokers, tuple(partitions))
+
+
+def find_brokers_end(api: ApiVersion, beginning: Buffer, frame_bytes: int) -> int | None:
+    """Return where the brokers end in a frame of which only the beginning is here; None: not all of them are.
+
+    Raises:
+        BadResponseError: it does not read as its version says.
+    """
+    header_len = response_header_len(api, beginning, 0)
+    if header_len is None:
+        return None
+    reader = Reader(beginning, LENGTH_BYTES + header_len, frame_bytes)
+    version, compact = api.version, api.flexible
+    try:
+        reader.skip(4 if version >= 3 else 0)  # throttle time
+        for _ in range(reader.length(compact=compact)):
+            _read_broker(reader, version)
+    except IncompleteError:
+        return None
+    return reader.at
 
 
 def _read_broker(reader: Reader, version: int) -> Broker:

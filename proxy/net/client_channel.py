@@ -55,6 +55,11 @@ class ClientChannel(Channel):
         """What this is a side of."""
         return self._connection
 
+    @property
+    def login_bytes(self) -> int:
+        """What is kept of tokens here."""
+        return 0 if self._login is None else self._login.kept_bytes
+
     def follow_login(self, *, under_way: bool) -> None:
         """Read tokens into a buffer of ours while a login is under way; the broker has answered what was sent."""
         login = self._login

@@ -123,6 +123,7 @@ class Connection:
         self.draining = False
         self.guarded = False
         session.gate.notify = self._ask_again_soon
+        session.buffer.end = self.end_for_room
         self.client = ClientChannel(self, session)
         self.broker = BrokerChannel(self, session)
         self.client.peer, self.broker.peer = self.broker, self.client
@@ -183,8 +184,12 @@ class Connection:
         elif self.wake_at_ms:
             self._owner.timers.schedule(self, 0)
         session = self.session
+        if not session.reserve(self.client.login_bytes):
+            self.end_for_room()
+            return
         session.attention.wanted = bool(
-            hold_ms
+            session.buffer.reserved_bytes
+            or hold_ms
             or read_ms
             or session.requests.stop
             or session.debt.active
@@ -586,6 +591,11 @@ class Connection:
         self._resume_kept(now)
         self.wake(now)
 
+    def end_for_room(self) -> None:
+        """The process keeps as much as it may, and this connection holds most of the address that holds most."""
+        if not self.closing:
+            self.close(CloseReason.BUFFER_LIMIT, f"{self.session.buffer.reserved_bytes} bytes kept")
+
     def fail_client(self, error: ProtocolError, data: bytes) -> None:
         """The client's bytes cannot be understood, or ask for what is refused."""
         reason = _looks_like(data) if error.reason == "frame_size" and not self.session.requests.frames else None
@@ -619,6 +629,7 @@ class Connection:
         deserted = reason is CloseReason.CLIENT_GONE_WHILE_PAUSED and self.broker.write_full_since_ms
         self._close_broker(linger=reason not in _BROKER_AT_FAULT and not deserted)
         self._owner.connection_closed(self, reason, detail)
+        self.session.let_go()
         self._gone()
 
     def _leave_session(self) -> None:
@@ -636,6 +647,11 @@ class Connection:
         for channel in (self.client, self.broker):
             if channel.transport is not None and not channel.lost:
                 channel.transport.abort()
+
+    def abort_client(self) -> None:
+        """Drop the client's socket now, with what it has not taken."""
+        if self.client.transport is not None and not self.client.lost:
+            self.client.transport.abort()
 
     def _close_client(self) -> None:
         transport = self.client.transport

@@ -52,6 +52,7 @@ from proxy.tls.contexts import TlsContexts
 from quota.ip_connections import IpKey
 
 SWEEP_S = 1.0
+LARGE_REQUESTS_MAX = 2  # about quotas: what is read of one takes ten times its bytes
 REWRITERS_MAX = 64  # a machine has fewer addresses
 FLUSH_MS = 2_000  # how long closed connections may take their last bytes when the process ends
 
@@ -125,6 +126,7 @@ class Gateway:
         for door in self.doors:
             door.gate = admission.gate(door.listener.name, door.acceptors, functools.partial(self._passed, door))
         self._session_settings = session_settings
+        self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self.quota_desk: QuotaDesk | None = None  # None: brokers answer requests about quotas
         self._api_versions = self._cut()
         self.usages = session_settings.usages
@@ -427,7 +429,10 @@ class Gateway:
         assert request is not None
         assert self.quota_desk is not None
         try:
-            answer = await self.quota_desk.answer(connection, request)
+            async with self._large_requests if request.body is None else contextlib.nullcontext():
+                if connection.closing and request.body is None:
+                    return
+                answer = await self.quota_desk.answer(connection, request)
         except ConnectionError:
             return  # its broker is gone, and the connection with it
         except BadRequestError as error:
@@ -439,6 +444,9 @@ class Gateway:
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
             connection.crash(error)
             return
+        finally:
+            if connection.closing:
+                connection.session.forget_administered()
         connection.answer(answer)
 
     @property
@@ -473,7 +481,7 @@ class Gateway:
     def _sweep(self) -> None:
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
         self.sweeper.sweep(now_ms())
-        self._budget.look(self.connections, self._closing)
+        self._budget.look(self.connections, self._closing, now_ms())
 
     # --- the end
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol.errors import ProtocolError
-from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES
+from protocol.limits import LENGTH_BYTES
 from proxy.clock import NS_PER_MS, now_ns
 from proxy.net.flow import StandIn
 
@@ -64,9 +64,10 @@ class LoginChannel(StandIn):
         have, buffer = self._have, self._buffer
         size = int.from_bytes(buffer[:LENGTH_BYTES], "big", signed=True) if have >= LENGTH_BYTES else 0
         end = LENGTH_BYTES + size
-        if have < end and size <= MAX_LOGIN_FRAME_BYTES:
+        size_max = self._requests.token_bytes_max
+        if have < end and size <= size_max:
             return
-        if 0 <= size <= MAX_LOGIN_FRAME_BYTES:
+        if 0 <= size <= size_max:
             with memoryview(buffer) as whole, whole[:end] as frame:
                 is_token = self._requests.pass_token(frame, now_ms, now_ns)
             if is_token:
@@ -83,6 +84,11 @@ class LoginChannel(StandIn):
         onward = self._requests.scan(data, now_ms, now_ns)
         if onward is not None:
             self._channel.write_peer(onward)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of memory that this takes."""
+        return len(self._buffer) + sum(map(len, self._on_its_way))
 
     def take_rest(self) -> bytes:
         """Return what is here of something that goes another way."""

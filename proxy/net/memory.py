@@ -1,24 +1,33 @@
-"""The byte budget of the process: who pauses, and when nobody new is accepted, once all buffers together grow too large.
+"""The byte budget of the process: who pauses, who goes, and when nobody new is accepted, once all buffers together grow too large.
 
-Every connection is bounded by itself (`flow.WRITE_HIGH_BYTES` and the limits of the sessions); this bounds their sum. It is looked at
-once a second, so a request pays nothing for it.
+Every connection is bounded by itself (`flow.WRITE_HIGH_BYTES` and the limits of the sessions); this bounds their sum. What sessions keep is
+in the account (`proxy.session.buffers`) as soon as it is kept; what transports have not sent is looked at once a second, so a request pays
+nothing for it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from proxy import log
 from proxy.counters import Counters
 from proxy.net.connection import Connection
 from proxy.net.flow import MEMORY, WRITE_LOW_BYTES, Channel
+from proxy.session.buffers import BufferAccount
+from proxy.session.close_reason import CloseReason
+from proxy.tls.transport import TlsTransport
 
 PAUSE_SHARE, RESUME_SHARE = 0.90, 0.80  # the sides with the largest backlogs are not read above the one, until below the other
 REFUSE_SHARE, ACCEPT_SHARE = 0.95, 0.90  # the same for accepting
 
+UNTAKEN_MS = 5_000
+"""Who has not taken what waits for him after so long, while the sum is too large, is closed."""
+
 NO_PRESSURE, PAUSING, REFUSING = 0, 1, 2
 
-_Backlog = list[tuple[int, Channel]]
+_Backlog = list[tuple[int, Channel, Connection]]
+"""So many bytes wait, came by this side, and are of this connection."""
 
 
 class BufferBudget:
@@ -28,9 +37,10 @@ class BufferBudget:
     middle of one would keep its bytes for ever. A side whose backlog is gone is read again, whatever the sum is.
     """
 
-    def __init__(self, counters: Counters, bytes_max: int) -> None:
+    def __init__(self, counters: Counters, bytes_max: int, account: BufferAccount) -> None:
         self._counters = counters
-        self._paused: dict[Channel, None] = {}
+        self._account = account
+        self._paused: dict[Channel, int] = {}  # since when (ms)
         self.bytes_max = bytes_max
         self.accepting = True
 
@@ -41,18 +51,23 @@ class BufferBudget:
 
     @bytes_max.setter
     def bytes_max(self, value: int) -> None:
-        self._counters.buffer_bytes_max = value
+        self._counters.buffer_bytes_max = self._account.bytes_max = value
 
-    def look(self, connections: Iterable[Connection], closing: Iterable[Connection] = ()) -> None:
+    def look(self, connections: Iterable[Connection], closing: Iterable[Connection], now_ms: int) -> None:
         """Measure and act. Those that are `closing` only count: what is left of them is being sent."""
         backlog: _Backlog = []
-        held_bytes = sum(_unsent(connection.client) + _unsent(connection.broker) for connection in closing)
+        unsent_bytes = sum(_unsent(connection.client) + _unsent(connection.broker) for connection in closing)
         for connection in connections:
-            held_bytes += _measure(connection, backlog)
+            unsent_bytes += _measure(connection, backlog)
+        self._account.unsent_bytes = unsent_bytes
+        held_bytes = unsent_bytes + self._account.reserved_bytes
         self._counters.buffered_bytes = held_bytes
         self._keep_paused(backlog, held_bytes)
+        excess_bytes = held_bytes - RESUME_SHARE * self.bytes_max
+        if self._paused and excess_bytes >= 0:
+            self._end_untaken(backlog, excess_bytes, now_ms)
         if held_bytes >= PAUSE_SHARE * self.bytes_max:
-            self._pause_largest(backlog, held_bytes - RESUME_SHARE * self.bytes_max)
+            self._pause_largest(backlog, excess_bytes, now_ms)
         if self.accepting:
             self.accepting = held_bytes < REFUSE_SHARE * self.bytes_max
         else:
@@ -61,19 +76,31 @@ class BufferBudget:
 
     def _keep_paused(self, backlog: _Backlog, held_bytes: int) -> None:
         """Read again from who has nothing to wait for any more; from everyone when the sum is small."""
-        waiting = {channel for _, channel in backlog} if held_bytes >= RESUME_SHARE * self.bytes_max else frozenset()
+        waiting = {channel for _, channel, _ in backlog} if held_bytes >= RESUME_SHARE * self.bytes_max else frozenset()
         for channel in [channel for channel in self._paused if channel not in waiting]:
             del self._paused[channel]
             channel.resume(MEMORY)
 
-    def _pause_largest(self, backlog: _Backlog, excess_bytes: float) -> None:
+    def _end_untaken(self, backlog: _Backlog, excess_bytes: float, now_ms: int) -> None:
+        """End clients that were paused for long and still have not taken what waits, at the addresses where most waits first."""
+        for waiting_bytes, channel, connection in _largest_first(backlog):
+            if channel is not connection.broker or now_ms - self._paused.get(channel, now_ms) < UNTAKEN_MS:
+                continue
+            if excess_bytes <= 0:
+                return
+            excess_bytes -= waiting_bytes
+            self._paused.pop(channel, None)
+            connection.close(CloseReason.SLOW_READER, f"{waiting_bytes} bytes not taken within {UNTAKEN_MS} ms under memory pressure")
+            connection.abort_client()
+
+    def _pause_largest(self, backlog: _Backlog, excess_bytes: float, now_ms: int) -> None:
         """Stop reading where most waits, as many sides as hold the excess together."""
-        for unsent_bytes, channel in sorted(backlog, key=_size, reverse=True):
+        for unsent_bytes, channel, _ in _largest_first(backlog):
             if excess_bytes <= 0:
                 return
             excess_bytes -= unsent_bytes
             if channel not in self._paused:
-                self._paused[channel] = None
+                self._paused[channel] = now_ms
                 self._counters.memory_pauses += 1
                 channel.pause(MEMORY)
 
@@ -89,15 +116,14 @@ class BufferBudget:
 
 
 def _measure(connection: Connection, backlog: _Backlog) -> int:
-    """Return the bytes that a connection holds; add its sides with a backlog worth a pause."""
-    session = connection.session
+    """Return the bytes that the transports of a connection hold; add its sides with a backlog worth a pause."""
     to_client, to_broker = max(_unsent(connection.client), connection.broker.given_away_bytes), _unsent(connection.broker)
     if not connection.closing:
         if to_client >= WRITE_LOW_BYTES:
-            backlog.append((to_client, connection.broker))
+            backlog.append((to_client, connection.broker, connection))
         if to_broker >= WRITE_LOW_BYTES:
-            backlog.append((to_broker, connection.client))
-    return to_client + to_broker + session.requests.kept_bytes + session.responses.held_bytes
+            backlog.append((to_broker, connection.client, connection))
+    return to_client + to_broker + _unread(connection.client) + _unread(connection.broker)
 
 
 def _unsent(channel: Channel) -> int:
@@ -105,5 +131,14 @@ def _unsent(channel: Channel) -> int:
     return 0 if transport is None or channel.lost else transport.get_write_buffer_size()
 
 
-def _size(entry: tuple[int, Channel]) -> int:
-    return entry[0]
+def _unread(channel: Channel) -> int:
+    """What was read of a socket and not decrypted yet."""
+    return channel.transport.unread_bytes if isinstance(channel.transport, TlsTransport) else 0
+
+
+def _largest_first(backlog: _Backlog) -> _Backlog:
+    """Where most waits, at the addresses first for which most waits."""
+    of_address: defaultdict[str, int] = defaultdict(int)
+    for unsent_bytes, _, connection in backlog:
+        of_address[connection.session.buffer.address] += unsent_bytes
+    return sorted(backlog, key=lambda entry: (of_address[entry[2].session.buffer.address], entry[0]), reverse=True)

@@ -53,6 +53,7 @@ class CloseReason(StrEnum):
     FIRST_FRAME_DEADLINE = "first_frame_deadline"
     SLOW_FRAME = "slow_frame"
     SLOW_READER = "slow_reader"
+    BUFFER_LIMIT = "buffer_limit"  # the process keeps as much as it may, and this one holds most
     IDLE = "idle"
     HALF_CLOSE_DEADLINE = "half_close_deadline"  # the client had closed its side, and not all that it sent or was owed has gone on in time
     DEPARTED_LIMIT = "departed_limit"  # it had closed its side, and as many connections of its address are served after that as may be

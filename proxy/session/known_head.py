@@ -29,6 +29,7 @@ AS_IT_IS = 0
 WHOLE = 1  # rewritten as a whole frame
 WALK = 2  # Fetch 16+: followed while it passes, its last tag section is looked at
 ENDPOINTS = 3  # Produce 10+: rewritten only where it names new leaders
+BROKERS = 4  # Metadata: held as far as its brokers, which come first; topics pass as they come
 
 HEADS_MAX: Final = 2_048
 PREFIX_BYTES_MAX: Final = 256

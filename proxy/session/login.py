@@ -11,6 +11,7 @@ from typing import Final
 
 from protocol.api_keys import ApiKey, ApiVersion
 from protocol.errors import ProtocolError
+from protocol.limits import MAX_EARLY_FRAME_BYTES, MAX_LOGIN_FRAME_BYTES
 from protocol.messages.sasl import find_token, read_authenticate_answer, read_handshake_error, read_mechanism
 from protocol.primitives import Buffer
 from protocol.sasl import Progress, TokenObserver, observer_of
@@ -84,6 +85,11 @@ class Login:
     def pending(self) -> bool:
         """Whether the first login has to succeed soon: it is required, or it has begun."""
         return self.required or (self.under_way and self._who is None)
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest request, or bare token, of a login."""
+        return MAX_EARLY_FRAME_BYTES if self._who is None else MAX_LOGIN_FRAME_BYTES
 
     @property
     def has_succeeded(self) -> bool:

@@ -18,6 +18,9 @@ HEAD = Struct(">iIi")  # size, api key and version as one number, correlation id
 CLIENT_ID = Struct(">iIih")  # the same and the length of the client-id
 INT32 = Struct(">i")
 
+KEPT_BEFORE_BYTES_MAX = 16 * 1024
+"""So much that has gone on is kept rather than copying what stands behind it."""
+
 
 class Stop(IntEnum):
     """Why scanning stopped before the end of the bytes."""
@@ -111,6 +114,21 @@ class RequestBytes:
         return self._kept is not None and len(self._kept) > self._kept_at
 
     @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory that this takes: what has gone on is kept too while what stood behind it is."""
+        kept = 0 if self._kept is None else len(self._kept)
+        if self.administered is not None:
+            kept += len(self.administered.frame)
+        return kept + (0 if self._tail is None else len(self._tail))
+
+    def drop(self) -> None:
+        """Nothing that is kept goes on any more."""
+        self._kept = self._tail = None
+        self._kept_at = 0
+        self.work = None
+        self._worked = None
+
+    @property
     def stops_for_us(self) -> bool:
         """Whether a request that is answered here, or looked at in steps, holds up what is behind it."""
         return self.stop in _FOR_US
@@ -145,6 +163,8 @@ class RequestBytes:
             self.stop = Stop.TURN
 
     def _keep(self, data: bytes | bytearray, at: int, read_ms: int) -> None:
+        if at > KEPT_BEFORE_BYTES_MAX:
+            data, at = data[at:], 0
         self._kept = frozen(data)
         self._kept_at = at
         self._kept_read_ms = read_ms
@@ -201,6 +221,7 @@ class RequestBytes:
                 need = min(max(2 * have, CLIENT_ID.size + client_id_bytes), size + LENGTH_BYTES)
         self._tail = bytearray(data[at:])
         self._tail_need = max(need, have + 1)
+        self._attention.wanted = True
 
     def _keep_whole(self, data: bytes | bytearray, start: int, at: int, size: int, size_max: int) -> None:
         """Keep a request that is looked at as a whole until it is here."""
@@ -211,10 +232,12 @@ class RequestBytes:
             raise FrameSizeError(f"request of {size} bytes that has to be here in whole, limit {size_max}")
         self._tail = bytearray(data[at:])
         self._tail_need = size + LENGTH_BYTES
+        self._attention.wanted = True
 
     def _join_tail(self, data: bytes) -> bytes | None:
         assert self._tail is not None
         self._tail += data
+        self._attention.wanted = True
         if len(self._tail) < self._tail_need:
             return None
         joined = bytes(self._tail)

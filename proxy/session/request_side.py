@@ -81,6 +81,7 @@ class RequestSide(WholeRequests):
         if self._kept is not None:  # one more read slipped in behind a stop
             self._kept = self._kept[self._kept_at :] + data
             self._kept_at = 0
+            self._attention.wanted = True
             return None
         if self._tail is not None:
             if self._login.bare:

@@ -27,11 +27,11 @@ from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
-from proxy.session.known_head import ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, KnownHead
+from proxy.session.known_head import BROKERS, ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, KnownHead
 from proxy.session.login import Login
 from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
 from proxy.session.mutations.ticket import Refusal
-from proxy.session.rewrite import AnswerWalker, Rewriter
+from proxy.session.rewrite import Rewriter, Walker
 from quota.group import QuotaGroup
 
 HEAD = Struct(">ii")  # size, correlation id
@@ -82,7 +82,7 @@ class ResponseSide(AnswerVerdicts):
         self._body_left = 0
         self._tail: bytearray | None = None
         self._tail_need = 0
-        self._walker: AnswerWalker | None = None
+        self._walker: Walker | None = None
         self._held: list[bytes | memoryview] | None = None  # what left the broker's socket with or behind a held answer
         self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
         self.hold_until_ms = 0
@@ -96,6 +96,18 @@ class ResponseSide(AnswerVerdicts):
         """Bytes of answers that wait here; the rest of them waits in the broker's socket."""
         held = sum(map(len, self._held)) if self._held else 0
         return held + self.work_bytes + (0 if self._tail is None else len(self._tail))
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory that this takes."""
+        return self.held_bytes + (0 if self._walker is None else self._walker.kept_bytes)
+
+    def drop(self) -> None:
+        """Nothing that is kept leaves any more."""
+        self._tail = self._held = self._walker = None
+        self._held_stamps = []
+        self.work = self._looked = None
+        self.work_bytes = 0
 
     @property
     def in_frame(self) -> bool:
@@ -133,6 +145,7 @@ class ResponseSide(AnswerVerdicts):
             return data
         if self._tail is not None:
             self._tail += data
+            self._attention.wanted = True
             if self._login.bare:
                 return self._scan_tokens(self._tail)
             if self.work is not None or len(self._tail) < self._tail_need:
@@ -508,7 +521,7 @@ class ResponseSide(AnswerVerdicts):
             self._looked = end.value
         yield from in_pieces(self._scan_answers(frame, 0, 0, now_ms, now_ns))
 
-    def _walk_in_steps(self, walker: AnswerWalker, body: bytes | memoryview, behind: bytes | memoryview) -> bytes | memoryview:
+    def _walk_in_steps(self, walker: Walker, body: bytes | memoryview, behind: bytes | memoryview) -> bytes | memoryview:
         """Follow an answer while it passes; what takes longer than a moment goes on in steps (`work`), and nothing leaves yet."""
         walk = walker.feed(body, Pace())
         try:
@@ -586,14 +599,24 @@ class ResponseSide(AnswerVerdicts):
             changed = looked.frame
             if not changed:
                 return changed  # the answer to a question of ours
+        elif head.rewrite == BROKERS:
+            return self._begin_walk(head, piece if announce_ms <= 0 else _announced(head.api, piece, announce_ms), frame_bytes)
         elif head.rewrite == WALK and len(piece) < frame_bytes:
-            self._walker = self._rewriter.walker(head.api, frame_bytes)
-            changed = self._walk_in_steps(self._walker, piece, b"")
+            changed = self._begin_walk(head, piece, frame_bytes)
         if announce_ms and changed:
             at = _throttle_at(head.api, changed, looked)
             if at is not None and at >= 0:
                 changed = _stamped(changed, at, announce_ms)
         return changed
+
+    def _begin_walk(self, head: KnownHead, piece: bytes | memoryview, frame_bytes: int) -> bytes | memoryview:
+        """Follow an answer from its beginning on; return what of `piece` may leave now."""
+        self._walker = walker = self._rewriter.walker(head.api, frame_bytes)
+        self._attention.wanted = True
+        passed = self._walk_in_steps(walker, piece, b"")
+        if walker.passes:
+            self._walker = None
+        return passed
 
     def _walk_on(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Go on with an answer that is followed while it passes."""
@@ -604,6 +627,8 @@ class ResponseSide(AnswerVerdicts):
         passed = self._walk_in_steps(self._walker, body, rest)
         if self.work is not None:
             return None
+        if self._walker.passes:
+            self._walker = None
         if self._body_left:
             return self._emit(passed) if passed else None
         self._walker = None
@@ -621,6 +646,7 @@ class ResponseSide(AnswerVerdicts):
                 raise FrameSizeError(f"answer of {size} bytes")
         self._tail = bytearray(data[at:])
         self._tail_need = need
+        self._attention.wanted = True
 
 
 def _bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_bytes: int) -> int:
@@ -634,6 +660,12 @@ def _bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_by
 def _throttle_at(api: ApiVersion, frame: bytes | memoryview, looked: Looked | None) -> int | None:
     """Where the throttle time stands in what is here of an answer."""
     return throttle_at(api, frame) if looked is None or looked.throttle_at == UNTOLD else looked.throttle_at
+
+
+def _announced(api: ApiVersion, piece: bytes | memoryview, announce_ms: int) -> bytes | memoryview:
+    """Announce so much in the beginning of an answer, before anything in it is looked at."""
+    at = throttle_at(api, piece)
+    return piece if at is None or at < 0 else _stamped(piece, at, announce_ms)
 
 
 def _stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | memoryview:

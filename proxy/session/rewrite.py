@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from typing import Protocol
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion, keys_to_drop
-from protocol.errors import ProtocolError
-from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
+from protocol.errors import BadResponseError, FrameSizeError, ProtocolError
+from protocol.limits import LENGTH_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages import api_versions, describe_configs
 from protocol.messages.addresses import splice_in_steps
 from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail_in_steps, tail_has_endpoints
-from protocol.messages.metadata import Topology, read_topology
+from protocol.messages.metadata import Topology, find_brokers_end, read_topology
 from protocol.messages.produce import walk_produce_in_steps
 from protocol.steps import Pace, Steps, finished
-from proxy.session.known_head import AS_IT_IS, ENDPOINTS, WALK, WHOLE
+from proxy.session.known_head import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
 from proxy.session.looked import Looked
 
 API_VERSIONS_KNOWN_MAX = 64  # by version and broker; a few of each are met
@@ -63,6 +64,8 @@ class Rewriter:
             return WALK if api.splice else AS_IT_IS
         if api.key == ApiKey.PRODUCE:
             return ENDPOINTS if api.splice else AS_IT_IS
+        if api.key == ApiKey.METADATA and self._on_topology is None:
+            return BROKERS if api.splice else AS_IT_IS
         return WHOLE if api.splice or (api.redact and self._redact_configs) else AS_IT_IS
 
     def rewrite(self, api: ApiVersion, frame: bytes) -> bytes | memoryview:
@@ -92,9 +95,11 @@ class Rewriter:
             self._on_topology(read_topology(api, bytes(frame)))
         return Looked((yield from self._splice(api, frame)) if is_ours and api.splice else frame)
 
-    def walker(self, api: ApiVersion, frame_bytes: int) -> AnswerWalker:
-        """Follow one answer that is too large to be here in whole."""
+    def walker(self, api: ApiVersion, frame_bytes: int) -> Walker:
+        """Follow one answer while it passes."""
         assert self._client_address is not None
+        if api.key == ApiKey.METADATA:
+            return BrokersWalker(api, frame_bytes, lambda beginning: finished(self._splice(api, beginning)))
         return AnswerWalker(api, frame_bytes, self._client_address)
 
     def _splice(self, api: ApiVersion, frame: bytes | memoryview) -> Steps[bytes | memoryview]:
@@ -106,6 +111,23 @@ class Rewriter:
             brokers = ", ".join(map(str, report.exposed[:EXPOSED_SHOWN]))
             raise ProtocolError(f"no listener for broker {brokers}: its address must not leave", reason="unmapped")
         return report.frame
+
+
+class Walker(Protocol):
+    """An answer that passes in pieces.
+
+    Attributes:
+        passes: nothing of what is still to come can have to change.
+    """
+
+    passes: bool
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept of it."""
+
+    def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
+        """Take in the next bytes of the frame (never more than it has), some fields at a time; return what may leave."""
 
 
 class ApiVersionsCut:
@@ -149,7 +171,7 @@ class AnswerWalker:
     The length of the frame has left already, so the tail keeps its length: see `blank_endpoints`.
     """
 
-    __slots__ = ("_api", "_client_address", "_left", "_tail", "_walker")
+    __slots__ = ("_api", "_client_address", "_left", "_tail", "_walker", "passes")
 
     def __init__(self, api: ApiVersion, frame_bytes: int, client_address: ClientAddress) -> None:
         self._api = api
@@ -157,6 +179,12 @@ class AnswerWalker:
         self._client_address = client_address
         self._walker = FetchWalker(api, frame_bytes)
         self._tail = bytearray()
+        self.passes = False
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept of it."""
+        return len(self._tail)
 
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
         """Take in the next bytes of the frame (never more than it has), some fields at a time; return what may leave."""
@@ -168,3 +196,59 @@ class AnswerWalker:
         if self._left:
             return data[:passes]
         return bytes(data[:passes]) + blank_endpoints(self._api, bytes(self._tail), self._client_address)
+
+
+class BrokersWalker:
+    """A Metadata answer that passes in pieces: its brokers come first, so its length is known when they are here, and topics are not kept.
+
+    Args:
+        splice: returns the beginning of the answer, up to the end of its brokers, with the addresses that clients may see.
+    """
+
+    __slots__ = ("_api", "_beginning", "_frame_bytes", "_look_at_bytes", "_splice", "passes")
+
+    def __init__(self, api: ApiVersion, frame_bytes: int, splice: Callable[[bytes], bytes | memoryview]) -> None:
+        self._api = api
+        self._frame_bytes = frame_bytes
+        self._splice = splice
+        self._beginning = bytearray()
+        self._look_at_bytes = 0
+        self.passes = False
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept of it."""
+        return len(self._beginning)
+
+    def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
+        """Take in the next bytes of the frame; nothing leaves before all brokers are here.
+
+        Raises:
+            ProtocolError: it does not read as its version says, an address in it has no listener, or too many brokers are in it.
+        """
+        return self._take(data)
+        yield  # brokers are few: there is no pause
+
+    def _take(self, data: bytes | memoryview) -> bytes | memoryview:
+        self._beginning += data
+        have = len(self._beginning)
+        if have < self._look_at_bytes:
+            return b""
+        brokers_end = find_brokers_end(self._api, self._beginning, self._frame_bytes)
+        if brokers_end is None:
+            if have >= self._frame_bytes:
+                raise BadResponseError("the frame ends inside its brokers")
+            if have > MAX_REWRITTEN_RESPONSE_BYTES:
+                raise FrameSizeError(
+                    f"brokers of {have} bytes have to be rewritten, limit {MAX_REWRITTEN_RESPONSE_BYTES}", reason="rewrite_limit"
+                )
+            self._look_at_bytes = min(2 * have, self._frame_bytes)  # a list that comes in many pieces is not read anew at each
+            return b""
+        beginning, self._beginning = self._beginning, bytearray()
+        self.passes = True
+        before = bytes(beginning[:brokers_end])
+        spliced = self._splice(before)
+        if spliced is before:
+            return bytes(beginning)
+        size = self._frame_bytes - LENGTH_BYTES + len(spliced) - brokers_end
+        return b"".join((size.to_bytes(LENGTH_BYTES, "big"), spliced[LENGTH_BYTES:], memoryview(beginning)[brokers_end:]))

@@ -6,7 +6,7 @@ from collections import deque
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
-from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES
+from protocol.limits import LENGTH_BYTES, MAX_EARLY_FRAME_BYTES
 from protocol.messages.api_versions import fallback_response
 from proxy.handler_time import BrokerHandlerTime
 from proxy.metering.usage import Place
@@ -45,6 +45,7 @@ class Session:
         "_settings",
         "_unanswered",
         "attention",
+        "buffer",
         "debt",
         "gate",
         "in_flight",
@@ -72,6 +73,7 @@ class Session:
         self.login = self._heads.login = Login(rules, peer, settings.counters, self._identified, tls)
         self.in_flight: InFlight = deque()
         self.attention = Attention()
+        self.buffer = settings.buffers.open(self._host)
         self.debt = Debt(self.attention)
         self.gate = FetchGate()
         self.requests = RequestSide(
@@ -81,7 +83,7 @@ class Session:
             self.gate,
             self._heads,
             _own_reply,
-            min(settings.frame_bytes_max, MAX_LOGIN_FRAME_BYTES) if rules.requires_login else settings.frame_bytes_max,
+            min(settings.frame_bytes_max, MAX_EARLY_FRAME_BYTES) if rules.requires_login else settings.frame_bytes_max,
             self.login,
         )
         make_responses = ShadowResponseSide if settings.shadows else ResponseSide
@@ -212,7 +214,25 @@ class Session:
         unanswered.record(now_ms, unfinished=self.requests.unfinished)
         if any(isinstance(head, KnownHead) and head.kind == FETCH for _, head, _, _, _ in self.in_flight):
             unanswered.follow(*self.responses.unscanned)
+            unanswered.scan(b"", now_ms)  # an answer whose head is here is not kept for it
             self._unanswered = unanswered
+
+    def reserve(self, login_bytes: int) -> bool:
+        """Reserve what is kept here, and `login_bytes` of tokens elsewhere; False: it is too much, and the connection has to end."""
+        self.buffer.keep(self.requests.reserved_bytes + self.responses.reserved_bytes + login_bytes)
+        return not self.buffer.is_evicted
+
+    def let_go(self) -> None:
+        """The connection has ended: give back what it kept, apart from a request that is still being answered here."""
+        self.requests.drop()
+        self.responses.drop()
+        self.buffer.end = None
+        self.buffer.keep(self.requests.reserved_bytes)
+
+    def forget_administered(self) -> None:
+        """The request that was answered here is done, although the connection has ended."""
+        self.requests.administered = None
+        self.buffer.keep(self.requests.reserved_bytes)
 
     def close(self) -> None:
         """Leave no other trace in the groups."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from protocol.limits import MAX_REQUEST_BYTES
 from proxy.counters import Counters, UsageTable
 from proxy.metering.meter import Meter
+from proxy.session.buffers import BufferAccount
 from proxy.session.enforcement import Enforcement
 from proxy.session.heads_met import HeadsMet
 from proxy.session.known_head import KnownHeads
@@ -18,6 +19,7 @@ class SessionSettings:
 
     __slots__ = (
         "answers_quotas",
+        "buffers",
         "counters",
         "empty_client_id_is_default",
         "enforcement",
@@ -39,6 +41,7 @@ class SessionSettings:
         self.policy = Policy(enforcement)
         self.usages = usages
         self.counters = counters
+        self.buffers = BufferAccount()
         self.empty_client_id_is_default = True
         self.unknown_apis_pass = False
         self.shadows = False

@@ -12,7 +12,6 @@ from protocol.limits import (
     MAX_CHANGE_REQUEST_BYTES,
     MAX_CONFIG_REQUEST_BYTES,
     MAX_HEADER_BYTES,
-    MAX_LOGIN_FRAME_BYTES,
     MAX_QUOTA_REQUEST_BYTES,
 )
 from protocol.steps import finished
@@ -72,7 +71,7 @@ class WholeRequests(RequestBytes):
                 return self._note(plain_head(head), data, at, size, now_ns, read_ms)
             size_max = MAX_CHANGE_REQUEST_BYTES
         elif kind == LOGIN:
-            size_max = MAX_LOGIN_FRAME_BYTES
+            size_max = self._login.frame_bytes_max
         elif kind >= ADMIN:
             if kind != ADMIN and size > MAX_CONFIG_REQUEST_BYTES:
                 return self._note(plain_head(head), data, at, size, now_ns, read_ms)
@@ -177,6 +176,11 @@ class WholeRequests(RequestBytes):
         self.stop = Stop.ALONE
         return data[:at], at, 1, False
 
+    @property
+    def token_bytes_max(self) -> int:
+        """The largest request of a login, or bare token, that may come now."""
+        return self._login.frame_bytes_max
+
     def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
         """Note a token, whole and by itself, that goes to the broker from where it lies. False: it is something else, nothing was done.
 
@@ -252,8 +256,8 @@ class WholeRequests(RequestBytes):
         onward = bytearray()
         while len(tail) >= LENGTH_BYTES:
             (size,) = INT32.unpack_from(tail)
-            if not 0 <= size <= MAX_LOGIN_FRAME_BYTES:
-                raise FrameSizeError(f"token of {size} bytes, limit {MAX_LOGIN_FRAME_BYTES}")
+            if not 0 <= size <= login.frame_bytes_max:
+                raise FrameSizeError(f"token of {size} bytes, limit {login.frame_bytes_max}")
             end = LENGTH_BYTES + size
             if len(tail) < min(end, LENGTH_BYTES + 2):
                 break
@@ -274,4 +278,5 @@ class WholeRequests(RequestBytes):
                 self.stop = Stop.LOGIN
                 return bytes(onward)
         self._tail = tail
+        self._attention.wanted = True
         return bytes(onward) or None

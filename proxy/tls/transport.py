@@ -17,7 +17,7 @@ from proxy.tls.handshakes import HandshakeQueue
 FEED_BYTES: Final = 64 * 1024
 """Taken in and encrypted at once. A buffer of OpenSSL stays as large as it once was, so larger pieces would cost each connection."""
 EARLY_BYTES_MAX: Final = 16 * 1024
-"""Kept of what a peer sends between its handshake and `attach`; with more, its socket is read no further."""
+"""Kept of what a peer sends while its handshake waits for its turn, or before `attach`; with more, its socket is read no further."""
 _RECORD_HEAD_BYTES: Final = 5
 _PLAIN_BYTES: Final = 256 * 1024
 _plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all: copied out before anybody else can read
@@ -88,6 +88,11 @@ class TlsTransport(asyncio.Protocol):
         self._eof_told = False
         self._lost = False
 
+    @property
+    def unread_bytes(self) -> int:
+        """What was read of the socket and is not decrypted."""
+        return sum(map(len, self._unfed)) + (0 if self._incoming is None else self._incoming.pending)
+
     # --- the handshake
 
     async def handshake(self, timeout_ms: int) -> ssl.SSLObject:
@@ -134,13 +139,13 @@ class TlsTransport(asyncio.Protocol):
 
     def _wait_for_above(self) -> None:
         """Go on with the handshake, now or when it is its turn; after it, keep what comes early as long as it is little."""
-        if self._shaken is None or self._shaken.done():
-            if sum(map(len, self._unfed)) > EARLY_BYTES_MAX:
-                self._pause_raw()
-        elif self._queue is None:
-            self.go_on_shaking()
-        else:
-            self._queue.ask(self)
+        if self._shaken is not None and not self._shaken.done():
+            if self._queue is None:
+                self.go_on_shaking()
+            else:
+                self._queue.ask(self)
+        if sum(map(len, self._unfed)) > EARLY_BYTES_MAX:
+            self._pause_raw()
 
     def go_on_shaking(self) -> None:
         """Take one step of the handshake with what the peer has sent."""
@@ -151,6 +156,7 @@ class TlsTransport(asyncio.Protocol):
             assert self._incoming is not None
             while self._unfed:
                 self._incoming.write(self._unfed.pop(0))
+            self._resume_raw()
             tls.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
@@ -389,10 +395,13 @@ class TlsTransport(asyncio.Protocol):
             self._paused = False
             self._go_on_reading()
 
-    def _go_on_reading(self) -> None:
+    def _resume_raw(self) -> None:
         if self._raw_paused and self._raw is not None and not self._raw.is_closing():
             self._raw_paused = False
             self._raw.resume_reading()
+
+    def _go_on_reading(self) -> None:
+        self._resume_raw()
         assert self._incoming is not None
         if self._unfed or self._eof or self._incoming.pending or self._tls_pending():
             self._loop.call_soon(self._go_on)

@@ -1,12 +1,15 @@
 """The byte budget of the process, with connections of any size."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from proxy.counters import Counters
 from proxy.net.flow import MEMORY, PEER_FULL, THROTTLE, Channel
-from proxy.net.memory import NO_PRESSURE, PAUSING, REFUSING, BufferBudget
+from proxy.net.memory import NO_PRESSURE, PAUSING, REFUSING, UNTAKEN_MS, BufferBudget
+from proxy.session.buffers import BufferAccount
+from proxy.session.close_reason import CloseReason
 
 KIB = 1024
 BUDGET = 1_000 * KIB
@@ -46,17 +49,30 @@ class FakeBroker(Channel):
 class FakeConnection:
     """Two channels and a session that keeps bytes."""
 
-    def __init__(self, *, to_client: int = 0, to_broker: int = 0, kept: int = 0, held: int = 0) -> None:
+    def __init__(self, account: BufferAccount, *, to_client: int = 0, to_broker: int = 0, kept: int = 0, host: str = "10.0.0.1") -> None:
         self.client, self.broker = Channel(self), FakeBroker(self)
         self.client.attach(FakeTransport())
         self.broker.attach(FakeTransport())
         self.closing = False
-        self.session = SimpleNamespace(requests=SimpleNamespace(kept_bytes=kept), responses=SimpleNamespace(held_bytes=held))
+        self.closed: list[CloseReason] = []
+        self.session = SimpleNamespace(buffer=account.open(host))
+        self.session.buffer.keep(kept)
         self.set(to_client=to_client, to_broker=to_broker)
 
     def set(self, *, to_client: int = 0, to_broker: int = 0) -> None:
         self.client.transport.unsent_bytes = to_client
         self.broker.transport.unsent_bytes = to_broker
+
+    def close(self, reason: CloseReason, detail: str) -> None:
+        """End, for a reason."""
+        assert detail
+        self.closing = True
+        self.closed.append(reason)
+
+    def abort_client(self) -> None:
+        """Drop the client's socket."""
+        assert self.closing
+        self.set()
 
     @property
     def reads(self) -> tuple[bool, bool]:
@@ -67,29 +83,40 @@ class FakeConnection:
 class House:
     """A budget and what it counts."""
 
-    def __init__(self, *connections: FakeConnection) -> None:
+    def __init__(self) -> None:
         self.counters = Counters()
-        self.budget = BufferBudget(self.counters, BUDGET)
-        self.connections = list(connections)
+        self.account = BufferAccount()
+        self.budget = BufferBudget(self.counters, BUDGET, self.account)
+        self.connections: list[FakeConnection] = []
 
-    def look(self) -> tuple[int, bool]:
+    def connect(self, **held: Any) -> FakeConnection:
+        """A connection that holds so much."""
+        connection = FakeConnection(self.account, **held)
+        self.connections.append(connection)
+        return connection
+
+    def look(self, now_ms: int = 0) -> tuple[int, bool]:
         """Look once; return the pressure and whether anybody is accepted."""
-        self.budget.look(self.connections)
+        open_ones = [connection for connection in self.connections if not connection.closing]
+        self.budget.look(open_ones, [connection for connection in self.connections if connection.closing], now_ms)
         return self.counters.memory_pressure, self.budget.accepting
 
 
 def test_everything_that_is_held_counts() -> None:
-    """Unsent bytes of both sides, frames kept back, held answers, and what closed connections still send."""
-    house = House(FakeConnection(to_client=1, to_broker=20, kept=300, held=4_000), FakeConnection())
-    house.budget.look(house.connections, [FakeConnection(to_client=50_000)])
+    """Unsent bytes of both sides, what the sessions keep, and what closed connections still send."""
+    house = House()
+    house.connect(to_client=1, to_broker=20, kept=4_300)
+    house.connect()
+    house.connect(to_client=50_000).closing = True
+    house.look()
     assert house.counters.buffered_bytes == 54_321
     assert (house.counters.buffer_bytes_max, house.counters.memory_pressure) == (BUDGET, NO_PRESSURE)
 
 
 def test_the_largest_backlogs_pause_first_and_only_as_many_as_needed() -> None:
     """At 90 % it is the side that fills a backlog which is not read; the others go on."""
-    large, small = FakeConnection(to_client=500 * KIB), FakeConnection(to_broker=400 * KIB)
-    house = House(FakeConnection(), small, large)
+    house = House()
+    large, small = house.connect(to_client=500 * KIB), house.connect(to_broker=400 * KIB)
     assert house.look() == (PAUSING, True)
     assert (large.reads, small.reads) == ((True, False), (True, True))
     assert large.broker.paused_for == ("memory",)
@@ -101,8 +128,9 @@ def test_the_largest_backlogs_pause_first_and_only_as_many_as_needed() -> None:
 
 def test_an_upload_that_the_broker_does_not_take_pauses_its_client() -> None:
     """Bytes on their way to the broker stop the client's side, not the broker's."""
-    upload = FakeConnection(to_broker=900 * KIB)
-    House(upload).look()
+    house = House()
+    upload = house.connect(to_broker=900 * KIB)
+    house.look()
     assert upload.reads == (False, True)
 
 
@@ -116,8 +144,8 @@ def test_an_upload_that_the_broker_does_not_take_pauses_its_client() -> None:
 )
 def test_what_began_ends_well_below_where_it_began(percents: list[int], levels: list[int]) -> None:
     """Hysteresis: a sum that hovers about a mark does not switch to and fro."""
-    reader = FakeConnection()
-    house = House(reader)
+    house = House()
+    reader = house.connect()
     seen = []
     for percent in percents:
         reader.set(to_client=percent * BUDGET // 100)
@@ -130,8 +158,8 @@ def test_what_began_ends_well_below_where_it_began(percents: list[int], levels: 
 
 def test_a_side_whose_backlog_is_gone_is_read_again_whatever_others_hold() -> None:
     """A frame that must become whole before it may leave is never starved by the budget that it fills."""
-    rewriting = FakeConnection(to_client=150 * KIB, held=850 * KIB)
-    house = House(rewriting)
+    house = House()
+    rewriting = house.connect(to_client=166 * KIB, kept=832 * KIB)
     assert house.look() == (REFUSING, False)
     assert rewriting.reads == (True, False)
     rewriting.set()
@@ -142,9 +170,9 @@ def test_a_side_whose_backlog_is_gone_is_read_again_whatever_others_hold() -> No
 
 def test_other_reasons_to_pause_stay() -> None:
     """Memory is one reason in a set: reading goes on when the set is empty."""
-    reader = FakeConnection(to_client=950 * KIB)
+    house = House()
+    reader = house.connect(to_client=950 * KIB)
     reader.broker.pause(PEER_FULL)
-    house = House(reader)
     house.look()
     reader.set()
     house.look()
@@ -155,8 +183,8 @@ def test_other_reasons_to_pause_stay() -> None:
 
 def test_a_connection_that_ended_is_forgotten() -> None:
     """Neither a lost transport nor one that is closing is paused or read again."""
-    gone = FakeConnection(to_client=950 * KIB)
-    house = House(gone)
+    house = House()
+    gone = house.connect(to_client=950 * KIB)
     house.look()
     gone.broker.lost = True
     gone.broker.transport.resume_reading = None
@@ -170,7 +198,45 @@ def test_a_connection_that_ended_is_forgotten() -> None:
 
 def test_a_reload_changes_the_budget() -> None:
     """The next look measures by the new limit."""
-    house = House(FakeConnection(to_client=950 * KIB))
+    house = House()
+    house.connect(to_client=950 * KIB)
     assert house.look() == (REFUSING, False)
     house.budget.bytes_max = 2 * BUDGET
     assert house.look() == (NO_PRESSURE, True)
+    assert house.account.bytes_max == 2 * BUDGET
+
+
+def test_who_takes_nothing_under_pressure_goes_after_five_seconds() -> None:
+    """Of those that were paused, where most waits at one address first, and only until the sum is small again; one that took it stays."""
+    house = House()
+    many = [house.connect(to_client=200 * KIB, host="10.0.0.66") for _ in range(3)]
+    single = house.connect(to_client=250 * KIB)
+    took = house.connect(to_client=100 * KIB)
+    assert house.look(1_000) == (REFUSING, False)
+    took.set()
+    house.look(1_000 + UNTAKEN_MS - 1)
+    assert not any(connection.closed for connection in house.connections)
+    house.look(1_000 + UNTAKEN_MS)
+    assert [connection.closed for connection in many].count([CloseReason.SLOW_READER]) == 1
+    assert (single.closed, took.closed) == ([], [])
+    assert house.look(1_001 + UNTAKEN_MS) == (NO_PRESSURE, True)
+
+
+def test_an_upload_that_its_broker_does_not_take_is_not_the_clients_fault() -> None:
+    """Only clients that take nothing go; a broker that takes nothing has its own deadline."""
+    house = House()
+    upload = house.connect(to_broker=950 * KIB)
+    house.look(0)
+    house.look(10 * UNTAKEN_MS)
+    assert (upload.closed, upload.reads) == ([], (False, True))
+
+
+def test_frames_give_way_before_answers_that_nobody_takes_use_up_their_room() -> None:
+    """What was unsent at the last look leaves less for frames, but never less than 40 % of the limit."""
+    house = House()
+    reader = house.connect(to_client=300 * KIB)
+    house.look()
+    assert house.account.frames_bytes_max == pytest.approx(600 * KIB)
+    reader.set(to_client=900 * KIB)
+    house.look()
+    assert house.account.frames_bytes_max == pytest.approx(400 * KIB)

@@ -18,6 +18,7 @@ from proxy.host_port import HostPort
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
 from proxy.quota_scopes import QuotaTable
+from proxy.session.buffers import BufferAccount
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
 from tests.support.ports import free_bootstrap_port
@@ -66,6 +67,11 @@ class RunningGateway:
     def counters(self) -> Counters:
         """What the process counted."""
         return self.app.counters
+
+    @property
+    def buffers(self) -> BufferAccount:
+        """What its connections keep."""
+        return self.app._session_settings.buffers
 
     @property
     def closes(self) -> dict[str, int]:
@@ -132,6 +138,7 @@ class RunningGateway:
             client.close()
         gateway = self.gateway
         await until(self._sweeps_up)
+        assert self.buffers.reserved_bytes == 0
         assert len(gateway.timers) == 0
         assert self.counters.connections_open == 0
         assert not gateway.sweeper._progress

@@ -235,7 +235,7 @@ def test_tokens_of_nobody_pass(house: House) -> None:
 
 def first_frame_of(key: int, version: int) -> bytes:
     """Return the beginning of a request that is never completed."""
-    return struct.pack(">ihhih", 400_000, key, version, 1, 3) + b"app" + bytes(60)
+    return struct.pack(">ihhih", 40_000, key, version, 1, 3) + b"app" + bytes(60)
 
 
 @pytest.mark.parametrize("key", sorted({api.key for api in API_VERSIONS.values()} - {17, 18, 36}))
@@ -261,9 +261,9 @@ def test_e03_after_apiversions_and_between_tokens(house: House) -> None:
         assert house.closed.pop()[0] is CloseReason.LOGIN_REQUIRED
 
 
-@pytest.mark.parametrize("size", [524_289, 104_857_600, -1])
+@pytest.mark.parametrize("size", [65_537, 104_857_600, -1])
 def test_e07_long_tokens_end_on_their_length(house: House, size: int) -> None:
-    """Before the login a frame, and a bare token always, has at most 512 KiB; four bytes are enough to tell."""
+    """Before the login a frame, and a token always, has at most 64 KiB; four bytes are enough to tell."""
     peer = house.connect(rules=DECLARED)
     peer.client.arrive(struct.pack(">i", size))
     assert house.closed.pop()[0] is CloseReason.FRAME_SIZE
@@ -276,8 +276,20 @@ def test_e07_long_tokens_end_on_their_length(house: House, size: int) -> None:
     broker.client.arrive(frames.handshake("PLAIN", version=0))
     broker.broker.arrive(frames.handshake_answer(1))
     broker.client.arrive(frames.bare(PLAIN_TOKEN))
-    broker.broker.arrive(struct.pack(">i", size))
+    broker.broker.arrive(struct.pack(">i", max(size, 524_289) if size > 0 else size))
     assert house.closed.pop()[0] is CloseReason.FRAME_SIZE
+
+
+def test_a_first_token_has_64_kib_and_that_of_a_renewal_512(house: House) -> None:
+    """Who has logged in is known; anybody may begin to."""
+    open_listener = house.connect()
+    open_listener.client.arrive(frames.handshake("PLAIN"))
+    open_listener.broker.arrive(frames.handshake_answer(1))
+    open_listener.client.arrive(frames.authenticate(bytes(65_537))[:20])
+    assert house.closed.pop()[0] is CloseReason.FRAME_SIZE
+    peer = house.connect()
+    exchange(peer, "PLAIN", EXCHANGES["PLAIN"])
+    assert peer.connection.session.requests.token_bytes_max == 524_288
 
 
 def test_after_the_login_frames_are_as_long_as_ever(house: House) -> None:

@@ -10,7 +10,7 @@ from protocol.errors import ProtocolError
 from protocol.messages.addresses import splice
 from protocol.messages.api_versions import read_api_keys
 from protocol.steps import Pace, finished
-from proxy.session.known_head import AS_IT_IS, ENDPOINTS, WALK, WHOLE
+from proxy.session.known_head import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 
 FRAMES = Path(__file__).parents[2] / "vectors" / "frames"
@@ -35,7 +35,7 @@ def cases(file: str) -> list[dict[str, object]]:
         pytest.param(ApiKey.PRODUCE, 10, ENDPOINTS, id="produce-with-endpoints"),
         pytest.param(ApiKey.FETCH, 15, AS_IT_IS, id="fetch-before-endpoints"),
         pytest.param(ApiKey.FETCH, 16, WALK, id="fetch-with-endpoints"),
-        pytest.param(ApiKey.METADATA, 12, WHOLE, id="metadata"),
+        pytest.param(ApiKey.METADATA, 12, BROKERS, id="metadata"),
         pytest.param(ApiKey.API_VERSIONS, 3, WHOLE, id="api-versions"),
         pytest.param(ApiKey.DESCRIBE_CONFIGS, 4, WHOLE, id="describe-configs"),
         pytest.param(ApiKey.HEARTBEAT, 4, AS_IT_IS, id="heartbeat"),

@@ -1,0 +1,140 @@
+"""The byte account of the process: what its connections keep, by address, and who goes when that is too much.
+
+Pure: it is told what is kept, and tells a connection to end. Bytes that pass straight through are not kept and never come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from quota.client_address import address_group, plain_address
+
+STEP_BYTES: Final = 64 * 1024
+"""What a connection keeps is reserved in whole steps; less than one is counted by the byte, since most keep a few bytes for a moment."""
+FRAMES_SHARE: Final = 0.90
+"""Of the limit: so much may be kept altogether. A little above it nobody new is accepted (`proxy.net.memory`): no attack may reach that."""
+FRAMES_SHARE_MIN: Final = 0.40
+"""Of the limit: so much is left for frames, however much clients do not take of what was sent to them."""
+IPV6_PREFIX_BITS: Final = 64
+"""What one household or machine has: its addresses count as one."""
+
+
+class BufferAccount:
+    """What all connections keep.
+
+    Attributes:
+        bytes_max: the limit, which a reload may change.
+        reserved_bytes: what is reserved now.
+        unsent_bytes: what transports have not sent, as it was when somebody looked.
+        evictions: how many reservations were ended because the limit was reached.
+    """
+
+    __slots__ = ("_addresses", "bytes_max", "evictions", "reserved_bytes", "unsent_bytes")
+
+    def __init__(self, bytes_max: int = 1 << 62) -> None:
+        self._addresses: dict[str, _Address] = {}
+        self.bytes_max = bytes_max
+        self.reserved_bytes = 0
+        self.unsent_bytes = 0
+        self.evictions = 0
+
+    @property
+    def frames_bytes_max(self) -> float:
+        """How much may be reserved now."""
+        return max(FRAMES_SHARE * self.bytes_max - self.unsent_bytes, FRAMES_SHARE_MIN * self.bytes_max)
+
+    def open(self, host: str) -> Reservation:
+        """Return what a connection from `host` reserves with; it costs nothing while it is empty."""
+        return Reservation(self, host)
+
+    def reserved_by(self, host: str) -> int:
+        """How much the address that `host` counts as has reserved."""
+        address = self._addresses.get(_counted_as(host))
+        return 0 if address is None else address.reserved_bytes
+
+    def change(self, reservation: Reservation, reserved_bytes: int) -> None:
+        """Reserve so much from now on; whoever holds most ends when it is too much altogether."""
+        grown = self._book(reservation, reserved_bytes)
+        while grown and self.reserved_bytes > self.frames_bytes_max:
+            if not self._evict(reservation):
+                return
+
+    def _book(self, reservation: Reservation, reserved_bytes: int) -> bool:
+        key = reservation.address
+        address = self._addresses.get(key)
+        if address is None:
+            address = self._addresses[key] = _Address()
+        more = reserved_bytes - reservation.reserved_bytes
+        reservation.reserved_bytes = reserved_bytes
+        address.reserved_bytes += more
+        self.reserved_bytes += more
+        if reserved_bytes and not reservation.is_evicted:
+            address.members[reservation] = None
+        else:
+            address.members.pop(reservation, None)
+        if not address.reserved_bytes:
+            del self._addresses[key]
+        return more > 0
+
+    def _evict(self, newest: Reservation) -> bool:
+        """End what is largest at the address that holds most; False when there is nothing to end."""
+        holders = [address for address in self._addresses.values() if address.members]
+        if not holders:
+            return False
+        address = max(holders, key=_reserved_bytes)
+        largest = max(address.members, key=_reserved_bytes)
+        del address.members[largest]
+        largest.is_evicted = True
+        self.evictions += 1
+        if largest is not newest and largest.end is not None:
+            largest.end()
+        return largest is not newest  # who is at work just now ends when it looks at `is_evicted`
+
+
+class Reservation:
+    """What one connection has reserved.
+
+    Attributes:
+        reserved_bytes: how much.
+        is_evicted: the connection has to end: the limit is reached, and it holds most.
+        end: ends the connection, which gives back what it keeps; called when another one reserves.
+    """
+
+    __slots__ = ("_account", "_host", "end", "is_evicted", "reserved_bytes")
+
+    def __init__(self, account: BufferAccount, host: str) -> None:
+        self._account = account
+        self._host = host
+        self.reserved_bytes = 0
+        self.is_evicted = False
+        self.end: Callable[[], None] | None = None
+
+    @property
+    def address(self) -> str:
+        """What the connection's address counts as."""
+        return _counted_as(self._host)
+
+    def keep(self, kept_bytes: int) -> None:
+        """So much is kept now."""
+        reserved_bytes = kept_bytes if kept_bytes <= STEP_BYTES else -(-kept_bytes // STEP_BYTES) * STEP_BYTES
+        if reserved_bytes != self.reserved_bytes:
+            self._account.change(self, reserved_bytes)
+
+
+class _Address:
+    """What connections of one address have reserved, and those that can be ended."""
+
+    __slots__ = ("members", "reserved_bytes")
+
+    def __init__(self) -> None:
+        self.members: dict[Reservation, None] = {}
+        self.reserved_bytes = 0
+
+
+def _counted_as(host: str) -> str:
+    return address_group(plain_address(host), IPV6_PREFIX_BITS)
+
+
+def _reserved_bytes(holder: _Address | Reservation) -> int:
+    return holder.reserved_bytes

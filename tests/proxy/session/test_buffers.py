@@ -1,0 +1,119 @@
+"""The byte account, with connections that are nothing but their reservations."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.session.buffers import STEP_BYTES, BufferAccount, Reservation
+
+LIMIT = 1_000_000
+ROOM = 900_000
+
+
+class One:
+    """A connection that gives back what it keeps when it is ended."""
+
+    def __init__(self, account: BufferAccount, host: str) -> None:
+        self.reservation = account.open(host)
+        self.reservation.end = self.end
+        self.ended = False
+
+    def keep(self, kept_bytes: int) -> None:
+        """Keep so much; end when that is too much."""
+        self.reservation.keep(kept_bytes)
+        if self.reservation.is_evicted and not self.ended:
+            self.end()
+
+    def end(self) -> None:
+        """Give everything back."""
+        self.ended = True
+        self.reservation.keep(0)
+
+
+@pytest.mark.parametrize(
+    ("kept", "reserved"),
+    [
+        pytest.param(0, 0, id="nothing"),
+        pytest.param(1, 1, id="less-than-a-step-by-the-byte"),
+        pytest.param(STEP_BYTES, STEP_BYTES, id="a-step"),
+        pytest.param(STEP_BYTES + 1, 2 * STEP_BYTES, id="more-in-whole-steps"),
+    ],
+)
+def test_what_is_kept_is_reserved_in_steps(kept: int, reserved: int) -> None:
+    """From one step on what is reserved is a multiple of it, and it is given back in full."""
+    account = BufferAccount(LIMIT)
+    one = account.open("10.0.0.1")
+    one.keep(kept)
+    assert (account.reserved_bytes, account.reserved_by("10.0.0.1")) == (reserved, reserved)
+    one.keep(0)
+    assert (account.reserved_bytes, account.reserved_by("10.0.0.1")) == (0, 0)
+
+
+def test_the_largest_of_the_address_that_holds_most_ends_and_not_the_newcomer() -> None:
+    """One large frame of an address that holds little stays; so does a small one that comes when there is no room."""
+    account = BufferAccount(LIMIT)
+    honest = One(account, "10.0.0.1")
+    honest.keep(300_000)
+    crowd = [One(account, "10.0.0.66") for _ in range(4)]
+    for size, one in zip((50_000, 120_000, 190_000, 60_000), crowd, strict=True):
+        one.keep(size)
+    newcomer = One(account, "10.0.0.2")
+    newcomer.keep(200_000)
+    assert [one.ended for one in crowd] == [False, False, True, False]
+    assert not honest.ended
+    assert not newcomer.ended
+    assert account.evictions == 1
+    assert account.reserved_bytes <= ROOM
+
+
+def test_addresses_of_one_ipv6_network_count_as_one() -> None:
+    """A /64 is what one machine has; IPv4 addresses met by an IPv6 socket are IPv4 addresses."""
+    account = BufferAccount(LIMIT)
+    crowd = [One(account, f"2001:db8::{number:x}") for number in range(1, 9)]
+    for one in crowd:
+        one.keep(60_000)
+    other = One(account, "2001:db8:0:1::1")
+    other.keep(7 * STEP_BYTES)
+    assert account.reserved_by("2001:db8::99") < 8 * 60_000
+    assert not other.ended
+    mapped = account.open("::ffff:10.0.0.1")
+    mapped.keep(10)
+    assert account.reserved_by("10.0.0.1") == 10
+
+
+def test_who_holds_most_itself_is_told_when_it_looks() -> None:
+    """It is at work when it reserves, so nothing ends it from below; no other one has to go for it."""
+    account = BufferAccount(LIMIT)
+    small, large = One(account, "10.0.0.1"), account.open("10.0.0.66")
+    ended: list[Reservation] = []
+    large.end = lambda: ended.append(large)
+    small.keep(100)
+    large.keep(2 * LIMIT)
+    assert (large.is_evicted, ended, small.ended) == (True, [], False)
+    large.keep(0)
+    assert account.reserved_bytes == 100
+
+
+def test_who_keeps_something_beyond_its_end_still_counts() -> None:
+    """A request that is answered here goes on when its client is gone: its bytes are counted, and nobody else goes twice for it."""
+    account = BufferAccount(LIMIT)
+    ended = account.open("10.0.0.66")
+    ended.keep(500_000)
+    ended.is_evicted = True
+    ended.keep(400_000)
+    assert account.reserved_bytes == -(-400_000 // STEP_BYTES) * STEP_BYTES
+    other = One(account, "10.0.0.66")
+    other.keep(600_000)
+    assert other.ended
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 400_000)), max_size=60))
+def test_the_sum_never_stays_above_the_limit(moves: list[tuple[int, int]]) -> None:
+    """Whatever six connections of three addresses keep: the sum is that of the single ones, and within the room when each call returns."""
+    account = BufferAccount(LIMIT)
+    ones = [One(account, f"10.0.0.{number // 2}") for number in range(6)]
+    for number, kept in moves:
+        if not ones[number].ended:
+            ones[number].keep(kept)
+        assert account.reserved_bytes == sum(one.reservation.reserved_bytes for one in ones) <= ROOM
+        assert sum(account.reserved_by(f"10.0.0.{number}") for number in range(3)) == account.reserved_bytes
