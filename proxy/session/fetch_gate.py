@@ -60,6 +60,18 @@ class FetchGate:
                 return True
         return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_step=has_step)
 
+    def may_follow(self, group: QuotaGroup, now_ms: int) -> bool:
+        """Whether a fetch may go on behind those of this connection that are under way, if each brings all that it may.
+
+        A guess is good enough for one: it is wrong once, and the next one is judged by what came. Kafka reads a request when the one
+        before it is answered, so there none goes on behind one that brings the group over its bound.
+        """
+        most_bytes = group.fetch_pending_bytes
+        for other, expected_bytes, bytes_max in self._under_way:
+            if other is group:
+                most_bytes += bytes_max - expected_bytes
+        return group.would_throttle_ms(most_bytes, now_ms) <= 0
+
     def passes(self, group: QuotaGroup, bytes_max: int, now_ms: int) -> bool:
         """Note a fetch as forwarded if its group has room for it for certain, told without measuring; False: nothing was done."""
         if group.fetch_line or self._place is not None:

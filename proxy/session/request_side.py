@@ -343,6 +343,10 @@ class RequestSide(WholeRequests):
         debt = self._debt
         press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
         has_step = now_ms >= press_ms or debt.presses(now_ms) or debt.took_step(group)
+        if self._in_flight and not has_step and not gate.may_follow(group, now_ms):
+            gate.step_aside()
+            self._stop(data, at, len(self._in_flight), now_ms, read_ms)
+            return False
         if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=has_step):
             if gate.throttle_ms > 0:
                 head.client.fetch_throttled(group, gate.throttle_ms, now_ms)

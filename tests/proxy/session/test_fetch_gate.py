@@ -5,7 +5,7 @@ import pytest
 from protocol.request_head import read_request_head
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Mode
-from tests.support.kafka_frames import fetch, fetched, plain, share_fetch, share_fetched, throttle_ms
+from tests.support.kafka_frames import answered, fetch, fetched, plain, share_fetch, share_fetched, throttle_ms
 from tests.support.memory_connection import House
 from tests.support.verdicts import FETCH_VERSION, fetched_for, fetched_of
 
@@ -82,9 +82,10 @@ def test_the_first_fetches_of_a_group_do_not_all_go_at_once(house: House) -> Non
 
 def test_who_waits_longest_is_told_first(house: House) -> None:
     """Room for one fetch goes to the connection that stood in line first; one that left is passed over."""
-    first, *others = [house.connect() for _ in range(4)]
+    first, second, *others = [house.connect() for _ in range(5)]
     first.asks(ask(1), fetched_of(3_300, 1))
-    assert first.sends(ask(2), ask(3)) == [2, 3]
+    assert first.sends(ask(2)) == [2]
+    assert second.sends(ask(3)) == [3]
     (group,) = house.scope.fetch.groups()
     group.record_unchecked(500, house.now_ms)
     assert [other.sends(ask(1)) for other in others] == [[], [], []]
@@ -92,21 +93,22 @@ def test_who_waits_longest_is_told_first(house: House) -> None:
     first.answers(fetched_of(3_000, 2))
     house.wait(0)
     assert [other.forwarded() for other in others[1:]] == [[], []], "6,800 recorded and 3,300 under way are too many"
-    first.answers(fetched_of(100, 3))
+    second.answers(fetched_of(100, 3))
     house.wait(0)
     assert [other.forwarded() for other in others[1:]] == [[1], [1]], "6,900 and 3,000, and since the next was told, 100 more"
 
 
 def test_a_closed_connection_is_waited_for_no_more(house: House) -> None:
     """What its fetches would have brought leaves the books with it, and makes room."""
-    peer, waiting = house.connect(), house.connect()
+    peer, other, waiting = house.connect(), house.connect(), house.connect()
     peer.asks(ask(1), fetched_of(3_000, 1))
-    assert peer.sends(ask(2), ask(3)) == [2, 3]
+    assert peer.sends(ask(2)) == [2]
+    assert other.sends(ask(3)) == [3]
     (group,) = house.scope.fetch.groups()
     assert group.fetch_pending_bytes == 6_000
     assert waiting.sends(ask(1)) == []
     peer.connection.close(CloseReason.CLIENT_CLOSED)
-    assert group.fetch_pending_bytes == 0
+    assert group.fetch_pending_bytes == 3_000
     house.wait(0)
     assert waiting.forwarded() == [1]
 
@@ -221,14 +223,43 @@ def test_a_window_beyond_an_int32_changes_nothing(house: House, bound: float) ->
 
 
 def test_pipelined_fetches_are_all_lowered(house: House) -> None:
-    """In one read with other requests between them, and cut anywhere."""
+    """In one read with other requests between them, and cut anywhere; each goes when the one before it is answered."""
     peer = house.connect()
     peer.asks(ask(9), fetched_of(100, 9))
     requests = b"".join([plain(1), fetch(2), plain(3), fetch(4), fetch(5, max_bytes=7)])
-    expected = b"".join([plain(1), fetch(2, max_bytes=10_000), plain(3), fetch(4, max_bytes=10_000), fetch(5, max_bytes=7)])
     for at in range(0, len(requests), 3):
         peer.client.arrive(requests[at : at + 3])
-    assert peer.broker.take() == expected
+    assert peer.broker.take() == plain(1) + fetch(2, max_bytes=10_000) + plain(3)
+    peer.answers(answered(1), fetched(2, size=100), answered(3))
+    house.wait(0)
+    assert peer.broker.take() == fetch(4, max_bytes=10_000)
+    peer.answers(fetched(4, size=100))
+    house.wait(0)
+    assert peer.broker.take() == fetch(5, max_bytes=7)
+
+
+@pytest.mark.parametrize("mode", ACTING)
+def test_no_fetch_goes_behind_one_that_may_fill_the_window(house: House, mode: Mode) -> None:
+    """However small the last answer was: who knows when answers become large would get a window with each request in flight."""
+    house.enforcement.mode = mode
+    small, large = house.connect(), house.connect()
+    small.asks(ask(1), fetched_of(100, 1))
+    assert large.sends(*[ask(number) for number in range(1, 17)]) == [1]
+    large.answers(fetched_of(10_000, 1))
+    house.wait(10_999)
+    assert large.forwarded() == []
+    house.wait(1)
+    assert large.forwarded() == [2]
+
+
+def test_small_fetches_go_behind_each_other_as_far_as_the_window_holds_them(house: House) -> None:
+    """What each may bring at most is what counts, so what asks for little is not held up."""
+    peer = house.connect()
+    peer.asks(ask(9), fetched_of(100, 9))
+    assert peer.sends(*[fetch(number, max_bytes=3_000, version=FETCH_VERSION) for number in range(1, 7)]) == [1, 2, 3, 4]
+    peer.answers(fetched_of(100, 1))
+    house.wait(0)
+    assert peer.forwarded() == [5]
 
 
 @pytest.mark.parametrize("version", [4, 12, 14, 15, 17])

@@ -199,7 +199,7 @@ def test_the_first_in_line_that_cannot_go_steps_aside(house: House) -> None:
     house.enforcement.mode = Mode.MUTE
     first, second = house.connect(), house.connect()
     first.asks(ask(1), fetched_of(3_000, 1))
-    assert first.sends(ask(2), ask(3)) == [2, 3]
+    assert first.sends(*[fetch(number, max_bytes=3_000, version=FETCH_VERSION) for number in (2, 3)]) == [2, 3]
     assert first.sends(ask(4)) == []
     assert second.sends(ask(1)) == []
     first.answers(fetched_of(8_000, 2))
