@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-LAYERS = ("protocol", "quota", "proxy", "contract", "support", "fuzz", "scenario", "integration")
+LAYERS = ("protocol", "quota", "proxy", "contract", "support", "fuzz", "adversary", "scenario", "integration")
 """Cheap ones first: what is broken below is seen before a broker starts."""
 ON_SPARK: Final = "  of them on Spark"
 """Those that share a session, whatever their layer."""

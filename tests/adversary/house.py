@@ -1,0 +1,236 @@
+"""A whole proxy on virtual time, in front of a broker that answers at once, and what a client got out of it."""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from itertools import islice
+from typing import Any, NamedTuple
+from unittest import mock
+
+from pipeline.validation.long_run import ceiling
+from proxy import log
+from proxy.app import App
+from proxy.config import Config, ConfigSource, Enforcement, Listener, Quotas, Upstream
+from proxy.host_port import HostPort
+from proxy.session.enforcement import AGE_MAX_MS
+from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
+from quota.group import QuotaGroup
+from tests.adversary.broker_model import BrokerModel
+from tests.adversary.greedy_client import GreedyClient
+from tests.adversary.memory_tcp import KernelLoop, kernel_in_memory
+from tests.adversary.program import Program
+from tests.adversary.virtual_loop import clock_of
+
+BROKER = ("192.0.2.200", 9_092)
+PROXY = ("192.0.2.100", 9_092)
+WINDOW_S = 11.0
+AHEAD_S = 10.0
+"""As far as the window has room for them, requests of one connection go behind one that is not answered, where a broker would wait."""
+SESSION_BYTES = 8 << 20
+"""What passes at the end of a SASL session whatever is owed, so that its renewal is not in its way."""
+CLEAN_MS = 75_000
+"""So long after its clients left nothing of them is here any more."""
+UNIT_S = 0.000_250
+"""What a small request is charged when it takes `service_us` as below: nothing that was measured says otherwise."""
+UNIT_SERVICE_US = 400
+
+Spoil = Callable[[], AbstractContextManager[object]]
+
+
+class Outcome(NamedTuple):
+    """What a program led to.
+
+    Attributes:
+        passed: units that passed, of the group that got most in proportion; allowed: how many may have by then.
+        ratio: the highest of `passed / allowed` at any time.
+        unrecorded: units that passed and were never recorded.
+        connections: the most that could pass something at once.
+        faults: what must never happen: errors of our own, connections that stay.
+        trace: what happened, a line for each step.
+    """
+
+    passed: float
+    allowed: float
+    ratio: float
+    unrecorded: float
+    connections: int
+    faults: tuple[str, ...]
+    trace: tuple[str, ...]
+
+
+class _Source(ConfigSource):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self._config = config
+
+    def load(self) -> Config:
+        return self._config
+
+
+class House:
+    """One run of one program."""
+
+    def __init__(self, loop: KernelLoop, program: Program) -> None:
+        said = self.circumstances = program.circumstances
+        self.program = program
+        self.loop = loop
+        self.broker = BrokerModel(
+            loop, loop.kernel, BROKER, service_us=said.service_us, accepts_logins=said.logs_in, session_ms=said.session_ms
+        )
+        config = _config(program)
+        self.app = App(config, _Source(config))
+        self.app.scopes.apply_table(_table(program))
+        self.client = GreedyClient(loop, loop.kernel, PROXY, logs_in=said.logs_in)
+        self.connections_max = 0
+        self.peak = (0.0, 1.0, -1.0)
+        self.trace: list[str] = []
+        self._began_ms = loop.now_ms
+
+    async def run(self) -> Outcome:
+        """Run the program; look at what passed all along."""
+        loop, program = self.loop, self.program
+        self.app.gateway.open()
+        end_ms = self._began_ms + program.seconds * 1_000
+        for step in islice(_repeated(program), program.steps_max):
+            if loop.now_ms >= end_ms:
+                break
+            await self.client.take(step)
+            self._look()
+            self.trace.append(f"{loop.now_ms - self._began_ms:>6} ms  {step.action} on {step.slot}: {self._standing()}")
+        while loop.now_ms < end_ms:
+            await loop.until_ms(min(loop.now_ms + 1_000, end_ms))
+            self._look()
+        self.trace.append(f"{loop.now_ms - self._began_ms:>6} ms  the end: {self._standing()}")
+        self.client.leave()
+        await loop.until_ms(loop.now_ms + CLEAN_MS)
+        self._look()
+        outcome = Outcome(*self.peak, self._unrecorded(), self.connections_max, tuple(self._faults()), tuple(self.trace))
+        await self.app.gateway.close()
+        self.app.scopes.close()
+        return outcome
+
+    # --- what passed, and what may pass
+
+    def _passed(self) -> dict[str, float]:
+        """What passed, by group."""
+        goal = self.circumstances.goal
+        if goal == "request":
+            return {"": 100.0 * UNIT_S * self.broker.timed}
+        counted = self.broker.produced if goal == "produce" else self.client.fetched
+        if self.circumstances.each_client_id:
+            return {name: float(units) for name, units in counted.items()}
+        return {"": float(sum(counted.values()))}
+
+    def _allowed(self) -> float:
+        """What may have passed by now for one group, see docs/architecture.md, "The greedy client"."""
+        said = self.circumstances
+        elapsed_s = (self.loop.now_ms - self._began_ms) / 1_000
+        largest = self._largest()
+        connections = max(1, self.connections_max)
+        cap_s = 1.0 if said.goal == "request" else AGE_MAX_MS / 1_000
+        in_flight = largest + (AHEAD_S * said.bound if self.client.pipelines else 0.0)
+        k = connections * in_flight / said.bound
+        steps = math.floor(elapsed_s / cap_s) + 1
+        once = connections * in_flight + steps * min(largest, cap_s * said.bound)
+        return said.bound * ceiling(k, cap_s) * (elapsed_s + WINDOW_S) + once + self._sessions_ended() * SESSION_BYTES
+
+    def _largest(self) -> float:
+        goal = self.circumstances.goal
+        if goal == "request":
+            return 100.0 * UNIT_S
+        return float(self.broker.largest_bytes if goal == "produce" else self.client.asked_bytes_max)
+
+    def _sessions_ended(self) -> int:
+        return self.client.sessions if self.circumstances.session_ms else 0
+
+    def _open(self) -> int:
+        """How many connections can still pass something: their client is there, or left something that did not pass yet."""
+        found = self.client.opened_since_quiet
+        for connection in self.app.gateway.connections:
+            sock: Any = connection.client_sock
+            session = connection.session
+            found += not sock.peer.closed or bool(sock.inbox or session.requests.kept_bytes or session.in_flight)
+        return found + self.broker.deserted
+
+    def _look(self) -> None:
+        self.connections_max = max(self.connections_max, self._open())
+        passed = max(self._passed().values(), default=0.0)
+        allowed = self._allowed()
+        if passed / allowed > self.peak[2]:
+            self.peak = (passed, allowed, passed / allowed)
+
+    def _standing(self) -> str:
+        return f"{max(self._passed().values(), default=0.0):.0f} of {self._allowed():.0f}, {self._open()} open"
+
+    def _groups(self) -> list[QuotaGroup]:
+        goal = self.circumstances.goal
+        return [
+            group
+            for scope in self.app.scopes.all()
+            for group in {"produce": scope.produce, "fetch": scope.fetch, "request": scope.request}[goal].groups()
+        ]
+
+    def _unrecorded(self) -> float:
+        """What passed and was not recorded; time is not looked at, since some of it is nobody's."""
+        if self.circumstances.goal == "request":
+            return 0.0
+        slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of its header that Kafka does not count
+        return max(0.0, sum(self._passed().values()) - slack - sum(group.recorded_total for group in self._groups()))
+
+    def _faults(self) -> list[str]:
+        app, gateway = self.app, self.app.gateway
+        found = [f"{fault.get('message')}: {fault.get('exception')!r}" for fault in self.loop.faults]
+        wrong = {
+            "errors of our own": app.counters.internal_errors,
+            "connections that stay": len(gateway.connections) + app.counters.connections_open,
+            "sockets that stay": len([sock for sock in self.loop.kernel.sockets.values() if sock.peer_name == BROKER]),
+            "timers that stay": len(gateway.timers),
+            "fetched bytes under way that never come": sum(group.fetch_pending_bytes for group in self._groups()),
+        }
+        return found + [f"{count} {what}" for what, count in wrong.items() if count]
+
+
+def _repeated(program: Program) -> Any:
+    yield from program.before
+    while program.steps:
+        yield from program.steps
+
+
+def _config(program: Program) -> Config:
+    said = program.circumstances
+    listener: dict[str, Any] = {"address": HostPort(*PROXY), "name": "test"}
+    if said.logs_in:
+        listener |= {"protocol": "SASL_PLAINTEXT", "insecure_plain": True}
+    return Config(
+        upstream=Upstream(bootstrap=(HostPort(*BROKER),)),
+        listeners=(Listener(**listener),),
+        enforcement=Enforcement(mode=said.mode),  # type: ignore[arg-type]
+        quotas=Quotas(path=None),
+    )
+
+
+def _table(program: Program) -> Any:
+    said = program.circumstances
+    entity = ClientQuotaEntity(None, DEFAULT) if said.each_client_id else ClientQuotaEntity(DEFAULT, None)
+    quota_type = {"produce": ClientQuotaType.PRODUCE, "fetch": ClientQuotaType.FETCH, "request": ClientQuotaType.REQUEST}[said.goal]
+    return {quota_type: {entity: said.bound}}
+
+
+def run(program: Program, spoil: Spoil | None = None) -> Outcome:
+    """Run a program from the beginning; `spoil` puts a fault into the proxy meanwhile."""
+    loop = KernelLoop()
+    try:
+        with ExitStack() as stack:
+            if spoil is not None:
+                stack.enter_context(spoil())
+            stack.enter_context(mock.patch.object(log.LOGGER, "disabled", True))
+            stack.enter_context(clock_of(loop))
+            stack.enter_context(kernel_in_memory(loop.kernel))
+
+            async def main() -> Outcome:
+                return await House(loop, program).run()
+
+            return loop.run_until_complete(main())
+    finally:
+        loop.drop_timers()
+        loop.close()

@@ -1,0 +1,125 @@
+"""Causes of holes that were closed, each put back by a small change of the code that closed it: a search has to find every one."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Final, NamedTuple
+from unittest import mock
+
+from protocol.api_keys import ApiKey
+from proxy.net.connection import Connection
+from proxy.session import debt as debts
+from proxy.session.answer_verdicts import AnswerVerdicts
+from proxy.session.debt import Debt
+from proxy.session.fetch_gate import FetchGate
+from proxy.session.known_head import LOGIN, KnownHead
+from proxy.session.request_side import RequestSide
+from proxy.session.unanswered import UnansweredRequests
+
+
+class Mutant(NamedTuple):
+    """One cause.
+
+    Attributes:
+        goal: what a client gets more of.
+        says: what was wrong.
+        put_back: puts it back while its block lasts.
+    """
+
+    goal: str
+    says: str
+    put_back: Callable[[], AbstractContextManager[object]]
+
+
+def _instead(*changes: tuple[Any, str, Any]) -> Callable[[], AbstractContextManager[object]]:
+    """Return what replaces attributes of classes or modules."""
+
+    @contextmanager
+    def put_back() -> Iterator[None]:
+        with ExitStack() as stack:
+            for where, name, value in changes:
+                stack.enter_context(mock.patch.object(where, name, value))
+            yield
+
+    return put_back
+
+
+def _nothing(*_arguments: object, **_named: object) -> None:
+    pass
+
+
+def _always(*_arguments: object, **_named: object) -> bool:
+    return True
+
+
+# --- a client that leaves
+
+_depart = Connection._depart
+
+
+def _forgiven(self: Connection, now: int) -> None:
+    """As it was: what is left of the debt is dropped, and complete frames go on whatever they cost."""
+    self.session.requests.ungated = True
+    self.session.debt.forgive()
+    _depart(self, now)
+
+
+_admit_fetch = RequestSide._admit_fetch
+
+
+def _freed(self: RequestSide, group: Any, *arguments: Any) -> bool:
+    """As it was: a fetch of a client that has closed its side is judged by nobody."""
+    if self.ungated:
+        self._gate.forwarded(None)
+        self._gate.bytes_max = 1 << 31
+        return True
+    return _admit_fetch(self, group, *arguments)
+
+
+_FORGIVEN: Final = (Connection, "_depart", _forgiven)
+
+# --- the time of requests
+
+_wait_max_ms = AnswerVerdicts._wait_max_ms
+_is_free = AnswerVerdicts._is_free
+_joined: Final = "JoinGroup was among the requests of these heads"
+
+
+def _silenced_for_no_time(self: AnswerVerdicts, head: KnownHead) -> int:
+    """As it was: a session timeout of 0 makes the longest wait of the connection 0 ms, which a debt takes for within quota."""
+    heads = self._heads
+    if head.key == ApiKey.JOIN_GROUP:
+        heads.client_ids = (*heads.client_ids, _joined)
+    return 0 if _joined in heads.client_ids else _wait_max_ms(self, head)
+
+
+def _free_of_charge(self: AnswerVerdicts, head: KnownHead, data: bytes, at: int, frame_bytes: int) -> bool:
+    """As it was: the time of messages of a login is nobody's, also where the broker refuses them."""
+    return head.kind == LOGIN or _is_free(self, head, data, at, frame_bytes)
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "half-close-frees-fetches": Mutant(
+        "fetch", "a half-close ungates fetches and forgives", _instead(_FORGIVEN, (RequestSide, "_admit_fetch", _freed))
+    ),
+    "half-close-forgives": Mutant("produce", "a half-close forgives the debt, and all that was sent goes on", _instead(_FORGIVEN)),
+    "debt-ends-with-connection": Mutant("produce", "a verdict goes with its connection", _instead((debts, "leave_debt", _nothing))),
+    "closed-unrecorded": Mutant(
+        "produce",
+        "requests whose answers nobody looks at are not recorded",
+        _instead((UnansweredRequests, "record", _nothing), (UnansweredRequests, "scan", _nothing)),
+    ),
+    "nobody-inherits": Mutant("produce", "new connections take no debt of others", _instead((RequestSide, "_inherits", lambda *_: False))),
+    "time-ends-with-connection": Mutant("request", "a verdict on time goes with its connection", _instead((debts, "leave_debt", _nothing))),
+    "session-timeout-zero": Mutant(
+        "request",
+        "a JoinGroup's session timeout ends the waits of its connection",
+        _instead((AnswerVerdicts, "_wait_max_ms", _silenced_for_no_time)),
+    ),
+    "refused-logins-free": Mutant(
+        "request", "refused handshakes are nobody's time", _instead((AnswerVerdicts, "_is_free", _free_of_charge))
+    ),
+    "fetches-guessed-small": Mutant(
+        "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchGate, "may_follow", _always))
+    ),
+    "in-debt-all-go-on": Mutant("produce", "in debt as many requests go on as ever", _instead((Debt, "in_flight_max", lambda *_: 64))),
+}

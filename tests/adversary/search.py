@@ -1,0 +1,184 @@
+"""Hypothesis looks for the program that gets the most; what gets more than it may is made small and returned."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import hypothesis
+import hypothesis.errors
+from hypothesis import HealthCheck, Phase, given, settings, target
+from hypothesis import strategies as st
+
+from tests.adversary.frames import ASKED
+from tests.adversary.house import UNIT_SERVICE_US, Outcome, Spoil, run
+from tests.adversary.program import ACTIONS, CLIENT_IDS, PAUSES, SLOTS, WAITS_MS, Circumstances, Program, Step
+
+SIZES = (100, 2_000, 10_000, 36_000, 36_000, 80_000, 300_000)
+BOUND = 4_000.0
+LEAVING = ("half_close", "close", "reset")
+WANTED = {"produce": ("produce", "produce", "produce_unacked"), "fetch": ("fetch",), "request": ("ask",)}
+GOALS = ("produce", "fetch", "request")
+SHRINKS_MAX = 150
+SECONDS = 30
+STEPS_MAX = 160
+
+
+class Hole(NamedTuple):
+    """A program that got more than it may.
+
+    Attributes:
+        why: what was wrong.
+    """
+
+    program: Program
+    outcome: Outcome
+    why: str
+
+
+class _FoundError(Exception):
+    pass
+
+
+class _TimeUpError(Exception):
+    pass
+
+
+def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
+    """Return a strategy for how the proxy is set up."""
+    is_time = goal == "request"
+    return st.builds(
+        Circumstances,
+        mode=st.sampled_from(("delay", "mute")),
+        goal=st.just(goal),
+        bound=st.just(0.1 if is_time else BOUND),
+        each_client_id=st.just(False) if is_time else st.booleans(),
+        logs_in=st.just(False),
+        session_ms=st.just(0),
+        service_us=st.just(UNIT_SERVICE_US) if is_time else st.sampled_from((0, 0, 2_000)),
+    )
+
+
+def steps(goal: str, actions: tuple[str, ...]) -> st.SearchStrategy[Step]:
+    """Return a strategy for one step."""
+    return st.builds(
+        Step,
+        action=st.sampled_from(actions),
+        slot=st.integers(0, SLOTS - 1),
+        size=st.integers(0, len(ASKED) - 1) if goal == "request" else st.sampled_from(SIZES),
+        count=st.sampled_from((1, 1, 1, 2, 5, 16)),
+        version=st.integers(0, 3),
+        client_id=st.integers(0, CLIENT_IDS - 1),
+        pause=st.sampled_from(PAUSES),
+        wait_ms=st.sampled_from(WAITS_MS),
+    )
+
+
+def programs(goal: str) -> st.SearchStrategy[Program]:
+    """Return a strategy for programs of a client that wants to get the most of one thing."""
+    any_step = steps(goal, (*WANTED[goal], *WANTED[goal], *ACTIONS))
+    visit = st.tuples(steps(goal, WANTED[goal]), steps(goal, LEAVING)).map(lambda both: (both[0], both[1]._replace(slot=both[0].slot)))
+    either = st.one_of(any_step.map(lambda step: (step,)), visit)
+    return st.builds(
+        Program,
+        circumstances(goal),
+        st.lists(either, min_size=1, max_size=4).map(lambda some: sum(some, ())),
+        st.lists(any_step, max_size=2).map(tuple),
+        st.just(SECONDS),
+        st.just(STEPS_MAX),
+    )
+
+
+def wrong_with(outcome: Outcome) -> str | None:
+    """Return what must not be; None: all is well."""
+    if outcome.faults:
+        return "; ".join(outcome.faults)
+    if outcome.ratio > 1.0:
+        return f"{outcome.passed:.0f} passed where {outcome.allowed:.0f} may, {outcome.ratio:.2f} times as much"
+    if outcome.unrecorded > 0:
+        return f"{outcome.unrecorded:.0f} passed and were never recorded"
+    return None
+
+
+def search(goal: str, *, examples: int, number: int | None = None, seconds: float | None = None, spoil: Spoil | None = None) -> Hole | None:
+    """Look for a hole; return the smallest program that was found, or None.
+
+    Args:
+        goal: of `GOALS`.
+        examples: so many programs at most, those that make a found one smaller left out.
+        number: of the search: another one looks elsewhere. None: always the same.
+        seconds: no new program after that.
+        spoil: puts a fault into the proxy.
+    """
+    found: list[Hole] = []
+    end_s = None if seconds is None else time.monotonic() + seconds
+
+    def attack(program: Program) -> None:
+        if found:
+            return
+        if end_s is not None and time.monotonic() > end_s:
+            raise _TimeUpError
+        hole = look_at(program, spoil)
+        if hole is not None:
+            found.append(hole)
+            raise _FoundError
+
+    wanted = settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        derandomize=number is None,
+        phases=(Phase.generate, Phase.target),
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    looking = wanted(given(programs(goal))(attack))
+    if number is not None:
+        looking = hypothesis.seed(number)(looking)
+    with contextlib.suppress(_FoundError, _TimeUpError, hypothesis.errors.Flaky):
+        looking()
+    return smallest(found[0], spoil) if found else None
+
+
+def look_at(program: Program, spoil: Spoil | None, *, guides: bool = True) -> Hole | None:
+    """Run a program; return the hole that it goes through."""
+    outcome = run(program, spoil)
+    if guides:
+        target(outcome.ratio, label="what passed, by what may")
+    why = wrong_with(outcome)
+    return None if why is None else Hole(program, outcome, why)
+
+
+def smallest(hole: Hole, spoil: Spoil | None) -> Hole:
+    """Leave out steps and what is unusual about them as long as something is wrong."""
+    runs = 0
+    goes_on = True
+    while goes_on:
+        goes_on = False
+        for program in _smaller(hole.program):
+            if (runs := runs + 1) > SHRINKS_MAX:
+                return hole
+            found = look_at(program, spoil, guides=False)
+            if found is not None:
+                hole, goes_on = found, True
+                break
+    return hole
+
+
+def _smaller(program: Program) -> Iterator[Program]:
+    if program.before:
+        yield program._replace(before=())
+    for name in ("before", "steps"):
+        steps = getattr(program, name)
+        for at in range(len(steps)):
+            if len(steps) > 1:
+                yield program._replace(**{name: steps[:at] + steps[at + 1 :]})
+        for at, step in enumerate(steps):
+            for field, usual in Step._field_defaults.items():
+                if getattr(step, field) != usual and field != "size":
+                    yield program._replace(**{name: (*steps[:at], step._replace(**{field: usual}), *steps[at + 1 :])})
+    told = ("goal", "bound", "service_us") if program.circumstances.goal == "request" else ("goal", "bound")
+    for field, usual in Circumstances._field_defaults.items():
+        if getattr(program.circumstances, field) != usual and field not in told:
+            yield program._replace(circumstances=program.circumstances._replace(**{field: usual}))

@@ -1,0 +1,18 @@
+"""Programs that once got more than they may, or that a row of the fault tables describes: each is run again as it was."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.adversary import program
+from tests.adversary.house import run
+from tests.adversary.search import wrong_with
+
+SEEDS = sorted((Path(__file__).parent / "seeds").glob("*.json"))
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=[seed.stem for seed in SEEDS])
+def test_a_program_that_once_got_through_gets_no_more_than_it_may(seed: Path) -> None:
+    """What passes is within the bound and recorded, and nothing of the client is left afterwards."""
+    outcome = run(program.read(seed))
+    assert wrong_with(outcome) is None, "\n".join(outcome.trace)
