@@ -10,16 +10,18 @@ import heapq
 import json
 import math
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, Self
+
+import msgspec
 
 from proxy.observe.snapshot import GroupView, ManagerView, Snapshot
 from quota.entity import ClientQuotaType
-from quota.group import Verdict
+from quota.group import GroupKey, QuotaGroup, Verdict
 from quota.mutation_group import MutationGroup
 from quota.names import kept_name
 
-ORDER_CHARS_MAX: Final = 512
+TAGS_SORTED_BY_MAX: Final = 3
+"""A cursor that names more would not fit the first line of a request."""
 _TYPES: Final = {quota_type.value: at for at, quota_type in enumerate(ClientQuotaType)}
 
 
@@ -32,7 +34,7 @@ class Cursor(NamedTuple):
 
     broker: str
     type_at: int
-    group: str
+    group: GroupKey
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -42,12 +44,10 @@ class Cursor(NamedTuple):
             CursorError: it gave no such one.
         """
         try:
-            broker, type_at, group = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
-        except (ValueError, TypeError, RecursionError):
+            decoded = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
+            return msgspec.convert(decoded, cls, strict=True)
+        except (ValueError, RecursionError):
             raise CursorError from None
-        if not (isinstance(broker, str) and isinstance(type_at, int) and isinstance(group, str)):
-            raise CursorError
-        return cls(broker, type_at, group)
 
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(json.dumps(self).encode()).decode()
@@ -90,13 +90,15 @@ def _page(managers: list[ManagerView], after: Cursor | None, groups_max: int) ->
         if len(views) == groups_max:
             left_out += len(manager.groups)
             continue
-        begin = after.group if after is not None and place == after[:2] else ""  # no group's text is empty
-        rest = [(order, group) for group in manager.groups if (order := _order_of(group.key)) > begin]
-        chosen = heapq.nsmallest(groups_max - len(views), rest, key=itemgetter(0))
+        rest = manager.groups
+        if after is not None and place == after[:2]:
+            begin = after.group
+            rest = [group for group in rest if _order_of(group) > begin]
+        chosen = heapq.nsmallest(groups_max - len(views), rest, key=_order_of)
         left_out += len(rest) - len(chosen)
-        views += [manager.view(group) for _, group in chosen]
+        views += map(manager.view, chosen)
         if chosen:
-            last = Cursor(*place, chosen[-1][0])
+            last = Cursor(*place, _order_of(chosen[-1]))
     return _Page(views, last if left_out else None, left_out)
 
 
@@ -104,12 +106,10 @@ def _place_of(manager: ManagerView) -> tuple[str, int]:
     return manager.broker, _TYPES[manager.quota_type]
 
 
-def _order_of(key: tuple[tuple[str, str], ...]) -> str:
-    """Return the tags as a text to sort and to go on by, whatever a callback made of them."""
-    text = json.dumps(key)
-    if len(text) <= ORDER_CHARS_MAX:
-        return text
-    return f"{text[:ORDER_CHARS_MAX]}~{hashlib.sha256(text.encode()).hexdigest()}"
+def _order_of(group: QuotaGroup | MutationGroup) -> GroupKey:
+    """Return what groups are sorted and gone on by: their tags, which have a bound each, or a digest of more than a few."""
+    key = group.key
+    return key if len(key) <= TAGS_SORTED_BY_MAX else ((hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).hexdigest(), ""),)
 
 
 _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

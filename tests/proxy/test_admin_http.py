@@ -187,6 +187,16 @@ async def test_pages_go_on_while_groups_come_and_go(client: Client) -> None:
     assert sorted(shown) == sorted(f"stays-{at}" for at in range(100))
 
 
+async def test_pages_go_on_behind_any_tags(client: Client) -> None:
+    """Sixteen tags of a callback, long and odd texts among them, do not make `next` too long for a request, nor lose a group."""
+    long, odd = "\u00e9" * 300, "\U0001f600" * 300 + "\udcff"
+    for at in range(40):
+        tags = {f"tag-{n}-{long}": f"{at}-{odd}" for n in range(at % 16)} | {"tenant": f"{at}"}
+        client.state.produce.groups().append(QuotaGroup(tags))
+    pages = [page async for page in all_pages(client, "/quotas", "groups", limit=3)]
+    assert len({one["tags"]["tenant"] for page in pages for one in page if "tenant" in one["tags"]}) == 40
+
+
 async def test_long_names_are_cut_on_every_page(client: Client) -> None:
     """A client-id of 32 KiB takes less than a kilobyte; two that begin alike stay two."""
     for end in "ab":
