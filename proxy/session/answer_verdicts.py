@@ -18,6 +18,7 @@ from proxy.session.in_flight import InFlight
 from proxy.session.known_head import FETCH, LOGIN, MUTATION, PASS, PRODUCE, KnownHead
 from proxy.session.login import Login
 from proxy.session.mutations.ticket import Ticket
+from proxy.session.quota_scope import ClientQuota
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
 
@@ -60,6 +61,7 @@ class AnswerVerdicts:
         "_meter",
         "_number",
         "_paying",
+        "_questions_ms",
         "_timed_group",
         "answers",
         "request_quota",
@@ -78,6 +80,7 @@ class AnswerVerdicts:
         self._timed_group: QuotaGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
         self._charged_ns = 0  # ... and how much
         self._changes_ms = 0  # how long the quota of the topics in the answer that is judged wants its client to wait
+        self._questions_ms = 0  # the verdict on the time of our questions, due with the answer to the request that made us ask
         self._paying: KnownHead | None = None  # who pays for the answer whose end is to come
         self.answers = 0
         self.request_quota: ClientRequestQuotaManager | None = None
@@ -159,8 +162,9 @@ class AnswerVerdicts:
         """Take in the verdict on a request's time, where no other is longer."""
         debt, client = self._debt, head.client
         work = head.work
-        timed_by = None if work is None or (work.of_login and time_ms <= 0) else client.request(now_ms)  # no login ends a debt
+        timed_by = None if work is None or head.is_question or (work.of_login and time_ms <= 0) else client.request(now_ms)
         if time_ms > 0 and timed_by is not None:
+            self._questions_ms = 0  # whose verdict is on all that was recorded is no second one
             client.request_throttled(timed_by, time_ms, now_ms)
             return debt.judge(client, min(time_ms, self._wait_max_ms(head)), timed_by, now_ms, received_ms, len(self._in_flight))
         if head.kind == PASS and not debt.is_of(timed_by):
@@ -241,6 +245,22 @@ class AnswerVerdicts:
             group.record_unchecked(rest_ns * PERCENT_PER_NANOSECOND, now_ms)
             if self._meter is not None:
                 self._meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
+
+    def _postpone(self, time_ms: int, head: KnownHead, now_ms: int) -> None:
+        """The time of a question of ours gave a verdict: whoever made us ask waits for it with the answer to its own request."""
+        self._questions_ms = time_ms
+        group, self._timed_group = self._timed_group, None
+        if self._meter is not None and group is not None:
+            applied_ms = 0 if head.client.enforcement.only_observes else time_ms
+            self._meter.record(group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
+
+    def _judge_questions(self, client: ClientQuota, now_ms: int) -> None:
+        """Take in that verdict, on a request that is answered here."""
+        time_ms, self._questions_ms = self._questions_ms, 0
+        group = client.request(now_ms) if time_ms > 0 else None
+        if group is not None:
+            client.request_throttled(group, time_ms, now_ms)
+            self._debt.judge(client, time_ms, group, now_ms, now_ms, len(self._in_flight))
 
     def _take_times(self) -> ConnectionHandlerTime:
         """From here on the time of answers is taken."""

@@ -66,6 +66,7 @@ class KnownHead:
         "index",
         "is_bare",
         "is_lowered",
+        "is_question",
         "is_remembered",
         "key",
         "kind",
@@ -118,6 +119,7 @@ class KnownHead:
         self.cap_bound = 0.0
         self.is_lowered = False  # whether that is less than it asks for
         self.ticket: AnswerOfOne | None = None
+        self.is_question = False  # ours, on behalf of a request that is answered here
 
 
 class KnownHeads:

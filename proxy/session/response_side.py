@@ -31,6 +31,7 @@ from proxy.session.known_head import BROKERS, ENDPOINTS, FETCH, PRODUCE, WALK, W
 from proxy.session.login import Login
 from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
 from proxy.session.mutations.ticket import Refusal
+from proxy.session.quota_scope import ClientQuota
 from proxy.session.rewrite import Rewriter, Walker
 from quota.group import QuotaGroup
 
@@ -347,9 +348,17 @@ class ResponseSide(AnswerVerdicts):
             (leaving if self._held is None else self._held).append(reply)
         return b"".join(leaving) if leaving else None
 
+    def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
+        """A request that is answered here has its answer: that is held as a broker's would be, for the time that it cost the broker."""
+        self._judge_questions(client, now_ms)
+        if self._held is None and self._debt.hold_until_ms > now_ms:
+            self._held = []
+            self.hold_until_ms = self._debt.hold_until_ms
+
     def _judge_refusal(self, refusal: Refusal, received_ms: int, now_ms: int) -> bytes:
         """Treat a reply of our own that refuses like the answer of a broker: it is held or announces the wait."""
         throttle_ms = refusal.left_ms(now_ms)
+        self._questions_ms = 0  # the quota of mutations makes its client wait
         if throttle_ms > 0:
             refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
         debt = self._debt
@@ -439,13 +448,16 @@ class ResponseSide(AnswerVerdicts):
                         self._changes_ms = looked.throttle_ms
                     if work is not None and not (work.of_login and self._is_free(head, data, at, frame_bytes)):  # type: ignore[arg-type]
                         time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)  # type: ignore[arg-type]
+                        if time_ms > 0 and head.is_question:  # type: ignore[union-attr]
+                            self._postpone(time_ms, head, now_ms)  # type: ignore[arg-type]
+                            time_ms = 0
                     announce_ms = self._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)  # type: ignore[arg-type]
                     if debt.active and self._held is None and debt.hold_until_ms > now_ms:
                         leaving = [*out, data[start:at]]
                         self._held = out = []
                         self.hold_until_ms = debt.hold_until_ms
                         start = at
-                    if self._held is not None and debt.in_debt:
+                    if self._held is not None and debt.in_debt and not head.is_question:  # type: ignore[union-attr]
                         place = _throttle_at(head.api, data[at : at + frame_bytes], looked)  # type: ignore[union-attr]
                         self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
                 elif debt.active:

@@ -8,7 +8,7 @@ from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_EARLY_FRAME_BYTES
 from protocol.messages.api_versions import fallback_response
-from proxy.handler_time import BrokerHandlerTime
+from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.metering.usage import Place
 from proxy.session.administered import CORRELATION_ID, BrokersAnswer
 from proxy.session.attention import Attention
@@ -129,14 +129,16 @@ class Session:
         """Note a question of ours, whose `frame` goes to the broker now, for the request that is answered here."""
         assert self.requests.administered is not None
         answer = BrokersAnswer()
-        head = KnownHead(api, self.requests.administered.head.client, PASS, WHOLE, b"")
+        head = KnownHead(api, self.requests.administered.head.client, PASS, WHOLE, b"", work_of(api.key))
         head.ticket = answer
+        head.is_question = True
         self.in_flight.append((CORRELATION_ID, head, len(frame) - LENGTH_BYTES, now_ms, now_ns))
         return answer
 
     def answer_administered(self, frame: bytes, now_ms: int, now_ns: int) -> None:
         """The request that is answered here has its answer: it leaves next, before answers to questions that nobody waits for."""
         assert self.requests.administered is not None
+        self.responses.judge_questions(self.requests.administered.head.client, now_ms)
         self.requests.administered = None
         self.in_flight.appendleft((None, frame, 0, now_ms, now_ns))
         self.responses.answers += 1

@@ -13,6 +13,7 @@ from protocol.messages.topic_results import result_entry, results_answer
 from protocol.primitives import Buffer
 from protocol.request_head import RequestHead, read_request_head
 from protocol.steps import Pace, Steps
+from proxy.handler_time import work_of
 from proxy.metering.record import CHARGED, REFUSED
 from proxy.session.enforcement import INT32_MAX
 from proxy.session.known_head import MUTATION, PASS, WHOLE, KnownHead
@@ -253,8 +254,9 @@ def plain_head(head: KnownHead) -> KnownHead:
 
 def question_head(question: Question, head: KnownHead) -> KnownHead:
     """Return the head under which the answer to a question is known."""
-    asked = KnownHead(question.api, head.client, PASS, WHOLE, b"")
+    asked = KnownHead(question.api, head.client, PASS, WHOLE, b"", work_of(question.api.key))
     asked.ticket = question
+    asked.is_question = True
     return asked
 
 

@@ -127,6 +127,23 @@ def test_sizes_are_asked_for_in_the_clients_turn(talk: Talk) -> None:
     assert talk.tokens == BURST - 9
 
 
+def test_what_the_broker_is_asked_costs_its_time(talk: Talk) -> None:
+    """The question is charged to who made us ask it, without a wait of its own: the request goes on, and its answer is judged."""
+    talk.house.set_quota(request=1e-6)
+    talk.model.topics |= {"a": 4}
+    request = delete(7, ["a"])
+    talk.peer.client.arrive(request)
+    (question,) = split(talk.peer.broker.take())
+    talk.house.wait(10)
+    talk.peer.broker.arrive(talk.model.answer(question))
+    (group,) = talk.house.scope.request.groups()
+    assert group.recorded_total > 0
+    assert talk.peer.broker.take() == request
+    talk.house.wait(10)
+    talk.peer.broker.arrive(talk.model.answer(request))
+    assert read_answer(DELETE, 6, talk.peer.client.take()).throttle_ms == 1_000
+
+
 def test_byte_by_byte(talk: Talk) -> None:
     """However TCP cuts requests and answers, the broker gets whole requests and the client whole answers."""
     talk.model.topics["a"] = 4

@@ -8,7 +8,9 @@ import pytest
 
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition, Treatment
 from protocol.layout import layout_of
+from protocol.messages.client_quotas import DescribeAnswer, describe_answer, describe_request
 from proxy.quota_scopes import QuotaWindows
+from proxy.session.administered import CORRELATION_ID
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import AGE_MAX_MS, Mode
 from proxy.session.login import MESSAGES_FREE_MAX
@@ -408,6 +410,43 @@ def test_only_the_first_api_versions_of_a_connection_are_those_of_a_new_one(pati
         patient.wait(1_000)
     got = works(patient, peer, empty_request(9, ApiKey.API_VERSIONS, 1), empty_answer(9, ApiKey.API_VERSIONS, 1))
     assert throttle_in(got, ApiKey.API_VERSIONS, 1) == 30_000
+
+
+def asks_for_its_sake(house: House, peer: Peer, correlation_id: int) -> None:
+    """A request that is answered here, for which the broker is asked something on the way."""
+    assert peer.sends(describe_request(0, correlation_id, "etl", [], strict=False)) == []
+    session = peer.connection.session
+    session.ask(api_of(*LIST_OFFSETS), empty_request(CORRELATION_ID, *LIST_OFFSETS), house.now_ms, house.now_ms * 1_000_000)
+    house.wait(WORK_MS)
+    assert peer.answers(empty_answer(CORRELATION_ID, *LIST_OFFSETS)) == []
+    peer.connection.answer(describe_answer(0, correlation_id, DescribeAnswer(0, None, [])))
+
+
+@pytest.mark.parametrize("mode", [Mode.MUTE, Mode.DELAY, Mode.OBSERVE])
+def test_what_the_broker_is_asked_for_a_request_is_charged(timed: House, mode: Mode) -> None:
+    """The time of our questions is that of who made us ask: it counts, and the answer waits as one of the broker would."""
+    timed.enforcement.mode = mode
+    timed.settings.answers_quotas = True
+    peer = timed.connect()
+    for number in range(1, 3):
+        asks_for_its_sake(timed, peer, number)
+        assert peer.delivered() == ([] if mode is Mode.DELAY else [number])
+        assert peer.client.reading is (mode is Mode.OBSERVE)
+        timed.wait(WINDOW_MS)
+        assert peer.delivered() == ([number] if mode is Mode.DELAY else [])
+        assert peer.client.reading
+    assert group_of(timed).throttle_count == 2
+
+
+def test_a_question_ends_no_debt(patient: House) -> None:
+    """One within the quota, behind a request that was over it: the verdict on that stands."""
+    patient.settings.answers_quotas = True
+    peer = patient.connect()
+    works(patient, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
+    patient.wait(AGE_MAX_MS)
+    patient.set_quota(request=1e9)
+    asks_for_its_sake(patient, peer, 2)
+    assert peer.connection.session.debt.in_debt
 
 
 def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: House) -> None:
