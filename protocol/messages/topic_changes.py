@@ -10,7 +10,7 @@ from typing import NamedTuple
 from protocol.api_keys import ApiKey, ApiVersion
 from protocol.errors import BadRequestError, TooManyTopicsError
 from protocol.limits import LENGTH_BYTES, MAX_CHANGE_PARTS, MAX_CHANGE_TOPICS
-from protocol.primitives import INT16, INT32, Buffer, Reader, string, uvarint, with_length
+from protocol.primitives import INT16, INT32, Buffer, IncompleteError, Reader, string, uvarint, with_length
 from protocol.steps import Pace, Steps, finished
 
 NO_ID = bytes(16)
@@ -78,6 +78,21 @@ class _Parts(Pace):
         return parts
 
 
+def check_topic_count(api: ApiVersion, data: Buffer, body_at: int, end: int) -> None:
+    """Look at the number of topics in a request that may not be here in whole; `end` is where it will end.
+
+    Raises:
+        BadRequestError: it does not read as its version says.
+        TooManyTopicsError: more than MAX_CHANGE_TOPICS.
+    """
+    try:
+        count = Reader(data, body_at, end, BadRequestError).length(compact=api.flexible)
+    except IncompleteError:
+        return
+    if count > MAX_CHANGE_TOPICS:
+        raise TooManyTopicsError(f"{count} topics in one request, limit {MAX_CHANGE_TOPICS}")
+
+
 def read_topic_changes(api: ApiVersion, frame: Buffer, body_at: int) -> TopicChanges:
     """Read the request `frame` whose body begins at `body_at`; see `topic_changes_in_steps`."""
     return finished(topic_changes_in_steps(api, frame, body_at))
@@ -90,10 +105,9 @@ def topic_changes_in_steps(api: ApiVersion, frame: Buffer, body_at: int) -> Step
         BadRequestError: the frame does not read as its version says.
         TooManyTopicsError: more topics than MAX_CHANGE_TOPICS, or more parts of them than MAX_CHANGE_PARTS.
     """
+    check_topic_count(api, frame, body_at, len(frame))
     reader = Reader(frame, body_at, len(frame), BadRequestError)
     count = reader.length(compact=api.flexible)
-    if count > MAX_CHANGE_TOPICS:
-        raise TooManyTopicsError(f"{count} topics in one request, limit {MAX_CHANGE_TOPICS}")
     read_topic = _READERS[api.key]
     parts = _Parts()
     topics: list[TopicChange] = []

@@ -14,6 +14,7 @@ from protocol.limits import (
     MAX_HEADER_BYTES,
     MAX_QUOTA_REQUEST_BYTES,
 )
+from protocol.messages.topic_changes import check_topic_count
 from protocol.steps import finished
 from proxy.session.administered import is_for_us, read_administered
 from proxy.session.attention import Attention
@@ -80,6 +81,8 @@ class WholeRequests(RequestBytes):
             size_max = MAX_HEADER_BYTES
         end = at + LENGTH_BYTES + size
         if end > len(data):
+            if kind == MUTATION and not self._may_have_topics(head, data, start, at, end):
+                return data, at, 0, False
             self._keep_whole(data, start, at, size, size_max)
             return data, at, 0, False
         if kind == MUTATION:
@@ -97,6 +100,17 @@ class WholeRequests(RequestBytes):
         self._in_flight.append((None, self._reply(correlation_id, head), size, read_ms, now_ns))
         self._attention.wanted = True
         return data[:at] + data[end:], at, 0, True
+
+    def _may_have_topics(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, end: int) -> bool:
+        """Look at the number of topics before the rest of them is kept. False: it is met again when what is before it went on."""
+        try:
+            check_topic_count(head.api, data, at + HEAD_BYTES + len(head.prefix), end)
+        except ProtocolError:
+            if at == start:
+                raise
+            self._defer(data, at)
+            return False
+        return True
 
     def _is_for_us(self, head: KnownHead, data: bytes | bytearray, at: int, end: int, read_ms: int) -> bool | None:
         """Whether a request for configurations names users or clients; None: it is long and kept until that is known."""

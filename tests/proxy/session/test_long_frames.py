@@ -92,6 +92,18 @@ def test_too_much_in_a_request_ends_the_connection(house: House, watch: StepWatc
     assert watch.most <= CALL_ITEMS
 
 
+@pytest.mark.parametrize("before", [b"", plain(1)])
+def test_the_number_of_topics_is_looked_at_first(house: House, before: bytes) -> None:
+    """Too many end the connection with the bytes that say so; the rest of the request is not waited for, nor kept."""
+    peer = house.connect()
+    frame = create_of(uvarint(MAX_CHANGE_TOPICS + 2) + (TOPIC + b"\1\1\0") * (MAX_CHANGE_TOPICS + 1))
+    peer.client.arrive(before + frame[:40])
+    if before:
+        assert peer.forwarded() == [1]
+    house.wait(0)
+    assert [reason for reason, _ in house.closed] == [CloseReason.TOO_MANY_TOPICS]
+
+
 def test_ten_thousand_topics_are_judged_in_steps(house: House, watch: StepWatch) -> None:
     """What may be in one request is judged, a part of it in each turn; what passes goes on as it came, and its answer is settled so."""
     talk = Talk(house, TopicModel())
