@@ -9,6 +9,7 @@ from protocol.headers import response_header_len
 from protocol.layout import Skip, layout_of, reading, skip_struct
 from protocol.limits import LENGTH_BYTES
 from protocol.primitives import INT16, INT32, Buffer, IncompleteError, Reader, string, with_length
+from protocol.steps import Pace, Steps, finished
 
 FLEXIBLE_SINCE = 9
 _REQUEST_VERSION_MAX = 13
@@ -52,8 +53,13 @@ def _partition_end(version: int) -> Skip:
 _PARTITION_ENDS = {api.version: _partition_end(api.version) for api in API_VERSIONS.values() if api.key == ApiKey.METADATA}
 
 
-def read_topology(api: ApiVersion, frame: bytes) -> Topology:
-    """Read brokers, topics, partitions and leaders. A topic without a name, known by its id only, is left out.
+def read_topology(api: ApiVersion, frame: Buffer) -> Topology:
+    """Do at once what `topology_in_steps` does."""
+    return finished(topology_in_steps(api, frame))
+
+
+def topology_in_steps(api: ApiVersion, frame: Buffer) -> Steps[Topology]:
+    """Read brokers, topics, partitions and leaders, some at a time. A topic without a name, known by its id only, is left out.
 
     Raises:
         BadResponseError: the frame does not read as its version says.
@@ -68,8 +74,11 @@ def read_topology(api: ApiVersion, frame: bytes) -> Topology:
     cluster_id = reader.nullable_string(compact=compact) if version >= 2 else None
     controller_id = reader.int32() if version >= 1 else -1
     partitions: list[Partition] = []
+    pace = Pace()
     for _ in range(reader.length(compact=compact)):
-        _read_topic(reader, frame, version, partitions)
+        yield from _read_topic(reader, frame, version, partitions, pace)
+        if pace.due():
+            yield
     return Topology(cluster_id, controller_id, brokers, tuple(partitions))
 
 
@@ -102,19 +111,21 @@ def _read_broker(reader: Reader, version: int) -> Broker:
     return Broker(node_id, host, port, rack)
 
 
-def _read_topic(reader: Reader, frame: bytes, version: int, partitions: list[Partition]) -> None:
+def _read_topic(reader: Reader, frame: Buffer, version: int, partitions: list[Partition], pace: Pace) -> Steps[None]:
     compact = version >= FLEXIBLE_SINCE
     reader.int16()  # error code
     name = reader.nullable_string(compact=compact)
     reader.skip((16 if version >= 10 else 0) + (1 if version >= 1 else 0))  # topic id, is internal
     count = reader.length(compact=compact)
-    reader.at = _read_partitions(frame, reader.at, count, name, version, partitions)
+    reader.at = yield from _read_partitions(frame, reader.at, count, name, version, partitions, pace)
     reader.skip(4 if version >= 8 else 0)  # authorized operations
     if compact:
         reader.skip_tag_section()
 
 
-def _read_partitions(frame: bytes, at: int, count: int, topic: str | None, version: int, partitions: list[Partition]) -> int:
+def _read_partitions(
+    frame: Buffer, at: int, count: int, topic: str | None, version: int, partitions: list[Partition], pace: Pace
+) -> Steps[int]:
     walk_to_end = _PARTITION_ENDS[version]
     with reading():
         for _ in range(count):
@@ -122,6 +133,8 @@ def _read_partitions(frame: bytes, at: int, count: int, topic: str | None, versi
             at = walk_to_end(frame, at + _PARTITION_HEAD.size)
             if topic is not None:
                 partitions.append(Partition(topic, partition, leader))
+            if pace.due():
+                yield
     if at > len(frame):
         raise BadResponseError("the partitions go past the end of the frame")
     return at

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages.metadata import Topology, metadata_request, read_topology
+from proxy.aside import aside
 from proxy.clock import now_ms
 from proxy.host_port import HostPort
 from proxy.net.own_connection import CLIENT_ID, OwnConnection, own_connection, version_of
@@ -23,6 +24,7 @@ from proxy.tls.brokers import TlsBrokers
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
 SOON_S, RETRY_SOON_MAX_S = 30.0, 0.8  # a broker that starts together with us is met within a second
 INTERVAL_S = 5.0
+PARTITION_BYTES = 32  # of an answer; about so many are a partition
 METADATA_VERSIONS = (9, 4, 1)  # the first that the broker has; 4 and up create no topic
 
 
@@ -98,7 +100,8 @@ class Prober:
             self.login.hung_up()  # a broker that asks for a login closes here; what it knows comes with the answers that pass through
             return
         self.login.answered()
-        self._on_topology(read_topology(API_VERSIONS[ApiKey.METADATA << 16 | version], answer))
+        api = API_VERSIONS[ApiKey.METADATA << 16 | version]
+        self._on_topology(await aside(len(answer) // PARTITION_BYTES, read_topology, api, answer))
 
 
 def next_retry_s(retry_s: float, silent_s: float) -> float:

@@ -11,7 +11,7 @@ from protocol.limits import LENGTH_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE
 from protocol.messages import api_versions, describe_configs
 from protocol.messages.addresses import splice_in_steps
 from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail_in_steps, tail_has_endpoints
-from protocol.messages.metadata import Topology, find_brokers_end, read_topology
+from protocol.messages.metadata import Topology, find_brokers_end, topology_in_steps
 from protocol.messages.produce import walk_produce_in_steps
 from protocol.steps import Pace, Steps, finished
 from proxy.session.known_head import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
@@ -19,6 +19,8 @@ from proxy.session.looked import Looked
 
 API_VERSIONS_KNOWN_MAX = 64  # by version and broker; a few of each are met
 EXPOSED_SHOWN = 8
+TOPOLOGY_PARTITIONS_MAX = 10_000
+"""Who wants to know of more hears of them by Sluice's own Metadata request, every five seconds."""
 NO_OWN_APIS: Mapping[int, tuple[int, int]] = {}
 
 ClientAddress = Callable[[int, str, int], "tuple[str, int] | None"]
@@ -92,7 +94,9 @@ class Rewriter:
         if api.redact:
             return Looked((yield from describe_configs.redact_in_steps(api, frame)))
         if key == ApiKey.METADATA and self._on_topology is not None:
-            self._on_topology(read_topology(api, bytes(frame)))
+            topology = yield from topology_in_steps(api, frame)
+            if len(topology.partitions) <= TOPOLOGY_PARTITIONS_MAX:
+                self._on_topology(topology)
         return Looked((yield from self._splice(api, frame)) if is_ours and api.splice else frame)
 
     def walker(self, api: ApiVersion, frame_bytes: int) -> Walker:
