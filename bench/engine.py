@@ -72,9 +72,9 @@ class Engine:
         path.write_bytes(content)
         return path
 
-    def stub(self, fetch_record_bytes: int, others: Sequence[Template] = ()) -> tuple[Child, int]:
+    def stub(self, fetch_record_bytes: int, others: Sequence[Template] = (), port: int | None = None) -> tuple[Child, int]:
         """Start a stub broker; it advertises the port that it listens on. `others` are said in the place of its own answers."""
-        port = free_port()
+        port = port or free_port()
         said = {(one.key, one.version): one for one in (*answers(HOST, port, fetch_record_bytes), *others)}
         templates = self.file(write_templates(list(said.values())))
         command = [self._peer, "stub"] if self._peer else [sys.executable, "-m", "bench.stub_broker"]

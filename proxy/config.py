@@ -218,7 +218,7 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of everything that grows or waits."""
 
-    process_buffer_bytes_max: _Size = 256 * 1024 * 1024
+    process_buffer_bytes_max: _Size = 128 * 1024 * 1024
     request_frame_bytes_max: _FrameSize = 100 * 1024 * 1024
     tls_handshake_ms: _Ms = 10_000
     first_frame_ms: _Ms = 10_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.tls.transport import TlsTransport
+from proxy.tls.transport import EARLY_BYTES_MAX, TlsTransport
 from tests.support.certificates import Authority
 
 
@@ -165,3 +165,27 @@ async def test_a_record_alone_that_does_not_decrypt_is_the_end(version: ssl.TLSV
     peer.transport.data_received(bytes(spoilt))
     assert above.got == []
     assert [type(error) for error in above.lost] == [ConnectionResetError]
+
+
+class Patience:
+    """A queue in which no handshake ever has its turn."""
+
+    def ask(self, _transport: TlsTransport) -> None:
+        pass
+
+    def done(self, _transport: TlsTransport) -> None:
+        pass
+
+
+async def test_what_comes_before_a_handshake_has_its_turn_is_little_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that pours bytes into a handshake that waits is read no further; what was read is in `unread_bytes`."""
+    raw = PlainSocket()
+    reads = [True]
+    monkeypatch.setattr(raw, "pause_reading", lambda: reads.append(False))
+    transport = TlsTransport(asyncio.get_running_loop(), lambda *_: pytest.fail("it has no turn"), Patience())  # type: ignore[arg-type]
+    transport.connection_made(raw)  # type: ignore[arg-type]
+    transport.data_received(bytes(EARLY_BYTES_MAX))
+    assert (reads[-1], transport.unread_bytes) == (True, EARLY_BYTES_MAX)
+    transport.data_received(bytes(1))
+    assert (reads[-1], transport.unread_bytes) == (False, EARLY_BYTES_MAX + 1)
+    transport.abort()
