@@ -37,16 +37,26 @@ class BrokerModel:
             in or keep a membership, since no debt of others holds them up.
         service_us: how long a request takes; requests of one connection wait for each other.
         accepts_logins: whether it knows SASL; session_ms: how long a session lasts, 0: as long as the connection.
+        metadata_bytes: how long Metadata answers are.
     """
 
     def __init__(
-        self, loop: VirtualLoop, kernel: Kernel, address: Address, *, service_us: int = 0, accepts_logins: bool = False, session_ms: int = 0
+        self,
+        loop: VirtualLoop,
+        kernel: Kernel,
+        address: Address,
+        *,
+        service_us: int = 0,
+        accepts_logins: bool = False,
+        session_ms: int = 0,
+        metadata_bytes: int = 0,
     ) -> None:
         self.loop = loop
         self.address = address
         self.service_us = service_us
         self.accepts_logins = accepts_logins
         self.session_ms = session_ms
+        self.metadata_bytes = metadata_bytes
         self.produced: dict[str, int] = {}
         self.timed = 0.0
         self.largest_bytes = 0
@@ -145,7 +155,7 @@ class BrokerEnd:
             record_bytes = frames.fetch_bytes_max(head, data) - frames.fetch_overhead_bytes(head.version)
             pieces = frames.answer(head, broker.address, min(max(record_bytes, 0), RECORDS_MAX))
         else:
-            pieces = frames.answer(head, broker.address)
+            pieces = frames.answer(head, broker.address, metadata_bytes=broker.metadata_bytes)
         self._outbox.extend(memoryview(piece) for piece in pieces)
 
     def _flush(self) -> None:

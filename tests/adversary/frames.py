@@ -60,6 +60,12 @@ def ask(key: int, version: int, client_id: str) -> bytes:
     return kafka_frames.plain(0, key, version, client_id)  # a JoinGroup reads so: group `g`, a session timeout of 0
 
 
+@functools.lru_cache(maxsize=16)
+def change_quotas(size: int) -> bytes:
+    """Return so many bytes of an AlterClientQuotas, which is answered by the proxy when it is there in whole."""
+    return kafka_frames.request(kafka_frames.api_of(ApiKey.ALTER_CLIENT_QUOTAS, 0), bytes(size), 0)
+
+
 def numbered_request(frame: bytes, correlation_id: int) -> list[bytes | memoryview]:
     """Return a request with this correlation id, in pieces."""
     return [frame[:8] + struct.pack(">i", correlation_id), memoryview(frame)[12:]]
@@ -76,7 +82,10 @@ def _fetched(version: int, size: int) -> bytes:
 
 
 @functools.lru_cache(maxsize=64)
-def _answered(key: int, version: int, node: tuple[str, int]) -> bytes:
+def _answered(key: int, version: int, node: tuple[str, int], metadata_bytes: int) -> bytes:
+    if key == ApiKey.METADATA and metadata_bytes:
+        topic = {"Name": "t" * 200, "Partitions": []}
+        return kafka_frames.metadata_answer(0, {1: node}, version, topics=[topic] * (metadata_bytes // 200))
     if key == ApiKey.API_VERSIONS:
         return kafka_frames.api_versions_answer(0, RANGES, version)
     if key == ApiKey.METADATA:
@@ -89,14 +98,14 @@ def fetch_overhead_bytes(version: int) -> int:
     return len(_fetched(version, 100)) - 100
 
 
-def answer(head: Head, node: tuple[str, int], record_bytes: int = 0) -> list[bytes | memoryview]:
+def answer(head: Head, node: tuple[str, int], record_bytes: int = 0, metadata_bytes: int = 0) -> list[bytes | memoryview]:
     """Return the answer to a request, in pieces."""
     if head.key == ApiKey.PRODUCE:
         frame = _produced(head.version)
     elif head.key == ApiKey.FETCH:
         frame = _fetched(head.version, record_bytes)
     else:
-        frame = _answered(head.key, head.version, node)
+        frame = _answered(head.key, head.version, node, metadata_bytes)
     return [frame[:4] + struct.pack(">i", head.correlation_id), memoryview(frame)[8:]]
 
 

@@ -11,10 +11,11 @@ from tests.adversary.frames import FrameReader, Pieces
 from tests.adversary.memory_tcp import Address, Kernel, MemorySocket
 from tests.adversary.program import ADDRESSES, Step
 from tests.adversary.virtual_loop import VirtualLoop
-from tests.support import sasl_frames
+from tests.support import kafka_frames, sasl_frames
 
 READ_BYTES = 1 << 20
 PATIENCE_S = 30.0
+NAME_BYTES_MAX = 32_000
 COUNT_MAX = 16
 TOKEN = b"\0u\0p"
 
@@ -145,6 +146,7 @@ class GreedyClient:
         self._left: list[ClientEnd] = []
         self._ports = 1_024
         self.fetched: dict[str, int] = {}
+        self._names = 0
         self.pipelines = False
         self.fetches = 0
         self.asked_bytes_max = 0
@@ -236,6 +238,20 @@ class GreedyClient:
         at = max(4, len(frame) - 100 * step.count)
         end.send([memoryview(frame)[:at]])
         end.unfinished = deque([memoryview(frame)[at:]])
+
+    def _begin_change(self, step: Step, end: ClientEnd) -> None:
+        """Send all of a request that is taken in whole, but its last bytes."""
+        end.send(list(end.unfinished))
+        frame = b"".join(end.request(ApiKey.ALTER_CLIENT_QUOTAS, "", frames.change_quotas(step.size)))
+        end.send([memoryview(frame)[:-1]])
+        end.unfinished = deque([memoryview(frame)[-1:]])
+
+    def _name(self, step: Step, end: ClientEnd) -> None:
+        """Ask with a client-id that nobody had before."""
+        for _ in range(min(step.count, COUNT_MAX)):
+            self._names += 1
+            name = f"{self._names:08}" + "n" * min(step.size, NAME_BYTES_MAX)
+            end.send(end.request(ApiKey.METADATA, name, kafka_frames.metadata(0, 9, name)))
 
     def _finish(self, _step: Step, end: ClientEnd) -> None:
         end.send(list(end.unfinished))

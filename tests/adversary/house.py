@@ -10,13 +10,14 @@ from unittest import mock
 from pipeline.validation.long_run import ceiling
 from proxy import log
 from proxy.app import App
-from proxy.config import Config, ConfigSource, Enforcement, Listener, Quotas, Upstream
+from proxy.config import Config, ConfigSource, Enforcement, Limits, Listener, Quotas, Upstream
 from proxy.host_port import HostPort
 from proxy.session.enforcement import AGE_MAX_MS
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
 from tests.adversary.broker_model import BrokerModel
 from tests.adversary.greedy_client import GreedyClient
+from tests.adversary.kept import kept_bytes
 from tests.adversary.memory_tcp import KernelLoop, kernel_in_memory
 from tests.adversary.program import Program
 from tests.adversary.virtual_loop import clock_of
@@ -28,6 +29,10 @@ AHEAD_S = 10.0
 """As far as the window has room for them, requests of one connection go behind one that is not answered, where a broker would wait."""
 SESSION_BYTES = 8 << 20
 """What passes at the end of a SASL session whatever is owed, so that its renewal is not in its way."""
+UNSENT_BYTES = 768 * 1024
+"""What one connection may keep for others to take until the budget looks: less than 512 KiB, and a read."""
+TABLES_BYTES = 2 << 20
+"""What tables of names, heads and groups may keep."""
 CLEAN_MS = 75_000
 """So long after its clients left nothing of them is here any more."""
 UNIT_S = 0.000_250
@@ -75,7 +80,13 @@ class House:
         self.program = program
         self.loop = loop
         self.broker = BrokerModel(
-            loop, loop.kernel, BROKER, service_us=said.service_us, accepts_logins=said.logs_in, session_ms=said.session_ms
+            loop,
+            loop.kernel,
+            BROKER,
+            service_us=said.service_us,
+            accepts_logins=said.logs_in,
+            session_ms=said.session_ms,
+            metadata_bytes=said.metadata_bytes,
         )
         config = _config(program)
         self.app = App(config, _Source(config))
@@ -114,6 +125,8 @@ class House:
     def _passed(self) -> dict[str, float]:
         """What passed, by group."""
         goal = self.circumstances.goal
+        if goal == "memory":
+            return {"": float(kept_bytes([self.app]) + max(0, self._unsent() - UNSENT_BYTES * self.connections_max))}
         if goal == "request":
             return {"": 100.0 * UNIT_S * self.broker.timed}
         counted = self.broker.produced if goal == "produce" else self.client.fetched
@@ -124,6 +137,8 @@ class House:
     def _allowed(self) -> float:
         """What may have passed by now for one group, see docs/architecture.md, "The greedy client"."""
         said = self.circumstances
+        if said.goal == "memory":
+            return said.bound + TABLES_BYTES
         elapsed_s = (self.loop.now_ms - self._began_ms) / 1_000
         largest = self._largest()
         connections = max(1, self.connections_max)
@@ -159,11 +174,19 @@ class House:
         if passed / allowed > self.peak[2]:
             self.peak = (passed, allowed, passed / allowed)
 
+    def _unsent(self) -> int:
+        """What was written for clients and brokers and has not been taken."""
+        gateway = self.app.gateway
+        channels = (channel for one in (*gateway.connections, *gateway._closing) for channel in (one.client, one.broker))
+        return sum(0 if one.transport is None or one.lost else one.transport.get_write_buffer_size() for one in channels)
+
     def _standing(self) -> str:
         return f"{max(self._passed().values(), default=0.0):.0f} of {self._allowed():.0f}, {self._open()} open"
 
     def _groups(self) -> list[QuotaGroup]:
         goal = self.circumstances.goal
+        if goal == "memory":
+            return []
         return [
             group
             for scope in self.app.scopes.all()
@@ -172,7 +195,7 @@ class House:
 
     def _unrecorded(self) -> float:
         """What passed and was not recorded; time is not looked at, since some of it is nobody's."""
-        if self.circumstances.goal == "request":
+        if self.circumstances.goal in ("request", "memory"):
             return 0.0
         slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of its header that Kafka does not count
         return max(0.0, sum(self._passed().values()) - slack - sum(group.recorded_total for group in self._groups()))
@@ -206,12 +229,15 @@ def _config(program: Program) -> Config:
         listeners=(Listener(**listener),),
         enforcement=Enforcement(mode=said.mode),  # type: ignore[arg-type]
         quotas=Quotas(path=None),
+        limits=Limits(process_buffer_bytes_max=int(said.bound)) if said.goal == "memory" else Limits(),
     )
 
 
 def _table(program: Program) -> Any:
     said = program.circumstances
     entity = ClientQuotaEntity(None, DEFAULT) if said.each_client_id else ClientQuotaEntity(DEFAULT, None)
+    if said.goal == "memory":
+        return {}
     quota_type = {"produce": ClientQuotaType.PRODUCE, "fetch": ClientQuotaType.FETCH, "request": ClientQuotaType.REQUEST}[said.goal]
     return {quota_type: {entity: said.bound}}
 

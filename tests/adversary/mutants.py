@@ -8,11 +8,14 @@ from unittest import mock
 from protocol.api_keys import ApiKey
 from proxy.net.connection import Connection
 from proxy.session import debt as debts
+from proxy.session import heads, known_head, quota_scope
 from proxy.session.answer_verdicts import AnswerVerdicts
+from proxy.session.buffers import BufferAccount
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.known_head import LOGIN, KnownHead
 from proxy.session.request_side import RequestSide
+from proxy.session.session import Session
 from proxy.session.unanswered import UnansweredRequests
 
 
@@ -86,15 +89,23 @@ _joined: Final = "JoinGroup was among the requests of these heads"
 
 def _silenced_for_no_time(self: AnswerVerdicts, head: KnownHead) -> int:
     """As it was: a session timeout of 0 makes the longest wait of the connection 0 ms, which a debt takes for within quota."""
-    heads = self._heads
+    met = self._heads
     if head.key == ApiKey.JOIN_GROUP:
-        heads.client_ids = (*heads.client_ids, _joined)
-    return 0 if _joined in heads.client_ids else _wait_max_ms(self, head)
+        met.client_ids = (*met.client_ids, _joined)
+    return 0 if _joined in met.client_ids else _wait_max_ms(self, head)
 
 
 def _free_of_charge(self: AnswerVerdicts, head: KnownHead, data: bytes, at: int, frame_bytes: int) -> bool:
     """As it was: the time of messages of a login is nobody's, also where the broker refuses them."""
     return head.kind == LOGIN or _is_free(self, head, data, at, frame_bytes)
+
+
+# --- what is kept
+
+
+def _in_full(name: str) -> str:
+    """As it was: a name is kept however long it is."""
+    return name
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
@@ -122,4 +133,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchGate, "may_follow", _always))
     ),
     "in-debt-all-go-on": Mutant("produce", "in debt as many requests go on as ever", _instead((Debt, "in_flight_max", lambda *_: 64))),
+    "nothing-reserved": Mutant("memory", "what sessions keep is in no account", _instead((Session, "reserve", _always))),
+    "nobody-evicted": Mutant("memory", "at the limit nobody goes", _instead((BufferAccount, "_evict", lambda *_: False))),
+    "names-in-full": Mutant(
+        "memory",
+        "tables keep names of any length",
+        _instead((quota_scope, "kept_name", _in_full), (heads, "kept_name", _in_full), (known_head, "PREFIX_BYTES_MAX", 1 << 20)),
+    ),
 }

@@ -17,6 +17,8 @@ ACTIONS = (
     "log_in",
     "refuse_reading",
     "read",
+    "begin_change",
+    "name",
 )
 PAUSES = ("none", "quiet", "answered", "wait")
 SLOTS = 6
@@ -53,12 +55,13 @@ class Circumstances(NamedTuple):
 
     Attributes:
         mode: of enforcement.
-        goal: what is bounded: produced or fetched bytes, or the time of requests.
-        bound: bytes per second; percent of a thread for time.
+        goal: what is bounded: produced or fetched bytes, the time of requests, or the bytes that the proxy keeps.
+        bound: bytes per second; percent of a thread for time; bytes that all connections may keep.
         each_client_id: each client-id has the quota; otherwise the user has it.
         logs_in: the listener requires a login.
         session_ms: how long a SASL session lasts, 0: for ever.
         service_us: what a request costs the broker.
+        metadata_bytes: how long the broker's Metadata answers are.
     """
 
     mode: str = "delay"
@@ -68,6 +71,7 @@ class Circumstances(NamedTuple):
     logs_in: bool = False
     session_ms: int = 0
     service_us: int = 0
+    metadata_bytes: int = 0
 
 
 class Program(NamedTuple):

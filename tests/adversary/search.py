@@ -15,10 +15,16 @@ from tests.adversary.house import UNIT_SERVICE_US, Outcome, Spoil, run
 from tests.adversary.program import ACTIONS, CLIENT_IDS, PAUSES, SLOTS, WAITS_MS, Circumstances, Program, Step
 
 SIZES = (100, 2_000, 10_000, 36_000, 36_000, 80_000, 300_000)
+KEPT_SIZES = (0, 1_000, 32_000, 32_000, 1_000_000, 1_000_000, 4_000_000)
 BOUND = 4_000.0
 LEAVING = ("half_close", "close", "reset")
-WANTED = {"produce": ("produce", "produce", "produce_unacked"), "fetch": ("fetch",), "request": ("ask",)}
-GOALS = ("produce", "fetch", "request")
+WANTED = {
+    "produce": ("produce", "produce", "produce_unacked"),
+    "fetch": ("fetch",),
+    "request": ("ask",),
+    "memory": ("begin_change", "begin_change", "name", "ask", "refuse_reading"),
+}
+GOALS = ("produce", "fetch", "request", "memory")
 SHRINKS_MAX = 150
 SECONDS = 30
 STEPS_MAX = 160
@@ -46,6 +52,18 @@ class _TimeUpError(Exception):
 
 def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
     """Return a strategy for how the proxy is set up."""
+    if goal == "memory":
+        return st.builds(
+            Circumstances,
+            mode=st.just("delay"),
+            goal=st.just(goal),
+            bound=st.just(float(4 << 20)),
+            each_client_id=st.just(False),
+            logs_in=st.just(False),
+            session_ms=st.just(0),
+            service_us=st.just(0),
+            metadata_bytes=st.sampled_from((0, 2_000_000)),
+        )
     is_time = goal == "request"
     return st.builds(
         Circumstances,
@@ -56,7 +74,14 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
         logs_in=st.just(False),
         session_ms=st.just(0),
         service_us=st.just(UNIT_SERVICE_US) if is_time else st.sampled_from((0, 0, 2_000)),
+        metadata_bytes=st.just(0),
     )
+
+
+def _sizes(goal: str) -> st.SearchStrategy[int]:
+    if goal == "request":
+        return st.integers(0, len(ASKED) - 1)
+    return st.sampled_from(KEPT_SIZES if goal == "memory" else SIZES)
 
 
 def steps(goal: str, actions: tuple[str, ...]) -> st.SearchStrategy[Step]:
@@ -64,8 +89,8 @@ def steps(goal: str, actions: tuple[str, ...]) -> st.SearchStrategy[Step]:
     return st.builds(
         Step,
         action=st.sampled_from(actions),
-        slot=st.integers(0, SLOTS - 1),
-        size=st.integers(0, len(ASKED) - 1) if goal == "request" else st.sampled_from(SIZES),
+        slot=st.sampled_from((-1, -1, 0, 1)) if goal == "memory" else st.integers(0, SLOTS - 1),
+        size=_sizes(goal),
         count=st.sampled_from((1, 1, 1, 2, 5, 16)),
         version=st.integers(0, 3),
         client_id=st.integers(0, CLIENT_IDS - 1),
@@ -85,7 +110,7 @@ def programs(goal: str) -> st.SearchStrategy[Program]:
         st.lists(either, min_size=1, max_size=4).map(lambda some: sum(some, ())),
         st.lists(any_step, max_size=2).map(tuple),
         st.just(SECONDS),
-        st.just(STEPS_MAX),
+        st.just(STEPS_MAX // 4 if goal == "memory" else STEPS_MAX),
     )
 
 
@@ -178,7 +203,7 @@ def _smaller(program: Program) -> Iterator[Program]:
             for field, usual in Step._field_defaults.items():
                 if getattr(step, field) != usual and field != "size":
                     yield program._replace(**{name: (*steps[:at], step._replace(**{field: usual}), *steps[at + 1 :])})
-    told = ("goal", "bound", "service_us") if program.circumstances.goal == "request" else ("goal", "bound")
+    told = ("goal", "bound", "service_us") if program.circumstances.goal in ("request", "memory") else ("goal", "bound")
     for field, usual in Circumstances._field_defaults.items():
         if getattr(program.circumstances, field) != usual and field not in told:
             yield program._replace(circumstances=program.circumstances._replace(**{field: usual}))

@@ -4,7 +4,7 @@ import pytest
 
 from tests.adversary.search import GOALS, search
 
-EXAMPLES = 120
+EXAMPLES = 80
 
 
 @pytest.mark.parametrize("goal", GOALS)

@@ -4,6 +4,7 @@ Messages are made from the tables of `apis.json`; a field that a test does not n
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, unknown_api_version
@@ -138,14 +139,17 @@ def metadata(correlation_id: int, version: int = 9, client_id: str | None = CLIE
     return request(api_of(ApiKey.METADATA, version), body, correlation_id, client_id)
 
 
-def metadata_answer(correlation_id: int, brokers: dict[int, tuple[str, int]], version: int = 9) -> bytes:
-    """Return a Metadata answer that names these brokers and no topic."""
+def metadata_answer(
+    correlation_id: int, brokers: dict[int, tuple[str, int]], version: int = 9, topics: Sequence[dict[str, Any]] = ()
+) -> bytes:
+    """Return a Metadata answer that names these brokers and topics."""
     layout = layout_of(ApiKey.METADATA, "response", version)
     entries = [
         _filled(layout.field("Brokers"), {"NodeId": node_id, "Host": host, "Port": port, "Rack": None})
         for node_id, (host, port) in brokers.items()
     ]
-    values: dict[str, Any] = {"Brokers": entries, "ControllerId": min(brokers, default=-1)}
+    named = [_filled(layout.field("Topics"), topic) for topic in topics]
+    values: dict[str, Any] = {"Brokers": entries, "ControllerId": min(brokers, default=-1), "Topics": named}
     return response(api_of(ApiKey.METADATA, version), message(layout, **values), correlation_id)
 
 

@@ -1,0 +1,43 @@
+"""How many bytes the proxy keeps: what can be reached from it, counted by itself, whatever its account says."""
+
+import gc
+import types
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tests.adversary.memory_tcp import Kernel, MemorySocket, MemoryTransport
+from tests.adversary.virtual_loop import VirtualLoop
+
+LARGE_BYTES: Final = 1_024
+"""Smaller ones are not worth a look: heads, names, parts of the code."""
+_ELSEWHERE: Final = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    VirtualLoop,
+    Kernel,
+    MemorySocket,
+    MemoryTransport,
+)
+"""What is no part of what sessions and tables keep: code, the loop, the kernel, and transports, which are counted by themselves."""
+
+
+def kept_bytes(roots: Iterable[object]) -> int:
+    """Return the sum of all large byte strings and texts that can be reached from `roots`, each counted once."""
+    seen: set[int] = set()
+    found = 0
+    waiting: list[Any] = list(roots)
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, _ELSEWHERE):
+            continue
+        seen.add(id(one))
+        if isinstance(one, memoryview):
+            waiting.append(one.obj)
+        elif isinstance(one, bytes | bytearray | str):
+            found += len(one) if len(one) >= LARGE_BYTES else 0
+        else:
+            waiting.extend(gc.get_referents(one))
+    return found
