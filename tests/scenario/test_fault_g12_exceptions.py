@@ -53,7 +53,7 @@ POINTS: list[tuple[type[Any], str]] = [
     (ClientQuotaManager, "group"),
     (QuotaGroup, "record"),
     (QuotaGroup, "would_throttle_ms"),
-    (Rewriter, "look"),
+    (Rewriter, "walker"),
     (Rewriter, "what_for"),
     (Heads, "resolve"),
     (Heads, "_make"),
