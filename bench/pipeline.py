@@ -1,6 +1,7 @@
 """`python -m bench.pipeline`: is the validator right, and how fast. Printed and written to bench/results/.
 
-python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost] [--keep FOLDER] [--out FOLDER] [--no-write]
+python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables] [--keep FOLDER]
+    [--out FOLDER] [--no-write]
 """
 
 import argparse
@@ -20,11 +21,13 @@ from typing import Any
 from bench.engine import ROOT
 from bench.metering_trace import Shape, decide, totals, write
 from bench.pipeline_speed import measured
+from bench.pipeline_tables import RolledUp, roll_up
 from bench.report import Report, machine_lines
 
 EVENTS = 10_000_000
 PROOF_BESIDES = 1_000_000  # decisions of each quota type where the proof is not all that is asked for
 QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
+TABLES_EVENTS = 5_000_000  # at most: what an hour of a busy proxy has
 TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
 WINDOWS = ((2, 250), (7, 2_000), (61, 500))
 ARM_S_MAX = 3_600
@@ -46,6 +49,11 @@ def main() -> int:
             turns, lines = measured(folder, functools.partial(_make_all, folder), options.events, options.runs)
             report.add("", *lines)
             report.data["speed"] = [{**arm._asdict(), "turns": told} for arm, told in turns.found.items()]
+        if options.only == "tables":
+            told = _rolled_up(folder, min(options.events, TABLES_EVENTS))
+            wrong += told.missing
+            report.add("", told.line())
+            report.data["tables"] = told._asdict()
     if options.only in (None, "cost"):
         report.add("", *_cost())
     print("\n" + report.text())
@@ -128,6 +136,15 @@ def _make(folder: Path, name: str, shape: Shape) -> None:
         write(unfinished, shape, decide(shape)).rename(folder / name)
 
 
+def _rolled_up(folder: Path, events: int) -> RolledUp:
+    trace = folder / f"tables-{events}"
+    if not trace.exists():
+        shape = Shape(events)
+        write(trace, shape, decide(shape))
+    with tempfile.TemporaryDirectory() as place:
+        return roll_up(trace, Path(place) / "tables", events)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS, help="decisions of each trace")
@@ -135,7 +152,7 @@ def _options() -> argparse.Namespace:
         "--proof-events", type=int, help="decisions of each quota type that are proved right; alone 10 million, otherwise 1"
     )
     parser.add_argument("--runs", type=int, default=16, help="turns of each arm that is quick, after some that are not counted")
-    parser.add_argument("--only", choices=["proof", "speed", "cost"], help="only this part")
+    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables"], help="only this part")
     parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
