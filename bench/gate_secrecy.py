@@ -1,6 +1,7 @@
 """The release gate on who learns and may do what: numbers 6 to 10. What stands in tests is run with pytest, and failures are counted."""
 
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from bench.engine import ROOT
+from bench.engine import HOST, ROOT
 from bench.fault_tools import Client
 from bench.gate_rows import Measured, Stand
 from protocol.api_keys import API_VERSIONS, ApiVersion, Treatment
@@ -61,14 +62,21 @@ def address_scan(_stand: Stand) -> list[Measured]:
     with KafkaCluster(KRAFT, name="gate-leaks") as kafka, SluiceProcess(kafka.bootstrap, name="sluice-gate-leaks") as sluice:
         [node] = kafka.nodes.values()
         requests = list(_corpus(kafka.bootstrap))
-        told = [str(port).encode() for port in (node.ports.client, node.ports.sasl, node.ports.controller)]
-        told += [struct.pack(">i", node.ports.client), struct.pack(">i", node.ports.sasl)]
-        directly = _found(kafka.bootstrap, requests, told)
+        told = _address_pattern((node.ports.client, node.ports.sasl, node.ports.controller))
+        directly = len(_found(kafka.bootstrap, requests, told))
         if not directly:
             raise RuntimeError("the broker told nobody its address: this search finds nothing")
-        found = sum(_found(address, requests, told) for address in (sluice.bootstrap, f"127.0.0.1:{sluice.broker_port(node.node_id)}"))
+        ports = (sluice.bootstrap, f"{HOST}:{sluice.broker_port(node.node_id)}")
+        found = [name for address in ports for name in _found(address, requests, told)]
     how = f"Kafka {KRAFT}, {len(requests)} APIs and versions by two ports; asked directly, {directly} answers have it"
-    return [Measured(6, how, found, 0, "answers")]
+    return [Measured(6, how + "".join(f"; {name}" for name in found), len(found), 0, "answers")]
+
+
+def _address_pattern(ports: Sequence[int]) -> re.Pattern[bytes]:
+    """Return what finds an address: its host with its port behind it as a number of four or two bytes, or its port as text."""
+    numbers = [re.escape(HOST.encode() + struct.pack(kind, port)) for port in ports for kind in (">i", ">H")]
+    texts = [rb"(?<!\d)%d(?!\d)" % port for port in ports]
+    return re.compile(b"|".join((*numbers, *texts)))
 
 
 def _corpus(bootstrap: str) -> Iterator[bytes]:
@@ -86,13 +94,13 @@ def _version(key: int, version: int) -> ApiVersion | None:
     return API_VERSIONS.get(key << 16 | version)
 
 
-def _found(address: str, requests: Sequence[bytes], told: Sequence[bytes]) -> int:
-    """Return how many answers have one of these bytes in them; a request that the broker ends the connection for has none."""
-    found = 0
+def _found(address: str, requests: Sequence[bytes], told: re.Pattern[bytes]) -> list[str]:
+    """Return key and version of the requests whose answers have it in them; one that the broker ends the connection for has none."""
+    found = []
     for frame in requests:
         with suppress(OSError), WireConnection(address) as connection:
-            answer = connection.ask(frame)
-            found += any(text in answer for text in told)
+            if told.search(connection.ask(frame)):
+                found.append("key {} v{}".format(*struct.unpack_from(">hh", frame, 4)))
     return found
 
 
