@@ -71,8 +71,8 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
         goal=st.just(goal),
         bound=st.just(0.1 if is_time else BOUND),
         each_client_id=st.just(False) if is_time else st.booleans(),
-        logs_in=st.just(False),
-        session_ms=st.just(0),
+        logs_in=st.just(False) if is_time else st.sampled_from((False, False, True)),
+        session_ms=st.just(0) if is_time else st.sampled_from((0, 0, 0, 2_000)),
         service_us=st.just(UNIT_SERVICE_US) if is_time else st.sampled_from((0, 0, 2_000)),
         metadata_bytes=st.just(0),
     )
