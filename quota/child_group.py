@@ -20,10 +20,10 @@ class ChildGroup(QuotaGroup):
         own_ms, above_ms: what the last checked record led to: here, and the longest of the parents.
     """
 
-    __slots__ = ("_limiting", "_pending_bytes", "_step_ms", "above_ms", "own_ms")
+    __slots__ = ("_limiting", "_pending", "_step_ms", "above_ms", "own_ms")
 
     parent: QuotaGroup
-    _pending_bytes: int
+    _pending: float
     _step_ms: int
 
     def __init__(self, tags: Mapping[str, str], bound: float, parent: QuotaGroup, **settings: Any) -> None:
@@ -87,21 +87,21 @@ class ChildGroup(QuotaGroup):
     # What is under way is under way for the parents too; age steps are those of the group that limits.
 
     @property
-    def _pending_elsewhere(self) -> int:
-        """Fetched bytes that are under way for the parent and not for this group."""
-        return self.parent.fetch_pending_bytes - self._pending_bytes
+    def _pending_elsewhere(self) -> float:
+        """What is under way for the parent and not for this group."""
+        return self.parent.pending - self._pending
 
     @property
-    def fetch_pending_bytes(self) -> int:
-        """Fetched bytes that are under way."""
-        return self._pending_bytes
+    def pending(self) -> float:
+        """Units that are under way and not recorded."""
+        return self._pending
 
-    @fetch_pending_bytes.setter
-    def fetch_pending_bytes(self, pending_bytes: int) -> None:
+    @pending.setter
+    def pending(self, pending: float) -> None:
         parent: QuotaGroup | None = self.parent  # there is none yet while this group is made
         if parent is not None:
-            parent.fetch_pending_bytes += pending_bytes - self._pending_bytes
-        self._pending_bytes = pending_bytes
+            parent.pending += pending - self._pending
+        self._pending = pending
 
     @property
     def last_step_ms(self) -> int:

@@ -74,7 +74,8 @@ class QuotaGroup(SampleRing):
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
         parent: the group that this one is a part of; see `child_group`.
         meter_ref, meter_word, metered_bound: belong to who meters; a change of the bound makes the word 0.
-        fetch_pending_bytes, fetch_answer_bytes, fetch_line, last_step_ms, departed_debts: belong to who enforces; not used here.
+        pending: units that are under way and not recorded; belongs to who enforces, as do fetch_answer_bytes, fetch_line, last_step_ms
+            and departed_debts; not used here.
         departed_until_ms: a group is not forgotten before; belongs to who enforces, too.
     """
 
@@ -88,13 +89,13 @@ class QuotaGroup(SampleRing):
         "departed_until_ms",
         "fetch_answer_bytes",
         "fetch_line",
-        "fetch_pending_bytes",
         "key",
         "last_step_ms",
         "meter_ref",
         "meter_word",
         "metered_bound",
         "parent",
+        "pending",
         "throttle_count",
         "throttle_ms_total",
         "throttle_time",
@@ -127,7 +128,7 @@ class QuotaGroup(SampleRing):
         self.throttle_ms_total = 0
         self.throttle_time: Avg | None = None
         self.fetch_answer_bytes = -1
-        self.fetch_pending_bytes = 0
+        self.pending = 0.0
         self.fetch_line: object | None = None
         self.last_step_ms = -(2**63)
         self.departed_debts: object | None = None

@@ -155,6 +155,8 @@ class Connection:
             raise self.session.responses.broken
         if self.session.login.news:
             self._follow_login()
+        ahead = self.session.requests.ahead
+        is_ahead = ahead.is_noted and ahead.settle(now)
         times = self.session.responses.times
         if times is not None and times.rtt_due <= 0:
             times.set_rtt(min_rtt_ns(self.broker.fileno()))
@@ -193,6 +195,7 @@ class Connection:
             or read_ms
             or session.requests.stop
             or session.debt.active
+            or is_ahead
             or self.departure is not None
             or self.draining
             or session.owes_own_reply

@@ -56,7 +56,7 @@ class FetchGate:
         """
         if not group.fetch_line:
             self._expect(group, bytes_max)
-            if group.would_throttle_ms(group.fetch_pending_bytes + self._own_bytes(group), now_ms) <= 0:
+            if group.would_throttle_ms(group.pending + self._own_bytes(group), now_ms) <= 0:
                 return True
         return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_step=has_step)
 
@@ -66,7 +66,7 @@ class FetchGate:
         A guess is good enough for one: it is wrong once, and the next one is judged by what came. Kafka reads a request when the one
         before it is answered, so there none goes on behind one that brings the group over its bound.
         """
-        most_bytes = group.fetch_pending_bytes
+        most_bytes = group.pending
         for other, expected_bytes, bytes_max in self._under_way:
             if other is group:
                 most_bytes += bytes_max - expected_bytes
@@ -78,10 +78,10 @@ class FetchGate:
             return False
         self._expect(group, bytes_max)
         expected_bytes = self._expected_bytes
-        if group.fetch_pending_bytes + expected_bytes > group.certain_room(now_ms):
+        if group.pending + expected_bytes > group.certain_room(now_ms):
             return False
         self._under_way.append((group, expected_bytes, bytes_max))
-        group.fetch_pending_bytes += expected_bytes
+        group.pending += expected_bytes
         return True
 
     def _admits_in_turn(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
@@ -92,7 +92,7 @@ class FetchGate:
             self._line = line
             self._place = line.join(read_ms, self._told, now_ms)
             self._expect(group, bytes_max)
-            self.throttle_ms = group.foretell(group.fetch_pending_bytes + self._own_bytes(group), now_ms)
+            self.throttle_ms = group.foretell(group.pending + self._own_bytes(group), now_ms)
         else:
             self.throttle_ms = 0
         if not has_step and not line.is_first(self._place):
@@ -100,7 +100,7 @@ class FetchGate:
             return False
         share_bytes = max(1, int(line.share_bytes(group.max_value_in_window(), now_ms)))
         self._expect(group, min(bytes_max, share_bytes))
-        throttle_ms = group.would_throttle_ms(group.fetch_pending_bytes + self._own_bytes(group), now_ms)
+        throttle_ms = group.would_throttle_ms(group.pending + self._own_bytes(group), now_ms)
         if throttle_ms > 0 and not has_step:
             step_ms = max(read_ms, group.last_step_ms) + AGE_MAX_MS
             if now_ms < step_ms:
@@ -134,7 +134,7 @@ class FetchGate:
             self._under_way.append((None, 0, INT32_MAX))
             return
         self._under_way.append((group, self._expected_bytes, self.bytes_max))
-        group.fetch_pending_bytes += self._expected_bytes
+        group.pending += self._expected_bytes
 
     def answered(self, size_bytes: int) -> None:
         """The answer of the oldest fetch under way is here."""
@@ -142,7 +142,7 @@ class FetchGate:
         if self._under_way:
             group, expected_bytes, self._answer_bytes_max = self._under_way.popleft()
             if group is not None:
-                group.fetch_pending_bytes -= expected_bytes
+                group.pending -= expected_bytes
                 group.fetch_answer_bytes = size_bytes
                 if group.fetch_line and size_bytes < expected_bytes:
                     line_of(group).tell_first()
@@ -162,7 +162,7 @@ class FetchGate:
         while self._under_way:
             group, expected_bytes, _ = self._under_way.popleft()
             if group is not None:
-                group.fetch_pending_bytes -= expected_bytes
+                group.pending -= expected_bytes
                 if group.fetch_line:
                     line_of(group).tell_first()
 

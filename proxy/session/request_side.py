@@ -18,15 +18,15 @@ from proxy.session.departed_debts import Stepper, longest_debt, take_debt
 from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.in_flight import InFlight, produced_bytes
-from proxy.session.known_head import ANSWER, FETCH, LOGIN, MUTATION, NO_ACK, PRODUCE, KnownHead
+from proxy.session.in_flight import InFlight
+from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, KnownHead
 from proxy.session.login import MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.gate import plain_head
 from proxy.session.request_bytes import HEAD, INT32, Stop, frozen
+from proxy.session.requests_ahead import RequestsAhead
 from proxy.session.whole_requests import WholeRequests
 from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
-from quota.request_time import PERCENT_PER_NANOSECOND
 
 FRAMES_PER_TURN = 64
 NEW_HEAD_FRAMES = 8  # a request whose head has to be read takes as long as so many that are like others before them
@@ -41,7 +41,7 @@ _OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 class RequestSide(WholeRequests):
     """What a client sends on one connection."""
 
-    __slots__ = ("_ahead_bytes", "_frames_more", "_gate", "_groups_met", "_head", "_known", "frames_unanswered")
+    __slots__ = ("_frames_more", "_gate", "_groups_met", "_head", "_known", "ahead", "frames_unanswered")
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RequestSide(WholeRequests):
         self._head: KnownHead | None = None  # of the last request
         self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
         self._groups_met: set[Stepper] = set()  # that a request of this connection counts for
-        self._ahead_bytes = 0  # produced bytes in flight behind the first request there; at least as many as there are
+        self.ahead = RequestsAhead(in_flight, attention, debt, heads)
         self._frames_more = 0  # that the head found last counts for, beyond one
         self.frames_unanswered = 0
 
@@ -168,6 +168,7 @@ class RequestSide(WholeRequests):
             in_flight_max = 0
         turn_ends = self.frames + FRAMES_PER_TURN
         frames = self.frames
+        requests_ahead = self.ahead
         room = -1  # for produced bytes behind others, as far as it is known
         ahead = 0  # so many more may go behind others before their time is known
         self._body_left = 0
@@ -193,7 +194,7 @@ class RequestSide(WholeRequests):
                     limits, in_flight_max = True, self._debt.in_flight_max(now_ms)
             if in_flight:
                 if not ahead:
-                    ahead = self._requests_ahead(head, size, now_ms)
+                    ahead = INT32_MAX if self.ungated else requests_ahead.number(head, size, now_ms)
                     if not ahead:
                         self._stop(data, at, len(in_flight), now_ms, read_ms)
                         break
@@ -206,12 +207,12 @@ class RequestSide(WholeRequests):
                 break
             if in_flight and head.kind == PRODUCE:
                 if room < 0:
-                    room = self._room_ahead(head, now_ms)
+                    room = INT32_MAX if self.ungated else requests_ahead.room_bytes(head, now_ms)
                     if room < 0:
                         self._stop(data, at, len(in_flight), now_ms, read_ms)
                         break
                 room -= size
-                self._ahead_bytes += size
+                requests_ahead.bytes += size
             elif head.kind >= FETCH:
                 if head.kind == FETCH:
                     group = head.client.fetch(now_ms)
@@ -248,6 +249,8 @@ class RequestSide(WholeRequests):
             self._body_left = at - end
             at = end
         self.frames = frames
+        if requests_ahead.is_bounded:
+            requests_ahead.note(now_ms)
         if self._debt.limits:
             self._debt.passed(at - start + self._body_left, now_ms)
         if start == 0 and at == len(data):
@@ -295,41 +298,6 @@ class RequestSide(WholeRequests):
         if kind == FETCH:
             return client.fetch(now_ms), timed_by
         return client.mutation(now_ms) if kind == MUTATION else None, timed_by
-
-    def _room_ahead(self, head: KnownHead, now_ms: int) -> int:
-        """How many more produced bytes may go before those in flight are judged; below 0: those are all that the window can hold.
-
-        Kafka reads a request when the one before it is answered, so none goes on behind one that brings the group over its bound.
-        """
-        group = head.client.produce(now_ms)
-        if group is None or group.bound >= UNLIMITED or self.ungated or head.client.enforcement.mode is _OBSERVE:
-            return INT32_MAX
-        if self._debt.presses(now_ms):
-            return INT32_MAX
-        in_flight = self._in_flight
-        if len(in_flight) == 1:
-            self._ahead_bytes = 0
-        room = group.certain_room(now_ms)
-        if room < in_flight[0][2] + self._ahead_bytes:  # some of what went ahead may have been judged since
-            ahead_bytes = self._ahead_bytes = produced_bytes(in_flight, head)
-            if room < ahead_bytes:
-                return -1 if group.would_throttle_ms(ahead_bytes, now_ms) > 0 else 0
-            return int(room - ahead_bytes)
-        return int(room - in_flight[0][2] - self._ahead_bytes)
-
-    def _requests_ahead(self, head: KnownHead, size: int, now_ms: int) -> int:
-        """How many more may go before the time of those in flight is known; 0: as far as can be told it is all that the window can hold."""
-        group = head.client.request(now_ms)
-        if group is None or group.bound >= UNLIMITED or head.work is None or self.ungated or head.client.enforcement.mode is _OBSERVE:
-            return INT32_MAX
-        if head.kind == LOGIN or self._debt.presses(now_ms):
-            return INT32_MAX
-        each = self._heads.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
-        expected = len(self._in_flight) * each
-        room = group.certain_room(now_ms) - expected
-        if room >= 0.0:
-            return min(1 + int(room / each), INT32_MAX)
-        return 0 if group.would_throttle_ms(expected, now_ms) > 0 else 1
 
     def _admit_fetch(
         self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int

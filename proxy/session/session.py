@@ -239,6 +239,7 @@ class Session:
     def close(self) -> None:
         """Leave no other trace in the groups."""
         self.gate.abandon()
+        self.requests.ahead.release()
         self.login.let_go()
         self._heads.left()
         if self._counted is not None:

@@ -25,8 +25,6 @@ from tests.adversary.virtual_loop import clock_of
 BROKER = ("192.0.2.200", 9_092)
 PROXY = ("192.0.2.100", 9_092)
 WINDOW_S = 11.0
-AHEAD_S = 10.0
-"""As far as the window has room for them, requests of one connection go behind one that is not answered, where a broker would wait."""
 SESSION_BYTES = 8 << 20
 """What passes at the end of a SASL session whatever is owed, so that its renewal is not in its way."""
 UNSENT_BYTES = 768 * 1024
@@ -143,7 +141,7 @@ class House:
         largest = self._largest()
         connections = max(1, self.connections_max)
         cap_s = 1.0 if said.goal == "request" else AGE_MAX_MS / 1_000
-        in_flight = largest + (AHEAD_S * said.bound if self.client.pipelines else 0.0)
+        in_flight = largest
         k = connections * in_flight / said.bound
         steps = math.floor(elapsed_s / cap_s) + 1
         once = connections * in_flight + steps * min(largest, cap_s * said.bound)
@@ -208,7 +206,7 @@ class House:
             "connections that stay": len(gateway.connections) + app.counters.connections_open,
             "sockets that stay": len([sock for sock in self.loop.kernel.sockets.values() if sock.peer_name == BROKER]),
             "timers that stay": len(gateway.timers),
-            "fetched bytes under way that never come": sum(group.fetch_pending_bytes for group in self._groups()),
+            "fetched bytes under way that never come": sum(group.pending for group in self._groups()),
         }
         return found + [f"{count} {what}" for what, count in wrong.items() if count]
 

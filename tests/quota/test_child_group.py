@@ -86,14 +86,14 @@ def test_fetches_under_way_count_for_the_parent() -> None:
     one, other = ChildGroup({"g": "one"}, 1_000.0, parent), ChildGroup({"g": "other"}, 1_000.0, parent)
     for group in (one, other):
         group.record(1.0, 0)
-    other.fetch_pending_bytes += 9_000
-    assert parent.fetch_pending_bytes == 9_000
-    assert one.would_throttle_ms(one.fetch_pending_bytes + 2_000, 0) == 1_002
+    other.pending += 9_000
+    assert parent.pending == 9_000
+    assert one.would_throttle_ms(one.pending + 2_000, 0) == 1_002
     assert one.certain_room(0) == pytest.approx(1_000, abs=5)
     assert one.foretell(2_000, 0) == 1_002
     assert (one.limiting, [verdict.throttle_ms for verdict in parent.verdicts], list(one.verdicts)) == (parent, [1_002], [])
-    other.fetch_pending_bytes -= 9_000
-    assert parent.fetch_pending_bytes == 0
+    other.pending -= 9_000
+    assert parent.pending == 0
     assert one.foretell(2_000, 0) == 0
 
 

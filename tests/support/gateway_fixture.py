@@ -144,7 +144,7 @@ class RunningGateway:
         assert not gateway.sweeper._progress
         assert not gateway.sweeper._taking
         assert len(gateway.departures) == 0
-        assert [group.fetch_pending_bytes for group in self.groups() if group.fetch_pending_bytes] == []
+        assert [group.pending for group in self.groups() if group.pending] == []
         for broker in self.brokers:
             await broker.until_quiet()
         await until(lambda: _descriptors() <= self._descriptors)

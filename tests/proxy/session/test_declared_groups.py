@@ -94,9 +94,9 @@ def test_a_fetch_waits_for_the_parents_budget() -> None:
         house.wait(11_500)
         assert second.forwarded() == [2]
         parent = next(group for group in house.scope.fetch.groups() if group.tags == {GROUP_TAG: "saas"})
-        assert parent.fetch_pending_bytes > 0
+        assert parent.pending > 0
         second.answers(fetched_of(1_000, 2))
-        assert [group.fetch_pending_bytes for group in house.scope.fetch.groups()] == [0] * 3
+        assert [group.pending for group in house.scope.fetch.groups()] == [0] * 3
 
 
 def test_topics_are_refused_for_the_parents_sake() -> None:

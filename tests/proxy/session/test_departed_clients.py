@@ -267,7 +267,7 @@ def test_what_a_fetch_brought_counts_after_its_client_has_reset() -> None:
             peer.broker.arrive(answer[at : at + 7_001])
         (group,) = house.scope.fetch.groups()
         assert group.recorded_total == 50_000
-        assert group.fetch_pending_bytes == 0
+        assert group.pending == 0
 
 
 def test_a_request_that_was_not_sent_in_whole_does_not_count() -> None:

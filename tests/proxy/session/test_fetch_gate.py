@@ -40,13 +40,13 @@ def test_what_others_will_bring_counts(house: House) -> None:
         peer.asks(ask(1), fetched_of(3_000, 1))
     (group,) = house.scope.fetch.groups()
     assert first.sends(ask(2)) == [2]
-    assert group.fetch_pending_bytes == 3_000
+    assert group.pending == 3_000
     assert second.sends(ask(2)) == [], "6,000 recorded, 3,000 under way and as many of its own are too many"
     first.answers(fetched_of(100, 2))
-    assert group.fetch_pending_bytes == 0
+    assert group.pending == 0
     house.wait(0)
     assert second.forwarded() == [2], "an answer that brought less than expected makes room before the deadline"
-    assert group.fetch_pending_bytes == 3_000
+    assert group.pending == 3_000
 
 
 def test_its_own_bytes_count_too(house: House) -> None:
@@ -105,10 +105,10 @@ def test_a_closed_connection_is_waited_for_no_more(house: House) -> None:
     assert peer.sends(ask(2)) == [2]
     assert other.sends(ask(3)) == [3]
     (group,) = house.scope.fetch.groups()
-    assert group.fetch_pending_bytes == 6_000
+    assert group.pending == 6_000
     assert waiting.sends(ask(1)) == []
     peer.connection.close(CloseReason.CLIENT_CLOSED)
-    assert group.fetch_pending_bytes == 3_000
+    assert group.pending == 3_000
     house.wait(0)
     assert waiting.forwarded() == [1]
 

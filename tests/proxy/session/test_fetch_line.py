@@ -159,7 +159,7 @@ def test_a_small_answer_to_a_lowered_fetch_says_little(house: House) -> None:
     house.wait(60_000)
     group = group_of(house)
     assert peer.sends(ask(2)) == [2]
-    assert group.fetch_pending_bytes == 10_000
+    assert group.pending == 10_000
 
 
 def test_who_leaves_gives_its_place_back(house: House) -> None:
@@ -175,7 +175,7 @@ def test_who_leaves_gives_its_place_back(house: House) -> None:
     for peer in others:
         peer.connection.close(CloseReason.CLIENT_CLOSED)
     assert len(line) == 0
-    assert group_of(house).fetch_pending_bytes == 0
+    assert group_of(house).pending == 0
 
 
 def test_leaving_clients_do_not_stop_the_line() -> None:
@@ -191,7 +191,7 @@ def test_leaving_clients_do_not_stop_the_line() -> None:
         for fetcher in list(load.fetchers):
             load.close(fetcher)
         assert len(line_of(group_of(house))) == 0
-        assert group_of(house).fetch_pending_bytes == 0
+        assert group_of(house).pending == 0
 
 
 def test_the_first_in_line_that_cannot_go_steps_aside(house: House) -> None:
@@ -219,7 +219,7 @@ def test_who_is_no_longer_judged_leaves_the_line(house: House) -> None:
         peer.connection.settings_changed()
     assert [peer.forwarded() for peer in peers] == [[1], [1], [1]]
     assert len(line_of(group)) == 0
-    assert group.fetch_pending_bytes == 0
+    assert group.pending == 0
 
 
 def test_a_drain_empties_the_line(house: House) -> None:

@@ -40,6 +40,41 @@ def test_what_was_counted_before_takes_room(house: House) -> None:
     assert second.sends(*(produce_of(1_500, number) for number in range(1, 5))) == [1, 2]
 
 
+def test_what_other_connections_sent_ahead_takes_room(house: House) -> None:
+    """A second connection sends one request, as in Kafka, and none behind it while those of the first may fill the window."""
+    first, second = house.connect(), house.connect()
+    assert first.sends(*(produce_of(3_000, number) for number in range(1, 4))) == [1, 2, 3]
+    (group,) = house.scope.produce.groups()
+    assert group.pending == 9_000
+    assert second.sends(*(produce_of(600, number) for number in range(1, 5))) == [1, 2]
+    first.answers(*(answer(number) for number in range(1, 4)))
+    assert group.pending == 1_200
+    second.answers(answer(1), answer(2))
+    assert group.pending == 0
+
+
+def test_a_burst_of_connections_shares_one_window(house: House) -> None:
+    """Fifty connections that send five requests each and reset pass one request each, and one window."""
+    passed, peers = 0, [house.connect() for _ in range(50)]
+    for peer in peers:
+        passed += len(peer.sends(*(produce_of(2_000, number) for number in range(1, 6))))
+    assert passed <= 50 + 5
+    (group,) = house.scope.produce.groups()
+    for peer in peers:
+        peer.connection.client.connection_lost(ConnectionResetError())
+    assert (group.pending, group.recorded_total) == (0, passed * 2_000)
+
+
+def test_nothing_is_noted_far_below_the_bound(house: House) -> None:
+    """Who sends little beside what there is room for costs its group nothing."""
+    house.set_quota(produce=1e9)
+    peer = house.connect()
+    peer.asks(produce_of(100, 99), answer(99))
+    assert len(peer.sends(*(produce_of(2_000, number) for number in range(1, 20)))) == 19
+    (group,) = house.scope.produce.groups()
+    assert group.pending == 0
+
+
 def test_an_answer_within_the_quota_lets_the_next_go(house: House) -> None:
     """What was in flight counts then, so the sum is the same: the next goes alone, and its verdict begins the debt."""
     peer = house.connect()

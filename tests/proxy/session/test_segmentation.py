@@ -90,7 +90,7 @@ def books_of(house: House, peer: Peer) -> list[object]:
         session.responses.answers,
         len(session.in_flight),
         [(usage.client_id, usage.produce_bytes, usage.fetch_bytes, usage.requests) for usage in house.usages.snapshot()],
-        [(group.key, group.recorded_total, group.fetch_pending_bytes, group.throttle_count, list(group.verdicts)) for group in groups],
+        [(group.key, group.recorded_total, group.pending, group.throttle_count, list(group.verdicts)) for group in groups],
         house.counters.latencies.rows,
     ]
 

@@ -47,6 +47,18 @@ def test_what_was_counted_before_takes_room(house: House) -> None:
     assert second.sends(*numbered(9)) == list(range(1, 2 + int(room / each)))
 
 
+def test_what_other_connections_sent_ahead_takes_room(house: House) -> None:
+    """While the requests of one connection may fill the window, another one has one in flight."""
+    house.set_quota(request=percent_for(5))
+    first, second = house.connect(), house.connect()
+    assert first.sends(*numbered(9)) == [1, 2, 3, 4, 5, 6]
+    assert second.sends(*numbered(9)) == [1]
+    (group,) = house.scope.request.groups()
+    first.connection.client.connection_lost(None)
+    second.connection.client.connection_lost(None)
+    assert group.pending == 0
+
+
 def test_time_makes_room(house: House) -> None:
     """An answer lets the next go when there is room by then."""
     house.set_quota(request=percent_for(2))
