@@ -188,7 +188,7 @@ class Debt:
         debtor = self._group
         if not self._step_taken or debtor is None or group is None or now_ms >= self.debt_until_ms:
             return True
-        if self.presses(now_ms) or not _is_part_of(group, debtor):
+        if not _is_part_of(group, debtor):
             return True
         if isinstance(debtor, QuotaGroup) and size_bytes <= STEP_S * debtor.bound:
             return True
@@ -296,10 +296,13 @@ class Debt:
         """When that begins for a client in debt; 0: never, or it has begun."""
         return self._presses_at_ms if self.in_debt and self.session_ends_ms and now_ms < self._presses_at_ms else 0
 
-    def passed(self, size_bytes: int, now_ms: int) -> None:
-        """So much went on while something was owed."""
-        if self.session_ends_ms and now_ms >= self._presses_at_ms:
-            self._pressed_left_bytes -= size_bytes
+    def passes_pressed(self, size_bytes: int) -> bool:
+        """Whether a request may go on for the sake of the renewal behind it; one larger than all that may pass so goes when it is first."""
+        if size_bytes > self._pressed_left_bytes < PRESSED_BYTES_MAX:
+            self._pressed_left_bytes = 0
+            return False
+        self._pressed_left_bytes -= size_bytes
+        return True
 
     def press_ms(self, since_ms: int) -> int:
         """Return until when something may wait that waits since then: for four fifths of what was left of the session."""

@@ -6,12 +6,24 @@ from collections import deque
 
 from proxy.session.known_head import PRODUCE, KnownHead
 from proxy.session.mutations.ticket import Refusal
+from quota.group import QuotaGroup
 
 InFlight = deque[tuple[int | None, "KnownHead | Refusal | bytes", int, int, int]]
 """Correlation id, head, size, time read (ms), time sent on (ns); with None as the correlation id a reply of our own in its turn."""
 
 
-def produced_bytes(in_flight: InFlight, head: KnownHead) -> int:
-    """Bytes of Produce requests in flight that count for the client of `head`."""
-    usage = head.client.usage
-    return sum(size for _, one, size, _, _ in in_flight if isinstance(one, KnownHead) and one.kind == PRODUCE and one.client.usage is usage)
+def produced_bytes(in_flight: InFlight, group: QuotaGroup, now_ms: int) -> int:
+    """Bytes of Produce requests in flight that count for `group`, or for another part of what it is a part of."""
+    whole = _whole(group)
+    return sum(
+        size
+        for _, head, size, _, _ in in_flight
+        if isinstance(head, KnownHead) and head.kind == PRODUCE and _whole(head.client.produce(now_ms)) is whole
+    )
+
+
+def _whole(group: QuotaGroup | None) -> QuotaGroup | None:
+    """The outermost of the groups that a group is a part of."""
+    while group is not None and group.parent is not None:
+        group = group.parent
+    return group

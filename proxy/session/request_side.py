@@ -251,8 +251,6 @@ class RequestSide(WholeRequests):
         self.frames = frames
         if requests_ahead.is_bounded:
             requests_ahead.note(now_ms)
-        if self._debt.limits:
-            self._debt.passed(at - start + self._body_left, now_ms)
         if start == 0 and at == len(data):
             return frozen(data)
         return bytes(data[start:at]) if at > start else None
@@ -277,6 +275,8 @@ class RequestSide(WholeRequests):
     def _passes_in_debt(self, head: KnownHead, size: int, now_ms: int) -> bool:
         """Whether a request may go on as far as debts say: also those that were left meanwhile, where its client has closed its side."""
         debt, client = self._debt, head.client
+        if debt.presses(now_ms):
+            return debt.passes_pressed(size)
         if debt.departed and not self.ungated and client.is_enforced:
             for group in self._groups_of(head, now_ms):
                 found = None if group is None else longest_debt(group, now_ms)

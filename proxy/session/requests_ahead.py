@@ -105,7 +105,7 @@ class RequestsAhead:
         others = self._produced.of_others(group) if group.pending else 0
         room = group.certain_room(now_ms) - others
         if room < in_flight[0][2] + self.bytes:  # some of what went ahead may have been judged since
-            ahead_bytes = self.bytes = produced_bytes(in_flight, head)
+            ahead_bytes = self.bytes = produced_bytes(in_flight, group, now_ms)
             if room < ahead_bytes:
                 return -1 if group.would_throttle_ms(ahead_bytes + others, now_ms) > 0 else 0
             return int(room - ahead_bytes)
@@ -147,13 +147,14 @@ class RequestsAhead:
 
     def settle(self, now_ms: int) -> bool:
         """Answers may have come: note what is under way now. Returns whether anything is noted still."""
-        in_flight, producer = self._in_flight, self._producer
+        in_flight = self._in_flight
         if len(in_flight) < 2:
             self.release()
             return False
-        if producer is not None:
-            _note_again(self._produced, produced_bytes(in_flight, producer), now_ms)
-        _note_again(self._timed, len(in_flight) * self._each, now_ms)
+        if self._produced.group is not None:
+            _note_again(self._produced, self._produced.group, produced_bytes(in_flight, self._produced.group, now_ms), now_ms)
+        if self._timed.group is not None:
+            _note_again(self._timed, self._timed.group, len(in_flight) * self._each, now_ms)
         self.is_noted = self._produced.group is not None or self._timed.group is not None
         return self.is_noted
 
@@ -164,11 +165,8 @@ class RequestsAhead:
         self.is_noted = False
 
 
-def _note_again(share: Share, amount: float, now_ms: int) -> None:
+def _note_again(share: Share, group: QuotaGroup, amount: float, now_ms: int) -> None:
     """Note what is left of a share where it matters still."""
-    group = share.group
-    if group is None:
-        return
     if amount * NOTED_SHARE > group.certain_room(now_ms):
         share.note(group, amount)
     else:

@@ -27,6 +27,8 @@ PROXY = ("192.0.2.100", 9_092)
 WINDOW_S = 11.0
 SESSION_BYTES = 8 << 20
 """What passes at the end of a SASL session whatever is owed, so that its renewal is not in its way."""
+AHEAD_S = 10.0
+"""What the connections of a group together may send ahead of the verdict: what a window holds."""
 UNSENT_BYTES = 768 * 1024
 """What one connection may keep for others to take until the budget looks: less than 512 KiB, and a read."""
 TABLES_BYTES = 2 << 20
@@ -141,10 +143,10 @@ class House:
         largest = self._largest()
         connections = max(1, self.connections_max)
         cap_s = 1.0 if said.goal == "request" else AGE_MAX_MS / 1_000
-        in_flight = largest
-        k = connections * in_flight / said.bound
+        k = connections * largest / said.bound
         steps = math.floor(elapsed_s / cap_s) + 1
-        once = connections * in_flight + steps * min(largest, cap_s * said.bound)
+        ahead = AHEAD_S * said.bound if self.client.pipelines else 0.0
+        once = connections * largest + ahead + steps * min(largest, cap_s * said.bound)
         return said.bound * ceiling(k, cap_s) * (elapsed_s + WINDOW_S) + once + self._sessions_ended() * SESSION_BYTES
 
     def _largest(self) -> float:
