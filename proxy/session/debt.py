@@ -286,6 +286,11 @@ class Debt:
         """
         return self.session_ends_ms > 0 and now_ms >= self._presses_at_ms and self._pressed_left_bytes > 0
 
+    @property
+    def may_press(self) -> bool:
+        """Whether something may still pass for the sake of a renewal."""
+        return self._pressed_left_bytes > 0
+
     def held_until_ms(self, until_ms: int) -> int:
         """When an answer leaves at the latest that is held until then."""
         if not self.session_ends_ms:

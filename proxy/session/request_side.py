@@ -310,7 +310,8 @@ class RequestSide(WholeRequests):
             head.cap_bound = group.bound
         debt = self._debt
         press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
-        has_step = now_ms >= press_ms or debt.presses(now_ms) or debt.took_step(group)
+        is_pressed = debt.may_press and (now_ms >= press_ms or debt.presses(now_ms))
+        has_step = is_pressed or debt.took_step(group)
         if self._in_flight and not has_step and not gate.may_follow(group, now_ms):
             gate.step_aside()
             self._stop(data, at, len(self._in_flight), now_ms, read_ms)
@@ -324,6 +325,8 @@ class RequestSide(WholeRequests):
             self.resume_at_ms = min(gate.wait_until_ms, press_ms)
             self.waits_behind_fetch = len(data) > at + size + LENGTH_BYTES
             return False
+        if is_pressed:
+            debt.passes_pressed(gate.bytes_max)
         gate.forwarded(group)
         return True
 
