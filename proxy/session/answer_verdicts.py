@@ -17,6 +17,7 @@ from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
 from proxy.session.known_head import FETCH, LOGIN, MUTATION, PASS, PRODUCE, KnownHead
 from proxy.session.login import Login
+from proxy.session.mutations.charge import is_strict
 from proxy.session.mutations.ticket import Ticket
 from proxy.session.quota_scope import ClientQuota
 from quota.group import QuotaGroup
@@ -291,7 +292,9 @@ class AnswerVerdicts:
             return self._judge_time(head, time_ms, received_ms, now_ms)
         if throttle_ms > 0:
             head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
-        return self._debt.judge(head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight))
+        return self._debt.judge(
+            head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight), outlives=not is_strict(head.api)
+        )
 
 
 def _applied_ms(waits_ms: int, throttle_ms: int, *, only_observes: bool) -> int:

@@ -90,7 +90,17 @@ class Debt:
         self.debt_until_ms = 0
         self.read_off_until_ms = 0
 
-    def judge(self, client: ClientQuota, throttle_ms: int, group: Stepper, now_ms: int, received_ms: int, in_flight: int) -> int:
+    def judge(
+        self,
+        client: ClientQuota,
+        throttle_ms: int,
+        group: Stepper,
+        now_ms: int,
+        received_ms: int,
+        in_flight: int,
+        *,
+        outlives: bool = True,
+    ) -> int:
         """Take in the verdict on an answer whose head is here.
 
         Args:
@@ -100,6 +110,7 @@ class Debt:
             now_ms: monotonic milliseconds.
             received_ms: when the request of this answer was read.
             in_flight: answers still owed behind this one.
+            outlives: whether the debt is left to the group when the connection ends; where a request can be refused nothing has to wait.
 
         Returns:
             Milliseconds to announce in the answer, 0 to leave it untouched. How long the answer itself
@@ -118,7 +129,7 @@ class Debt:
                 age_ms = now_ms - received_ms
                 hold_ms = max(0, min(throttle_ms, enforcement.delay_max_ms, AGE_MAX_MS - age_ms))
                 self.hold_until_ms = now_ms + hold_ms
-        self._owe(client, group, now_ms + throttle_ms, now_ms)
+        self._owe(client, group, now_ms + throttle_ms, now_ms, outlives=outlives)
         return throttle_ms - min(throttle_ms, max(0, self.hold_until_ms - now_ms))
 
     def judge_unanswered(self, client: ClientQuota, throttle_ms: int, group: QuotaGroup, now_ms: int, in_flight: int) -> None:
@@ -233,13 +244,14 @@ class Debt:
         self.owed -= 1
         return True
 
-    def _owe(self, client: ClientQuota, group: Stepper, until_ms: int, now_ms: int) -> None:
+    def _owe(self, client: ClientQuota, group: Stepper, until_ms: int, now_ms: int, *, outlives: bool = True) -> None:
         """Owe time to a group, or to the one of its parents whose bound is exceeded."""
         self.client = client
         group = group.limiting
         self.active = self.in_debt = self.limits = self._attention.wanted = True
         self._step_taken = False
-        self._until_ms[group] = max(self._until_ms.get(group, 0), until_ms)
+        if outlives:
+            self._until_ms[group] = max(self._until_ms.get(group, 0), until_ms)
         if until_ms >= self.debt_until_ms:
             self._group, self.debt_until_ms = group, until_ms
         self._stop_reading(now_ms)

@@ -21,6 +21,7 @@ from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
 from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, KnownHead
 from proxy.session.login import MAY_PRECEDE_LOGIN, Login
+from proxy.session.mutations.charge import is_strict
 from proxy.session.mutations.gate import plain_head
 from proxy.session.request_bytes import HEAD, INT32, Stop, frozen
 from proxy.session.requests_ahead import RequestsAhead
@@ -297,7 +298,7 @@ class RequestSide(WholeRequests):
             return client.produce(now_ms), timed_by
         if kind == FETCH:
             return client.fetch(now_ms), timed_by
-        return client.mutation(now_ms) if kind == MUTATION else None, timed_by
+        return client.mutation(now_ms) if kind == MUTATION and not is_strict(head.api) else None, timed_by
 
     def _admit_fetch(
         self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int

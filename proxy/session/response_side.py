@@ -362,7 +362,8 @@ class ResponseSide(AnswerVerdicts):
         if throttle_ms > 0:
             refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
         debt = self._debt
-        announce_ms = debt.judge(refusal.client, throttle_ms, refusal.group, now_ms, received_ms, len(self._in_flight))
+        in_flight = len(self._in_flight)
+        announce_ms = debt.judge(refusal.client, throttle_ms, refusal.group, now_ms, received_ms, in_flight, outlives=False)
         reply, stamp_at = refusal.answer(announce_ms)
         if self._held is None and debt.hold_until_ms > now_ms:
             self._held = []

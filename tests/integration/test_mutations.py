@@ -28,7 +28,8 @@ RATE = 2.0
 """A bucket of 22: eleven samples of a second."""
 WINDOW_MS = 1_000
 STEP_SECONDS = 0.4
-CLIENTS = ("first", "second", "third")
+CLIENTS = ("first", "second", "third", "old-1", "old-2", "old-3", "old-4")
+"""Requests that are too old to be refused wait here for what their client owes, where a broker lets a new connection go on."""
 TIMEOUT_SECONDS = 30
 CREATE, DELETE, GROW = ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS
 
@@ -90,10 +91,10 @@ SCRIPT = [
     Step("first", _deleted("a", version=5)),
     Step("first", _grown({"b": 10, "none": 4})),
     Step("first", _grown({"b": 8})),
-    Step("first", _made({"f": 4}, version=5)),  # from here on too old to be refused
-    Step("first", _deleted("a", version=4)),
-    Step("first", _grown({"b": 10}, version=2)),
-    Step("first", _made({"old": 1, "f": 7}, version=2)),
+    Step("old-1", _made({"f": 40}, version=5)),  # from here on too old to be refused
+    Step("old-2", _deleted("a", version=4)),
+    Step("old-3", _grown({"b": 50}, version=2)),
+    Step("old-4", _made({"old": 1, "f": 7}, version=2)),
     Step("second", _grown({"b": 15})),
     Step("second", _made({"v": 10}, validate_only=True)),
     Step("second", _deleted_by_id("c")),
