@@ -2,10 +2,13 @@
 
 import pytest
 
+from protocol.api_keys import ApiKey
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import fetch, plain, produced
 from tests.support.memory_connection import House, Peer
 from tests.support.topic_frames import create
+from tests.support.topic_model import TopicModel
+from tests.support.topic_talk import Talk
 from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
 
 BOUND = 10_000.0
@@ -307,6 +310,19 @@ def test_mutations_count_although_their_client_resets() -> None:
         assert other.sends(create(2, {"b": 20}, version=5)) == []
         house.wait(9_000)
         assert other.forwarded() == [2]
+
+
+def test_a_request_that_can_be_refused_leaves_no_debt() -> None:
+    """The bucket refuses what comes next, on whatever connection, and a broker makes no new connection wait for that."""
+    with House(mode=Mode.MUTE) as house:
+        house.set_quota(mutation=1.0)
+        talk = Talk(house, TopicModel())
+        talk.asks(ApiKey.CREATE_TOPICS, 7, create(1, {"a": 20}))
+        assert talk.asks(ApiKey.CREATE_TOPICS, 7, create(2, {"b": 1})).errors == [("b", 89)]
+        assert talk.peer.connection.session.debt.in_debt
+        leave(talk.peer, "reset")
+        (group,) = house.scope.mutation.groups()
+        assert group.departed_until_ms == 0
 
 
 # --- the end of the process
