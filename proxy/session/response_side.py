@@ -154,7 +154,10 @@ class ResponseSide(AnswerVerdicts):
             tail, self._tail = self._tail, None
             # a long one is not copied: nothing is appended to it any more
             return self._follow(bytes(tail) if len(tail) <= AT_ONCE_BYTES else memoryview(tail), now_ms, now_ns)
-        return self._follow(data, now_ms, now_ns)
+        if body_left:
+            return self._follow(data, now_ms, now_ns)
+        at = self._pass_run(data, 0, now_ms, now_ns) if len(self._in_flight) > 1 else 0
+        return data if at == len(data) else self._scan_heads(data, 0, at, now_ms, now_ns)
 
     def _follow(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Go on behind what was followed so far."""
@@ -427,7 +430,8 @@ class ResponseSide(AnswerVerdicts):
                 is_clean = False
                 if looked is None and rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= end - at:
                     is_clean = _is_clean(head, rewrite, data, at, frame_bytes)  # type: ignore[arg-type]
-                if looked is None and not is_clean and _is_looked_at(head, rewrite, end - at, frame_bytes):  # type: ignore[arg-type]
+                is_short = looked is not None or is_clean or not (rewrite or head.whole)  # type: ignore[union-attr]
+                if not is_short and _is_looked_at(head, rewrite, end - at, frame_bytes):  # type: ignore[arg-type]
                     looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
                     if looked_bytes > AT_ONCE_BYTES:
                         self._look_in_steps(head, data, at, frame_bytes, now_ns)  # type: ignore[arg-type]
