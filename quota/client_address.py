@@ -5,6 +5,8 @@ import ipaddress
 from typing import Final
 
 SINGLE_ADDRESS_BITS: Final = 128
+NETWORK_BITS: Final = 64
+"""What one household or machine usually has of IPv6."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -39,3 +41,8 @@ def address_group(address: str, ipv6_prefix_bits: int) -> str:
     if ":" not in address or ipv6_prefix_bits >= SINGLE_ADDRESS_BITS:
         return address
     return str(ipaddress.ip_network(f"{address}/{ipv6_prefix_bits}", strict=False))
+
+
+def client_network(host: str) -> str:
+    """Return what counts as one client where many connections are weighed against each other: an IPv4 address, or an IPv6 /64."""
+    return address_group(plain_address(host), NETWORK_BITS)

@@ -6,11 +6,9 @@ so that nobody fills up what others need by connecting again under other names.
 
 from typing import Final, NamedTuple
 
-from quota.client_address import address_group, plain_address
+from quota.client_address import client_network
 from quota.entity import ANONYMOUS, KafkaPrincipal
 from quota.names import kept_name
-
-IPV6_PREFIX_BITS: Final = 64
 
 
 class Maker(NamedTuple):
@@ -45,7 +43,7 @@ NOBODY: Final = Maker()
 
 def maker_at(listener: str, host: str) -> Maker:
     """Return whoever comes in at a listener from an IP address; an IPv4 address that an IPv6 socket met is the IPv4 address."""
-    return Maker("", listener, address_group(plain_address(host), IPV6_PREFIX_BITS))
+    return Maker("", listener, client_network(host))
 
 
 def maker_of(principal: KafkaPrincipal) -> Maker:

@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Final
 
-from quota.client_address import address_group, plain_address
+from quota.client_address import client_network
 
 UNTAKEN_MS: Final = 4_900
 """So long such a client may take nothing of the answers that are ready for it."""
 CONNECTIONS_PER_ADDRESS_MAX: Final = 64
-IPV6_PREFIX_BITS: Final = 64
-"""What one household or machine usually has counts as one address."""
 
 
 class Departure:
@@ -58,7 +56,7 @@ class DepartedClients:
 
     def enter(self, connection: Hashable, host: str) -> bool:
         """Count a connection; False: its address has as many as it may."""
-        address = address_group(plain_address(host), IPV6_PREFIX_BITS)
+        address = client_network(host)
         if self._count[address] >= CONNECTIONS_PER_ADDRESS_MAX:
             return False
         self._address_of[connection] = address

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from quota.client_address import address_group, plain_address
+from quota.client_address import client_network
 
 STEP_BYTES: Final = 64 * 1024
 """What a connection keeps is reserved in whole steps; less than one is counted by the byte, since most keep a few bytes for a moment."""
@@ -16,8 +16,6 @@ FRAMES_SHARE: Final = 0.90
 """Of the limit: so much may be kept altogether. A little above it nobody new is accepted (`proxy.net.memory`): no attack may reach that."""
 FRAMES_SHARE_MIN: Final = 0.40
 """Of the limit: so much is left for frames, however much clients do not take of what was sent to them."""
-IPV6_PREFIX_BITS: Final = 64
-"""What one household or machine has: its addresses count as one."""
 
 
 class BufferAccount:
@@ -133,7 +131,7 @@ class _Address:
 
 
 def _counted_as(host: str) -> str:
-    return address_group(plain_address(host), IPV6_PREFIX_BITS)
+    return client_network(host)
 
 
 def _reserved_bytes(holder: _Address | Reservation) -> int:

@@ -6,6 +6,7 @@ answer is still followed, for as long as the broker's side of the connection las
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
@@ -69,9 +70,7 @@ class UnansweredRequests:
             client.usage.own_produce_bytes += size
         group = client.produce(now_ms)
         if group is not None:
-            throttle_ms = self._recorded(head, group, size, group.record(size, now_ms), now_ms)
-            if throttle_ms > 0:
-                client.produce_throttled(group, throttle_ms, now_ms)
+            self._recorded(head, group, size, group.record(size, now_ms), now_ms, client.produce_throttled)
 
     def _record_time(self, head: KnownHead, size: int, now_ms: int) -> None:
         """Charge what a request of its kind costs, as far as that is known."""
@@ -87,12 +86,13 @@ class UnansweredRequests:
             if client.is_exempt:
                 client.exempt(charged_ns, now_ms)
             return
-        throttle_ms = self._recorded(head, group, charged_ns, group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms), now_ms)
-        if throttle_ms > 0:
-            client.request_throttled(group, throttle_ms, now_ms)
+        throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
+        self._recorded(head, group, charged_ns, throttle_ms, now_ms, client.request_throttled)
 
-    def _recorded(self, head: KnownHead, group: QuotaGroup, value: int, throttle_ms: int, now_ms: int) -> int:
-        """Meter a verdict, and let whoever comes next wait for it; return it."""
+    def _recorded(
+        self, head: KnownHead, group: QuotaGroup, value: int, throttle_ms: int, now_ms: int, count: Callable[[QuotaGroup, int, int], None]
+    ) -> None:
+        """Meter a verdict, keep its books by `count`, and let whoever comes next wait for it."""
         heads, throttle_ms = self._heads, max(0, throttle_ms)
         if heads.meter is not None:
             applied_ms = 0 if head.client.enforcement.only_observes else throttle_ms
@@ -100,7 +100,8 @@ class UnansweredRequests:
             if throttle_ms and head.cell is not None:
                 head.cell.throttled(throttle_ms, waits=bool(applied_ms))
         self._throttled(head, group, throttle_ms, now_ms)
-        return throttle_ms
+        if throttle_ms > 0:
+            count(group, throttle_ms, now_ms)
 
     def _throttled(self, head: KnownHead, group: Stepper, throttle_ms: int, now_ms: int) -> None:
         if throttle_ms > 0:
@@ -143,6 +144,4 @@ class UnansweredRequests:
             head.cell.response_bytes += size
         group = client.fetch(now_ms)
         if group is not None:
-            throttle_ms = self._recorded(head, group, amount, group.record(amount, now_ms), now_ms)
-            if throttle_ms > 0:
-                client.fetch_throttled(group, throttle_ms, now_ms)
+            self._recorded(head, group, amount, group.record(amount, now_ms), now_ms, client.fetch_throttled)
