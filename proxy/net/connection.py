@@ -303,6 +303,7 @@ class Connection:
             if now < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
                 self.session.gate.step_aside()
                 if debt.unanswered and requests.in_frame:  # nothing is held that could wait: the frame itself comes in whole
+                    self.client.resume(THROTTLE | IN_FLIGHT)
                     return debt.read_off_until_ms
                 self._pause_client(THROTTLE)
                 return debt.read_off_until_ms
