@@ -4,10 +4,11 @@ python -m bench.exhaustion [--seconds 8] [--attack NAME]... [--cgroup-mib 512] [
 
 A real `sluice run` with its defaults in front of the stub broker, anew for each attack, and once for all of them together. Attackers come
 back whenever they are closed. Resident memory and `kafka_sluice_buffered_bytes` are looked at meanwhile, and one client sends a Produce
-of 1 kB every 5 ms. Goal: resident memory at most 150 MiB above `limits.process_buffer_bytes_max`. The p99 of that client is shown with
-that of the time before, since all share the machine. Sluice runs in a memory control group of `--cgroup-mib`, where one can be made:
-then its peak, that of its sockets, and the processes that were killed in it stand there too. Version 1 limits sockets by themselves, so
-they get three eighths of it and the process the rest. Ends 1 when the goal is missed or a process was killed.
+of 1 kB every 5 ms. Goals: resident memory at most 150 MiB above `limits.process_buffer_bytes_max`, and beside any one attack a p99 of that
+client of at most 10 ms; that of the time before stands beside it, since all share the machine. Sluice runs in a memory control group of
+`--cgroup-mib`, where one can be made: then its peak, that of its sockets, and the processes that were killed in it stand there too.
+Version 1 limits sockets by themselves, so they get three eighths of it and the process the rest. Ends 1 when a goal is missed or a
+process was killed.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.arms import Arm, start_sluice
-from bench.attacks import Victim, share_ms
+from bench.attacks import P99_MAX_MS, Victim, share_ms
 from bench.engine import HOST, ROOT, Child, Engine, rss_bytes
 from bench.exhaustion_attacks import ATTACKS, LARGE_METADATA_VERSION, SASL_HANDSHAKE
 from bench.frames import METADATA, Template, metadata_answer
@@ -173,7 +174,8 @@ def run_row(name: str, engine: Engine, options: argparse.Namespace, report: Repo
         limit = arm.metric("kafka_sluice_buffer_limit_bytes") or 0
         ended = arm.metric("kafka_sluice_closes_total", 'reason="buffer_limit"') or 0
         killed = 0 if group is None else group.killed
-        met = watch.rss_bytes <= limit + ABOVE_LIMIT_BYTES and not killed
+        p99_ms = share_ms(beside, 0.99)
+        met = watch.rss_bytes <= limit + ABOVE_LIMIT_BYTES and not killed and (name == ALL or p99_ms <= P99_MAX_MS)
         figures = {
             "rss_mib": watch.rss_bytes / MIB,
             "above_limit_mib": (watch.rss_bytes - limit) / MIB,
@@ -183,7 +185,7 @@ def run_row(name: str, engine: Engine, options: argparse.Namespace, report: Repo
             "sockets_peak_mib": None if group is None else group.sockets_peak_bytes / MIB,
             "killed": None if group is None else killed,
             "calm_p99_ms": share_ms(calm, 0.99),
-            "p99_ms": share_ms(beside, 0.99),
+            "p99_ms": p99_ms,
         }
     cells = " | ".join("-" if figure is None else f"{figure:,.0f}" for figure in figures.values())
     report.add(f"| {name} | {cells} | {'ok' if met else 'miss'} |")

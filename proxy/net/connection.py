@@ -17,6 +17,7 @@ from proxy.net.client_channel import ClientChannel
 from proxy.net.departure import Departure
 from proxy.net.flow import DRAIN, IN_FLIGHT, LONG_ANSWER, THROTTLE, Channel
 from proxy.net.long_answers import AnswerBuffer
+from proxy.net.long_requests import LongRequests
 from proxy.net.long_work import LongWork
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
@@ -36,6 +37,7 @@ class Owner(Protocol):
     timers: ThrottledChannels
     answer_buffer: AnswerBuffer
     long_work: LongWork
+    long_requests: LongRequests
 
     @property
     def departed_ms(self) -> int:
@@ -330,6 +332,8 @@ class Connection:
             if onward is not None:
                 self.write_broker(onward)
         self.client.resume(THROTTLE | IN_FLIGHT)
+        if requests.is_long:
+            self._owner.long_requests.add(self.client)
         if not debt.active:
             self._restore_buffers()
         return 0

@@ -18,6 +18,7 @@ IN_FLIGHT = 4  # enough requests forwarded, or enough frames for one turn
 DRAIN = 8
 MEMORY = 16  # the process holds too much
 LONG_ANSWER = 32  # a long answer is looked at in steps
+LONG_REQUEST = 64  # the rest of a long request is read when its turn comes
 
 REASON_NAMES = {
     THROTTLE: "throttle",
@@ -26,6 +27,7 @@ REASON_NAMES = {
     DRAIN: "drain",
     MEMORY: "memory",
     LONG_ANSWER: "long_answer",
+    LONG_REQUEST: "long_request",
 }
 
 WRITE_HIGH_BYTES = 256 * 1024

@@ -30,6 +30,7 @@ from proxy.net.first_bytes import Arrival
 from proxy.net.gate import Peer
 from proxy.net.listener import Acceptor
 from proxy.net.long_answers import AnswerBuffer
+from proxy.net.long_requests import LongRequests
 from proxy.net.long_work import LongWork
 from proxy.net.memory import BufferBudget
 from proxy.net.proxy_headers import ProxyHeaders
@@ -112,6 +113,7 @@ class Gateway:
         self.timers = ThrottledChannels(self._loop)
         self.answer_buffer = AnswerBuffer()
         self.long_work = LongWork(self._loop)
+        self.long_requests = LongRequests(self._loop)
         self.routes = routes
         for route in routes:
             route.binds(self._bind_broker)

@@ -11,7 +11,7 @@ from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, work_of
 from proxy.metering.usage import Place, UsageCell, api_class
 from proxy.session.administered import CONFIG_KEYS, QUOTA_KEYS
 from proxy.session.identity import is_nobody
-from proxy.session.known_head import ADMIN, ANSWER, CONFIGS, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PRODUCE, KnownHead
+from proxy.session.known_head import ADMIN, ANSWER, CONFIGS, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PREFIX_BYTES_MAX, PRODUCE, KnownHead
 from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.charge import STRICT_SINCE
 from proxy.session.mutations.gate import MutationGate
@@ -95,18 +95,26 @@ class Heads:
             raise ProtocolError("nobody knows who this client is", reason="principal_unknown")
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
-        precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
-        here = self.here if is_nobody(self.principal) else None
-        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, here, self.origin, precedes_login, self.place)
-        known = settings.known_heads.get(key)
-        if known is None:
-            known = self._make(head, name, prefix, precedes_login=precedes_login)
-            if known.is_remembered:
-                settings.known_heads.add(key, known)
+        known = self._known(head, name, prefix)
         if self._met is None and self.place is not None and self.meter is not None and head.api.key not in MAY_PRECEDE_LOGIN:
             self._met = self.meter.usage.opened(self.place, known.client.usage, self.principal, settings.usages.other)
         if len(self.client_ids) < CLIENT_IDS_MAX and (kept := kept_name(name)) not in self.client_ids:
             self.client_ids = (*self.client_ids, kept)
+        return known
+
+    def _known(self, head: RequestHead, name: str, prefix: bytes) -> KnownHead:
+        """Return what is known of a head, which connections share unless it is long."""
+        precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
+        if len(prefix) > PREFIX_BYTES_MAX:
+            return self._make(head, name, prefix, precedes_login=precedes_login)
+        heads = self._settings.known_heads
+        assert self.principal is not None
+        here = self.here if is_nobody(self.principal) else None
+        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, here, self.origin, precedes_login, self.place)
+        known = heads.get(key)
+        if known is None:
+            known = self._make(head, name, prefix, precedes_login=precedes_login)
+            heads.add(key, known)
         return known
 
     def left(self) -> None:

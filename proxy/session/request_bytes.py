@@ -13,6 +13,7 @@ from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import IN_FLIGHT_MAX
 from proxy.session.in_flight import InFlight
+from proxy.session.unfinished_frame import PIECE_BYTES, UnfinishedFrame
 
 HEAD = Struct(">iIi")  # size, api key and version as one number, correlation id
 CLIENT_ID = Struct(">iIih")  # the same and the length of the client-id
@@ -63,7 +64,6 @@ class RequestBytes:
         "_kept_read_ms",
         "_last_unanswered",
         "_tail",
-        "_tail_need",
         "_worked",
         "administered",
         "draining",
@@ -84,8 +84,7 @@ class RequestBytes:
         self.frame_bytes_max = frame_bytes_max
         self._body_left = 0
         self._last_unanswered = 0  # the number of the last frame that takes no slot in the FIFO
-        self._tail: bytearray | None = None  # a head that TCP cut in two
-        self._tail_need = 0
+        self._tail: UnfinishedFrame | None = None  # a head, or a request that is looked at as a whole, that TCP cut in two
         self._kept: bytes | None = None  # bytes behind a stop; `_kept_at` is where they begin
         self._kept_at = 0
         self._kept_read_ms = 0  # since when its oldest byte is here: what waits here grows older
@@ -106,7 +105,7 @@ class RequestBytes:
         kept = 0 if self._kept is None else len(self._kept) - self._kept_at
         if self.administered is not None:
             kept += len(self.administered.frame)
-        return kept + (0 if self._tail is None else len(self._tail))
+        return kept + (0 if self._tail is None else self._tail.have_bytes)
 
     @property
     def keeps(self) -> bool:
@@ -119,7 +118,7 @@ class RequestBytes:
         kept = 0 if self._kept is None else len(self._kept)
         if self.administered is not None:
             kept += len(self.administered.frame)
-        return kept + (0 if self._tail is None else len(self._tail))
+        return kept + (0 if self._tail is None else self._tail.have_bytes)
 
     def drop(self) -> None:
         """Nothing that is kept goes on any more."""
@@ -143,7 +142,12 @@ class RequestBytes:
     @property
     def in_frame(self) -> bool:
         """Whether a frame has begun that is not here in whole."""
-        return self._body_left > 0 or bool(self._tail)
+        return self._body_left > 0 or (self._tail is not None and self._tail.have_bytes > 0)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether so much is here of a request that is looked at as a whole that the rest of it is read when its turn comes."""
+        return self._tail is not None and self._tail.have_bytes >= PIECE_BYTES
 
     @property
     def unfinished(self) -> int:
@@ -219,8 +223,7 @@ class RequestBytes:
             if have >= CLIENT_ID.size:  # wait for twice as much: a head that comes byte by byte is not read anew at each
                 *_, client_id_bytes = CLIENT_ID.unpack_from(data, at)
                 need = min(max(2 * have, CLIENT_ID.size + client_id_bytes), size + LENGTH_BYTES)
-        self._tail = bytearray(data[at:])
-        self._tail_need = max(need, have + 1)
+        self._tail = UnfinishedFrame(data[at:], max(need, have + 1))
         self._attention.wanted = True
 
     def _keep_whole(self, data: bytes | bytearray, start: int, at: int, size: int, size_max: int) -> None:
@@ -230,18 +233,15 @@ class RequestBytes:
                 self._defer(data, at)
                 return
             raise FrameSizeError(f"request of {size} bytes that has to be here in whole, limit {size_max}")
-        self._tail = bytearray(data[at:])
-        self._tail_need = size + LENGTH_BYTES
+        self._tail = UnfinishedFrame(data[at:], size + LENGTH_BYTES)
         self._attention.wanted = True
 
     def _join_tail(self, data: bytes) -> bytes | None:
         assert self._tail is not None
-        self._tail += data
         self._attention.wanted = True
-        if len(self._tail) < self._tail_need:
+        if not self._tail.add(data):
             return None
-        joined = bytes(self._tail)
-        self._tail = None
+        joined, self._tail = self._tail.joined(), None
         return joined
 
 

@@ -30,7 +30,8 @@ from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
 
 FRAMES_PER_TURN = 64
-NEW_HEAD_FRAMES = 8  # a request whose head has to be read takes as long as so many that are like others before them
+NEW_HEAD_FRAMES = 8  # a request whose head has to be read takes as long as so many that are like others before them ...
+NEW_HEAD_BYTES = 4_096  # ... and as one more for so many bytes of a long client-id
 KNOWN_HEADS_MAX = 64
 GROUPS_MET_MAX = 64
 NEVER_INHERITS = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
@@ -86,7 +87,7 @@ class RequestSide(WholeRequests):
             return None
         if self._tail is not None:
             if self._login.bare:
-                return self._scan_tokens(self._tail + data, now_ms, now_ns)
+                return self._scan_tokens(bytearray(self._tail.joined() + data), now_ms, now_ns)
             joined = self._join_tail(data)
             if joined is None:
                 return None
@@ -392,10 +393,10 @@ class RequestSide(WholeRequests):
         head = self._known.get(index)
         self._frames_more = 0
         if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self.frame_bytes_max:
-            self._frames_more = NEW_HEAD_FRAMES - 1
             head = self._read_head(data, start, at, size)
             if head is None:
                 return None
+            self._frames_more = NEW_HEAD_FRAMES - 1 + head.head_bytes // NEW_HEAD_BYTES
             if head.key == ApiKey.SASL_AUTHENTICATE:
                 self.forget_heads()  # from here on the same request may mean something else
         last = self._head

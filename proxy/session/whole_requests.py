@@ -28,6 +28,7 @@ from proxy.session.looked import AT_ONCE_BYTES
 from proxy.session.mutations.gate import MutationGate, Passage, plain_head, question_head
 from proxy.session.mutations.questions import CORRELATION_ID
 from proxy.session.request_bytes import HEAD, INT32, RequestBytes, Stop
+from proxy.session.unfinished_frame import UnfinishedFrame
 
 Step = tuple[bytes | bytearray, int, int, bool]
 """The bytes as they go on, where in them the next request begins, how many requests were noted, and whether scanning goes on."""
@@ -204,7 +205,7 @@ class WholeRequests(RequestBytes):
         if self.stop or self._body_left or self._kept is not None or self.draining:
             return False
         if self._login.bare:
-            if self._tail or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
+            if self.in_frame or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
                 return False
             self._login.sent_bare(frame[LENGTH_BYTES:])
         else:
@@ -291,6 +292,6 @@ class WholeRequests(RequestBytes):
                 self._keep(tail, 0, now_ms)
                 self.stop = Stop.LOGIN
                 return bytes(onward)
-        self._tail = tail
+        self._tail = UnfinishedFrame(tail, LENGTH_BYTES)
         self._attention.wanted = True
         return bytes(onward) or None

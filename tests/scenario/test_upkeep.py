@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -13,7 +14,7 @@ from protocol.api_keys import ApiKey
 from protocol.messages.api_versions import read_api_keys
 from proxy.host_port import HostPort
 from proxy.net import prober
-from proxy.net.listener import Acceptor
+from proxy.net.listener import ACCEPTS_PER_TURN, Acceptor
 from proxy.net.own_login import OwnLogin
 from proxy.net.prober import Prober
 from proxy.net.sockets import listen
@@ -103,6 +104,27 @@ async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -
         await until(lambda: len(accepted) == 1)
     accepted[0].close()
     acceptor.close()
+
+
+async def test_a_crowd_is_let_in_a_few_at_a_time() -> None:
+    """Who is connected already waits for a few new connections in a turn of the event loop, however many come at once."""
+    accepted: list[socket.socket] = []
+    listening = listen(HOST, 0)
+    crowd = [socket.create_connection(listening.getsockname()) for _ in range(5 * ACCEPTS_PER_TURN)]
+    acceptor = Acceptor(listening, lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
+    counts = [0]
+
+    def in_each_turn() -> None:
+        counts.append(len(accepted))
+        if len(accepted) < len(crowd):
+            asyncio.get_running_loop().call_soon(in_each_turn)
+
+    in_each_turn()
+    await until(lambda: len(accepted) == len(crowd))
+    assert max(after - before for before, after in pairwise(counts)) == ACCEPTS_PER_TURN
+    acceptor.close()
+    for sock in (*crowd, *accepted):
+        sock.close()
 
 
 async def test_a_reload_changes_which_apis_are_offered() -> None:

@@ -24,6 +24,7 @@ from proxy.net.connection import Connection
 from proxy.net.departure import DepartedClients
 from proxy.net.flow import Channel
 from proxy.net.long_answers import AnswerBuffer
+from proxy.net.long_requests import LongRequests
 from proxy.net.long_work import LongWork
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.quota_scopes import CallbackChoice, QuotaScopes
@@ -75,6 +76,13 @@ class ManualLoop:
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         self.crashes.append(context)
 
+    def turn(self) -> None:
+        """Run what is due now, and nothing that this makes due."""
+        due = [timer for timer in self._timers if 0 <= timer.at_ms <= self.now_ms]
+        self._timers = [timer for timer in self._timers if timer not in due]
+        for timer in due:
+            timer.callback(*timer.arguments)
+
     def run_until(self, end_ms: int) -> None:
         """Run what is due up to `end_ms`, in order; the clock stands at the time of each."""
         for _ in range(TIMERS_MAX):
@@ -106,6 +114,11 @@ class MemoryTransport:
         """Bytes come from the peer; read at once unless reading is paused."""
         self._unread.append(data)
         self._read()
+
+    @property
+    def unread_reads(self) -> int:
+        """How many reads would bring what the kernel holds."""
+        return len(self._unread)
 
     @property
     def unread_bytes(self) -> int:
@@ -235,6 +248,7 @@ class House:
         self.answer_buffer = AnswerBuffer()
         self.departed = DepartedClients()
         self.long_work = LongWork(cast("asyncio.AbstractEventLoop", self.loop))
+        self.long_requests = LongRequests(cast("asyncio.AbstractEventLoop", self.loop))
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
         self.settings = SessionSettings(self.enforcement, self.usages, self.counters)
