@@ -25,6 +25,8 @@ class FetchGate:
         "_expected_bytes",
         "_line",
         "_place",
+        "_summed",
+        "_summed_bytes",
         "_under_way",
         "bytes_max",
         "notify",
@@ -34,6 +36,8 @@ class FetchGate:
 
     def __init__(self) -> None:
         self._under_way: deque[tuple[QuotaGroup | None, int, int]] = deque()  # expected bytes, and the most that was asked for
+        self._summed: QuotaGroup | None = None  # the group of which it is known how much more ...
+        self._summed_bytes = 0  # ... than is expected its fetches under way may bring
         self._answer_bytes = UNKNOWN  # the size of this connection's last answer
         self._answer_bytes_max = INT32_MAX  # the most that was asked of it
         self._line: FetchLine | None = None
@@ -66,11 +70,28 @@ class FetchGate:
         A guess is good enough for one: it is wrong once, and the next one is judged by what came. Kafka reads a request when the one
         before it is answered, so there none goes on behind one that brings the group over its bound.
         """
-        most_bytes = group.pending
-        for other, expected_bytes, bytes_max in self._under_way:
-            if other is group:
-                most_bytes += bytes_max - expected_bytes
-        return group.would_throttle_ms(most_bytes, now_ms) <= 0
+        return group.would_throttle_ms(group.pending + self._more_bytes(group), now_ms) <= 0
+
+    def passes_behind(self, group: QuotaGroup, bytes_max: int, now_ms: int) -> bool:
+        """Note a fetch as forwarded as `passes` does, also behind others whatever they bring; False: nothing was done."""
+        if group.fetch_line or self._place is not None:
+            return False
+        self._expect(group, bytes_max)
+        expected_bytes = self._expected_bytes
+        if group.pending + max(self._more_bytes(group), 0) + expected_bytes > group.certain_room(now_ms):
+            return False
+        self._under_way.append((group, expected_bytes, bytes_max))
+        self._summed_bytes += bytes_max - expected_bytes
+        group.pending += expected_bytes
+        return True
+
+    def _more_bytes(self, group: QuotaGroup) -> int:
+        """How much more than is expected those under way may bring."""
+        if self._summed is not group:
+            under_way = self._under_way
+            self._summed_bytes = sum(bytes_max - expected_bytes for other, expected_bytes, bytes_max in under_way if other is group)
+            self._summed = group
+        return self._summed_bytes
 
     def passes(self, group: QuotaGroup, bytes_max: int, now_ms: int) -> bool:
         """Note a fetch as forwarded if its group has room for it for certain, told without measuring; False: nothing was done."""
@@ -81,6 +102,7 @@ class FetchGate:
         if group.pending + expected_bytes > group.certain_room(now_ms):
             return False
         self._under_way.append((group, expected_bytes, bytes_max))
+        self._summed = None
         group.pending += expected_bytes
         return True
 
@@ -134,11 +156,13 @@ class FetchGate:
             self._under_way.append((None, 0, INT32_MAX))
             return
         self._under_way.append((group, self._expected_bytes, self.bytes_max))
+        self._summed = None
         group.pending += self._expected_bytes
 
     def answered(self, size_bytes: int) -> None:
         """The answer of the oldest fetch under way is here."""
         self._answer_bytes = size_bytes
+        self._summed = None
         if self._under_way:
             group, expected_bytes, self._answer_bytes_max = self._under_way.popleft()
             if group is not None:

@@ -311,6 +311,8 @@ class RequestSide(WholeRequests):
             head.is_lowered = head.max_bytes is not None and head.cap_bytes < head.max_bytes
             head.cap_bound = group.bound
         debt = self._debt
+        if not debt.session_ends_ms and gate.passes_behind(group, head.cap_bytes, now_ms):
+            return True
         press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
         is_pressed = debt.may_press and (now_ms >= press_ms or debt.presses(now_ms))
         has_step = is_pressed or debt.took_step(group)

@@ -38,9 +38,10 @@ from quota.group import QuotaGroup
 HEAD = Struct(">ii")  # size, correlation id
 
 SIZE = Struct(">i")
+NOT_TAKEN = -1
 RUN_WORDS_END = BATCH_WORDS - 1  # below it there is room for two words
 RUN_BYTES = 32 * 1024  # of answers in which something has to be looked at, so many are taken as a run
-SMALL_BYTES = 512  # shorter answers are looked at whatever came before them: there are at most as many as requests in flight
+SMALL_BYTES = 512  # what is found in shorter answers is found at once: there are at most as many as requests in flight
 STAMP_BYTES = 24  # enough of a Fetch answer to reach its throttle time when the header carries no tagged fields
 
 
@@ -61,6 +62,7 @@ class ResponseSide(AnswerVerdicts):
         "_rewriter",
         "_tail",
         "_tail_need",
+        "_taken_ms",
         "_walker",
         "broken",
         "hold_until_ms",
@@ -88,6 +90,7 @@ class ResponseSide(AnswerVerdicts):
         self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
         self.hold_until_ms = 0
         self.broken: ProtocolError | None = None
+        self._taken_ms = NOT_TAKEN  # the verdict on the time of the answer that comes next, where that was charged already
         self._looked: Looked | None = None  # what was found in the long answer that comes next
         self.work: LongAnswer | None = None
         self.work_bytes = 0  # of that answer
@@ -157,7 +160,10 @@ class ResponseSide(AnswerVerdicts):
         if body_left:
             return self._follow(data, now_ms, now_ns)
         at = self._pass_run(data, 0, now_ms, now_ns) if len(self._in_flight) > 1 else 0
-        return data if at == len(data) else self._scan_heads(data, 0, at, now_ms, now_ns)
+        if at == len(data):
+            return data
+        out = self._scan_answers(data, 0, at, now_ms, now_ns)
+        return out[0] if len(out) == 1 else _joined(out)
 
     def _follow(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Go on behind what was followed so far."""
@@ -171,7 +177,7 @@ class ResponseSide(AnswerVerdicts):
                 self._body_left = body_left - len(data)
                 return self._emit(data)
         at = self._pass_run(data, body_left, now_ms, now_ns) if len(self._in_flight) > 1 else body_left
-        return self._scan_heads(data, 0, at, now_ms, now_ns)
+        return _joined(self._scan_answers(data, 0, at, now_ms, now_ns))
 
     def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
         """So many bytes of the broker, at most `passing_bytes`, go to the client as they came."""
@@ -180,7 +186,11 @@ class ResponseSide(AnswerVerdicts):
         self._body_left -= size
 
     def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
-        """Note the answer that most are: one, whole, within its quota for certain, to go on as it came. False: nothing was done."""
+        """Note the answer that most are: one, whole, within its quota for certain, to go on as it came.
+
+        Returns:
+            False: nothing was noted, but that its time may have been charged (`_taken_ms`).
+        """
         in_flight = self._in_flight
         if not in_flight or self._body_left or self._tail is not None or self._held is not None or self._debt.active:
             return False
@@ -190,11 +200,17 @@ class ResponseSide(AnswerVerdicts):
         size, correlation_id = HEAD.unpack_from(data)
         if size + LENGTH_BYTES != len(data) or correlation_id != expected:
             return False
-        request_quota = self.request_quota
-        if request_quota is not None and request_quota.enabled and head.work is not None:
-            return False
         if not head.is_bare and not _is_plain(head, data, 0, len(data)):
             return False
+        request_quota = self.request_quota
+        if request_quota is not None and request_quota.enabled and head.work is not None:
+            if head.work.of_login:
+                return False
+            if self.times is None:
+                self._take_times()
+            self._taken_ms = self._take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
+            if self._taken_ms > 0:
+                return False
         client, cell, kind = head.client, head.cell, head.kind
         amount, group = 0, None
         if kind == PRODUCE:
@@ -233,6 +249,7 @@ class ResponseSide(AnswerVerdicts):
                     meter.passed(group, amount, now_ms, self._number, head.index)
         in_flight.popleft()
         self.answers += 1
+        self._taken_ms = NOT_TAKEN
         head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
         return True
 
@@ -381,11 +398,6 @@ class ResponseSide(AnswerVerdicts):
         self._held.append(data)
         return None
 
-    def _scan_heads(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> bytes | memoryview | None:
-        """Follow the answers from `at` on; return what may leave."""
-        out = self._scan_answers(data, start, at, now_ms, now_ns)
-        return (out[0] if len(out) == 1 else b"".join(out)) if out else None
-
     def _scan_answers(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> list[bytes | memoryview]:
         """Follow the answers from `at` on; return the pieces that may leave."""
         end = len(data)
@@ -426,18 +438,19 @@ class ResponseSide(AnswerVerdicts):
                     if end - at < wanted:
                         self._keep_tail(data, at, wanted)
                         break
-                looked, self._looked = self._looked, None
+                looked: Looked | None = None
                 is_clean = False
-                if looked is None and rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= end - at:
-                    is_clean = _is_clean(head, rewrite, data, at, frame_bytes)  # type: ignore[arg-type]
-                is_short = looked is not None or is_clean or not (rewrite or head.whole)  # type: ignore[union-attr]
-                if not is_short and _is_looked_at(head, rewrite, end - at, frame_bytes):  # type: ignore[arg-type]
-                    looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
-                    if looked_bytes > AT_ONCE_BYTES:
-                        self._look_in_steps(head, data, at, frame_bytes, now_ns)  # type: ignore[arg-type]
-                        break
-                    if head.ticket is not None:  # type: ignore[union-attr]
-                        looked = finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms)  # type: ignore[arg-type]
+                if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (rewrite or head.whole):  # type: ignore[union-attr]
+                    looked, self._looked = self._looked, None
+                    if looked is None and rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= end - at:
+                        is_clean = _is_clean(head, rewrite, data, at, frame_bytes)  # type: ignore[arg-type]
+                    if looked is None and not is_clean and _is_looked_at(head, rewrite, end - at, frame_bytes):  # type: ignore[arg-type]
+                        looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
+                        if looked_bytes > AT_ONCE_BYTES:
+                            self._look_in_steps(head, data, at, frame_bytes, now_ns)  # type: ignore[arg-type]
+                            break
+                        if head.ticket is not None:  # type: ignore[union-attr]
+                            looked = finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms)  # type: ignore[arg-type]
                 in_flight.popleft()
                 self.answers += 1
                 head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1  # type: ignore[union-attr]
@@ -452,7 +465,10 @@ class ResponseSide(AnswerVerdicts):
                     if looked is not None:
                         self._changes_ms = looked.throttle_ms
                     if work is not None and not (work.of_login and self._is_free(head, data, at, frame_bytes)):  # type: ignore[arg-type]
-                        time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)  # type: ignore[arg-type]
+                        if self._taken_ms == NOT_TAKEN:
+                            time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)  # type: ignore[arg-type]
+                        else:
+                            time_ms, self._taken_ms = self._taken_ms, NOT_TAKEN
                         if time_ms > 0 and head.is_question:  # type: ignore[union-attr]
                             self._postpone(time_ms, head, now_ms)  # type: ignore[arg-type]
                             time_ms = 0
@@ -467,8 +483,8 @@ class ResponseSide(AnswerVerdicts):
                         self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
                 elif debt.active:
                     debt.pass_answer()
-                if (looked is not None or announce_ms or rewrite) and (
-                    looked is not None or announce_ms or not (is_clean or _is_clean(head, rewrite, data, at, frame_bytes))  # type: ignore[arg-type]
+                if (
+                    announce_ms or looked is not None or (rewrite and not (is_clean or _is_clean(head, rewrite, data, at, frame_bytes)))  # type: ignore[arg-type]
                 ):
                     piece = data[at : at + frame_bytes]
                     changed = self._change(head, piece, frame_bytes, announce_ms, looked)  # type: ignore[arg-type]
@@ -649,7 +665,7 @@ class ResponseSide(AnswerVerdicts):
         if self._body_left:
             return self._emit(passed) if passed else None
         self._walker = None
-        return self._scan_heads(b"".join((passed, rest)), 0, len(passed), now_ms, now_ns)
+        return _joined(self._scan_answers(b"".join((passed, rest)), 0, len(passed), now_ms, now_ns))
 
     def _keep_tail(self, data: bytes | memoryview, at: int, need: int) -> None:
         """Keep an answer's beginning until `need` bytes of it are here."""
@@ -708,6 +724,11 @@ def _is_clean(head: KnownHead, rewrite: int, data: bytes | memoryview, at: int, 
         return not walk_produce(head.api, data, at, at + frame_bytes, AT_ONCE_BYTES)[1]
     end = at + frame_bytes
     return rewrite == WALK and end <= len(data) and tail_is_bare(head.api, data, at, end)
+
+
+def _joined(pieces: list[bytes | memoryview]) -> bytes | memoryview | None:
+    """What may leave, in one piece; None: nothing."""
+    return (pieces[0] if len(pieces) == 1 else b"".join(pieces)) if pieces else None
 
 
 def _is_plain(head: KnownHead, data: bytes | memoryview, at: int, end: int) -> bool:

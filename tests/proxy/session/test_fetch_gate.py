@@ -1,10 +1,16 @@
 """A fetch is judged twice: before it goes to the broker, since an answer that has come cannot be un-sent, and when its answer is here."""
 
+from collections.abc import Iterator
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocol.request_head import read_request_head
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Mode
+from proxy.session.fetch_gate import FetchGate
+from quota.group import QuotaGroup
 from tests.support.kafka_frames import answered, fetch, fetched, plain, share_fetch, share_fetched, throttle_ms
 from tests.support.memory_connection import House
 from tests.support.verdicts import FETCH_VERSION, fetched_for, fetched_of
@@ -297,3 +303,41 @@ def test_switched_off_fetches_are_free(house: House) -> None:
     peer.broker.arrive(answer)
     assert peer.client.take() == answer
     assert house.usages.get("ANONYMOUS", "etl").fetch_bytes == 70_000
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("fetch"), st.sampled_from([1, 500, 3_000, 9_000])),
+        st.tuples(st.just("answer"), st.sampled_from([1, 400, 3_000, 20_000])),
+        st.tuples(st.just("wait"), st.sampled_from([1, 300, 5_000])),
+    ),
+    max_size=40,
+)
+
+
+@given(steps=STEPS)
+def test_behind_others_the_short_way_of_a_fetch_is_the_long_one(steps: list[tuple[str, int]]) -> None:
+    """The same fetches go, and the same is expected of them, whether the room is measured or there for certain."""
+    assert list(decisions(steps, short=True)) == list(decisions(steps, short=False))
+
+
+def decisions(steps: list[tuple[str, int]], *, short: bool) -> Iterator[object]:
+    """Play one connection's fetches; yield which go, and what is expected of them."""
+    group, gate, now_ms, under_way = QuotaGroup({}, 1_000.0), FetchGate(), 1_000_000, 0
+    for step, amount in steps:
+        if step == "wait":
+            now_ms += amount
+        elif step == "answer" and under_way:
+            under_way -= 1
+            group.record(amount, now_ms)
+            gate.answered(amount)
+        elif step == "fetch":
+            goes = short and gate.passes_behind(group, amount, now_ms)
+            if not goes and (not under_way or gate.may_follow(group, now_ms)):
+                goes = gate.admits(group, amount, now_ms, now_ms, has_step=False)
+                if goes:
+                    gate.forwarded(group)
+                else:
+                    gate.step_aside()
+            under_way += goes
+            yield goes, group.pending, gate.bytes_max if goes else 0

@@ -1,11 +1,14 @@
 """Where TCP cuts the streams never changes what arrives: requests and answers of all kinds, in every mode."""
 
+from unittest import mock
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
 from proxy.session.enforcement import Mode
+from proxy.session.response_side import ResponseSide
 from tests.support.kafka_frames import (
     answered,
     api_versions,
@@ -68,14 +71,22 @@ CUTS = st.lists(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 23, 24, 25, 60
 
 
 def relay(
-    exchanges: list[tuple[int, int]], mode: Mode, bound: float, request_cuts: list[int], answer_cuts: list[int], wait_ms: int = 60_000
+    exchanges: list[tuple[int, int]],
+    mode: Mode,
+    bound: float,
+    request_cuts: list[int],
+    answer_cuts: list[int],
+    wait_ms: int = 60_000,
+    percent: float | None = None,
+    broker_ms: int = 0,
 ) -> tuple[bytes, bytes, list[object]]:
     """Send requests and answers in turn, in pieces of these sizes (the last one repeats); return what they got, and the books."""
     pairs = [exchange(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
-    with House(produce=bound, fetch=bound, mode=mode) as house:
+    with House(produce=bound, fetch=bound, mode=mode, request=percent) as house:
         peer = house.connect(client_address)
         for request, answer in pairs:
             arrive(peer.client.arrive, request, request_cuts)
+            house.wait(broker_ms)
             arrive(peer.broker.arrive, answer, answer_cuts)
             house.wait(wait_ms)
         return peer.broker.take(), peer.client.take(), books_of(house, peer)
@@ -137,6 +148,26 @@ def test_any_cut_leaves_the_same_books(
     bound, wait_ms = pace
     whole = relay(exchanges, mode, bound, [10**9], [10**9], wait_ms)
     assert relay(exchanges, mode, bound, request_cuts, answer_cuts, wait_ms)[2] == whole[2]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@settings(deadline=None, max_examples=50)
+@given(
+    exchanges=EXCHANGES,
+    bound=st.sampled_from([20.0, 1_000.0, 1e12]),
+    percent=st.sampled_from([0.000_1, 0.005, 0.01, 1e9]),
+    wait_ms=st.sampled_from([0, 300, 60_000]),
+    broker_ms=st.sampled_from([0, 3, 900]),
+)
+@example(exchanges=[(0, 50)] * 6, bound=1e12, percent=0.005, wait_ms=0, broker_ms=3)  # time is the quota that is exceeded, on the short way
+@example(exchanges=[(0, 3000)] * 2, bound=320.0, percent=1e9, wait_ms=0, broker_ms=3)  # bytes are, when the time is charged already
+def test_the_short_way_of_an_answer_is_the_long_one(
+    mode: Mode, exchanges: list[tuple[int, int]], bound: float, percent: float, wait_ms: int, broker_ms: int
+) -> None:
+    """An answer that is whole and alone takes a short way through the session: bytes, time and verdicts are those of the long way."""
+    short = relay(exchanges, mode, bound, [10**9], [10**9], wait_ms, percent, broker_ms)
+    with mock.patch.object(ResponseSide, "_passes_whole", return_value=False):
+        assert relay(exchanges, mode, bound, [10**9], [10**9], wait_ms, percent, broker_ms) == short
 
 
 @settings(deadline=None)
