@@ -4,6 +4,7 @@ A user that the broker let in is one maker. Of clients that nobody knows those o
 so that nobody fills up what others need by connecting again under other names.
 """
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from quota.client_address import client_network
@@ -41,6 +42,7 @@ class Maker(NamedTuple):
 NOBODY: Final = Maker()
 
 
+@lru_cache(maxsize=4096)
 def maker_at(listener: str, host: str) -> Maker:
     """Return whoever comes in at a listener from an IP address; an IPv4 address that an IPv6 socket met is the IPv4 address."""
     return Maker("", listener, client_network(host))

@@ -643,7 +643,8 @@ class Connection:
     def _leave_session(self) -> None:
         """Record what was forwarded, then let the session go, whatever a callback of the operator does meanwhile."""
         try:
-            self.session.leave(now_ms())
+            if self.session.in_flight or self.session.debt.in_debt:
+                self.session.leave(now_ms())
         except Exception as error:  # noqa: BLE001 - a bug of ours, or of a callback, keeps no connection from ending
             self._owner.counters.internal_errors += 1
             context = {"message": "the end of a connection met an internal error", "exception": error, "counted": True}

@@ -408,7 +408,8 @@ class Gateway:
             self.counters.connections_open -= 1
         self.sweeper.forget(connection)
         self.departures.forget(connection)
-        self.departed.leave(connection)
+        if connection.departure is not None:
+            self.departed.leave(connection)
         self._closing.add(connection)
         self._ended.set()
         self.admission.gates[connection.listener_name].left(connection.ip_key)

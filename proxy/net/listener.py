@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 
-ACCEPTS_PER_TURN = 4
+ACCEPTS_PER_TURN = 8
 """What a new connection takes until its bytes flow is 0.5 ms in all, during which nobody else is served."""
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

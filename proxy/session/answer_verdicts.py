@@ -13,7 +13,7 @@ from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.enforcement import INT32_MAX
 from proxy.session.fetch_gate import FetchGate
-from proxy.session.heads import Heads
+from proxy.session.heads import COORDINATOR_KEYS, Heads
 from proxy.session.in_flight import InFlight
 from proxy.session.known_head import FETCH, LOGIN, MUTATION, PASS, PRODUCE, KnownHead
 from proxy.session.login import Login
@@ -26,17 +26,6 @@ from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
 MEMBER_SILENT_MS_MAX: Final = 1_000
 """Kafka's default window. Heartbeats are 3 s apart in most clients; were they let through more slowly than they come, they and commits
 would stand in line until the client gives up the oldest, and with it the connection."""
-COORDINATOR_KEYS: Final = frozenset(
-    {
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.JOIN_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    }
-)
 OPENING_ANSWERS_MAX: Final = 2
 """With so many ApiVersions a client opens a connection: a second one if the broker does not know the version of the first (KIP-511)."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from protocol.api_keys import API_VERSIONS, ApiKey, Treatment
 from protocol.errors import ProtocolError, RefusedApiError
 from protocol.limits import HEAD_BYTES
@@ -28,6 +30,20 @@ from quota.names import kept_name
 CLIENT_IDS_MAX = 16
 NOBODY = BrokerHandlerTime()
 """Stands for the broker until it is known."""
+
+COORDINATOR_KEYS: Final = frozenset(
+    {
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    }
+)
+NEVER_INHERITS: Final = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
+"""Requests that do not take over a debt of request time: a client has to log in and to keep its membership."""
 
 
 class Heads:
@@ -95,26 +111,19 @@ class Heads:
             raise ProtocolError("nobody knows who this client is", reason="principal_unknown")
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
-        known = self._known(head, name, prefix)
+        precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
+        here = self.here if is_nobody(self.principal) else None
+        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, here, self.origin, precedes_login, self.place)
+        is_long = len(prefix) > PREFIX_BYTES_MAX  # then it is not remembered, and not even hashed
+        known = None if is_long else settings.known_heads.get(key)
+        if known is None:
+            known = self._make(head, name, prefix, precedes_login=precedes_login)
+            if not is_long:
+                settings.known_heads.add(key, known)
         if self._met is None and self.place is not None and self.meter is not None and head.api.key not in MAY_PRECEDE_LOGIN:
             self._met = self.meter.usage.opened(self.place, known.client.usage, self.principal, settings.usages.other)
         if len(self.client_ids) < CLIENT_IDS_MAX and (kept := kept_name(name)) not in self.client_ids:
             self.client_ids = (*self.client_ids, kept)
-        return known
-
-    def _known(self, head: RequestHead, name: str, prefix: bytes) -> KnownHead:
-        """Return what is known of a head, which connections share unless it is long."""
-        precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
-        if len(prefix) > PREFIX_BYTES_MAX:
-            return self._make(head, name, prefix, precedes_login=precedes_login)
-        heads = self._settings.known_heads
-        assert self.principal is not None
-        here = self.here if is_nobody(self.principal) else None
-        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, here, self.origin, precedes_login, self.place)
-        known = heads.get(key)
-        if known is None:
-            known = self._make(head, name, prefix, precedes_login=precedes_login)
-            heads.add(key, known)
         return known
 
     def left(self) -> None:
@@ -145,6 +154,7 @@ class Heads:
             others = self._settings.usages.other
             cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key), others)
         known = KnownHead(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
+        known.may_inherit = head.api.key not in NEVER_INHERITS
         if known.kind == FETCH and head.max_bytes_at is not None:
             known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at
             known.min_bytes, known.min_bytes_at = head.min_bytes or 0, head.min_bytes_at or 0

@@ -73,6 +73,7 @@ class KnownHead:
         "latencies",
         "max_bytes",
         "max_bytes_at",
+        "may_inherit",
         "min_bytes",
         "min_bytes_at",
         "prefix",
@@ -119,6 +120,7 @@ class KnownHead:
         self.cap_bound = 0.0
         self.is_lowered = False  # whether that is less than it asks for
         self.ticket: AnswerOfOne | None = None
+        self.may_inherit = True  # its client waits for what departed connections of its groups left
         self.is_question = False  # ours, on behalf of a request that is answered here
 
 

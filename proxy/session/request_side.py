@@ -11,7 +11,6 @@ from collections.abc import Callable
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
-from proxy.session.answer_verdicts import COORDINATOR_KEYS
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.departed_debts import Stepper, longest_debt, take_debt
@@ -20,7 +19,7 @@ from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
 from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, KnownHead
-from proxy.session.login import MAY_PRECEDE_LOGIN, Login
+from proxy.session.login import Login
 from proxy.session.mutations.charge import is_strict
 from proxy.session.mutations.gate import plain_head
 from proxy.session.request_bytes import HEAD, INT32, Stop, frozen
@@ -34,8 +33,6 @@ NEW_HEAD_FRAMES = 8  # a request whose head has to be read takes as long as so m
 NEW_HEAD_BYTES = 4_096  # ... and as one more for so many bytes of a long client-id
 KNOWN_HEADS_MAX = 64
 GROUPS_MET_MAX = 64
-NEVER_INHERITS = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
-"""Requests that do not take over a debt of request time: a client has to log in and to keep its membership."""
 _NEVER_MS = 1 << 62
 _OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 
@@ -192,7 +189,7 @@ class RequestSide(WholeRequests):
                 if frames > self.frames:  # the first one of a call is free
                     turn_ends -= self._frames_more
                 room, ahead = -1, 0
-                if self._inherits(head, now_ms):
+                if head.may_inherit and self._inherits(head, now_ms):
                     limits, in_flight_max = True, self._debt.in_flight_max(now_ms)
             if in_flight:
                 if not ahead:
@@ -294,7 +291,7 @@ class RequestSide(WholeRequests):
         client, kind = head.client, head.kind
         if kind == NO_ACK:
             return client.produce(now_ms), None
-        timed_by = None if head.work is None or head.api.key in NEVER_INHERITS else client.request(now_ms)
+        timed_by = None if head.work is None or not head.may_inherit else client.request(now_ms)
         if kind == PRODUCE:
             return client.produce(now_ms), timed_by
         if kind == FETCH:

@@ -56,6 +56,10 @@ class Share:
             self.group, self.amount = None, 0.0
 
 
+_NOTHING: Final = Share()
+"""Of connections that never had anything noted, as most."""
+
+
 class RequestsAhead:
     """Those of one connection.
 
@@ -85,7 +89,7 @@ class RequestsAhead:
         self._attention = attention
         self._debt = debt
         self._heads = heads
-        self._produced, self._timed = Share(), Share()
+        self._produced = self._timed = _NOTHING
         self._producer: KnownHead | None = None  # the last one whose produced bytes have a bound
         self._timed_by: QuotaGroup | None = None  # the last one that bounds their time
         self._each = 0.0  # percent-seconds that one of them probably costs
@@ -137,11 +141,15 @@ class RequestsAhead:
         if group is not None and self.bytes:
             amount: float = in_flight[0][2] + self.bytes
             if self._produced.amount or amount * NOTED_SHARE > group.certain_room(now_ms):
+                if self._produced is _NOTHING:
+                    self._produced = Share()
                 self._produced.note(group, amount)
                 self.is_noted = self._attention.wanted = True
         if timed_by is not None:
             amount = len(in_flight) * self._each
             if self._timed.amount or amount * NOTED_SHARE > timed_by.certain_room(now_ms):
+                if self._timed is _NOTHING:
+                    self._timed = Share()
                 self._timed.note(timed_by, amount)
                 self.is_noted = self._attention.wanted = True
 

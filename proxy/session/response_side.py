@@ -204,7 +204,7 @@ class ResponseSide(AnswerVerdicts):
             return False
         request_quota = self.request_quota
         if request_quota is not None and request_quota.enabled and head.work is not None:
-            if head.work.of_login:
+            if head.work.of_login or request_quota.custom_callback:  # which is asked for each group at each answer, and not twice
                 return False
             if self.times is None:
                 self._take_times()
@@ -626,7 +626,9 @@ class ResponseSide(AnswerVerdicts):
             looked: what was found in it already; None: it is short, or nothing in its end can have to change.
         """
         changed = piece
-        if looked is None and (head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and len(piece) == frame_bytes <= AT_ONCE_BYTES)):
+        if looked is None and head.api.key == ApiKey.API_VERSIONS:
+            changed = self._rewriter.cut(head.api, piece)
+        elif looked is None and _may_change(head, len(piece), frame_bytes):
             looked = finished(self._rewriter.look(head.api, piece))
         if looked is not None:
             changed = looked.frame
@@ -716,6 +718,11 @@ def _is_looked_at(head: KnownHead, rewrite: int, here_bytes: int, frame_bytes: i
     if head.whole:
         return head.ticket is not None or bool(rewrite) or head.kind == PRODUCE
     return rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes
+
+
+def _may_change(head: KnownHead, here_bytes: int, frame_bytes: int) -> bool:
+    """Whether something may have to change in a short answer, of which so much is here."""
+    return head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and here_bytes == frame_bytes <= AT_ONCE_BYTES)
 
 
 def _is_clean(head: KnownHead, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:

@@ -90,7 +90,7 @@ class Rewriter:
             has_endpoints = tail_has_endpoints(api, frame[tail_at:])
             return Looked((yield from self._splice(api, frame)) if has_endpoints else frame)
         if key == ApiKey.API_VERSIONS:
-            return Looked(self._api_versions_cut.cut(api.version, bytes(frame)))
+            return Looked(self.cut(api, frame))
         if api.redact:
             return Looked((yield from describe_configs.redact_in_steps(api, frame)))
         if key == ApiKey.METADATA and self._on_topology is not None:
@@ -98,6 +98,10 @@ class Rewriter:
             if len(topology.partitions) <= TOPOLOGY_PARTITIONS_MAX:
                 self._on_topology(topology)
         return Looked((yield from self._splice(api, frame)) if is_ours and api.splice else frame)
+
+    def cut(self, api: ApiVersion, frame: bytes | memoryview) -> bytes:
+        """Return an answer to ApiVersions, with which every connection begins, as it may leave."""
+        return self._api_versions_cut.cut(api.version, bytes(frame))
 
     def walker(self, api: ApiVersion, frame_bytes: int) -> Walker:
         """Follow one answer while it passes."""

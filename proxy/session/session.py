@@ -226,10 +226,11 @@ class Session:
 
     def let_go(self) -> None:
         """The connection has ended: give back what it kept, apart from a request that is still being answered here."""
-        self.requests.drop()
-        self.responses.drop()
         self.buffer.end = None
-        self.buffer.keep(self.requests.reserved_bytes)
+        if self.buffer.reserved_bytes:
+            self.requests.drop()
+            self.responses.drop()
+            self.buffer.keep(self.requests.reserved_bytes)
 
     def forget_administered(self) -> None:
         """The request that was answered here is done, although the connection has ended."""
@@ -239,7 +240,8 @@ class Session:
     def close(self) -> None:
         """Leave no other trace in the groups."""
         self.gate.abandon()
-        self.requests.ahead.release()
+        if self.requests.ahead.is_noted:
+            self.requests.ahead.release()
         self.login.let_go()
         self._heads.left()
         if self._counted is not None:

@@ -34,7 +34,7 @@ POINTS: list[tuple[type[Any], str]] = [
     (RequestSide, "_record_unanswered"),
     (RequestSide, "resume"),
     (ResponseSide, "scan"),
-    (ResponseSide, "_scan_heads"),
+    (ResponseSide, "_scan_answers"),
     (ResponseSide, "_judge"),
     (ResponseSide, "_take_time"),
     (ResponseSide, "_change"),

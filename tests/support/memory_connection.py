@@ -349,7 +349,8 @@ class House:
         pass
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
-        self.departed.leave(connection)
+        if connection.departure is not None:
+            self.departed.leave(connection)
         self.closed.append((reason, detail))
 
     def connection_gone(self, connection: Connection) -> None:
