@@ -37,7 +37,7 @@ class BrokerModel:
             in or keep a membership, since no debt of others holds them up.
         service_us: how long a request takes; requests of one connection wait for each other.
         accepts_logins: whether it knows SASL; session_ms: how long a session lasts, 0: as long as the connection.
-        metadata_bytes: how long Metadata answers are.
+        metadata_bytes: how long Metadata answers are; answer_items: how many settings or coordinators others name.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class BrokerModel:
         accepts_logins: bool = False,
         session_ms: int = 0,
         metadata_bytes: int = 0,
+        answer_items: int = 0,
     ) -> None:
         self.loop = loop
         self.address = address
@@ -57,6 +58,7 @@ class BrokerModel:
         self.accepts_logins = accepts_logins
         self.session_ms = session_ms
         self.metadata_bytes = metadata_bytes
+        self.answer_items = answer_items
         self.produced: dict[str, int] = {}
         self.timed = 0.0
         self.largest_bytes = 0
@@ -155,7 +157,7 @@ class BrokerEnd:
             record_bytes = frames.fetch_bytes_max(head, data) - frames.fetch_overhead_bytes(head.version)
             pieces = frames.answer(head, broker.address, min(max(record_bytes, 0), RECORDS_MAX))
         else:
-            pieces = frames.answer(head, broker.address, metadata_bytes=broker.metadata_bytes)
+            pieces = frames.answer(head, broker.address, metadata_bytes=broker.metadata_bytes, items=broker.answer_items)
         self._outbox.extend(memoryview(piece) for piece in pieces)
 
     def _flush(self) -> None:

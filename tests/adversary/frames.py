@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey
 from tests.support import kafka_frames, sasl_frames
+from tests.support.layout_codec import uvarint
+from tests.support.long_frames import PLACED, TOPIC, configs, coordinators, create_of, grow_of
 
 ILLEGAL_SASL_STATE = 34
 PRODUCE_VERSIONS = (3, 7, 9, 11)
@@ -66,6 +68,56 @@ def change_quotas(size: int) -> bytes:
     return kafka_frames.request(kafka_frames.api_of(ApiKey.ALTER_CLIENT_QUOTAS, 0), bytes(size), 0)
 
 
+def _topics(count: int) -> bytes:
+    return create_of(uvarint(count + 1) + (TOPIC + b"\1\1\0") * count)
+
+
+def _placed(count: int) -> bytes:
+    return create_of(b"\2" + TOPIC + uvarint(count + 1) + PLACED * count + b"\1\0")
+
+
+def _grown(count: int) -> bytes:
+    return grow_of(b"\2\2t" + struct.pack(">i", 9) + uvarint(count + 1) + b"\2\0\0\0\1\0" * count + b"\0")
+
+
+def _deleted(count: int) -> bytes:
+    body = uvarint(count + 1) + (b"\2t" + bytes(16) + b"\0") * count + struct.pack(">i", 30_000) + b"\0"
+    return kafka_frames.request(kafka_frames.api_of(ApiKey.DELETE_TOPICS, 6), body, 0)
+
+
+def _described(count: int) -> bytes:
+    body = uvarint(count + 1) + b"\2\2t\0\0" * count + b"\0\0\0"
+    return kafka_frames.request(kafka_frames.api_of(ApiKey.DESCRIBE_CONFIGS, 4), body, 0)
+
+
+def _found(_count: int) -> bytes:
+    return kafka_frames.plain(0, ApiKey.FIND_COORDINATOR, 4)
+
+
+_WALKED: tuple[tuple[ApiKey, Callable[[int], bytes]], ...] = (
+    (ApiKey.CREATE_TOPICS, _topics),
+    (ApiKey.CREATE_TOPICS, _placed),
+    (ApiKey.CREATE_PARTITIONS, _grown),
+    (ApiKey.DELETE_TOPICS, _deleted),
+    (ApiKey.DESCRIBE_CONFIGS, _described),
+    (ApiKey.FIND_COORDINATOR, _found),
+)
+"""Requests that are walked, or whose answers are."""
+WALKED = len(_WALKED)
+
+
+@functools.lru_cache(maxsize=64)
+def walked(kind: int, count: int) -> tuple[int, bytes]:
+    """Return the API of a request that is looked at item by item, and that request with so many items."""
+    key, made = _WALKED[kind % WALKED]
+    return key, made(count)
+
+
+@functools.lru_cache(maxsize=16)
+def _walked_answer(key: int, items: int) -> bytes:
+    return configs(0, items) if key == ApiKey.DESCRIBE_CONFIGS else coordinators(0, items)
+
+
 def numbered_request(frame: bytes, correlation_id: int) -> list[bytes | memoryview]:
     """Return a request with this correlation id, in pieces."""
     return [frame[:8] + struct.pack(">i", correlation_id), memoryview(frame)[12:]]
@@ -98,12 +150,14 @@ def fetch_overhead_bytes(version: int) -> int:
     return len(_fetched(version, 100)) - 100
 
 
-def answer(head: Head, node: tuple[str, int], record_bytes: int = 0, metadata_bytes: int = 0) -> list[bytes | memoryview]:
-    """Return the answer to a request, in pieces."""
+def answer(head: Head, node: tuple[str, int], record_bytes: int = 0, metadata_bytes: int = 0, items: int = 0) -> list[bytes | memoryview]:
+    """Return the answer to a request, in pieces; `items`: how many settings or coordinators there are."""
     if head.key == ApiKey.PRODUCE:
         frame = _produced(head.version)
     elif head.key == ApiKey.FETCH:
         frame = _fetched(head.version, record_bytes)
+    elif items and head.key in (ApiKey.DESCRIBE_CONFIGS, ApiKey.FIND_COORDINATOR) and head.version == 4:
+        frame = _walked_answer(head.key, items)
     else:
         frame = _answered(head.key, head.version, node, metadata_bytes)
     return [frame[:4] + struct.pack(">i", head.correlation_id), memoryview(frame)[8:]]

@@ -246,6 +246,11 @@ class GreedyClient:
         end.send([memoryview(frame)[:-1]])
         end.unfinished = deque([memoryview(frame)[-1:]])
 
+    def _walk(self, step: Step, end: ClientEnd) -> None:
+        """Send requests with many items in them."""
+        key, frame = frames.walked(step.version + len(frames.PRODUCE_VERSIONS) * step.client_id, step.size)
+        self._many(step, end, key, frame)
+
     def _name(self, step: Step, end: ClientEnd) -> None:
         """Ask with a client-id that nobody had before."""
         for _ in range(min(step.count, COUNT_MAX)):

@@ -21,6 +21,7 @@ from tests.adversary.kept import kept_bytes
 from tests.adversary.memory_tcp import KernelLoop, kernel_in_memory
 from tests.adversary.program import Program
 from tests.adversary.virtual_loop import clock_of
+from tests.support.step_watch import StepWatch
 
 BROKER = ("192.0.2.200", 9_092)
 PROXY = ("192.0.2.100", 9_092)
@@ -40,6 +41,9 @@ UNIT_S = 0.000_250
 UNIT_SERVICE_US = 400
 ESTIMATE = 1.25
 """The time of a request is an estimate: other kinds of requests, and other moments, make it a little less than that."""
+
+MUTATION_RATE = 1e9
+"""Requests for topics are looked at where there is a quota on them; this one is never reached."""
 
 Spoil = Callable[[], AbstractContextManager[object]]
 
@@ -77,7 +81,8 @@ class _Source(ConfigSource):
 class House:
     """One run of one program."""
 
-    def __init__(self, loop: KernelLoop, program: Program) -> None:
+    def __init__(self, loop: KernelLoop, program: Program, watch: StepWatch) -> None:
+        self.watch = watch
         said = self.circumstances = program.circumstances
         self.program = program
         self.loop = loop
@@ -89,6 +94,7 @@ class House:
             accepts_logins=said.logs_in,
             session_ms=said.session_ms,
             metadata_bytes=said.metadata_bytes,
+            answer_items=said.answer_items,
         )
         config = _config(program)
         self.app = App(config, _Source(config))
@@ -129,6 +135,8 @@ class House:
         goal = self.circumstances.goal
         if goal == "memory":
             return {"": float(kept_bytes([self.app]) + max(0, self._unsent() - UNSENT_BYTES * self.connections_max))}
+        if goal == "items":
+            return {"": float(self.watch.most)}
         if goal == "request":
             return {"": 100.0 * UNIT_S * self.broker.timed}
         counted = self.broker.produced if goal == "produce" else self.client.fetched
@@ -141,6 +149,8 @@ class House:
         said = self.circumstances
         if said.goal == "memory":
             return said.bound + TABLES_BYTES
+        if said.goal == "items":
+            return said.bound
         elapsed_s = (self.loop.now_ms - self._began_ms) / 1_000
         largest = self._largest()
         connections = max(1, self.connections_max)
@@ -188,7 +198,7 @@ class House:
 
     def _groups(self) -> list[QuotaGroup]:
         goal = self.circumstances.goal
-        if goal == "memory":
+        if goal in ("memory", "items"):
             return []
         return [
             group
@@ -198,7 +208,7 @@ class House:
 
     def _unrecorded(self) -> float:
         """What passed and was not recorded; time is not looked at, since some of it is nobody's."""
-        if self.circumstances.goal in ("request", "memory"):
+        if self.circumstances.goal in ("request", "memory", "items"):
             return 0.0
         slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of its header that Kafka does not count
         return max(0.0, sum(self._passed().values()) - slack - sum(group.recorded_total for group in self._groups()))
@@ -241,6 +251,8 @@ def _table(program: Program) -> Any:
     entity = ClientQuotaEntity(None, DEFAULT) if said.each_client_id else ClientQuotaEntity(DEFAULT, None)
     if said.goal == "memory":
         return {}
+    if said.goal == "items":
+        return {ClientQuotaType.CONTROLLER_MUTATION: {entity: MUTATION_RATE}}
     quota_type = {"produce": ClientQuotaType.PRODUCE, "fetch": ClientQuotaType.FETCH, "request": ClientQuotaType.REQUEST}[said.goal]
     return {quota_type: {entity: said.bound}}
 
@@ -255,9 +267,10 @@ def run(program: Program, spoil: Spoil | None = None) -> Outcome:
             stack.enter_context(mock.patch.object(log.LOGGER, "disabled", True))
             stack.enter_context(clock_of(loop))
             stack.enter_context(kernel_in_memory(loop.kernel))
+            watch = stack.enter_context(StepWatch())
 
             async def main() -> Outcome:
-                return await House(loop, program).run()
+                return await House(loop, program, watch).run()
 
             return loop.run_until_complete(main())
     finally:

@@ -8,7 +8,7 @@ from unittest import mock
 from protocol.api_keys import ApiKey
 from proxy.net.connection import Connection
 from proxy.session import debt as debts
-from proxy.session import heads, known_head, quota_scope
+from proxy.session import heads, known_head, quota_scope, response_side, whole_requests
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.buffers import BufferAccount
 from proxy.session.debt import Debt
@@ -135,6 +135,12 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "in-debt-all-go-on": Mutant("produce", "in debt as many requests go on as ever", _instead((Debt, "in_flight_max", lambda *_: 64))),
     "nothing-reserved": Mutant("memory", "what sessions keep is in no account", _instead((Session, "reserve", _always))),
     "nobody-evicted": Mutant("memory", "at the limit nobody goes", _instead((BufferAccount, "_evict", lambda *_: False))),
+    "walked-at-once": Mutant(
+        "items", "requests are looked at to their end, however long they are", _instead((whole_requests, "AT_ONCE_BYTES", 1 << 40))
+    ),
+    "answers-walked-at-once": Mutant(
+        "items", "answers are looked at to their end, however long they are", _instead((response_side, "AT_ONCE_BYTES", 1 << 40))
+    ),
     "names-in-full": Mutant(
         "memory",
         "tables keep names of any length",

@@ -19,6 +19,7 @@ ACTIONS = (
     "read",
     "begin_change",
     "name",
+    "walk",
 )
 PAUSES = ("none", "quiet", "answered", "wait")
 SLOTS = 6
@@ -33,7 +34,7 @@ class Step(NamedTuple):
     Attributes:
         action: of `ACTIONS`.
         slot: which connection; -1: a new one each time.
-        size: bytes of records, or the most that a fetch may bring; for `ask` which API.
+        size: bytes of records, or the most that a fetch may bring; for `ask` which API; for `walk` how many items.
         count: how many requests, one behind the other.
         version: chooses among the versions that are tried.
         client_id: chooses a name.
@@ -55,13 +56,15 @@ class Circumstances(NamedTuple):
 
     Attributes:
         mode: of enforcement.
-        goal: what is bounded: produced or fetched bytes, the time of requests, or the bytes that the proxy keeps.
-        bound: bytes per second; percent of a thread for time; bytes that all connections may keep.
+        goal: what is bounded: produced or fetched bytes, the time of requests, the bytes that the proxy keeps, or the items that it looks
+            at in one call of its event loop.
+        bound: bytes per second; percent of a thread for time; bytes that all connections may keep; items.
         each_client_id: each client-id has the quota; otherwise the user has it.
         logs_in: the listener requires a login.
         session_ms: how long a SASL session lasts, 0: for ever.
         service_us: what a request costs the broker.
         metadata_bytes: how long the broker's Metadata answers are.
+        answer_items: how many settings or coordinators its other answers name.
     """
 
     mode: str = "delay"
@@ -72,6 +75,7 @@ class Circumstances(NamedTuple):
     session_ms: int = 0
     service_us: int = 0
     metadata_bytes: int = 0
+    answer_items: int = 0
 
 
 class Program(NamedTuple):

@@ -10,6 +10,8 @@ import hypothesis.errors
 from hypothesis import HealthCheck, Phase, given, settings, target
 from hypothesis import strategies as st
 
+from protocol.steps import ITEMS_PER_STEP
+from proxy.session.looked import AT_ONCE_BYTES
 from tests.adversary.frames import ASKED
 from tests.adversary.house import UNIT_SERVICE_US, Outcome, Spoil, run
 from tests.adversary.program import ACTIONS, CLIENT_IDS, PAUSES, SLOTS, WAITS_MS, Circumstances, Program, Step
@@ -22,9 +24,15 @@ WANTED = {
     "produce": ("produce", "produce", "produce_unacked"),
     "fetch": ("fetch",),
     "request": ("ask",),
+    "items": ("walk", "walk", "ask"),
     "memory": ("begin_change", "begin_change", "name", "ask", "refuse_reading"),
 }
-GOALS = ("produce", "fetch", "request", "memory")
+GOALS = ("produce", "fetch", "request", "memory", "items")
+ITEM_COUNTS = (2, 200, 300, 1_000, 9_000)
+CALL_ITEMS = ITEMS_PER_STEP + AT_ONCE_BYTES // 2
+"""One call may end a walk and look at short frames behind it at once, in which an item takes two bytes at least."""
+SPARE_GOALS = ("produce", "fetch", "request")
+"""What small requests are enough for, so that more steps are taken."""
 SHRINKS_MAX = 150
 SECONDS = 30
 STEPS_MAX = 160
@@ -63,6 +71,20 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
             session_ms=st.just(0),
             service_us=st.just(0),
             metadata_bytes=st.sampled_from((0, 2_000_000)),
+            answer_items=st.just(0),
+        )
+    if goal == "items":
+        return st.builds(
+            Circumstances,
+            mode=st.sampled_from(("delay", "mute")),
+            goal=st.just(goal),
+            bound=st.just(float(CALL_ITEMS)),
+            each_client_id=st.just(False),
+            logs_in=st.just(False),
+            session_ms=st.just(0),
+            service_us=st.just(0),
+            metadata_bytes=st.sampled_from((0, 100_000)),
+            answer_items=st.sampled_from((0, 300, 5_000)),
         )
     is_time = goal == "request"
     return st.builds(
@@ -75,12 +97,15 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
         session_ms=st.just(0) if is_time else st.sampled_from((0, 0, 0, 2_000)),
         service_us=st.just(UNIT_SERVICE_US) if is_time else st.sampled_from((0, 0, 2_000)),
         metadata_bytes=st.just(0),
+        answer_items=st.just(0),
     )
 
 
 def _sizes(goal: str) -> st.SearchStrategy[int]:
     if goal == "request":
         return st.integers(0, len(ASKED) - 1)
+    if goal == "items":
+        return st.sampled_from(ITEM_COUNTS)
     return st.sampled_from(KEPT_SIZES if goal == "memory" else SIZES)
 
 
@@ -110,7 +135,7 @@ def programs(goal: str) -> st.SearchStrategy[Program]:
         st.lists(either, min_size=1, max_size=4).map(lambda some: sum(some, ())),
         st.lists(any_step, max_size=2).map(tuple),
         st.just(SECONDS),
-        st.just(STEPS_MAX // 4 if goal == "memory" else STEPS_MAX),
+        st.just(STEPS_MAX if goal in SPARE_GOALS else STEPS_MAX // 4),
     )
 
 
@@ -203,7 +228,7 @@ def _smaller(program: Program) -> Iterator[Program]:
             for field, usual in Step._field_defaults.items():
                 if getattr(step, field) != usual and field != "size":
                     yield program._replace(**{name: (*steps[:at], step._replace(**{field: usual}), *steps[at + 1 :])})
-    told = ("goal", "bound", "service_us") if program.circumstances.goal in ("request", "memory") else ("goal", "bound")
+    told = ("goal", "bound", "service_us") if program.circumstances.goal in ("request", "memory", "items") else ("goal", "bound")
     for field, usual in Circumstances._field_defaults.items():
         if getattr(program.circumstances, field) != usual and field not in told:
             yield program._replace(circumstances=program.circumstances._replace(**{field: usual}))

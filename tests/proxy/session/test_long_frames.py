@@ -16,6 +16,7 @@ from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import answer_ids, answered, api_of, plain, produce, request, request_ids, response, split
 from tests.support.layout_codec import uvarint
+from tests.support.long_frames import PLACED, TOPIC, configs, coordinators, create_of, grow_of
 from tests.support.memory_connection import House, Peer
 from tests.support.step_watch import StepWatch
 from tests.support.topic_frames import create, delete, read_answer
@@ -49,20 +50,6 @@ def gateway(house: House) -> Peer:
 
 
 # --- requests to make or delete topics
-
-
-def create_of(body: bytes) -> bytes:
-    """A CreateTopics v7 request with these bytes as its array of topics."""
-    return request(api_of(CREATE, 7), body + struct.pack(">i", 30_000) + b"\0\0", 7)
-
-
-def grow_of(body: bytes) -> bytes:
-    """A CreatePartitions v3 request with these bytes as its array of topics."""
-    return request(api_of(37, 3), body + struct.pack(">i", 30_000) + b"\0\0", 7)
-
-
-PLACED = struct.pack(">i", 0) + b"\x02" + struct.pack(">i", 1) + b"\0"
-TOPIC = b"\x02t" + struct.pack(">ih", -1, -1)
 
 
 @pytest.mark.parametrize(
@@ -199,20 +186,6 @@ def test_an_answer_about_too_many_topics(house: House) -> None:
 
 
 # --- answers
-
-
-def coordinators(correlation_id: int, keys: int) -> bytes:
-    """A FindCoordinator v4 answer about so many keys."""
-    entry = b"\2k" + struct.pack(">i", 1) + b"\5host" + struct.pack(">ih", 9_092, 0) + b"\0\0"
-    return response(api_of(10, 4), struct.pack(">i", 0) + uvarint(keys + 1) + entry * keys + b"\0", correlation_id)
-
-
-def configs(correlation_id: int, settings: int) -> bytes:
-    """A DescribeConfigs v4 answer about a broker with so many settings, one of which is an address."""
-    plain_one = b"\2a\2b\0\5\0\1\2\0\0"
-    entries = plain_one * (settings - 1) + b"\x0alisteners\2b\0\5\0\1\2\0\0"
-    body = struct.pack(">i", 0) + b"\2\0\0\0\4\2" + b"1" + uvarint(settings + 1) + entries + b"\0\0"
-    return response(api_of(32, 4), body, correlation_id)
 
 
 def produced_to(correlation_id: int, partitions: int, *, version: int = 10, endpoints: bool = False) -> bytes:
