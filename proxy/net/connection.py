@@ -81,7 +81,6 @@ class Connection:
         "broker_peer",
         "client",
         "client_eof_ms",
-        "client_fin_ms",
         "client_sock",
         "client_tls",
         "closing",
@@ -119,8 +118,7 @@ class Connection:
         self.wake_at_ms = 0
         self.watched_fd = -1  # of the client's socket, while `Departures` watches it
         self.client_eof_ms = 0  # since when all that the client sent has been read
-        self.client_fin_ms = 0  # since when the kernel is known to have its FIN, although it was not read
-        self.departure: Departure | None = None  # from either of them on
+        self.departure: Departure | None = None  # from when its client closed its side, which the kernel may know before it is read
         self.closing = False
         self.draining = False
         self.guarded = False
@@ -543,8 +541,7 @@ class Connection:
         """The kernel has the client's FIN although we do not read: take what is queued, it goes on in its turn."""
         if self.closing or self.departure is not None:
             return
-        self.client_fin_ms = now_ms()
-        self._depart(self.client_fin_ms)
+        self._depart(now_ms())
         if not self.closing:
             self.client.resume(THROTTLE | IN_FLIGHT)
 

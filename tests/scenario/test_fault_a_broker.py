@@ -126,7 +126,7 @@ async def test_a02_a_client_that_leaves_a_hung_broker_in_order() -> None:
         client = await sluice.client()
         connection = await fill(sluice, client)
         client.close()
-        await until(lambda: connection.client_fin_ms > 0)
+        await until(lambda: connection.departure is not None)
         sluice.sweep(HUNG_MS // 2)
         assert sluice.closes == {}
         sluice.sweep(HUNG_MS + 100)
@@ -162,7 +162,7 @@ async def test_a02_a_broker_that_only_paused_gets_what_a_client_left_behind() ->
             sent += len(frame)
             await asyncio.sleep(0.001)
         client.close()
-        await until(lambda: connection.client_fin_ms > 0)
+        await until(lambda: connection.departure is not None)
         sluice.sweep(HUNG_MS // 2)
         stuck.may_read.set()
         assert await stuck.until_ended() is End.FIN
