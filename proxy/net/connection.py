@@ -15,12 +15,11 @@ from proxy.host_port import HostPort
 from proxy.net.broker_channel import BrokerChannel
 from proxy.net.client_channel import ClientChannel
 from proxy.net.departure import Departure
-from proxy.net.flow import DRAIN, IN_FLIGHT, LONG_ANSWER, THROTTLE, Channel
+from proxy.net.flow import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE, Channel
 from proxy.net.long_answers import AnswerBuffer
-from proxy.net.long_requests import LongRequests
-from proxy.net.long_work import LongWork
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
+from proxy.net.turns import Reader, Turns, Worker
 from proxy.session.administered import BrokersAnswer
 from proxy.session.close_reason import CloseReason, reason_of
 from proxy.session.request_bytes import Stop
@@ -36,8 +35,8 @@ class Owner(Protocol):
     counters: Counters
     timers: ThrottledChannels
     answer_buffer: AnswerBuffer
-    long_work: LongWork
-    long_requests: LongRequests
+    long_work: Turns[Worker]
+    long_requests: Turns[Reader]
 
     @property
     def departed_ms(self) -> int:
@@ -331,6 +330,7 @@ class Connection:
                 self.write_broker(onward)
         self.client.resume(THROTTLE | IN_FLIGHT)
         if requests.is_long:
+            self.client.pause(LONG_REQUEST)
             self._owner.long_requests.add(self.client)
         if not debt.active:
             self._restore_buffers()

@@ -30,14 +30,13 @@ from proxy.net.first_bytes import Arrival
 from proxy.net.gate import Peer
 from proxy.net.listener import Acceptor
 from proxy.net.long_answers import AnswerBuffer
-from proxy.net.long_requests import LongRequests
-from proxy.net.long_work import LongWork
 from proxy.net.memory import BufferBudget
 from proxy.net.proxy_headers import ProxyHeaders
 from proxy.net.routes import Route, Routes
 from proxy.net.sockets import listen
 from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
+from proxy.net.turns import long_requests, long_work
 from proxy.net.upstream import UpstreamUnreachableError
 from proxy.server_names import ServerNames, UnknownServerNameError
 from proxy.session.addresses import AddressBook, ClientView
@@ -112,8 +111,8 @@ class Gateway:
         self.counters = counters
         self.timers = ThrottledChannels(self._loop)
         self.answer_buffer = AnswerBuffer()
-        self.long_work = LongWork(self._loop)
-        self.long_requests = LongRequests(self._loop)
+        self.long_work = long_work(self._loop)
+        self.long_requests = long_requests(self._loop)
         self.routes = routes
         for route in routes:
             route.binds(self._bind_broker)

@@ -24,9 +24,8 @@ from proxy.net.connection import Connection
 from proxy.net.departure import DepartedClients
 from proxy.net.flow import Channel
 from proxy.net.long_answers import AnswerBuffer
-from proxy.net.long_requests import LongRequests
-from proxy.net.long_work import LongWork
 from proxy.net.throttled_channels import ThrottledChannels
+from proxy.net.turns import long_requests, long_work
 from proxy.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Enforcement, Mode
@@ -247,8 +246,8 @@ class House:
         self.timers = ThrottledChannels(cast("asyncio.AbstractEventLoop", self.loop), lambda: self.loop.now_ms)
         self.answer_buffer = AnswerBuffer()
         self.departed = DepartedClients()
-        self.long_work = LongWork(cast("asyncio.AbstractEventLoop", self.loop))
-        self.long_requests = LongRequests(cast("asyncio.AbstractEventLoop", self.loop))
+        self.long_work = long_work(cast("asyncio.AbstractEventLoop", self.loop))
+        self.long_requests = long_requests(cast("asyncio.AbstractEventLoop", self.loop))
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
         self.settings = SessionSettings(self.enforcement, self.usages, self.counters)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.limits import MAX_CHANGE_REQUEST_BYTES
-from proxy.net.long_requests import READS_PER_TURN
+from proxy.net.turns import READS_PER_TURN
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Mode
 from proxy.session.unfinished_frame import PIECE_BYTES, UnfinishedFrame

@@ -1,0 +1,83 @@
+"""What takes long is done in turns of the event loop: a little for one connection, then for the next one, whoever has how much."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from proxy.net.flow import LONG_REQUEST
+
+READS_PER_TURN: Final = 4
+"""A read brings up to 256 KiB that are kept, which takes 0.1 to 0.2 ms."""
+
+Waiting = TypeVar("Waiting")
+
+
+class Worker(Protocol):
+    """Has a long frame, of the client or of the broker."""
+
+    def go_on(self) -> bool:
+        """Take one step with it; return whether more are to come."""
+
+
+class Reader(Protocol):
+    """Has read part of a long request, and reads no more until its turn."""
+
+    def resume(self, reasons: int) -> None:
+        """Take back reasons to pause."""
+
+
+class Turns(Generic[Waiting]):
+    """Who waits for a turn, in the order in which they came. Between two turns the loop looks at the sockets.
+
+    Args:
+        loop: its turns.
+        take: does a little for one of them; returns whether there is more to do.
+        per_turn: how many of them have their turn at once.
+    """
+
+    __slots__ = ("_is_due", "_loop", "_per_turn", "_take", "_waiting")
+
+    def __init__(self, loop: AbstractEventLoop, take: Callable[[Waiting], bool], per_turn: int = 1) -> None:
+        self._loop = loop
+        self._take = take
+        self._per_turn = per_turn
+        self._waiting: dict[Waiting, None] = {}
+        self._is_due = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, one: Waiting) -> None:
+        """Let it wait for its turn; nothing happens when it does already."""
+        self._waiting[one] = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_due and self._waiting:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_due = False
+        for one in list(self._waiting)[: self._per_turn]:
+            del self._waiting[one]
+            if self._take(one):
+                self._waiting[one] = None
+        self._wake()
+
+
+def long_work(loop: AbstractEventLoop) -> Turns[Worker]:
+    """Return the turns of who looks at a long frame in steps: one step of one of them in a turn."""
+    return Turns(loop, lambda worker: worker.go_on())
+
+
+def long_requests(loop: AbstractEventLoop) -> Turns[Reader]:
+    """Return the turns of who reads long requests: a few of them are read in a turn."""
+    return Turns(loop, _read_on, READS_PER_TURN)
+
+
+def _read_on(reader: Reader) -> bool:
+    reader.resume(LONG_REQUEST)
+    return False
