@@ -329,7 +329,7 @@ class Connection:
             if onward is not None:
                 self.write_broker(onward)
         self.client.resume(THROTTLE | IN_FLIGHT)
-        if requests.is_long:
+        if requests.is_long and self.departure is None:
             self.client.pause(LONG_REQUEST)
             self._owner.long_requests.add(self.client)
         if not debt.active:

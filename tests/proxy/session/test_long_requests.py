@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.limits import MAX_CHANGE_REQUEST_BYTES
+from proxy.net.flow import LONG_REQUEST
 from proxy.net.turns import READS_PER_TURN
 from proxy.session.close_reason import CloseReason
 from proxy.session.enforcement import Mode
 from proxy.session.unfinished_frame import PIECE_BYTES, UnfinishedFrame
-from tests.support.kafka_frames import api_of, produce, request, request_ids
+from tests.support.kafka_frames import api_of, produce, produced, request, request_ids
 from tests.support.layout_codec import uvarint
 from tests.support.memory_connection import House, Peer
 
@@ -106,6 +107,19 @@ def test_clients_with_long_requests_are_read_in_turn(house: House) -> None:
         assert max(counts) - min(counts) <= 1
         before = sum(counts)
     assert before == len(peers) * len(pieces)
+
+
+def test_a_client_that_closes_its_side_in_a_long_request_is_read_no_more(house: House) -> None:
+    """Its end of file is read once; what is in flight is answered, and the connection ends with that."""
+    peer = house.connect()
+    assert peer.sends(produce(1)) == [1]
+    peer.client.arrive(pieces_of(long_create())[0])
+    house.wait(0)
+    peer.connection.client.eof_received()
+    assert not peer.connection.client.pauses & LONG_REQUEST
+    assert len(house.long_requests) == 0
+    assert peer.answers(produced(1)) == [1]
+    assert house.closed[0][0] is CloseReason.CLIENT_CLOSED
 
 
 def test_a_client_that_leaves_in_a_long_request_takes_no_turn(house: House) -> None:
