@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 
 ACCEPTS_PER_TURN = 8
-"""What a new connection takes until its bytes flow is 0.5 ms in all, during which nobody else is served."""
+"""Everybody else waits while the connections of a turn are set up; what one costs is the row churn of `python -m bench`."""
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from proxy.net.flow import LONG_REQUEST
 
 READS_PER_TURN: Final = 4
-"""A read brings up to 256 KiB that are kept, which takes 0.1 to 0.2 ms."""
+"""A read brings up to 256 KiB that are kept. Everybody else waits for all reads of a turn."""
 
 Waiting = TypeVar("Waiting")
 
@@ -61,7 +62,7 @@ class Turns(Generic[Waiting]):
 
     def _turn(self) -> None:
         self._is_due = False
-        for one in list(self._waiting)[: self._per_turn]:
+        for one in list(islice(self._waiting, self._per_turn)):
             del self._waiting[one]
             if self._take(one):
                 self._waiting[one] = None
