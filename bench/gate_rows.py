@@ -178,14 +178,14 @@ def beside_greedy(stand: Stand) -> list[Measured]:
 
 def long_load(stand: Stand) -> list[Measured]:
     """Numbers 13, 14 and 17: mixed load and faults before a real broker, and SIGTERM at its end."""
-    seconds = 90.0 if stand.is_quick else 300.0
+    seconds = 270.0 if stand.is_quick else 420.0
     done = soak(seconds, name="gate-soak")
     values = {(figure.row, figure.what): figure.value for figure in done.figures}
     how = f"Kafka {KRAFT}, mixed load and faults, {seconds:g} s (python -m bench.soak)"
     waited = values["loop", "longest that it was ready and had no CPU, within a second"]
     return [
         Measured(13, f"{how}; in a second without CPU for {waited:.0f} ms", values["loop", "longest lag of the event loop"], 250, "ms"),
-        Measured(14, how, values["memory", "RSS slope after the first tenth"], 1, "MiB/min", low=float("-inf")),
+        Measured(14, how, values["memory", "RSS slope after the beginning"], 1, "MiB/min", low=float("-inf")),
         Measured(14, f"{how}: descriptors left over", values["descriptors", "left over when all have gone"], 0, "", low=float("-inf")),
         Measured(17, f"{how}, then SIGTERM", values["end", "SIGTERM: ended after"], 10, "s"),
     ]
