@@ -34,7 +34,7 @@ from tests.support.places import temporary_directory
 from tests.support.sluice_process import SluiceProcess
 
 SETTLED_S_MIN, SETTLED_SHARE = 120.0, 0.1
-"""Memory that the first tenth takes is what the load needs; in the first two minutes silent visitors still gather, and every fault comes once."""
+"""Memory that the first tenth takes is what the load needs; for two minutes silent visitors gather, and every fault is the first one."""
 SAMPLE_S, SCRAPE_S = 1.0, 10.0
 BURST, PAUSE_S = 2, 0.05
 GONE_S_MAX = 60.0

@@ -9,10 +9,12 @@ import os
 import socket
 from collections.abc import Callable
 
+from proxy.net.sockets import queued_connections
+
 ACCEPTS_PER_TURN = 32
 """Accepting many in one turn of the event loop costs less for each of them ..."""
-FLOOD_ACCEPTS_PER_TURN = 8
-"""... but everybody else waits while they are set up: so many, from a turn that left some waiting to one that leaves none."""
+CROWD_ACCEPTS_PER_TURN = 8
+"""... but everybody else waits while they are set up: so many, as long as more than a turn's are in the kernel's queue."""
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -108,10 +110,8 @@ class Acceptor:
                 return
             try:
                 fd, peer = self._sock._accept()  # type: ignore[attr-defined]  # as `accept`, which makes a socket of the slow kind
-            except BlockingIOError:
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 self._accepts_per_turn = ACCEPTS_PER_TURN
-                return
-            except (InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
@@ -120,7 +120,8 @@ class Acceptor:
                 return
             sock = self._client_socket(self._family, socket.SOCK_STREAM, 0, fd)
             self._on_accept(sock, peer)
-        self._accepts_per_turn = FLOOD_ACCEPTS_PER_TURN
+        is_crowd = queued_connections(self._sock) > ACCEPTS_PER_TURN
+        self._accepts_per_turn = CROWD_ACCEPTS_PER_TURN if is_crowd else ACCEPTS_PER_TURN
 
     def _descriptors_exhausted(self) -> None:
         """Refuse one client with the spare descriptor, so that it hears a no, then wait."""

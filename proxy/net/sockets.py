@@ -16,7 +16,7 @@ USUAL_RECEIVE_BYTES = 208 * 1024  # the kernel's usual ceiling for a size set by
 SO_BUF_LOCK, LOCKED_BY_NOBODY = 72, 0  # Linux 5.15; not in the socket module
 BACKLOG = 1_024
 UINT32 = Struct("=I")
-TCP_INFO_BYTES, LAST_ACK_RECEIVED_AT, MIN_RTT_AT = 152, 56, 148  # struct tcp_info, Linux 4.6; the last one in microseconds
+TCP_INFO_BYTES, UNACKED_AT, LAST_ACK_RECEIVED_AT, MIN_RTT_AT = 152, 24, 56, 148  # struct tcp_info, Linux 4.6; the last one in microseconds
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -95,6 +95,11 @@ def silent_ms(fd: int) -> int:
 def min_rtt_ns(fd: int) -> int:
     """The smallest round trip that the kernel has seen on a connection lately; 0 when it cannot be asked."""
     return _tcp_info(fd, MIN_RTT_AT) * 1_000
+
+
+def queued_connections(listening: socket.socket) -> int:
+    """How many connections wait to be accepted; 0 when it cannot be asked."""
+    return _tcp_info(listening.fileno(), UNACKED_AT)  # what the kernel says there of a listening socket
 
 
 def _tcp_info(fd: int, at: int) -> int:

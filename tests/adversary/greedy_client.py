@@ -49,6 +49,16 @@ class ClientEnd:
         if self.answered is not None and not self.answered.done():
             self.answered.set_result(None)
 
+    async def until_answered(self, loop: VirtualLoop) -> None:
+        """Wait until nothing is owed, as long as there is patience."""
+        await loop.quiet()
+        if self.owed:
+            self.answered = loop.create_future()
+            timer = loop.call_later(PATIENCE_S, self.tell)
+            await self.answered
+            timer.cancel()
+            await loop.quiet()
+
     def request(self, key: int, client_id: str, frame: bytes) -> list[memoryview]:
         """Return a request of this connection, numbered, as pieces to be sent."""
         self._number += 1
@@ -164,7 +174,7 @@ class GreedyClient:
         if step.pause == "wait":
             await self._loop.until_ms(self._loop.now_ms + step.wait_ms)
         elif step.pause == "answered" and end is not None:
-            await self._until_answered(end)
+            await end.until_answered(self._loop)
 
     def leave(self) -> None:
         """Close everything."""
@@ -187,17 +197,8 @@ class GreedyClient:
         end = self._slots[slot] = ClientEnd(sock, self._took)
         if self._logs_in:
             self._send_login(end, "app-0")
-            await self._until_answered(end)
+            await end.until_answered(self._loop)
         return end
-
-    async def _until_answered(self, end: ClientEnd) -> None:
-        await self._loop.quiet()
-        if end.owed:
-            end.answered = self._loop.create_future()
-            timer = self._loop.call_later(PATIENCE_S, end.tell)
-            await end.answered
-            timer.cancel()
-            await self._loop.quiet()
 
     def _took(self, client_id: str, size: int) -> None:
         if not size:
@@ -257,6 +258,14 @@ class GreedyClient:
             self._names += 1
             name = f"{self._names:08}" + "n" * min(step.size, NAME_BYTES_MAX)
             end.send(end.request(ApiKey.METADATA, name, kafka_frames.metadata(0, 9, name)))
+
+    def _produce_as_new(self, step: Step, end: ClientEnd) -> None:
+        """Produce with client-ids that nobody had before."""
+        for _ in range(min(step.count, COUNT_MAX)):
+            self._names += 1
+            self.pipelines |= bool(end.in_flight)
+            name = f"new-{self._names}"
+            end.send(end.request(ApiKey.PRODUCE, name, frames.produce(step.size, 7, 1, name)))
 
     def _finish(self, _step: Step, end: ClientEnd) -> None:
         end.send(list(end.unfinished))

@@ -15,10 +15,12 @@ from proxy.host_port import HostPort
 from proxy.session.enforcement import AGE_MAX_MS
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
+from quota.manager import QuotaGroups
 from tests.adversary.broker_model import BrokerModel
 from tests.adversary.greedy_client import GreedyClient
 from tests.adversary.kept import kept_bytes
 from tests.adversary.memory_tcp import KernelLoop, kernel_in_memory
+from tests.adversary.newcomer import newcomers_wait_ms
 from tests.adversary.program import Program
 from tests.adversary.virtual_loop import clock_of
 from tests.support.step_watch import StepWatch
@@ -42,6 +44,10 @@ UNIT_SERVICE_US = 400
 ESTIMATE = 1.25
 """The time of a request is an estimate: other kinds of requests, and other moments, make it a little less than that."""
 
+FEW_GROUPS = {"groups_max": 24, "groups_per_user_max": 4}
+"""Tables are this small where a client fills them up for others: a program has few steps."""
+NEWCOMER_MS = 20.0
+"""What two small requests of somebody who is far below the bound may wait, with what the broker takes for them."""
 MUTATION_RATE = 1e9
 """Requests for topics are looked at where there is a quota on them; this one is never reached."""
 
@@ -102,6 +108,7 @@ class House:
         self.client = GreedyClient(loop, loop.kernel, PROXY, logs_in=said.logs_in)
         self.connections_max = 0
         self.peak = (0.0, 1.0, -1.0)
+        self.newcomer_waited_ms = 0.0
         self.trace: list[str] = []
         self._began_ms = loop.now_ms
 
@@ -118,6 +125,9 @@ class House:
             self.trace.append(f"{loop.now_ms - self._began_ms:>6} ms  {step.action} on {step.slot}: {self._standing()}")
         while loop.now_ms < end_ms:
             await loop.until_ms(min(loop.now_ms + 1_000, end_ms))
+            self._look()
+        if self.circumstances.goal == "newcomer":
+            self.newcomer_waited_ms = await newcomers_wait_ms(loop, PROXY)
             self._look()
         self.trace.append(f"{loop.now_ms - self._began_ms:>6} ms  the end: {self._standing()}")
         self.client.leave()
@@ -137,6 +147,8 @@ class House:
             return {"": float(kept_bytes([self.app]) + max(0, self._unsent() - UNSENT_BYTES * self.connections_max))}
         if goal == "items":
             return {"": float(self.watch.most)}
+        if goal == "newcomer":
+            return {"": self.newcomer_waited_ms}
         if goal == "request":
             return {"": 100.0 * UNIT_S * self.broker.timed}
         counted = self.broker.produced if goal == "produce" else self.client.fetched
@@ -151,6 +163,8 @@ class House:
             return said.bound + TABLES_BYTES
         if said.goal == "items":
             return said.bound
+        if said.goal == "newcomer":
+            return NEWCOMER_MS
         elapsed_s = (self.loop.now_ms - self._began_ms) / 1_000
         largest = self._largest()
         connections = max(1, self.connections_max)
@@ -198,7 +212,7 @@ class House:
 
     def _groups(self) -> list[QuotaGroup]:
         goal = self.circumstances.goal
-        if goal in ("memory", "items"):
+        if goal in ("memory", "items", "newcomer"):
             return []
         return [
             group
@@ -208,7 +222,7 @@ class House:
 
     def _unrecorded(self) -> float:
         """What passed and was not recorded; time is not looked at, since some of it is nobody's."""
-        if self.circumstances.goal in ("request", "memory", "items"):
+        if self.circumstances.goal in ("request", "memory", "items", "newcomer"):
             return 0.0
         slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of its header that Kafka does not count
         return max(0.0, sum(self._passed().values()) - slack - sum(group.recorded_total for group in self._groups()))
@@ -253,8 +267,8 @@ def _table(program: Program) -> Any:
         return {}
     if said.goal == "items":
         return {ClientQuotaType.CONTROLLER_MUTATION: {entity: MUTATION_RATE}}
-    quota_type = {"produce": ClientQuotaType.PRODUCE, "fetch": ClientQuotaType.FETCH, "request": ClientQuotaType.REQUEST}[said.goal]
-    return {quota_type: {entity: said.bound}}
+    wanted = {"fetch": ClientQuotaType.FETCH, "request": ClientQuotaType.REQUEST}
+    return {wanted.get(said.goal, ClientQuotaType.PRODUCE): {entity: said.bound}}
 
 
 def run(program: Program, spoil: Spoil | None = None) -> Outcome:
@@ -267,6 +281,8 @@ def run(program: Program, spoil: Spoil | None = None) -> Outcome:
             stack.enter_context(mock.patch.object(log.LOGGER, "disabled", True))
             stack.enter_context(clock_of(loop))
             stack.enter_context(kernel_in_memory(loop.kernel))
+            if program.circumstances.goal == "newcomer":
+                stack.enter_context(mock.patch.dict(QuotaGroups.__init__.__kwdefaults__, FEW_GROUPS))
             watch = stack.enter_context(StepWatch())
 
             async def main() -> Outcome:

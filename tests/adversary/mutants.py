@@ -17,6 +17,8 @@ from proxy.session.known_head import LOGIN, KnownHead
 from proxy.session.request_side import RequestSide
 from proxy.session.session import Session
 from proxy.session.unanswered import UnansweredRequests
+from quota.maker import Maker
+from quota.manager import QuotaGroups
 
 
 class Mutant(NamedTuple):
@@ -108,6 +110,14 @@ def _in_full(name: str) -> str:
     return name
 
 
+# --- what others are left with
+
+
+def _one_for_all(_self: Any, sharing: Maker, _place: Maker) -> bool:
+    """As it was: who there is no room for shares a group with everybody else."""
+    return not any(sharing)
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "half-close-frees-fetches": Mutant(
         "fetch", "a half-close ungates fetches and forgives", _instead(_FORGIVEN, (RequestSide, "_admit_fetch", _freed))
@@ -140,6 +150,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "answers-walked-at-once": Mutant(
         "items", "answers are looked at to their end, however long they are", _instead((response_side, "AT_ONCE_BYTES", 1 << 40))
+    ),
+    "one-overflow-for-all": Mutant(
+        "newcomer",
+        "one client may fill the table of groups, and all newcomers share one",
+        _instead((QuotaGroups, "_has_share_left", _always), (QuotaGroups, "_may_overflow", _one_for_all)),
     ),
     "names-in-full": Mutant(
         "memory",

@@ -20,6 +20,7 @@ ACTIONS = (
     "begin_change",
     "name",
     "walk",
+    "produce_as_new",
 )
 PAUSES = ("none", "quiet", "answered", "wait")
 SLOTS = 6
@@ -56,8 +57,8 @@ class Circumstances(NamedTuple):
 
     Attributes:
         mode: of enforcement.
-        goal: what is bounded: produced or fetched bytes, the time of requests, the bytes that the proxy keeps, or the items that it looks
-            at in one call of its event loop.
+        goal: what is bounded: produced or fetched bytes, the time of requests, the bytes that the proxy keeps, the items that it looks
+            at in one call of its event loop, or how long somebody waits who comes from another address afterwards.
         bound: bytes per second; percent of a thread for time; bytes that all connections may keep; items.
         each_client_id: each client-id has the quota; otherwise the user has it.
         logs_in: the listener requires a login.

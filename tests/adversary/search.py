@@ -26,13 +26,19 @@ WANTED = {
     "request": ("ask",),
     "items": ("walk", "walk", "ask"),
     "memory": ("begin_change", "begin_change", "name", "ask", "refuse_reading"),
+    "newcomer": ("produce_as_new", "produce_as_new", "produce"),
 }
-GOALS = ("produce", "fetch", "request", "memory", "items")
+GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer")
 ITEM_COUNTS = (2, 200, 300, 1_000, 9_000)
 CALL_ITEMS = ITEMS_PER_STEP + AT_ONCE_BYTES // 2
 """One call may end a walk and look at short frames behind it at once, in which an item takes two bytes at least."""
-SPARE_GOALS = ("produce", "fetch", "request")
+SPARE_GOALS = ("produce", "fetch", "request", "newcomer")
 """What small requests are enough for, so that more steps are taken."""
+TOLD = {
+    "newcomer": ("goal", "bound", "each_client_id"),
+    **dict.fromkeys(("request", "memory", "items"), ("goal", "bound", "service_us")),
+}
+"""What stays as it is when a program is made smaller."""
 SHRINKS_MAX = 150
 SECONDS = 30
 STEPS_MAX = 160
@@ -92,8 +98,8 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
         mode=st.sampled_from(("delay", "mute")),
         goal=st.just(goal),
         bound=st.just(0.1 if is_time else BOUND),
-        each_client_id=st.just(False) if is_time else st.booleans(),
-        logs_in=st.just(False) if is_time else st.sampled_from((False, False, True)),
+        each_client_id=st.just(goal == "newcomer") if is_time or goal == "newcomer" else st.booleans(),
+        logs_in=st.just(False) if is_time or goal == "newcomer" else st.sampled_from((False, False, True)),
         session_ms=st.just(0) if is_time else st.sampled_from((0, 0, 0, 2_000)),
         service_us=st.just(UNIT_SERVICE_US) if is_time else st.sampled_from((0, 0, 2_000)),
         metadata_bytes=st.just(0),
@@ -228,7 +234,7 @@ def _smaller(program: Program) -> Iterator[Program]:
             for field, usual in Step._field_defaults.items():
                 if getattr(step, field) != usual and field != "size":
                     yield program._replace(**{name: (*steps[:at], step._replace(**{field: usual}), *steps[at + 1 :])})
-    told = ("goal", "bound", "service_us") if program.circumstances.goal in ("request", "memory", "items") else ("goal", "bound")
+    told = TOLD.get(program.circumstances.goal, ("goal", "bound"))
     for field, usual in Circumstances._field_defaults.items():
         if getattr(program.circumstances, field) != usual and field not in told:
             yield program._replace(circumstances=program.circumstances._replace(**{field: usual}))
