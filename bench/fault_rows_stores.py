@@ -15,11 +15,11 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from bench.fault_tools import Figure, ms
-from proxy import log
-from proxy.quota_store import zookeeper_client
 from proxy.quota_store.in_force import NOTHING, InForce, in_force
 from proxy.quota_store.store import StoreContent, StoreUnavailable
-from proxy.quota_store.zookeeper_client import ZookeeperClient
+from proxy.quota_store.zookeeper import client as zookeeper_client
+from proxy.quota_store.zookeeper.client import ZookeeperClient
+from proxy.telemetry import log
 from quota.admin.kraft import Change
 from quota.admin.messages import entity_key
 from quota.entity import ClientQuotaEntity, ClientQuotaType

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from proxy import __main__, run
-from proxy.app import App
+from proxy import __main__
+from proxy.app import run
+from proxy.app.app import App
 
 
 class PartlyMetered(App):

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from proxy.metering.batch import BATCH_WORDS, Batch
+from proxy.base.files import make_directory
+from proxy.meter.batch import BATCH_WORDS, Batch
+from proxy.meter.record import CHARGED, OWED, RECORD, RECORDED, REFUSED, SETTLED, UNRECORD
 from proxy.metering.convert import convert
-from proxy.metering.layout import SEGMENTS, make_directory, stem_name
+from proxy.metering.layout import SEGMENTS, stem_name
 from proxy.metering.raw import DTYPE
-from proxy.metering.record import CHARGED, OWED, RECORD, RECORDED, REFUSED, SETTLED, UNRECORD
 from proxy.metering.segment import SegmentWriter
 from proxy.metering.writer import header_of
 from quota.group import QuotaGroup

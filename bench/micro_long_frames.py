@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from bench.attack_frames import ATTACKER, MAKERS, attack
 from bench.frames import METADATA, metadata_answer
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from tests.support.memory_connection import House
 
 HOST, PORT = "127.0.0.1", 19_092

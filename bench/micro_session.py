@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from bench.frames import CLIENT_ID, Template, fetch_answer, fetch_request, produce_answer, produce_request
-from proxy.metering.meter import Meter
-from proxy.metering.usage import Place
+from proxy.meter.meter import Meter
+from proxy.meter.usage import Place
 from proxy.net.connection import Connection
-from proxy.net.flow import Channel
+from proxy.net.relay.flow import Channel
 from quota.declared_groups import Conditions, DeclaredGroup
 from quota.entity import ClientQuotaType
 from quota.pattern import Pattern

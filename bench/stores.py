@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from proxy.garbage import THRESHOLDS
+from proxy.telemetry.garbage import THRESHOLDS
 from quota.admin.kraft import Change
 from quota.admin.messages import entity_key
 from tests.support.kafka.broker import KafkaCluster

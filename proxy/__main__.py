@@ -10,17 +10,18 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from proxy import log
-from proxy.config import Config, ConfigSource
-from proxy.config_callback import try_callback
-from proxy.config_check import advice_on
-from proxy.config_flags import Flags
-from proxy.config_problem import ConfigProblems, Problem
-from proxy.config_read import read_toml
-from proxy.errors import StartError
-from proxy.identities import make_builder
-from proxy.printable import printable
-from proxy.quota_store.file import QUOTA_FILE_BYTES_MAX, read_quota_file
+from proxy.app.identities import make_builder
+from proxy.base.errors import StartError
+from proxy.base.printable import printable
+from proxy.config.callback import try_callback
+from proxy.config.checks import advice_on
+from proxy.config.flags import Flags
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config
+from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.toml_reader import read_toml
+from proxy.quota_store.file.store import QUOTA_FILE_BYTES_MAX, read_quota_file
+from proxy.telemetry import log
 
 BAD_INPUT: Final = 2
 
@@ -49,7 +50,7 @@ def run(config: Path | None, **flags: Any) -> None:
     """Run the proxy. SIGHUP reloads; SIGTERM drains, a second one ends at once."""
     source = ConfigSource(config, Flags(**flags))
     level = _check(source).log.level
-    from proxy.run import run as run_app  # only here: `check-config` and --help need no event loop
+    from proxy.app.run import run as run_app  # only here: `check-config` and --help need no event loop
 
     handler = log.start_logging(level)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from quota.entity import ClientQuotaType, KafkaPrincipal
@@ -93,6 +94,11 @@ class Origin(NamedTuple):
 NOWHERE: Final = Origin()
 
 
+@lru_cache(maxsize=256)
+def _origin_without_groups(listener: str) -> Origin:
+    return Origin(listener)
+
+
 class DeclaredGroups:
     """All of them, in order.
 
@@ -119,7 +125,7 @@ class DeclaredGroups:
     def origin(self, listener: str, host: str) -> Origin:
         """Return where a connection comes in; worked out once for each."""
         if not self._matching:
-            return Origin(listener)
+            return _origin_without_groups(listener)
         fits = sum(1 << at for at, (conditions, _) in enumerate(self._matching) if conditions.hold_at(listener, host))
         return Origin(listener, fits, self)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from proxy.clock import now_ms
+from proxy.base.clock import now_ms
 from proxy.demo import screen as words
 from proxy.demo.cast import ROLES, Role, quota_file
 from proxy.demo.children import METERING, ClientChild, DemoError, ProxyChild

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Final
 
-from proxy.clock import now_ms
+from proxy.base.clock import now_ms
 from proxy.demo.pace import Pace
 from proxy.demo.report import Stage, Task
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.clock import now_ms
+from proxy.base.clock import now_ms
 
 READY = "ready"
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from proxy.clock import now_ms
+from proxy.base.clock import now_ms
 from proxy.demo.pace import Pace
 from proxy.demo.report import Stage, Task
 

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
-from proxy.clock import now_ms
+from proxy.base.clock import now_ms
 from proxy.demo.model import REQUEST_THROTTLE_MS_MAX
 from proxy.demo.series import Series
 from quota.throttle import narrow_to_int32, throttle_time_ms

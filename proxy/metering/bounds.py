@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from proxy.metering.batch import Fact
+from proxy.meter.batch import Fact
 from proxy.metering.runs import Ints
 
 

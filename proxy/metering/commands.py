@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 import click
 
-from proxy.errors import StartError
+from proxy.base.errors import StartError
 
 BAD_INPUT: Final = 2
 DIRECTORY: Final = click.Path(path_type=Path)

@@ -16,31 +16,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from proxy.clock import wall_time_s
-from proxy.metering.batch import Fact
+from proxy.base.clock import wall_time_s
+from proxy.base.files import TEMPORARY, make_directory, put, put_bytes, remove
+from proxy.meter.batch import Fact
+from proxy.meter.buffer import Left, left_behind
+from proxy.meter.record import ASKED, CHARGED, NOTE, REFUSED
 from proxy.metering.bounds import bounds_of
-from proxy.metering.buffer import Left, left_behind
-from proxy.metering.comparisons import comparisons_table
+from proxy.metering.comparisons_table import comparisons_table
 from proxy.metering.files import hashed, write_parquet
-from proxy.metering.layout import (
-    FACTS_SUFFIX,
-    MANIFESTS,
-    RAW_SUFFIX,
-    SEGMENTS,
-    STATE_SUFFIX,
-    TEMPORARY,
-    make_directory,
-    pending_path,
-    place_of,
-    put,
-    put_bytes,
-    remove,
-    remove_temporaries,
-)
+from proxy.metering.layout import FACTS_SUFFIX, MANIFESTS, RAW_SUFFIX, SEGMENTS, STATE_SUFFIX, pending_path, place_of, remove_temporaries
 from proxy.metering.locks import converting
 from proxy.metering.marks import put_mark
 from proxy.metering.parts import Parts, pack_parts
-from proxy.metering.record import ASKED, CHARGED, NOTE, REFUSED
 from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
 from proxy.metering.runs import Runs, Told, runs_of
 from proxy.metering.samples import STATE, Sensors

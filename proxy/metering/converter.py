@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from proxy.counters import MeteringCounts
-from proxy.metering.batch import Fact
+from proxy.meter.batch import Fact
 from proxy.metering.retention import DISK_TROUBLE, Retention
 from proxy.metering.unended import unended
+from proxy.telemetry.counters import MeteringCounts
 
 RETRY_S: Final = 5.0
 CONVERT_S_MAX: Final = 600.0

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.metering.batch import Fact
-from proxy.metering.meter import Metered
+from proxy.enforcement.address_tables import table_name
+from proxy.enforcement.quota_scopes import CLUSTER, QuotaScopes
+from proxy.enforcement.rule import CLIENT_ID_TAG, UNLIMITED_RULE, USER_TAG, rule_of
+from proxy.meter.batch import Fact
+from proxy.meter.meter import Metered
 from proxy.metering.names import Names
-from proxy.net.admission import table_name
-from proxy.quota_scopes import CLUSTER, QuotaScopes
-from proxy.rule import CLIENT_ID_TAG, UNLIMITED_RULE, USER_TAG, rule_of
 from quota.connection_quotas import ConnectionQuotas
 from quota.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate
 from quota.declared_groups import GROUP_TAG

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from proxy.base.files import TEMPORARY, put, remove
 from proxy.metering.files import hashed, write_parquet
-from proxy.metering.layout import MANIFESTS, TEMPORARY, check_readable, put, remove
+from proxy.metering.layout import MANIFESTS, check_readable
 from proxy.metering.locks import changing
 from proxy.metering.names import Names
 from proxy.metering.schema import KIND, SCHEMA_VERSION

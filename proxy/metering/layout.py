@@ -1,6 +1,5 @@
 """Names and places of metering files."""
 
-import contextlib
 import hashlib
 import os
 import re
@@ -9,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from proxy.base.files import TEMPORARY, remove
 from proxy.metering.schema import SCHEMA_VERSION
 
 SEGMENTS: Final = "segments"
@@ -20,9 +20,6 @@ PENDING_SUFFIX: Final = ".pending"
 UNPUBLISHED_SUFFIX: Final = ".unpublished"
 """Of a mark that holds the path of a manifest: its file set is to be sent to the topic."""
 LOCK_PREFIX: Final = ".lock-"
-TEMPORARY: Final = ".tmp-"
-FILE_MODE: Final = 0o640
-DIRECTORY_MODE: Final = 0o750
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - files there have names that nobody can guess, and are made for owner and group
 
 
@@ -74,37 +71,6 @@ def place_of(table: str, proxy_id: str, first_ts_ms: int) -> Path:
     return Path(table, f"schema={SCHEMA_VERSION}", f"proxy={proxy_id}", f"date={at:%Y-%m-%d}", f"hour={at:%H}")
 
 
-def make_directory(path: Path) -> None:
-    """Make a directory and those of its parents that are missing, all for owner and group only."""
-    for place in (*reversed(path.parents), path):  # `parents=True` would make the parents for everybody
-        place.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-
-
-def sync_directory(path: Path) -> None:
-    """Make a rename in `path` last through a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def put(path: Path, temporary: Path) -> None:
-    """Give a finished temporary file its name: visible whole or not at all."""
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.chmod(FILE_MODE)
-    temporary.rename(path)
-    sync_directory(path.parent)
-
-
-def put_bytes(path: Path, data: bytes) -> None:
-    """Write a small file: visible whole or not at all."""
-    temporary = path.with_name(TEMPORARY + path.name)
-    temporary.write_bytes(data)
-    put(path, temporary)
-
-
 def remove_temporaries(directory: Path, proxy_id: str) -> int:
     """Remove what a conversion that failed or died had not given its name yet; return how many files."""
     found = list(directory.glob(f"*/schema=*/proxy={proxy_id}/**/{TEMPORARY}*"))
@@ -117,10 +83,3 @@ def remove_half_written(directory: Path) -> int:
     found = list((directory / SEGMENTS).glob(f"{TEMPORARY}*"))
     remove(*found)
     return len(found)
-
-
-def remove(*paths: Path) -> None:
-    """Remove files that may not be there."""
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()

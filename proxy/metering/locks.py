@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from proxy.metering.layout import FILE_MODE, LOCK_PREFIX, MANIFESTS, SEGMENTS
+from proxy.base.files import FILE_MODE, try_lock
+from proxy.metering.layout import LOCK_PREFIX, MANIFESTS, SEGMENTS
 
 _CONVERTING_PREFIX: Final = ".converting-"
 
@@ -27,15 +28,6 @@ def locked(path: Path) -> Iterator[bool]:
         yield try_lock(descriptor)
     finally:
         os.close(descriptor)
-
-
-def try_lock(descriptor: int) -> bool:
-    """Lock an open file; False: it is another's."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, UNPUBLISHED_SUFFIX, put_bytes
+from proxy.base.files import put_bytes
+from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, UNPUBLISHED_SUFFIX
 
 
 def put_mark(directory: Path, stem: str, manifest: Path) -> None:

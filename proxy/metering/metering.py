@@ -10,20 +10,21 @@ import importlib.metadata
 import os
 import socket
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from proxy import log
-from proxy.clock import now_ms, wall_time_s
-from proxy.config import Config
-from proxy.counters import MeteringCounts
-from proxy.errors import StartError
-from proxy.kafka_client import kafka_client_settings
-from proxy.metering.buffer import DecisionBuffer
+from proxy.base.clock import now_ms, wall_time_s
+from proxy.base.errors import StartError
+from proxy.base.files import FILE_MODE, make_directory, try_lock
+from proxy.config.kafka_client import kafka_client_settings
+from proxy.config.model import Config
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.quota_scopes import QuotaScopes
+from proxy.meter.buffer import DecisionBuffer
+from proxy.meter.meter import Meter, TracingMeter
 from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
-from proxy.metering.layout import FILE_MODE, SEGMENTS, make_directory, new_run_id, pending_path, sanitized
-from proxy.metering.locks import lock_path, try_lock
-from proxy.metering.meter import Meter, TracingMeter
+from proxy.metering.layout import SEGMENTS, new_run_id, pending_path, sanitized
+from proxy.metering.locks import lock_path
 from proxy.metering.names import names_of
 from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
@@ -31,13 +32,25 @@ from proxy.metering.switches_fact import switches_fact
 from proxy.metering.topic import TopicSink, check_topic_client
 from proxy.metering.usage_facts import usage_facts
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
-from proxy.net.admission import Admission
-from proxy.quota_scopes import QuotaScopes
-from proxy.session.policy import Policy
+from proxy.telemetry import log
+from proxy.telemetry.counters import MeteringCounts
+from quota.connection_quotas import ConnectionQuotas
 
 FLUSH_S: Final = 0.25
 STOP_S: Final = 30.0
 SECOND_MS: Final = 1_000
+
+
+class JudgedConnections(Protocol):
+    """Whoever decides on connections.
+
+    Attributes:
+        quotas: by which.
+        only_observes: the connection that is decided on now is let in whatever they say.
+    """
+
+    quotas: ConnectionQuotas
+    only_observes: bool
 
 
 class Metering:
@@ -47,7 +60,7 @@ class Metering:
         StartError: the directory cannot be written, or another process meters into it under the same name.
     """
 
-    def __init__(self, config: Config, scopes: QuotaScopes, admission: Admission, counts: MeteringCounts, policy: Policy) -> None:
+    def __init__(self, config: Config, scopes: QuotaScopes, admission: JudgedConnections, counts: MeteringCounts, policy: Policy) -> None:
         settings = config.metering
         assert settings.dir is not None
         self._directory = settings.dir

@@ -7,8 +7,8 @@ import hmac
 from pathlib import Path
 from typing import Final, Literal
 
-from proxy.counters import OTHER
-from proxy.errors import StartError
+from proxy.base.errors import StartError
+from proxy.telemetry.counters import OTHER
 
 NameForm = Literal["plain", "keyed", "none"]
 KEY_BYTES_MIN: Final = 16

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from proxy.meter.record import RECORD
 from proxy.metering.bounds import Bounds
-from proxy.metering.record import RECORD
 from proxy.metering.runs import Flags, Ints, Runs
 from proxy.metering.samples import Pieces, Samples, Sensors, Times, pieces_of, samples_of, spread, times_of
 from proxy.metering.schema import SAMPLES

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from proxy.metering.batch import Fact
+from proxy.meter.batch import Fact
 from proxy.metering.bounds import Bounds
 from proxy.metering.packing import Figures, Packed, pack
 from proxy.metering.runs import Ints, Runs, joined

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from proxy.metering.record import GROUPS_MAX, PASSED, VALUE_BITS
+from proxy.meter.record import GROUPS_MAX, PASSED, VALUE_BITS
 
 DTYPE: Final = np.dtype(
     [

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.metering.layout import MANIFESTS, SEGMENTS, TEMPORARY, make_directory, put_bytes, remove
+from proxy.base.files import TEMPORARY, make_directory, put_bytes, remove
+from proxy.metering.layout import MANIFESTS, SEGMENTS
 from proxy.metering.locks import changing
 from proxy.metering.schema import KIND
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from proxy.metering.raw import DTYPE, Noted
-from proxy.metering.record import (
+from proxy.meter.record import (
     GROUPS_MAX,
     PASSED,
     RECORDED,
@@ -21,6 +20,7 @@ from proxy.metering.record import (
     VALUE_END,
     WORD_BYTES,
 )
+from proxy.metering.raw import DTYPE, Noted
 
 Ints = NDArray[np.int64]
 SmallInts = NDArray[np.int32]

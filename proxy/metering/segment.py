@@ -17,8 +17,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from proxy.metering.batch import Batch, Fact
-from proxy.metering.layout import FACTS_SUFFIX, FILE_MODE, RAW_SUFFIX, SEGMENTS, TEMPORARY, remove
+from proxy.base.files import FILE_MODE, TEMPORARY, remove
+from proxy.meter.batch import Batch, Fact
+from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, SEGMENTS
 from proxy.metering.raw import NOTED, Noted
 
 _encode = msgspec.json.Encoder().encode

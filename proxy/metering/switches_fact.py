@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from proxy.enforcement.switches import Switches, read_target
 from proxy.metering.names import Names
-from proxy.switches import Switches, read_target
 from quota.admin.messages import USER
 from quota.entity import user_tag
 from quota.names import kept_name

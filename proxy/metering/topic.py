@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.counters import MeteringCounts
-from proxy.errors import StartError
-from proxy.metering.layout import remove
+from proxy.base.errors import StartError
+from proxy.base.files import remove
+from proxy.config.credentials import CredentialsError
 from proxy.metering.marks import marks_of, named_by
-from proxy.tls.credentials import CredentialsError
+from proxy.telemetry.counters import MeteringCounts
 
 PATH_HEADER: Final = "sluice-path"
 PART_HEADER: Final = "sluice-part"

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from proxy.meter.record import NOTE
 from proxy.metering.packing import Figures
-from proxy.metering.record import NOTE
 from proxy.metering.runs import Told
 from proxy.metering.schema import EVENTS
 

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.metering.buffer import is_in_use
-from proxy.metering.layout import FACTS_SUFFIX, MANIFESTS, PENDING_SUFFIX, SEGMENTS, SHARED_MEMORY, pending_prefix, remove, stem_name
+from proxy.base.files import remove
+from proxy.meter.buffer import is_in_use
+from proxy.metering.layout import FACTS_SUFFIX, MANIFESTS, PENDING_SUFFIX, SEGMENTS, SHARED_MEMORY, pending_prefix, stem_name
 from proxy.metering.segment import SegmentWriter
 
 HEADER: Final = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "settings", "quota_config_sha256")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from proxy.metering.batch import Fact
+from proxy.meter.batch import Fact
+from proxy.meter.usage import UsageCells, UsageRow
 from proxy.metering.names import Names
-from proxy.metering.usage import UsageCells, UsageRow
 
 
 def usage_facts(usage: UsageCells, names: Names, second_ms: int, node_id_of: Callable[[tuple[str, int]], int | None]) -> Iterator[Fact]:

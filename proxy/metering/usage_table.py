@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from proxy.metering.batch import Fact
+from proxy.meter.batch import Fact
 from proxy.metering.schema import USAGE
 
 COLUMNS: Final = (

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from proxy.counters import MeteringCounts
-from proxy.metering.batch import Batch, Fact
+from proxy.base.files import make_directory
+from proxy.meter.batch import Batch, Fact
 from proxy.metering.converter import Convert, Converter, convert_in_child
-from proxy.metering.layout import SEGMENTS, make_directory, stem_name
+from proxy.metering.layout import SEGMENTS, stem_name
 from proxy.metering.raw import groups_in
 from proxy.metering.retention import KEEP_ALL, Retention
 from proxy.metering.segment import SegmentWriter
+from proxy.telemetry.counters import MeteringCounts
 
 WAITING_BYTES_MAX: Final = 64 * 2**20
 ROTATE_DECISIONS: Final = 2_000_000

@@ -9,21 +9,21 @@ from typing import Protocol
 
 from protocol.api_keys import ApiVersion
 from protocol.errors import ProtocolError
-from proxy.clock import now_ms, now_ns
-from proxy.counters import Counters
-from proxy.host_port import HostPort
-from proxy.net.broker_channel import BrokerChannel
-from proxy.net.client_channel import ClientChannel
+from proxy.base.clock import now_ms, now_ns
+from proxy.base.close_reason import CloseReason, reason_of
+from proxy.base.host_port import HostPort
 from proxy.net.departure import Departure
-from proxy.net.flow import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE, Channel
-from proxy.net.long_answers import AnswerBuffer
+from proxy.net.relay.answer_buffer import AnswerBuffer
+from proxy.net.relay.broker_channel import BrokerChannel
+from proxy.net.relay.client_channel import ClientChannel
+from proxy.net.relay.flow import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE, Channel
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import Reader, Turns, Worker
 from proxy.session.administered import BrokersAnswer
-from proxy.session.close_reason import CloseReason, reason_of
 from proxy.session.request_bytes import Stop
 from proxy.session.session import Session
+from proxy.telemetry.counters import Counters
 from proxy.tls.transport import TlsTransport
 
 FLUSH_S = 5.0  # how long a side that is being closed may take what was written to it

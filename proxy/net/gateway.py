@@ -12,41 +12,40 @@ from typing import Protocol
 
 from protocol.errors import BadRequestError, ProtocolError
 from protocol.messages.metadata import Topology
-from proxy import log
-from proxy.clock import now_ms
-from proxy.config import Listener
-from proxy.counters import Counters, bump
-from proxy.errors import StartError
+from proxy.base.clock import now_ms
+from proxy.base.close_reason import CloseReason
+from proxy.base.errors import StartError
+from proxy.base.host_port import HostPort, ip_of
+from proxy.config.model import Listener
+from proxy.config.server_names import ServerNames, UnknownServerNameError
+from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import HandlerTimes
-from proxy.host_port import HostPort, ip_of
-from proxy.metering.usage import Place
-from proxy.net.admission import Admission
-from proxy.net.client_hellos import ClientHellos
+from proxy.meter.usage import Place
+from proxy.net.accept.admission import Admission, Peer
+from proxy.net.accept.client_hellos import ClientHellos
+from proxy.net.accept.door import Door
+from proxy.net.accept.first_bytes import Arrival
+from proxy.net.accept.listener import Acceptor
+from proxy.net.accept.proxy_headers import ProxyHeaders
 from proxy.net.connection import Connection
 from proxy.net.departure import DepartedClients
 from proxy.net.departures import Departures
-from proxy.net.door import Door
-from proxy.net.first_bytes import Arrival
-from proxy.net.gate import Peer
-from proxy.net.listener import Acceptor
-from proxy.net.long_answers import AnswerBuffer
 from proxy.net.memory import BufferBudget
-from proxy.net.proxy_headers import ProxyHeaders
-from proxy.net.routes import Route, Routes
+from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.net.sockets import listen
 from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import long_requests, long_work
-from proxy.net.upstream import UpstreamUnreachableError
-from proxy.server_names import ServerNames, UnknownServerNameError
+from proxy.net.upstream.connector import UpstreamUnreachableError
+from proxy.net.upstream.routes import Route, Routes
 from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.administered import OWN_VERSIONS, Administered
-from proxy.session.close_reason import CloseReason
 from proxy.session.identity import OPEN, IdentityRules
-from proxy.session.quota_scope import QuotaScope
 from proxy.session.rewrite import NO_OWN_APIS, ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters, bump
 from proxy.tls.clients import TlsRefusedError
 from proxy.tls.contexts import TlsContexts
 from quota.ip_connections import IpKey

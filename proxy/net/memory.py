@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from proxy import log
-from proxy.counters import Counters
+from proxy.base.close_reason import CloseReason
 from proxy.net.connection import Connection
-from proxy.net.flow import MEMORY, WRITE_LOW_BYTES, Channel
+from proxy.net.relay.flow import MEMORY, WRITE_LOW_BYTES, Channel
 from proxy.session.buffers import BufferAccount
-from proxy.session.close_reason import CloseReason
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters
 from proxy.tls.transport import TlsTransport
 
 PAUSE_SHARE, RESUME_SHARE = 0.90, 0.80  # the sides with the largest backlogs are not read above the one, until below the other

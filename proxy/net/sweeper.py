@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from proxy.clock import now_ms as clock_ms
+from proxy.base.clock import now_ms as clock_ms
+from proxy.base.close_reason import CloseReason
 from proxy.net.connection import Connection
-from proxy.net.flow import Channel
+from proxy.net.relay.flow import Channel
 from proxy.net.sockets import silent_ms, unsent_bytes
-from proxy.session.close_reason import CloseReason
 
 LIVELY_MS = 1_000  # who sent something since, and owes nothing, has met every deadline
 HUNG_MS = 5_000  # a broker that took nothing for so long will not take what a client left behind

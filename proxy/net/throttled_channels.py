@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable
 from typing import Protocol
 
-from proxy.clock import now_ms
+from proxy.base.clock import now_ms
 
 WAKES_PER_TURN = 500
 

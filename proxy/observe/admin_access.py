@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from proxy.administration.asker import Asker, Right
-from proxy.host_port import ip_of
+from proxy.base.host_port import ip_of
+from proxy.quota_admin.asker import Asker, Right
 
 if TYPE_CHECKING:
-    from proxy.config_admin import AdminToken
+    from proxy.config.admin import AdminToken
 
 LISTENER: Final = "admin"
 _JSON: Final = "application/json"

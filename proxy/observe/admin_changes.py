@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from proxy.administration.audit_log import AuditLog
-from proxy.administration.service import NOT_CONTROLLER, Administration
 from proxy.observe.admin_access import Access
 from proxy.observe.explain import explain
 from proxy.observe.pages import json_page, number_in
 from proxy.observe.state import ProxyState
+from proxy.quota_admin.audit.log import AuditLog
+from proxy.quota_admin.service import NOT_CONTROLLER, Administration
 from quota.admin.messages import (
     CLIENT_ID,
     CLUSTER_AUTHORIZATION_FAILED,

@@ -12,19 +12,19 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.errors import StartError
-from proxy.host_port import HostPort
+from proxy.base.errors import StartError
+from proxy.base.host_port import HostPort
 from proxy.observe.admin_access import Access, Tokens, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.connections_json import connections_json
 from proxy.observe.health import Health
-from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import CONTENT_TYPE, SHARED_MS, MetricsPage, SharedMetrics
 from proxy.observe.pages import json_page, limit_in, number_in
 from proxy.observe.quotas_json import Cursor, CursorError, quotas_json
 from proxy.observe.snapshot import take_snapshot
 from proxy.observe.state import ProxyState
-from proxy.status import IpRate
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.status import IpRate
 from proxy.tls.keeper import ContextKeeper
 
 GROUPS_SHOWN_MAX: Final = 1_000

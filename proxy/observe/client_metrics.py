@@ -10,10 +10,10 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
-from proxy.counters import OTHER, Usage
 from proxy.observe.families import API_NAMES, counter, counters, gauge, gauges
 from proxy.observe.series import Fold, Labels, label
 from proxy.observe.snapshot import GroupView, Snapshot
+from proxy.telemetry.counters import OTHER, Usage
 from quota.mutation_group import MutationGroup
 
 GROUP_SERIES: Final = 3

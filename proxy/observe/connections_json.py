@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from proxy.status import ConnectionInfo
+from proxy.telemetry.status import ConnectionInfo
 from quota.names import kept_name
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from proxy.enforcement.rule import rule_of
 from proxy.observe.quotas_json import shown_tags
 from proxy.observe.state import ProxyState
-from proxy.quotas_command.ladder import Rung, ip_rungs, rungs
-from proxy.rule import rule_of
+from proxy.quota_admin.ladder import Rung, ip_rungs, rungs
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
 from quota.declared_groups import Member

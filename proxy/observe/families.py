@@ -7,8 +7,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from protocol.api_keys import TABLE
-from proxy.counters import THROTTLE_BUCKETS_MS, UNKNOWN_KEY, ThrottleHistogram
-from proxy.latency import cumulated
+from proxy.telemetry.counters import THROTTLE_BUCKETS_MS, UNKNOWN_KEY, ThrottleHistogram
+from proxy.telemetry.latency import cumulated
 
 API_NAMES: Final[dict[int, str]] = {**{api["key"]: api["name"] for api in TABLE["apis"]}, UNKNOWN_KEY: "unknown"}
 Series = Iterable[tuple[tuple[str, ...], float]]

@@ -11,11 +11,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from proxy.observe.client_metrics import ClientFamilies
-from proxy.observe.loop_lag import LoopLag
 from proxy.observe.process_metrics import process_families
 from proxy.observe.quota_metrics import quota_families
 from proxy.observe.snapshot import Snapshot, take_snapshot
 from proxy.observe.state import ProxyState
+from proxy.telemetry.loop_lag import LoopLag
 
 SERIES_MAX: Final = 2_000
 SHARED_MS: Final = 1_000

@@ -6,11 +6,11 @@ from prometheus_client import GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
-from proxy.counters import OTHER, AdministrationCounts, Counters, MeteringCounts, ShadowCounts
 from proxy.observe.families import API_NAMES, counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
-from proxy.observe.loop_lag import LoopLag
 from proxy.observe.snapshot import Snapshot
-from proxy.status import AdmissionStatus, Traffic
+from proxy.telemetry.counters import OTHER, AdministrationCounts, Counters, MeteringCounts, ShadowCounts
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.status import AdmissionStatus, Traffic
 
 _BARE = CollectorRegistry()  # collectors register themselves somewhere; this one nobody reads
 _PROCESS = ProcessCollector(registry=_BARE)

@@ -16,13 +16,19 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("requests: heads, FIFO", ("proxy/session/request_side.py", "protocol/request_head.py")),
     ("answers: heads, verdicts", ("proxy/session/response_side.py", "proxy/session/debt.py")),
     ("fetch gate", ("proxy/session/fetch_gate.py",)),
-    ("quotas: record and check", ("quota/", "proxy/session/quota_scope.py", "proxy/quota_scopes.py")),
+    ("quotas: record and check", ("quota/", "proxy/enforcement/quota_scope.py", "proxy/enforcement/quota_scopes.py")),
     ("answers rewritten", ("protocol/", "proxy/session/rewrite.py", "proxy/session/addresses.py")),
-    ("new connections", ("proxy/net/listener.py", "proxy/net/gateway.py", "proxy/net/upstream.py", "proxy/session/session.py")),
-    ("pauses, timers, ends", ("proxy/net/connection.py", "proxy/net/flow.py", "proxy/net/throttled_channels.py", "proxy/net/sweeper.py")),
+    (
+        "new connections",
+        ("proxy/net/accept/listener.py", "proxy/net/gateway.py", "proxy/net/upstream/connector.py", "proxy/session/session.py"),
+    ),
+    (
+        "pauses, timers, ends",
+        ("proxy/net/connection.py", "proxy/net/relay/flow.py", "proxy/net/throttled_channels.py", "proxy/net/sweeper.py"),
+    ),
     ("channels", ("proxy/net/",)),  # uvloop's write is compiled: its time is the caller's
-    ("metrics and admin", ("proxy/observe/", "proxy/live_state.py", "proxy/counters.py")),
-    ("log", ("proxy/log.py",)),
+    ("metrics and admin", ("proxy/observe/", "proxy/app/live_state.py", "proxy/telemetry/counters.py")),
+    ("log", ("proxy/telemetry/log.py",)),
 )
 LOOP = "event loop and all else"
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
+from proxy.enforcement.switches import ENTITY
 from proxy.observe.families import counter, counters, gauge, gauges
 from proxy.observe.series import label
 from proxy.observe.snapshot import Snapshot
-from proxy.status import CallbackStatus
-from proxy.switches import ENTITY
+from proxy.telemetry.status import CallbackStatus
 from quota.entity import ClientQuotaType
 from quota.request_time import ClientRequestQuotaManager
 

@@ -7,8 +7,8 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
-from proxy.counters import OTHER
-from proxy.printable import printable
+from proxy.base.printable import printable
+from proxy.telemetry.counters import OTHER
 
 LABEL_CHARS_MAX: Final = 128
 _DIGEST_CHARS: Final = 16

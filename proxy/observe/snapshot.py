@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from proxy.counters import Counters, Usage
+from proxy.enforcement.rule import group_name, rule_of
 from proxy.observe.state import ProxyState
-from proxy.rule import group_name, rule_of
-from proxy.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic
+from proxy.telemetry.counters import Counters, Usage
+from proxy.telemetry.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from proxy.enforcement.switches import SwitchMode
     from proxy.observe.state import QuotaManager
-    from proxy.switches import SwitchMode
     from quota.group import QuotaGroup
     from quota.mutation_group import MutationGroup
 

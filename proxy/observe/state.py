@@ -3,12 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from proxy.counters import Counters, Usage, UsageTable
-from proxy.status import AdmissionStatus, CallbackStatus, ConnectionInfo, IpRate, LoginStatus, ReadinessCheck, SourceStatus, Traffic
+from proxy.telemetry.counters import Counters, Usage, UsageTable
+from proxy.telemetry.status import (
+    AdmissionStatus,
+    CallbackStatus,
+    ConnectionInfo,
+    IpRate,
+    LoginStatus,
+    ReadinessCheck,
+    SourceStatus,
+    Traffic,
+)
 
 if TYPE_CHECKING:
-    from proxy.session.policy import Standing
-    from proxy.switches import SwitchMode
+    from proxy.enforcement.policy import Standing
+    from proxy.enforcement.switches import SwitchMode
     from quota.controller_mutation import ControllerMutationQuotaManager
     from quota.entity import ClientQuotaType, KafkaPrincipal
     from quota.manager import ClientQuotaManager

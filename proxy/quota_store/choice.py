@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from proxy.clock import now_ms, wall_time_s
-from proxy.config import Config, Quotas
-from proxy.config_problem import ConfigProblems, Problem
-from proxy.config_stores import read_zookeeper_auth
-from proxy.kafka_client import kafka_client_settings
-from proxy.quota_store.file import FileStore
+from proxy.base.clock import now_ms, wall_time_s
+from proxy.config.credentials import CredentialsError
+from proxy.config.kafka_client import kafka_client_settings
+from proxy.config.model import Config, Quotas
+from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.stores import read_zookeeper_auth
+from proxy.quota_store.file.store import FileStore
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.snapshot import Snapshot
 from proxy.quota_store.store import OnContent, QuotaStore
-from proxy.tls.credentials import CredentialsError
 
 if TYPE_CHECKING:
-    from proxy.quota_store.zookeeper_access import Access
+    from proxy.quota_store.zookeeper.access import Access
 
 _OF_STORE: Final = ("store", "path", "connect", "auth_file", "auth_scheme", "tls", "topic", "replication_factor", "create", "snapshot")
 
@@ -44,7 +44,7 @@ def make_store(config: Config, on_content: OnContent, *, altering: bool) -> Quot
 
 
 def _zookeeper(quotas: Quotas, on_content: OnContent) -> QuotaStore:
-    from proxy.quota_store.zookeeper import ZookeeperStore  # only here: who has no ZooKeeper does not load its client
+    from proxy.quota_store.zookeeper.store import ZookeeperStore  # only here: who has no ZooKeeper does not load its client
 
     assert quotas.connect is not None
     try:
@@ -68,7 +68,7 @@ def _access(quotas: Quotas) -> Access:
     Raises:
         CredentialsError: a secret cannot be had.
     """
-    from proxy.quota_store.zookeeper_access import Access  # only here, as above
+    from proxy.quota_store.zookeeper.access import Access  # only here, as above
 
     tls = quotas.tls
     access = Access() if tls is None else Access(lambda: tls.context_of(tls.files()), tls.server_name)
@@ -83,7 +83,7 @@ def _access(quotas: Quotas) -> Access:
 
 def _topic(config: Config, on_content: OnContent) -> QuotaStore:
     try:
-        from proxy.quota_store.topic import TopicStore  # only here: who has no topic needs no client for it
+        from proxy.quota_store.topic.store import TopicStore  # only here: who has no topic needs no client for it
     except ModuleNotFoundError as error:
         remedy = 'run `pip install "kafka-sluice[topic]"`'
         raise ConfigProblems([Problem("sluice.toml", "quotas.topic", "needs aiokafka, which is not installed", remedy)]) from error

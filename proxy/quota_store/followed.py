@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from proxy import log
-from proxy.config_problem import ConfigProblems, Problem
+from proxy.config.problem import ConfigProblems, Problem
 from proxy.quota_store.in_force import NOTHING, InForce, QuotaTable, in_force
 from proxy.quota_store.store import Decide, OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable
-from proxy.status import SourceStatus
+from proxy.telemetry import log
+from proxy.telemetry.status import SourceStatus
 from quota.admin.messages import EntityKey
 
 T = TypeVar("T")

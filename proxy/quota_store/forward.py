@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from proxy import log
-from proxy.config_problem import ConfigProblems, Problem
+from proxy.config.problem import ConfigProblems, Problem
 from proxy.quota_store.store import EMPTY, Decide, Held, OnContent, StoreUnavailable, SwitchChange
-from proxy.status import SourceStatus
+from proxy.telemetry import log
+from proxy.telemetry.status import SourceStatus
 from quota.admin.messages import IP, EntityKey
 
 T = TypeVar("T")

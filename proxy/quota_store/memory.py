@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.quota_store.store import Decide, Held, OnContent
-from proxy.status import SourceStatus
+from proxy.telemetry.status import SourceStatus
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from proxy import log
 from proxy.quota_store.snapshot import Snapshot
 from proxy.quota_store.store import EMPTY, Decide, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable
-from proxy.status import SourceStatus
+from proxy.telemetry import log
+from proxy.telemetry.status import SourceStatus
 
 T = TypeVar("T")
 

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from proxy import log
-from proxy.quota_store.file import read_quota_file
-from proxy.quota_store.file_write import write_whole
-from proxy.quota_store.quota_text import QuotaText, altered
+from proxy.quota_store.file.quota_text import QuotaText, altered
+from proxy.quota_store.file.store import read_quota_file
+from proxy.quota_store.file.write import write_whole
 from proxy.quota_store.store import EMPTY, StoreContent
+from proxy.telemetry import log
 
 WAIT_S: Final = 10.0
 """How long a start waits for the store before it takes the snapshot."""

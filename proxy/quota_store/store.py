@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
-from proxy.status import SourceStatus
+from proxy.telemetry.status import SourceStatus
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey
 

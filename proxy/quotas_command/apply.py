@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from proxy.quota_store.file import read_quota_file
+from proxy.quota_store.file.store import read_quota_file
 from proxy.quotas_command.bulk import Difference, Quotas, alterations, batches, counted, differences, lines_of, result_of
 from proxy.quotas_command.connection import FILE, Where, with_cluster
 from proxy.quotas_command.impact import impact_lines

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from proxy.quota_admin.ladder import Rung, ip_rungs, rungs
 from proxy.quotas_command.apply import apply, diff
 from proxy.quotas_command.connection import Where, admin_port, with_cluster
 from proxy.quotas_command.history import history, rollback
-from proxy.quotas_command.ladder import Rung, ip_rungs, rungs
 from proxy.quotas_command.live import live_lines
 from proxy.quotas_command.printing import number, order, refused, shown, values
 from proxy.quotas_command.reach import Reach, reach

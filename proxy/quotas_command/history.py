@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import click
 
-from proxy.administration.audit_file import lines_back, lines_of
-from proxy.administration.audit_log import history as read_history
-from proxy.administration.chain import verify
+from proxy.quota_admin.audit.chain import verify
+from proxy.quota_admin.audit.file import lines_back, lines_of
+from proxy.quota_admin.audit.log import history as read_history
 from proxy.quotas_command.admin_port import AdminPort
 from proxy.quotas_command.apply import ask, change, judge
 from proxy.quotas_command.bulk import Difference, counted, many

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from proxy.clock import wall_time_s
+from proxy.base.clock import wall_time_s
 from proxy.quotas_command.bulk import Quotas
 
 LAST_S: Final = 24 * 3_600

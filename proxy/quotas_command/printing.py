@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from proxy.printable import printable
+from proxy.base.printable import printable
 from sluice.admin import CLIENT_ID, IP, USER, ClientQuotaEntity
 
 _TITLES = {USER: "user", CLIENT_ID: "client-id", IP: "ip"}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import click
 
-from proxy.units import SIZE_REMEDY, read_size, shown
+from proxy.base.units import SIZE_REMEDY, read_size, shown
 from quota.admin import keys
 from quota.admin.keys import ValueType
 from sluice.admin import CLIENT_ID, IP, USER, ClientQuotaEntity

@@ -7,11 +7,12 @@ from typing import Final
 from protocol.api_keys import ApiKey
 from protocol.headers import response_header_len
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
+from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import ConnectionHandlerTime
-from proxy.metering.record import EXCUSED_MS
+from proxy.meter.record import EXCUSED_MS
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import INT32_MAX
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import COORDINATOR_KEYS, Heads
 from proxy.session.in_flight import InFlight
@@ -19,7 +20,6 @@ from proxy.session.known_head import FETCH, LOGIN, MUTATION, PASS, PRODUCE, Know
 from proxy.session.login import Login
 from proxy.session.mutations.charge import is_strict
 from proxy.session.mutations.ticket import Ticket
-from proxy.session.quota_scope import ClientQuota
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from proxy.enforcement.mode import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Mode
+from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.attention import Attention
 from proxy.session.departed_debts import Stepper, leave_debt
-from proxy.session.enforcement import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Mode
-from proxy.session.quota_scope import ClientQuota
 from quota.group import QuotaGroup
 
 PRESSED_SHARE = 20

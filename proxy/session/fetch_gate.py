@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from proxy.session.enforcement import AGE_MAX_MS, INT32_MAX
+from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.session.fetch_line import FetchLine, Place, line_of
 from quota.group import QuotaGroup
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable
 
-from proxy.session.enforcement import AGE_MAX_MS
+from proxy.enforcement.mode import AGE_MAX_MS
 from quota.group import QuotaGroup
 
 WINDOWS_PER_AGE_STEP = 2  # a window that was filled at once is empty again after 11 s: so often within 25 s

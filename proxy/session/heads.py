@@ -9,8 +9,9 @@ from protocol.errors import ProtocolError, RefusedApiError
 from protocol.limits import HEAD_BYTES
 from protocol.primitives import Buffer
 from protocol.request_head import RequestHead
+from proxy.enforcement.quota_scope import ClientQuota, QuotaScope
 from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, work_of
-from proxy.metering.usage import Place, UsageCell, api_class
+from proxy.meter.usage import Place, UsageCell, api_class
 from proxy.session.administered import CONFIG_KEYS, QUOTA_KEYS
 from proxy.session.identity import is_nobody
 from proxy.session.known_head import ADMIN, ANSWER, CONFIGS, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PREFIX_BYTES_MAX, PRODUCE, KnownHead
@@ -18,7 +19,6 @@ from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.charge import STRICT_SINCE
 from proxy.session.mutations.gate import MutationGate
 from proxy.session.mutations.notes import MutationNotes
-from proxy.session.quota_scope import ClientQuota, QuotaScope
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from quota.declared_groups import NOWHERE, Origin

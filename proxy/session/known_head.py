@@ -7,11 +7,11 @@ from typing import Final, Protocol
 from protocol.api_keys import KNOWN_KEYS, ApiVersion, ThrottlePosition
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from protocol.steps import Steps
-from proxy.counters import UNKNOWN_KEY
+from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import Work
-from proxy.metering.usage import UsageCell
+from proxy.meter.usage import UsageCell
 from proxy.session.looked import Looked
-from proxy.session.quota_scope import ClientQuota
+from proxy.telemetry.counters import UNKNOWN_KEY
 
 # What kind of request: ordered, so that the data path asks `kind >= FETCH` once for all that needs more than a note.
 PASS = 0

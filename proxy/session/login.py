@@ -17,8 +17,8 @@ from protocol.primitives import Buffer
 from protocol.sasl import Progress, TokenObserver, observer_of
 from protocol.sasl.mechanisms import GSSAPI, KNOWN, OAUTHBEARER, PLAIN, READABLE
 from protocol.sasl.opaque import is_gssapi_token
-from proxy.counters import Counters
 from proxy.session.identity import IdentityRules, Peer, TlsPeer, is_loopback
+from proxy.telemetry.counters import Counters
 from quota.entity import KafkaPrincipal
 
 LOGIN_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})

@@ -8,10 +8,10 @@ from struct import Struct
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from protocol.steps import Steps
+from proxy.enforcement.mode import IN_FLIGHT_MAX
 from proxy.session.administered import Administered
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import IN_FLIGHT_MAX
 from proxy.session.in_flight import InFlight
 from proxy.session.unfinished_frame import PIECE_BYTES, UnfinishedFrame
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
+from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
 from proxy.session.departed_debts import Stepper, longest_debt, take_debt
-from proxy.session.enforcement import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
@@ -57,7 +57,7 @@ class RequestSide(WholeRequests):
         self._gate = gate
         self._head: KnownHead | None = None  # of the last request
         self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
-        self._groups_met: set[Stepper] = set()  # that a request of this connection counts for
+        self._groups_met: set[Stepper] | None = None  # that a request of this connection counts for
         self.ahead = RequestsAhead(in_flight, attention, debt, heads)
         self._frames_more = 0  # that the head found last counts for, beyond one
         self.frames_unanswered = 0
@@ -257,12 +257,13 @@ class RequestSide(WholeRequests):
     def _inherits(self, head: KnownHead, now_ms: int) -> bool:
         """Before the first request of each group: take over the longest debt that a departed connection left to it."""
         client, inherits = head.client, False
+        met = self._groups_met
+        if met is None or len(met) >= GROUPS_MET_MAX:
+            met = self._groups_met = set()
         for group in self._groups_of(head, now_ms):
-            if group is None or group in self._groups_met:
+            if group is None or group in met:
                 continue
-            if len(self._groups_met) >= GROUPS_MET_MAX:
-                self._groups_met.clear()
-            self._groups_met.add(group)
+            met.add(group)
             if self.ungated or not client.is_enforced:
                 continue
             debt = take_debt(group, now_ms)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from math import ceil
 from typing import Final
 
+from proxy.enforcement.mode import INT32_MAX, Mode
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import INT32_MAX, Mode
 from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight, produced_bytes
 from proxy.session.known_head import LOGIN, KnownHead

@@ -17,10 +17,10 @@ from protocol.messages.fetch import tail_is_bare
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.steps import Pace, Steps, finished
-from proxy.latency import SHIFT
-from proxy.metering.batch import BATCH_WORDS
-from proxy.metering.meter import Meter
-from proxy.metering.record import MORE, RUN_VALUE_END
+from proxy.enforcement.quota_scope import ClientQuota
+from proxy.meter.batch import BATCH_WORDS
+from proxy.meter.meter import Meter
+from proxy.meter.record import MORE, RUN_VALUE_END
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
@@ -31,8 +31,8 @@ from proxy.session.known_head import BROKERS, ENDPOINTS, FETCH, PRODUCE, WALK, W
 from proxy.session.login import Login
 from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
 from proxy.session.mutations.ticket import Refusal
-from proxy.session.quota_scope import ClientQuota
 from proxy.session.rewrite import Rewriter, Walker
+from proxy.telemetry.latency import SHIFT
 from quota.group import QuotaGroup
 
 HEAD = Struct(">ii")  # size, correlation id

@@ -8,19 +8,19 @@ from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_EARLY_FRAME_BYTES
 from protocol.messages.api_versions import fallback_response
+from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import BrokerHandlerTime, work_of
-from proxy.metering.usage import Place
+from proxy.meter.usage import Place
 from proxy.session.administered import CORRELATION_ID, BrokersAnswer
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import INT32_MAX
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
 from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.in_flight import InFlight
 from proxy.session.known_head import AS_IT_IS, FETCH, PASS, WHOLE, KnownHead
 from proxy.session.login import Login
-from proxy.session.quota_scope import QuotaScope
 from proxy.session.request_bytes import Stop
 from proxy.session.request_side import RequestSide
 from proxy.session.response_side import ResponseSide

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from protocol.limits import MAX_REQUEST_BYTES
-from proxy.counters import Counters, UsageTable
-from proxy.metering.meter import Meter
+from proxy.enforcement.mode import Enforcement
+from proxy.enforcement.policy import Policy
+from proxy.meter.meter import Meter
 from proxy.session.buffers import BufferAccount
-from proxy.session.enforcement import Enforcement
 from proxy.session.heads_met import HeadsMet
 from proxy.session.known_head import KnownHeads
 from proxy.session.mutations.known_sizes import KnownSizes
-from proxy.session.policy import Policy
 from proxy.session.principal_connections import PrincipalConnections
+from proxy.telemetry.counters import Counters, UsageTable
 
 
 class SessionSettings:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from protocol.limits import LENGTH_BYTES
 from protocol.messages.throttle_time import throttle_at
 from protocol.primitives import INT32
-from proxy.counters import ShadowCounts
-from proxy.session.enforcement import INT32_MAX
+from proxy.enforcement.mode import INT32_MAX
 from proxy.session.known_head import FETCH, PRODUCE, KnownHead
 from proxy.session.response_side import ResponseSide
+from proxy.telemetry.counters import ShadowCounts
 from quota.group import QuotaGroup
 
 _TYPES = {PRODUCE: "Produce", FETCH: "Fetch"}

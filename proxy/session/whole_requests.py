@@ -16,10 +16,10 @@ from protocol.limits import (
 )
 from protocol.messages.topic_changes import check_topic_count
 from protocol.steps import finished
+from proxy.enforcement.mode import IN_FLIGHT_MAX
 from proxy.session.administered import is_for_us, read_administered
 from proxy.session.attention import Attention
 from proxy.session.debt import Debt
-from proxy.session.enforcement import IN_FLIGHT_MAX
 from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
 from proxy.session.known_head import ADMIN, LOGIN, MUTATION, KnownHead

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
 from proxy.tls.keeper import ContextKeeper
 from proxy.tls.transport import TlsTransport
 

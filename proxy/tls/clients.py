@@ -9,13 +9,13 @@ from typing import Final
 
 from cryptography import x509
 
-from proxy.session.close_reason import CloseReason
+from proxy.base.close_reason import CloseReason
+from proxy.config.credentials import server_name_of
+from proxy.config.principal_mapping import PrincipalMapping
 from proxy.session.identity import TlsPeer
-from proxy.tls.credentials import server_name_of
 from proxy.tls.distinguished_name import distinguished_name
 from proxy.tls.handshakes import HandshakeQueue
 from proxy.tls.keeper import ContextKeeper
-from proxy.tls.principal_mapping import PrincipalMapping
 from proxy.tls.transport import TlsTransport, tls_words
 
 _NOT_TLS: Final = {

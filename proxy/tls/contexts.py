@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from proxy import log
-from proxy.config import Config
-from proxy.config_admin import AdminTls
-from proxy.config_tls import ListenerTls, UpstreamTls
-from proxy.config_upstream import distinct_upstreams
-from proxy.counters import Counters
+from proxy.config.admin import AdminTls
+from proxy.config.credentials import CredentialsError
+from proxy.config.model import Config
+from proxy.config.principal_mapping import PrincipalMapping
+from proxy.config.tls import ListenerTls, UpstreamTls
+from proxy.config.upstreams import distinct_upstreams
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters
 from proxy.tls.brokers import TlsBrokers
 from proxy.tls.clients import TlsClients
-from proxy.tls.credentials import CredentialsError
 from proxy.tls.handshakes import HandshakeQueue
 from proxy.tls.keeper import ContextKeeper
-from proxy.tls.principal_mapping import PrincipalMapping
 
 REFRESH_S = 5.0
 

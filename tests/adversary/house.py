@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from pipeline.validation.long_run import ceiling
-from proxy import log
-from proxy.app import App
-from proxy.config import Config, ConfigSource, Enforcement, Limits, Listener, Quotas, Upstream
-from proxy.host_port import HostPort
-from proxy.session.enforcement import AGE_MAX_MS
+from proxy.app.app import App
+from proxy.base.host_port import HostPort
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config, Enforcement, Limits, Listener, Quotas, Upstream
+from proxy.enforcement.mode import AGE_MAX_MS
+from proxy.telemetry import log
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
 from quota.manager import QuotaGroups

@@ -466,7 +466,7 @@ class MemoryTransport(asyncio.Transport):
 
 
 class MemoryAcceptor:
-    """A listening port: `proxy.net.listener.Acceptor` without a kernel's queue of its own."""
+    """A listening port: `proxy.net.accept.listener.Acceptor` without a kernel's queue of its own."""
 
     def __init__(self, sock: Any, on_accept: Callable[[Any, Address], None], may_accept: Callable[[], bool], _exhausted: Any) -> None:
         self._kernel: Kernel = sock.kernel

@@ -6,9 +6,10 @@ from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from protocol.api_keys import ApiKey
+from proxy.enforcement import quota_scope
 from proxy.net.connection import Connection
 from proxy.session import debt as debts
-from proxy.session import heads, known_head, quota_scope, response_side, whole_requests
+from proxy.session import heads, known_head, response_side, whole_requests
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.buffers import BufferAccount
 from proxy.session.debt import Debt

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 from unittest import mock
 
-import proxy.clock
+import proxy.base.clock
 
 T = TypeVar("T")
 NS_PER_S = 1_000_000_000
@@ -108,11 +108,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 @contextlib.contextmanager
 def clock_of(loop: VirtualLoop) -> Iterator[None]:
     """From here on the proxy's one clock shows the time of `loop`, wherever it was imported to."""
-    real, virtual = proxy.clock.now_ns, lambda: loop.now_ns
+    real, virtual = proxy.base.clock.now_ns, lambda: loop.now_ns
     modules = [
         module
         for name, module in list(sys.modules.items())
-        if name.startswith("proxy.") and getattr(module, "now_ns", None) is real  # each `from proxy.clock import now_ns`
+        if name.startswith("proxy.") and getattr(module, "now_ns", None) is real  # each `from proxy.base.clock import now_ns`
     ]
     with contextlib.ExitStack() as stack:
         for module in modules:

@@ -10,15 +10,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.__main__ import cli, run
-from proxy.config import Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
-from proxy.config_admin import Admin, AdminTls, AdminToken, Audit, QuotaAdmin
-from proxy.config_groups import Group, GroupBudget, GroupMatch
-from proxy.config_login import Credentials
-from proxy.config_tls import ListenerTls, UpstreamTls
-from proxy.observe.loop_lag import LoopLag
+from proxy.base.units import read_size
+from proxy.config.admin import Admin, AdminTls, AdminToken, Audit, QuotaAdmin
+from proxy.config.groups import Group, GroupBudget, GroupMatch
+from proxy.config.login import Credentials
+from proxy.config.model import Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
+from proxy.config.tls import ListenerTls, UpstreamTls
 from proxy.observe.metrics import MetricsPage
 from proxy.observe.snapshot import take_snapshot
-from proxy.units import read_size
+from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import ANONYMOUS, ClientQuotaEntity
 from tests.support.proxy_state import busy_state
 

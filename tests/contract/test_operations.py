@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy import reload
-from proxy.net.flow import REASON_NAMES
-from proxy.session.close_reason import CloseReason
+from proxy.app import reload
+from proxy.base.close_reason import CloseReason
+from proxy.net.relay.flow import REASON_NAMES
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs/operations.md").read_text()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.quotas.file import quota_file_of
+from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.in_force import in_force
-from proxy.quota_store.quota_file import read_quota_text
 from quota.entity import UNLIMITED
 
 ROOT = Path(__file__).parents[2]

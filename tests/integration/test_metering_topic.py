@@ -11,13 +11,13 @@ import pytest
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.stream.chunks import PART_HEADER, PATH_HEADER, assemble, checked_place, put_part
 from pipeline.validation.local import validate
-from proxy.config import Upstream
-from proxy.counters import MeteringCounts
+from proxy.base.host_port import read_host_port
+from proxy.config.kafka_client import kafka_client_settings
+from proxy.config.model import Upstream
 from proxy.demo.mock_cluster import MockCluster
-from proxy.host_port import read_host_port
-from proxy.kafka_client import kafka_client_settings
 from proxy.metering.layout import SEGMENTS
 from proxy.metering.topic import TopicSink
+from proxy.telemetry.counters import MeteringCounts
 from tests.support.clients import confluent
 from tests.support.metering_writer_house import WriterHouse
 from tests.support.ports import free_port_range

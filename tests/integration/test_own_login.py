@@ -11,11 +11,11 @@ from confluent_kafka import Producer
 
 from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.messages.metadata import metadata_request, read_topology
-from proxy.config import Upstream
-from proxy.config_login import Credentials
-from proxy.host_port import HostPort, read_host_port
-from proxy.kafka_client import kafka_client_settings
-from proxy.net.upstream_login import LoginFailedError, ask_as
+from proxy.base.host_port import HostPort, read_host_port
+from proxy.config.kafka_client import kafka_client_settings
+from proxy.config.login import Credentials
+from proxy.config.model import Upstream
+from proxy.net.upstream.login import LoginFailedError, ask_as
 from tests.support.clients.bearer_tokens import Tokens
 from tests.support.clients.topics import new_topic
 from tests.support.kafka import sasl_cluster as sasl

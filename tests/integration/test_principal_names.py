@@ -8,8 +8,8 @@ from cryptography import x509
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
+from proxy.config.principal_mapping import MappingRuleError, PrincipalMapping
 from proxy.tls.distinguished_name import distinguished_name
-from proxy.tls.principal_mapping import MappingRuleError, PrincipalMapping
 from tests.support.kafka.java_process import Jvm, java_command
 
 EVERY_KEYWORD = [

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from proxy.config import Upstream
-from proxy.config_tls import UpstreamTls
-from proxy.host_port import read_host_port
-from proxy.kafka_client import kafka_client_settings
+from proxy.base.host_port import read_host_port
+from proxy.config.kafka_client import kafka_client_settings
+from proxy.config.model import Upstream
+from proxy.config.tls import UpstreamTls
 from tests.support.certificates import Authority, Files
 from tests.support.clients import aio, confluent, kafka_python
 from tests.support.clients.topics import new_topic

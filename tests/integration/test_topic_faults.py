@@ -108,9 +108,9 @@ async def make_topic(kraft: KafkaCluster, topic: str, partitions: int, policy: s
 
 async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The quotas that were read last hold and changes are refused, until somebody takes the topic as it is."""
-    monkeypatch.setattr("proxy.quota_store.topic_worker.SHORTER_TRIES", 1)
-    monkeypatch.setattr("proxy.quota_store.topic_worker.BEAT_S", 0.2)
-    monkeypatch.setattr("proxy.quota_store.topic_worker.RETRY_S", 0.2)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.SHORTER_TRIES", 1)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.BEAT_S", 0.2)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.RETRY_S", 0.2)
     opened = await place.open()
     await opened.alter(Change(ALICE, PRODUCE, 1.0))
     admin = AIOKafkaAdminClient(bootstrap_servers=kraft.bootstrap)
@@ -121,7 +121,7 @@ async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaClust
     with pytest.raises(StoreUnavailable, match="nothing was changed"):
         await opened.alter(Change(BOB, PRODUCE, 1.0))
     assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}}
-    monkeypatch.setattr("proxy.quota_store.topic_worker.BEAT_S", 5.0)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.BEAT_S", 5.0)
     deadline = time.monotonic() + 30
     while not await opened.store.reload():
         assert time.monotonic() < deadline, opened.store.status
@@ -132,9 +132,9 @@ async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaClust
 
 async def test_brokers_that_say_nothing_hold_up_nobody(kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last good quotas hold, the state says why, a change is refused in the end; then everything goes on."""
-    monkeypatch.setattr("proxy.quota_store.topic_log.REQUEST_MS", 500)
-    monkeypatch.setattr("proxy.quota_store.topic_worker.BEAT_S", 0.2)
-    monkeypatch.setattr("proxy.quota_store.topic_worker.COMMIT_S", 1.0)
+    monkeypatch.setattr("proxy.quota_store.topic.log.REQUEST_MS", 500)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.BEAT_S", 0.2)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.COMMIT_S", 1.0)
     async with opened_place(topic_place(kraft.bootstrap, topic)) as place:
         opened = await place.open()
         await opened.alter(Change(ALICE, PRODUCE, 1.0))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.clock import wall_time_s
-from proxy.quota_store.zookeeper_access import Access
-from proxy.tls.credentials import TlsFiles, client_context
+from proxy.base.clock import wall_time_s
+from proxy.config.credentials import TlsFiles, client_context
+from proxy.quota_store.zookeeper.access import Access
 from quota.admin.kraft import Change
 from quota.admin.messages import entity_key
 from tests.support.certificates import Authority

@@ -13,13 +13,14 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from proxy.quota_store import znode_reader, zookeeper_client
-from proxy.quota_store.quota_file import read_quota_text
+from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.snapshot import Snapshot
 from proxy.quota_store.store import StoreUnavailable
-from proxy.quota_store.zookeeper_access import Access
-from proxy.quota_store.zookeeper_client import ZookeeperClient
-from proxy.quota_store.zookeeper_reads import read_children, read_nodes
+from proxy.quota_store.zookeeper import client as zookeeper_client
+from proxy.quota_store.zookeeper import znode_reader
+from proxy.quota_store.zookeeper.access import Access
+from proxy.quota_store.zookeeper.client import ZookeeperClient
+from proxy.quota_store.zookeeper.reads import read_children, read_nodes
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey, entity_key
 from tests.support.kafka.zookeeper import ZookeeperServer
@@ -139,7 +140,7 @@ async def until(good: Callable[[], bool]) -> None:
 
 async def test_b2_a_zookeeper_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and is silent: a change ends with nobody knowing whether it was made; the loop is free meanwhile."""
-    monkeypatch.setattr("proxy.quota_store.zookeeper_client.CALL_S", 0.5)
+    monkeypatch.setattr("proxy.quota_store.zookeeper.client.CALL_S", 0.5)
     with ZookeeperServer("zookeeper-frozen") as server:
         async with opened_place(zookeeper_place(server.address)) as place, free_loop() as turns:
             opened = await place.open()

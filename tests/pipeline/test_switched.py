@@ -6,11 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.validation.switched import ENFORCE, OBSERVE, OFF, Switched
+from proxy.enforcement.mode import Enforcement, Mode
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.switches import Switches
 from proxy.metering.names import Names
 from proxy.metering.switches_fact import switches_fact
-from proxy.session.enforcement import Enforcement, Mode
-from proxy.session.policy import Policy
-from proxy.switches import Switches
 from quota.entity import KafkaPrincipal, sanitize
 
 LISTENERS = ["edge", "inside"]

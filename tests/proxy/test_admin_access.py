@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from proxy.enforcement.switches import Switches
 from proxy.observe.explain import SHARERS_MAX, SLICE, explain
 from proxy.quotas_command.live import lines_of
-from proxy.status import ReadinessCheck
-from proxy.switches import Switches
+from proxy.telemetry.status import ReadinessCheck
 from quota.admin.messages import entity_key
 from quota.declared_groups import Conditions, DeclaredGroup, DeclaredGroups, Member
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal

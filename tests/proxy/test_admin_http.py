@@ -8,14 +8,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.errors import StartError
-from proxy.host_port import HostPort
+from proxy.base.errors import StartError
+from proxy.base.host_port import HostPort
+from proxy.enforcement.switches import Switches, SwitchMode
 from proxy.observe.admin_access import is_loopback
 from proxy.observe.admin_http import CONNECTIONS_SHOWN_MAX, GROUPS_SHOWN_MAX, AdminHttp
 from proxy.observe.health import ERRORS_PER_MINUTE_MAX, Health
-from proxy.observe.loop_lag import LoopLag
-from proxy.status import ConnectionInfo, ReadinessCheck
-from proxy.switches import Switches, SwitchMode
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.status import ConnectionInfo, ReadinessCheck
 from quota.entity import ANONYMOUS, ClientQuotaEntity
 from quota.group import QuotaGroup
 from quota.throttle import throttle_time_ms

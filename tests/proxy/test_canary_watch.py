@@ -5,10 +5,10 @@ import pytest
 from protocol.errors import BadResponseError
 from protocol.messages.client_quotas import AlterResult, alter_answer, read_alter_request
 from protocol.request_head import read_request_head
-from proxy.counters import AdministrationCounts
-from proxy.net.broker_authority import BrokerAuthority
-from proxy.net.canary_watch import ENTITY, CanaryWatch
-from proxy.net.upstream_login import LoginFailedError
+from proxy.net.upstream.login import LoginFailedError
+from proxy.quota_admin.broker_authority import BrokerAuthority
+from proxy.quota_admin.canary_watch import ENTITY, CanaryWatch
+from proxy.telemetry.counters import AdministrationCounts
 
 
 class Broker:

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from proxy.__main__ import main
-from proxy.config import Config, Listener, Upstream
-from proxy.config_check import advice_on
-from proxy.config_tls import ListenerTls
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.checks import advice_on
+from proxy.config.model import Config, Listener, Upstream
+from proxy.config.tls import ListenerTls
 
 GOOD = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
 ADVICE = 'listener default: protocol = "auto" lets the brokers judge who has to log in; declare "SASL_PLAINTEXT" where they want a login, "PLAINTEXT" where they do not'

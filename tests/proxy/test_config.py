@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import LATER_KEYS, Config, ConfigSource, Limits, Listener
-from proxy.config_check import check_together
-from proxy.config_flags import Flags
-from proxy.config_problem import ConfigProblems, Problem
-from proxy.config_read import Place, read_values
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.checks import check_together
+from proxy.config.flags import Flags
+from proxy.config.load import ConfigSource
+from proxy.config.model import LATER_KEYS, Config, Limits, Listener
+from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.toml_reader import Place, read_values
 
 SMALLEST = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, load_config
-from proxy.config_check import advice_on
-from proxy.config_flags import Flags
-from proxy.config_problem import ConfigProblems
+from proxy.config.checks import advice_on
+from proxy.config.flags import Flags
+from proxy.config.load import load_config
+from proxy.config.model import Config
+from proxy.config.problem import ConfigProblems
 from tests.support.certificates import Authority
 
 TOKEN = "0123456789abcdef"  # noqa: S105

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import Config, ConfigSource
-from proxy.config_groups import GROUPS_MAX, declared_groups
-from proxy.config_problem import ConfigProblems
+from proxy.config.groups import GROUPS_MAX, declared_groups
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config
+from proxy.config.problem import ConfigProblems
 from quota.declared_groups import Link
 from quota.entity import ClientQuotaType
 
@@ -158,8 +159,8 @@ GROUPS = st.lists(st.dictionaries(st.sampled_from(["name", "match", "budget", "p
 @given(GROUPS)
 def test_any_values_are_groups_or_problems(groups: list[dict[str, object]]) -> None:
     """Whatever stands in the file: groups that can be used, or lines; never an exception of another kind."""
-    from proxy.config_check import check_together
-    from proxy.config_read import Place, read_values
+    from proxy.config.checks import check_together
+    from proxy.config.toml_reader import Place, read_values
 
     place = Place("sluice.toml", "", [], {})
     listener = {"name": "edge", "address": "127.0.0.1:9092"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config_login import SECRET_BYTES_MAX
-from proxy.tls.credentials import CredentialsError
+from proxy.config.credentials import CredentialsError
+from proxy.config.login import SECRET_BYTES_MAX
 from tests.support import config_folder
 from tests.support.config_folder import load
 

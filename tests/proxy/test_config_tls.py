@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config_check import advice_on
+from proxy.config.checks import advice_on
 from tests.support.certificates import Authority
 from tests.support.config_folder import complaints, load
 

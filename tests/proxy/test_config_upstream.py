@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config_check import advice_on
-from proxy.config_tls import UpstreamTls
-from proxy.config_upstream import distinct_upstreams
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.checks import advice_on
+from proxy.config.tls import UpstreamTls
+from proxy.config.upstreams import distinct_upstreams
 from tests.support.certificates import Authority
 from tests.support.config_folder import complaints, load
 

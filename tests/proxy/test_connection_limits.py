@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proxy.config import Connections, Listener
-from proxy.connection_limits import ConnectionLimits
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.model import Connections, Listener
+from proxy.net.accept.connection_limits import ConnectionLimits
 from quota.connection_quotas import ConnectionQuotas
 from quota.connection_rate import UNLIMITED_CONNECTIONS
 from quota.entity import DEFAULT
@@ -115,7 +115,7 @@ async def test_a_resolver_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyP
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
-    monkeypatch.setattr("proxy.connection_limits.SETTLED_S_MAX", 0.01)
+    monkeypatch.setattr("proxy.net.accept.connection_limits.SETTLED_S_MAX", 0.01)
     limited = Limited()
     limited.limits.apply_rates({"slow": 7, "192.0.2.1": 5})
     await limited.limits.settled()

@@ -1,6 +1,6 @@
 """Tables of what clients did, whose ids they choose."""
 
-from proxy.counters import UsageTable
+from proxy.telemetry.counters import UsageTable
 
 
 def test_one_maker_fills_no_more_than_half_of_the_table() -> None:

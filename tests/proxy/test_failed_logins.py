@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.failed_logins import MINUTE_MS, FailedLogins
+from proxy.net.accept.failed_logins import MINUTE_MS, FailedLogins
 
 MALLORY, BOB = "192.0.2.1", "192.0.2.2"
 

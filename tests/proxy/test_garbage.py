@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.counters import Counters
-from proxy.garbage import THRESHOLDS, GarbageWatch
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.garbage import THRESHOLDS, GarbageWatch
 
 MS = 1_000_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.host_port import HostPort, read_host_port
+from proxy.base.host_port import HostPort, read_host_port
 
 
 @pytest.mark.parametrize(

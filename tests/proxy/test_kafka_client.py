@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from proxy.config import Upstream
-from proxy.config_login import Credentials
-from proxy.config_tls import UpstreamTls
-from proxy.host_port import HostPort
-from proxy.kafka_client import kafka_client_settings
-from proxy.tls.credentials import CredentialsError
+from proxy.base.host_port import HostPort
+from proxy.config.credentials import CredentialsError
+from proxy.config.kafka_client import kafka_client_settings
+from proxy.config.login import Credentials
+from proxy.config.model import Upstream
+from proxy.config.tls import UpstreamTls
 from tests.support.certificates import Authority
 
 SECRET = "canary-77b1"  # noqa: S105 - of nobody

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy import log
+from proxy.telemetry import log
 
 HOSTILE = [
     "a\nb",

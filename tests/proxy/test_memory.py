@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from proxy.counters import Counters
-from proxy.net.flow import MEMORY, PEER_FULL, THROTTLE, Channel
+from proxy.base.close_reason import CloseReason
 from proxy.net.memory import NO_PRESSURE, PAUSING, REFUSING, UNTAKEN_MS, BufferBudget
+from proxy.net.relay.flow import MEMORY, PEER_FULL, THROTTLE, Channel
 from proxy.session.buffers import BufferAccount
-from proxy.session.close_reason import CloseReason
+from proxy.telemetry.counters import Counters
 
 KIB = 1024
 BUDGET = 1_000 * KIB

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from proxy.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Usage, UsageTable
-from proxy.latency import APIS_MAX, SHIFT, ApiLatencies, cumulated
+from proxy.enforcement.switches import Switches
 from proxy.observe.client_metrics import ClientFamilies
-from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import SERIES_MAX, SHARED_MS, MetricsPage, SharedMetrics
 from proxy.observe.series import LABEL_CHARS_MAX, Fold, Labels, label
 from proxy.observe.snapshot import take_snapshot
-from proxy.status import AdmissionStatus, CallbackStatus, IpRate
-from proxy.switches import Switches
+from proxy.telemetry.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Usage, UsageTable
+from proxy.telemetry.latency import APIS_MAX, SHIFT, ApiLatencies, cumulated
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.status import AdmissionStatus, CallbackStatus, IpRate
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, KafkaPrincipal
 from tests.support.proxy_state import FakeState, busy_state

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.networks import network_of, networks_of
+from proxy.base.networks import network_of, networks_of
 
 BALANCERS = networks_of(["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"])
 

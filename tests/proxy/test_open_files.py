@@ -5,10 +5,11 @@ import resource
 import msgspec
 import pytest
 
-from proxy.config import Config, ConfigSource, Connections
-from proxy.config_flags import Flags
-from proxy.config_problem import ConfigProblems
-from proxy.open_files import connections_within, fit_open_files
+from proxy.app.open_files import connections_within, fit_open_files
+from proxy.config.flags import Flags
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config, Connections
+from proxy.config.problem import ConfigProblems
 
 
 class System:

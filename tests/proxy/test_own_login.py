@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from protocol.errors import BadResponseError
-from proxy.config_login import Credentials
-from proxy.net.own_connection import OwnConnection
-from proxy.net.own_login import AGAIN_MS, RETRY_MS, OwnLogin
+from proxy.config.login import Credentials
+from proxy.net.upstream.own_connection import OwnConnection
+from proxy.net.upstream.own_login import AGAIN_MS, RETRY_MS, OwnLogin
 from tests.support import sasl_frames
 
 CANARY = "canary-77b1"

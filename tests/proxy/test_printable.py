@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.printable import printable
+from proxy.base.printable import printable
 
 UNSAFE_CATEGORIES = {"Cc", "Zl", "Zp", "Cs"}
 UNSAFE_DIRECTIONS = {"RLO", "LRO", "RLE", "LRE", "PDF", "RLI", "LRI", "FSI", "PDI"}

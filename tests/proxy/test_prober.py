@@ -1,6 +1,6 @@
 """When brokers that do not answer are asked again."""
 
-from proxy.net.prober import RETRY_MAX_S, RETRY_MIN_S, SOON_S, next_retry_s
+from proxy.net.upstream.prober import RETRY_MAX_S, RETRY_MIN_S, SOON_S, next_retry_s
 
 
 def test_soon_and_then_rarely() -> None:

@@ -1,7 +1,7 @@
 """`sluice run --profile`: where the time went, by stage."""
 
+from proxy.enforcement.mode import Enforcement
 from proxy.observe.profile import LOOP, Profiler, Stage, render
-from proxy.session.enforcement import Enforcement
 from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from proxy.counters import Counters, Usage
-from proxy.quota_scopes import CallbackChoice, QuotaScopes, QuotaWindows
-from proxy.session.enforcement import Enforcement
-from proxy.session.policy import Policy
-from proxy.session.quota_scope import ClientQuota
+from proxy.enforcement.mode import Enforcement
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.quota_scope import ClientQuota
+from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaWindows
+from proxy.telemetry.counters import Counters, Usage
 from quota.callback import DefaultQuotaCallback
 from quota.cluster import Cluster
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from proxy.administration.asker import Asker
+from proxy.quota_admin.asker import Asker
 from proxy.quotas_command.bulk import BATCH_ENTRIES, Difference, alterations, batches, differences, lines_of, result_of
 from proxy.quotas_command.command import quotas
 from quota.admin.messages import Alteration, Op, entity_key
@@ -214,7 +214,7 @@ async def test_explain_by_the_port_alone(house: House) -> None:
 
 async def test_the_file_itself_is_read_and_checked(tmp_path: Path) -> None:
     """Without Sluice: history, verify and its exit code."""
-    from proxy.administration.audit_log import AuditLog
+    from proxy.quota_admin.audit.log import AuditLog
 
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path, wall_time_s=lambda: 1_700_000_000.0)

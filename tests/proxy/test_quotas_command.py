@@ -3,8 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
+from proxy.quota_admin.ladder import ip_rungs, rungs
 from proxy.quotas_command.command import quotas
-from proxy.quotas_command.ladder import ip_rungs, rungs
 from sluice.admin import ClientQuotaEntity, QuotaAdmin
 
 LEVELS = [

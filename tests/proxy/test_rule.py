@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from proxy.rule import group_name, rule_of
+from proxy.enforcement.rule import group_name, rule_of
 from quota.entity import DEFAULT, ClientQuotaEntity, sanitize
 from quota.limits import QuotaLimits, Rule, RuleKey
 

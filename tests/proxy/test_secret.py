@@ -6,7 +6,7 @@ import pickle
 import msgspec
 import pytest
 
-from proxy.secret import Secret
+from proxy.base.secret import Secret
 
 CANARY = "canary-77b1"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.server_names import ServerNames, UnknownServerNameError, read_broker_name
+from proxy.config.server_names import ServerNames, UnknownServerNameError, read_broker_name
 
 NAMES = ServerNames("kafka.example.org", "broker-{node_id}.kafka.example.org", others_bootstrap=False)
 GENEROUS = ServerNames("kafka.example.org", "broker-{node_id}.kafka.example.org", others_bootstrap=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.switches import SWITCHES_MAX, SwitchError, Switches, SwitchMode, Target, entity_target, read_mode, read_target
+from proxy.enforcement.switches import SWITCHES_MAX, SwitchError, Switches, SwitchMode, Target, entity_target, read_mode, read_target
 from quota.entity import DEFAULT
 
 NAMES = st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)

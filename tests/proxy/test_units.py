@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.units import SIZE_MAX, read_size
+from proxy.base.units import SIZE_MAX, read_size
 
 
 @pytest.mark.parametrize(

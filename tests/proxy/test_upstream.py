@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.host_port import HostPort
-from proxy.net.upstream import Connector, UpstreamUnreachableError
+from proxy.base.host_port import HostPort
+from proxy.net.upstream.connector import Connector, UpstreamUnreachableError
 
 BROKER = HostPort("127.0.0.1", 9)
 NEVER_MS = 3_600_000

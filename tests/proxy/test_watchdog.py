@@ -4,8 +4,8 @@ import asyncio
 import threading
 import time
 
-from proxy.observe.loop_lag import LoopLag
-from proxy.observe.watchdog import Watchdog
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.watchdog import Watchdog
 
 HANG_GUARD_SECONDS = 60
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.networks import networks_of
+from proxy.base.networks import networks_of
 from quota.declared_groups import GROUP_TAG, NO_GROUPS, Conditions, DeclaredGroup, DeclaredGroups, Link, Member
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.manager import ClientQuotaManager

@@ -127,8 +127,8 @@ def test_d20_records_are_never_decompressed() -> None:
     for path in [
         *ROOT.glob("protocol/**/*.py"),
         *ROOT.glob("quota/**/*.py"),
-        *ROOT.glob("proxy/session/*.py"),
-        *ROOT.glob("proxy/net/*.py"),
+        *ROOT.glob("proxy/session/**/*.py"),
+        *ROOT.glob("proxy/net/**/*.py"),
     ]:
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

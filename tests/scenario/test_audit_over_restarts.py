@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.administration.chain import verify
 from proxy.demo.mock_cluster import MockCluster
+from proxy.quota_admin.audit.chain import verify
 from tests.support.places import ROOT
 from tests.support.sluice_process import SluiceProcess
 

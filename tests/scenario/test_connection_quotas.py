@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from proxy.config import Admin, Connections, Enforcement, Listener, Quotas
-from proxy.host_port import HostPort
-from proxy.net.gate import Gate
-from proxy.observe.loop_lag import LoopLag
+from proxy.base.host_port import HostPort
+from proxy.config.model import Admin, Connections, Enforcement, Listener, Quotas
+from proxy.net.accept.admission import Gate
 from proxy.observe.metrics import MetricsPage
 from proxy.observe.snapshot import take_snapshot
+from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import DEFAULT
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.ports import free_bootstrap_port
@@ -135,7 +135,7 @@ async def test_held_sockets_are_closed_the_oldest_first() -> None:
 
 async def test_what_cannot_be_held_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Held sockets are bounded; who is one more is told at once."""
-    monkeypatch.setattr("proxy.net.admission.HELD_MAX", 3)
+    monkeypatch.setattr("proxy.net.accept.admission.HELD_MAX", 3)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT) as sluice:
         sluice.app.connection_limits.apply_rates({OTHER_HOST: 0})
         clients = [await sluice.client(source=OTHER_HOST) for _ in range(5)]

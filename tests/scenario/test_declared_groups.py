@@ -1,7 +1,7 @@
 """Declared groups on a running proxy: a reload changes who shares what, and nobody is disconnected."""
 
-from proxy.config_groups import Group, GroupBudget, GroupMatch
-from proxy.networks import networks_of
+from proxy.base.networks import networks_of
+from proxy.config.groups import Group, GroupBudget, GroupMatch
 from proxy.observe.snapshot import take_snapshot
 from quota.declared_groups import GROUP_TAG
 from quota.pattern import Pattern

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from proxy.session.close_reason import CloseReason
+from proxy.base.close_reason import CloseReason
 from tests.support.gateway_fixture import open_gateway
 from tests.support.kafka_frames import answer_ids, answered, plain
 from tests.support.memory_connection import House

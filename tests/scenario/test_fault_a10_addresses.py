@@ -8,7 +8,7 @@ import pytest
 
 from protocol.api_keys import API_VERSIONS, ApiVersion, Treatment
 from protocol.messages.addresses import splice_report
-from proxy.session.close_reason import CloseReason
+from proxy.base.close_reason import CloseReason
 from tests.support.gateway_fixture import open_gateway
 from tests.support.kafka_frames import endpoint, fetch, fetched, metadata, metadata_answer, produce, produced
 from tests.support.memory_connection import House

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.net import sweeper
 from proxy.net.connection import Connection
-from proxy.net.flow import TO_BROKER_HIGH_BYTES
+from proxy.net.relay.flow import TO_BROKER_HIGH_BYTES
 from proxy.net.sweeper import HUNG_MS, SLICES
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.kafka_frames import answer_ids

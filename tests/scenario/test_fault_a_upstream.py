@@ -8,8 +8,8 @@ from protocol.api_keys import API_VERSIONS as TABLE
 from protocol.api_keys import HIDDEN_KEYS, MAX_VERSIONS
 from protocol.messages.api_versions import read_api_keys
 from protocol.messages.metadata import read_topology
-from proxy.config import Upstream
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.model import Upstream
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.kafka_frames import api_versions, plain
 from tests.support.ports import free_port

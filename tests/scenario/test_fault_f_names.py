@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.config import Listener
-from proxy.host_port import HostPort
-from proxy.networks import networks_of
+from proxy.base.host_port import HostPort
+from proxy.base.networks import networks_of
+from proxy.config.model import Listener
 from tests.support.gateway_fixture import open_gateway, quotas
 from tests.support.ports import free_bootstrap_port
 from tests.support.proxy_headers import v2_header

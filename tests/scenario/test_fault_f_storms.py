@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from proxy.config import Connections, Quotas
+from proxy.config.model import Connections, Quotas
 from quota.entity import DEFAULT
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted_broker import ScriptedBroker

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import load_config
+from proxy.config.load import load_config
 from tests.support.gateway_fixture import open_gateway
 from tests.support.kafka_frames import throttle_ms
 from tests.support.scripted_broker import ScriptedBroker

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import Callback
+from proxy.config.model import Callback
 from tests.support.faulty_callback import FaultyCallback, raising
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.kafka_frames import throttle_ms

@@ -8,7 +8,7 @@ import pytest
 from protocol.api_keys import API_VERSIONS
 from protocol.messages.client_quotas import QuotaOp, alter_request, describe_request, read_alter_answer, read_describe_answer
 from protocol.messages.config_resources import CLIENT, USER
-from proxy.administration.authorizer import Rules
+from proxy.quota_admin.authorizer import Rules
 from tests.support.administered_gateway import Keeper
 from tests.support.config_frames import a_request, results_of
 from tests.support.gateway_fixture import open_gateway

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from proxy.enforcement.quota_scope import ClientQuota
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.debt import Debt
 from proxy.session.fetch_gate import FetchGate
 from proxy.session.heads import Heads
-from proxy.session.quota_scope import ClientQuota
 from proxy.session.request_side import RequestSide
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter

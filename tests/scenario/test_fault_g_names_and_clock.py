@@ -9,9 +9,9 @@ import urllib.request
 
 import pytest
 
-from proxy import log
-from proxy.config import Admin
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.model import Admin
+from proxy.telemetry import log
 from tests.support.gateway_fixture import open_gateway, quotas
 from tests.support.kafka_frames import throttle_ms
 from tests.support.ports import free_port

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.config import Connections
+from proxy.config.model import Connections
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_client import ScriptedClient

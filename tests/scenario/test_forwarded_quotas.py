@@ -13,8 +13,8 @@ from protocol.messages.client_quotas import (
     describe_request,
     read_describe_answer,
 )
-from proxy.config import Quotas
-from proxy.config_problem import ConfigProblems
+from proxy.config.model import Quotas
+from proxy.config.problem import ConfigProblems
 from quota.entity import ClientQuotaEntity, ClientQuotaType
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted_broker import ScriptedBroker

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.administration.authorizer import Rules
-from proxy.clock import now_ms
+from proxy.base.clock import now_ms
+from proxy.quota_admin.authorizer import Rules
 from quota.entity import UNLIMITED, KafkaPrincipal
 from sluice.admin import (
     AsyncQuotaAdmin,

@@ -6,9 +6,9 @@ import gc
 import pytest
 
 import proxy.net.departure as departure_module
-from proxy.net.broker_channel import BrokerChannel
-from proxy.net.client_channel import ClientChannel
 from proxy.net.connection import Connection
+from proxy.net.relay.broker_channel import BrokerChannel
+from proxy.net.relay.client_channel import ClientChannel
 from proxy.session.session import Session
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted_broker import BrokerConnection, Hold, ScriptedBroker

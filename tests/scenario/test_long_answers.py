@@ -5,8 +5,9 @@ import random
 from pathlib import Path
 
 from proxy.net.connection import Connection
-from proxy.net.flow import WRITE_HIGH_BYTES
-from proxy.net.long_answers import BUFFER_BYTES, LongAnswersChannel
+from proxy.net.relay.answer_buffer import BUFFER_BYTES
+from proxy.net.relay.broker_channel import LongAnswersChannel
+from proxy.net.relay.flow import WRITE_HIGH_BYTES
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 
 from pipeline.manifest import find_manifests
 from protocol.messages.client_quotas import QuotaOp, alter_request
-from proxy.config import Metering
+from proxy.config.model import Metering
 from tests.support.administered_gateway import Keeper
 from tests.support.gateway_fixture import open_gateway
 from tests.support.scripted_broker import ScriptedBroker

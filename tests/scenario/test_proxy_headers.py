@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from proxy.config import Connections, Listener
-from proxy.host_port import HostPort
-from proxy.net import first_bytes, proxy_headers
-from proxy.networks import networks_of
+from proxy.base.host_port import HostPort
+from proxy.base.networks import networks_of
+from proxy.config.model import Connections, Listener
+from proxy.net.accept import first_bytes, proxy_headers
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.ports import free_bootstrap_port
 from tests.support.proxy_headers import AF_UNIX, PROXY, STREAM, tlv, v1_header, v2_header, v2_local, v2_raw

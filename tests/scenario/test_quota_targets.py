@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.administration.authorizer import Rules
+from proxy.quota_admin.authorizer import Rules
 from sluice.admin import AsyncQuotaAdmin, QuotaAdminError
 from sluice.quota_targets import (
     DEFAULT,

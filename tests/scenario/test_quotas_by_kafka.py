@@ -16,12 +16,12 @@ from protocol.messages.client_quotas import (
     read_alter_answer,
     read_describe_answer,
 )
-from proxy.administration.authorizer import Rules
 from proxy.observe.explain import explain
-from proxy.observe.loop_lag import LoopLag
 from proxy.observe.metrics import MetricsPage
 from proxy.observe.series import label
 from proxy.observe.snapshot import take_snapshot
+from proxy.quota_admin.authorizer import Rules
+from proxy.telemetry.loop_lag import LoopLag
 from quota.names import kept_name
 from tests.support.administered_gateway import Keeper
 from tests.support.gateway_fixture import RunningGateway, open_gateway

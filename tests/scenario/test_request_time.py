@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from proxy.config import Admin, Callback, Quotas
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.model import Admin, Callback, Quotas
 from quota.callback import ClientQuotaCallback
 from quota.entity import ClientQuotaType, KafkaPrincipal
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas

@@ -7,9 +7,9 @@ import pytest
 
 from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.messages.metadata import read_topology
-from proxy.config import Listener
-from proxy.config_upstream import Upstream
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.model import Listener
+from proxy.config.upstream import Upstream
 from quota.entity import ClientQuotaType
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.ports import free_bootstrap_port

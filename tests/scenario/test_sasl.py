@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from proxy.config import Connections, Enforcement, EnforcementMode, Listener
-from proxy.host_port import HostPort
-from proxy.net.login_channel import LoginChannel
+from proxy.base.host_port import HostPort
+from proxy.config.model import Connections, Enforcement, EnforcementMode, Listener
+from proxy.net.relay.client_channel import LoginChannel
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from tests.support import sasl_frames, sasl_tokens
 from tests.support.gateway_fixture import RunningGateway, open_gateway

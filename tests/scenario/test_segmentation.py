@@ -8,15 +8,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.limits import MAX_HEADER_BYTES
-from proxy.counters import Counters, UsageTable
-from proxy.quota_scopes import CallbackChoice, QuotaScopes
-from proxy.session.enforcement import Enforcement, Mode
+from proxy.enforcement.mode import Enforcement, Mode
+from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.heads import Heads
 from proxy.session.known_head import KnownHead
 from proxy.session.request_bytes import Stop
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
+from proxy.telemetry.counters import Counters, UsageTable
 from tests.support.gateway_fixture import open_gateway, quotas
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_frames import (

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.net.flow import WRITE_HIGH_BYTES
+from proxy.net.relay.flow import WRITE_HIGH_BYTES
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted_broker import BrokerConnection, Hold, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient

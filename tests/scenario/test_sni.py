@@ -12,11 +12,11 @@ import pytest
 
 from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.messages.metadata import read_topology
-from proxy.config import Connections, Enforcement, Scope
-from proxy.config_tls import ListenerSni
-from proxy.net import first_bytes
-from proxy.networks import networks_of
-from proxy.tls.credentials import TlsFiles, client_context
+from proxy.base.networks import networks_of
+from proxy.config.credentials import TlsFiles, client_context
+from proxy.config.model import Connections, Enforcement, Scope
+from proxy.config.tls import ListenerSni
+from proxy.net.accept import first_bytes
 from tests.support.gateway_fixture import RunningGateway, open_gateway
 from tests.support.proxy_headers import v2_header
 from tests.support.scripted_broker import ScriptedBroker

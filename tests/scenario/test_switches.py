@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.config import Connections, Quotas
+from proxy.config.model import Connections, Quotas
 from proxy.quota_store.store import SwitchChange
 from tests.support.gateway_fixture import open_gateway, quotas
 from tests.support.scripted_broker import ScriptedBroker

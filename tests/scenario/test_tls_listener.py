@@ -12,12 +12,12 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from proxy.config import Upstream
-from proxy.config_tls import UpstreamTls
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.credentials import TlsFiles, server_context
+from proxy.config.model import Upstream
+from proxy.config.tls import UpstreamTls
 from proxy.tls import contexts, handshakes
 from proxy.tls import transport as tls_transport
-from proxy.tls.credentials import TlsFiles, server_context
 from proxy.tls.handshakes import UNDER_WAY_MAX
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from sluice.principal import AuthenticationContext, PrincipalBuilder

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from proxy.config.credentials import TlsFiles, client_context, server_context
 from proxy.tls import handshakes
-from proxy.tls.credentials import TlsFiles, client_context, server_context
 from proxy.tls.handshakes import STEPS_PER_TURN, UNDER_WAY_MAX, HandshakeQueue
 from proxy.tls.transport import TlsTransport
 from tests.support.certificates import Authority

@@ -12,13 +12,13 @@ import pytest
 
 from protocol.api_keys import ApiKey
 from protocol.messages.api_versions import read_api_keys
-from proxy.host_port import HostPort
-from proxy.net import prober
-from proxy.net.listener import ACCEPTS_PER_TURN, CROWD_ACCEPTS_PER_TURN, Acceptor
-from proxy.net.own_login import OwnLogin
-from proxy.net.prober import Prober
+from proxy.base.host_port import HostPort
+from proxy.net.accept.listener import ACCEPTS_PER_TURN, CROWD_ACCEPTS_PER_TURN, Acceptor
 from proxy.net.sockets import listen
-from proxy.net.upstream import Bootstrap
+from proxy.net.upstream import prober
+from proxy.net.upstream.connector import Bootstrap
+from proxy.net.upstream.own_login import OwnLogin
+from proxy.net.upstream.prober import Prober
 from tests.support.gateway_fixture import open_gateway
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.scripted_frames import API_VERSIONS, api_versions_request

@@ -1,8 +1,8 @@
 """A Sluice that keeps quotas itself, in memory, and answers for them."""
 
-from proxy.administration.authorizer import Rules
-from proxy.net.broker_authority import BrokerAuthority
-from proxy.net.quota_desk import QuotaDesk
+from proxy.quota_admin.authorizer import Rules
+from proxy.quota_admin.broker_authority import BrokerAuthority
+from proxy.quota_admin.quota_desk import QuotaDesk
 from quota.admin.messages import EntityKey
 from tests.support.gateway_fixture import RunningGateway
 

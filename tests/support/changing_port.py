@@ -8,18 +8,18 @@ from typing import Any, Literal, Self
 import aiohttp
 import pytest
 
-from proxy.administration.audit_log import AuditLog
-from proxy.administration.authorizer import Authorizer, Rules
-from proxy.administration.service import Administration
-from proxy.config_admin import AdminTls, AdminToken
-from proxy.counters import AdministrationCounts
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.admin import AdminTls, AdminToken
 from proxy.observe.admin_access import Tokens, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
-from proxy.observe.loop_lag import LoopLag
+from proxy.quota_admin.audit.log import AuditLog
+from proxy.quota_admin.authorizer import Authorizer, Rules
+from proxy.quota_admin.service import Administration
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import Origin, StoreContent
+from proxy.telemetry.counters import AdministrationCounts
+from proxy.telemetry.loop_lag import LoopLag
 from proxy.tls.keeper import ContextKeeper
 from tests.support.certificates import Authority
 from tests.support.proxy_state import FakeState, busy_state

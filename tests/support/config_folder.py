@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config import Config, ConfigSource
-from proxy.config_problem import ConfigProblems
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config
+from proxy.config.problem import ConfigProblems
 
 
 def load(folder: Path, text: str) -> Config:

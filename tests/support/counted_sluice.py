@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Any, Final
 
 from proxy.__main__ import main
+from proxy.meter.meter import TracingMeter
 from proxy.metering import metering
-from proxy.metering.meter import TracingMeter
 
 COUNT: Final = "SLUICE_TEST_COUNT"
 _NUMBER: Final = Struct("=q")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from proxy.session.close_reason import CloseReason
+from proxy.base.close_reason import CloseReason
 from tests.support.kafka_frames import fetch
 from tests.support.memory_connection import House, Peer
 from tests.support.verdicts import FETCH_VERSION, fetched_of

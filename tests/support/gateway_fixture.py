@@ -10,15 +10,16 @@ from typing import Any
 
 import msgspec
 
-from proxy.app import App
-from proxy.clock import now_ms
-from proxy.config import Config, ConfigSource, Enforcement, EnforcementMode, Limits, Listener, Quotas, Upstream
-from proxy.counters import Counters
-from proxy.host_port import HostPort
+from proxy.app.app import App
+from proxy.base.clock import now_ms
+from proxy.base.host_port import HostPort
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config, Enforcement, EnforcementMode, Limits, Listener, Quotas, Upstream
+from proxy.enforcement.quota_scopes import QuotaTable
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
-from proxy.quota_scopes import QuotaTable
 from proxy.session.buffers import BufferAccount
+from proxy.telemetry.counters import Counters
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 from quota.group import QuotaGroup
 from tests.support.ports import free_bootstrap_port

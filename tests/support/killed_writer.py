@@ -5,12 +5,13 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
-from proxy.counters import OTHER, Usage
-from proxy.metering.buffer import DecisionBuffer
-from proxy.metering.layout import SEGMENTS, make_directory, pending_path
+from proxy.base.files import make_directory
+from proxy.meter.buffer import DecisionBuffer
+from proxy.meter.usage import PRODUCE, Place
+from proxy.metering.layout import SEGMENTS, pending_path
 from proxy.metering.names import Names
-from proxy.metering.usage import PRODUCE, Place
 from proxy.metering.usage_facts import usage_facts
+from proxy.telemetry.counters import OTHER, Usage
 from quota.entity import ANONYMOUS
 from tests.support.metering_writer_house import WALL_MS, WriterHouse
 

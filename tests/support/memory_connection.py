@@ -14,26 +14,26 @@ from unittest import mock
 
 import pytest
 
-import proxy.clock
-from proxy.counters import Counters, UsageTable
+import proxy.base.clock
+from proxy.base.close_reason import CloseReason
+from proxy.base.host_port import HostPort
+from proxy.enforcement.mode import Enforcement, Mode
+from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
+from proxy.enforcement.switches import Switches
 from proxy.handler_time import BrokerHandlerTime
-from proxy.host_port import HostPort
-from proxy.net import broker_channel, client_channel, login_channel
 from proxy.net import connection as net_connection
 from proxy.net.connection import Connection
 from proxy.net.departure import DepartedClients
-from proxy.net.flow import Channel
-from proxy.net.long_answers import AnswerBuffer
+from proxy.net.relay import broker_channel, client_channel
+from proxy.net.relay.answer_buffer import AnswerBuffer
+from proxy.net.relay.flow import Channel
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import long_requests, long_work
-from proxy.quota_scopes import CallbackChoice, QuotaScopes
-from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import Enforcement, Mode
 from proxy.session.identity import OPEN, IdentityRules
 from proxy.session.rewrite import ApiVersionsCut, ClientAddress, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
-from proxy.switches import Switches
+from proxy.telemetry.counters import Counters, UsageTable
 from quota.declared_groups import DeclaredGroup, DeclaredGroups
 from quota.entity import ClientQuotaEntity
 from tests.support.kafka_frames import answer_ids, request_ids
@@ -330,7 +330,7 @@ class House:
 
     def __enter__(self) -> Self:
         """From here on the proxy's one clock shows the time of this house."""
-        for module in (proxy.clock, client_channel, broker_channel, login_channel, net_connection):
+        for module in (proxy.base.clock, client_channel, broker_channel, net_connection):
             self._clock.setattr(module, "now_ns", lambda: self.loop.now_ms * 1_000_000)
         return self
 

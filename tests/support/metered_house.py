@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
 from pipeline.validation.verdict import Verdict
+from proxy.enforcement.mode import Mode
+from proxy.meter.meter import Meter, TracingMeter
+from proxy.meter.usage import Place
 from proxy.metering.connections import ConnectionDecisions
 from proxy.metering.description import GroupDescription
-from proxy.metering.meter import Meter, TracingMeter
 from proxy.metering.names import Names
 from proxy.metering.switches_fact import switches_fact
-from proxy.metering.usage import Place
 from proxy.metering.usage_facts import usage_facts
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
-from proxy.session.enforcement import Mode
 from quota.connection_quotas import ConnectionQuotas
 from tests.support.memory_connection import BROKER, House, Peer
 from tests.support.metering_writer_house import convert_here

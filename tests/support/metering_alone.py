@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from proxy.config import Config, Listener, Metering, Upstream
-from proxy.counters import Counters
-from proxy.host_port import HostPort
+from proxy.base.host_port import HostPort
+from proxy.config.model import Config, Listener, Metering, Upstream
+from proxy.enforcement.mode import Enforcement
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.metering.metering import Metering as RunningMetering
-from proxy.net.admission import Admission
-from proxy.quota_scopes import CallbackChoice, QuotaScopes
-from proxy.session.enforcement import Enforcement
-from proxy.session.policy import Policy
+from proxy.net.accept.admission import Admission
+from proxy.telemetry.counters import Counters
 from quota.connection_quotas import ConnectionQuotas
 from quota.entity import ANONYMOUS, ClientQuotaEntity
 from quota.group import QuotaGroup

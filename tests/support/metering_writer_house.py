@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from proxy.metering.buffer import DecisionBuffer
+from proxy.meter.buffer import DecisionBuffer
+from proxy.meter.meter import Meter, Metered, TracingMeter
+from proxy.meter.record import UNRECORD
 from proxy.metering.convert import run
-from proxy.metering.meter import Meter, Metered, TracingMeter
-from proxy.metering.record import UNRECORD
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
 from quota.group import QuotaGroup
 

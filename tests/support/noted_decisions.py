@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from proxy.metering.batch import Batch
+from proxy.meter.batch import Batch
 from proxy.metering.raw import Noted
 from proxy.metering.runs import Runs, runs_of
 

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from proxy.counters import Counters, UsageTable
+from proxy.enforcement.mode import Enforcement
+from proxy.enforcement.policy import Policy, Standing
+from proxy.enforcement.switches import SwitchMode
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, LoginStatus, ReadinessCheck, SourceStatus, Traffic
-from proxy.session.enforcement import Enforcement
-from proxy.session.policy import Policy, Standing
-from proxy.status import AdmissionStatus, IpRate, ListenerAdmission
-from proxy.switches import SwitchMode
+from proxy.telemetry.counters import Counters, UsageTable
+from proxy.telemetry.status import AdmissionStatus, IpRate, ListenerAdmission
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.group import QuotaGroup

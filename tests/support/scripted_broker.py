@@ -11,7 +11,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from proxy.net.prober import CLIENT_ID as PROBER
+from proxy.net.upstream.prober import CLIENT_ID as PROBER
 from tests.support.scripted_frames import (
     API_VERSIONS,
     FETCH,

@@ -9,12 +9,12 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from proxy.clock import now_ms, wall_time_s
-from proxy.quota_store.file import FileStore
+from proxy.base.clock import now_ms, wall_time_s
+from proxy.quota_store.file.store import FileStore
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import OnContent, Origin, QuotaStore, StoreChange, StoreContent
-from proxy.quota_store.topic import TopicStore
-from proxy.quota_store.zookeeper import ZookeeperStore
+from proxy.quota_store.topic.store import TopicStore
+from proxy.quota_store.zookeeper.store import ZookeeperStore
 from tests.support.kafka.zookeeper import ZookeeperServer
 
 IN_FORCE_S = 2.0

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proxy.config import Listener
-from proxy.config_tls import ListenerSni, ListenerTls
-from proxy.host_port import HostPort
-from proxy.tls.credentials import TlsFiles, client_context
+from proxy.base.host_port import HostPort
+from proxy.config.credentials import TlsFiles, client_context
+from proxy.config.model import Listener
+from proxy.config.tls import ListenerSni, ListenerTls
 from tests.support.certificates import Authority, Files
 from tests.support.ports import free_bootstrap_port
 from tests.support.scripted_sockets import HOST, guarded

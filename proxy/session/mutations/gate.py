@@ -13,9 +13,9 @@ from protocol.messages.topic_results import result_entry, results_answer
 from protocol.primitives import Buffer
 from protocol.request_head import RequestHead, read_request_head
 from protocol.steps import Pace, Steps
+from proxy.enforcement.mode import INT32_MAX
 from proxy.handler_time import work_of
-from proxy.metering.record import CHARGED, REFUSED
-from proxy.session.enforcement import INT32_MAX
+from proxy.meter.record import CHARGED, REFUSED
 from proxy.session.known_head import MUTATION, PASS, WHOLE, KnownHead
 from proxy.session.mutations.charge import is_strict, permits_of, sound_places
 from proxy.session.mutations.known_sizes import KnownSizes

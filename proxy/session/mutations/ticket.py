@@ -10,13 +10,13 @@ from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
 from protocol.messages.topic_results import TopicResult, TopicResults, insert_in_steps, topic_results_in_steps
 from protocol.steps import Pace, Steps
-from proxy.metering.record import CHARGED, OWED, REFUSED, SETTLED
+from proxy.enforcement.quota_scope import ClientQuota
+from proxy.meter.record import CHARGED, OWED, REFUSED, SETTLED
 from proxy.session.looked import Looked
 from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.mutations.notes import Balances, MutationNotes
 from proxy.session.mutations.questions import Answers
-from proxy.session.quota_scope import ClientQuota
 from quota.mutation_group import MutationGroup
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.administration.audit import AuditUnavailable
-from proxy.administration.audit_file import BLOCK_BYTES
-from proxy.administration.audit_log import KEPT_BYTES_MAX, KEPT_LINES_MAX, AuditLog
-from proxy.administration.chain import verify
-from proxy.config_problem import ConfigProblems
+from proxy.config.problem import ConfigProblems
+from proxy.quota_admin.audit.audit import AuditUnavailable
+from proxy.quota_admin.audit.chain import verify
+from proxy.quota_admin.audit.file import BLOCK_BYTES
+from proxy.quota_admin.audit.log import KEPT_BYTES_MAX, KEPT_LINES_MAX, AuditLog
 
 
 def open_log(path: Path | None) -> AuditLog:

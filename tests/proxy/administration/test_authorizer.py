@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.administration.asker import Asker, Right, Way
-from proxy.administration.authorizer import Authorizer, Rules, own_part
+from proxy.quota_admin.asker import Asker, Right, Way
+from proxy.quota_admin.authorizer import Authorizer, Rules, own_part
 from quota.admin.messages import Alteration, Op, entity_key
 
 ALICE, ADMIN, OWNER, READER, ANONYMOUS = "User:alice", "User:admin", "User:owner", "User:reader", "User:ANONYMOUS"

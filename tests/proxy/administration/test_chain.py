@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.administration.chain import START, forged, read_line, verify
+from proxy.quota_admin.audit.chain import START, forged, read_line, verify
 
 NAMES = st.text(max_size=20)
 EVENTS = st.lists(

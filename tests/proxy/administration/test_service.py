@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from proxy.administration.asker import Asker
-from proxy.administration.audit import AuditUnavailable, Event
-from proxy.administration.audit_log import AuditLog
-from proxy.administration.authorizer import Authorizer, Rules
-from proxy.administration.limits import ENTRIES_MAX
-from proxy.administration.service import DENIED, DENIED_DEFAULT, DENIED_SELF, NOT_CONTROLLER, Administration
-from proxy.counters import AdministrationCounts
+from proxy.quota_admin.asker import Asker
+from proxy.quota_admin.audit.audit import AuditUnavailable, Event
+from proxy.quota_admin.audit.log import AuditLog
+from proxy.quota_admin.authorizer import Authorizer, Rules
+from proxy.quota_admin.limits import ENTRIES_MAX
+from proxy.quota_admin.service import DENIED, DENIED_DEFAULT, DENIED_SELF, NOT_CONTROLLER, Administration
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import Decide, Origin, StoreContent, StoreUnavailable, T
+from proxy.telemetry.counters import AdministrationCounts
 from quota.admin.kraft import Change
 from quota.admin.messages import AdminError, Alteration, Component, Op, Result, entity_key
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from pipeline.manifest import find_manifests
-from proxy.metering import comparisons
-from proxy.metering.batch import Batch
-from proxy.metering.comparisons import Comparisons
-from proxy.metering.meter import Meter
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
+from proxy.meter import comparisons
+from proxy.meter.batch import Batch
+from proxy.meter.comparisons import Comparisons
+from proxy.meter.meter import Meter
 from tests.support.kafka_frames import produce, produced
 from tests.support.memory_connection import Peer
 from tests.support.metered_house import WALL_MS, MeteredHouse

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from proxy.base.files import put
 from proxy.metering.files import ROWS_WITH_AN_END, UNCOMPRESSED, write_parquet
-from proxy.metering.layout import put
 from proxy.metering.schema import DIM_BOUND, SAMPLES
 from tests.support.metering_writer_house import WriterHouse
 

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.metering.batch import BATCH_WORDS, Batch
-from proxy.metering.buffer import DecisionBuffer, left_behind
-from proxy.metering.meter import REPEATED_MAX, Meter, Metered, TracingMeter
-from proxy.metering.record import GROUPS_MAX, MORE, RECORD, RUN_VALUE_END, UNRECORD
+from proxy.meter.batch import BATCH_WORDS, Batch
+from proxy.meter.buffer import DecisionBuffer, left_behind
+from proxy.meter.meter import REPEATED_MAX, Meter, Metered, TracingMeter
+from proxy.meter.record import GROUPS_MAX, MORE, RECORD, RUN_VALUE_END, UNRECORD
 from quota.child_group import ChildGroup
 from quota.group import QuotaGroup
 from tests.support.noted_decisions import decisions_of

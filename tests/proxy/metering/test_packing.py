@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.meter.record import RECORD, UNCHECKED
 from proxy.metering.bounds import Bounds, bounds_of
 from proxy.metering.packing import pack
-from proxy.metering.record import RECORD, UNCHECKED
 from proxy.metering.runs import Runs
 from proxy.metering.samples import STATE, Sensors
 from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor, samples_table

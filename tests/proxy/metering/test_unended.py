@@ -12,9 +12,10 @@ import pytest
 
 from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
-from proxy.metering.batch import Batch
-from proxy.metering.buffer import DecisionBuffer, left_behind
-from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, SEGMENTS, make_directory, pending_path
+from proxy.base.files import make_directory
+from proxy.meter.batch import Batch
+from proxy.meter.buffer import DecisionBuffer, left_behind
+from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, SEGMENTS, pending_path
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.repair import repair
 from proxy.metering.retention import Retention

@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from pipeline.commands.repair import repair_command as repair_command_of
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
+from proxy.enforcement.mode import Mode
 from proxy.metering import retention
 from proxy.metering.commands import forget_command
 from proxy.metering.forget import FORGOTTEN
 from proxy.metering.names import Names
 from proxy.metering.repair import repair
 from proxy.metering.retention import Retention, apply_retention
-from proxy.session.enforcement import Mode
 from tests.support.kafka_frames import answered, plain, produced
 from tests.support.metered_house import MeteredHouse
 from tests.support.metering_directory import write_stem

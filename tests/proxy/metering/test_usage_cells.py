@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.counters import OTHER, UsageTable
-from proxy.metering.usage import FETCH, GROUP, PRODUCE, Place, UsageCells
+from proxy.meter.usage import FETCH, GROUP, PRODUCE, Place, UsageCells
+from proxy.telemetry.counters import OTHER, UsageTable
 from quota.entity import ANONYMOUS
 
 PLACES = [Place(("b", 1), "default"), Place(("b", 2), "default")]

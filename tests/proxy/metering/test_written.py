@@ -11,11 +11,11 @@ import pytest
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.stem import Stem
 from pipeline.validation.local import validate
-from proxy.counters import OTHER, Usage
+from proxy.meter.usage import Place
 from proxy.metering.repair import repair
 from proxy.metering.segment import left_over
-from proxy.metering.usage import Place
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings
+from proxy.telemetry.counters import OTHER, Usage
 from quota.entity import ANONYMOUS
 from tests.support.metering_alone import LISTENER, metering_alone
 from tests.support.metering_writer_house import RUN, WALL_MS, WriterHouse

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config_problem import ConfigProblems
-from proxy.quota_store.file import SMALL_FILE_BYTES, FileStore, read_quota_file
+from proxy.config.problem import ConfigProblems
+from proxy.quota_store.file.store import SMALL_FILE_BYTES, FileStore, read_quota_file
 from proxy.quota_store.store import StoreContent
 
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.config_problem import ConfigProblems
-from proxy.quota_store.file import FileStore
-from proxy.quota_store.file_lock import FileLock
-from proxy.quota_store.quota_file import read_quota_text
-from proxy.quota_store.quota_text import altered, altered_whole, cut
+from proxy.config.problem import ConfigProblems
+from proxy.quota_store.file.lock import FileLock
+from proxy.quota_store.file.quota_file import read_quota_text
+from proxy.quota_store.file.quota_text import altered, altered_whole, cut
+from proxy.quota_store.file.store import FileStore
 from proxy.quota_store.store import EMPTY, StoreChange, StoreContent, StoreUnavailable, SwitchChange, changed
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey, entity_key
@@ -310,7 +310,7 @@ async def test_behind_a_symlink_the_file_is_replaced_and_not_the_link(path: Path
 
 async def test_a_lock_that_stays_held_is_one_line(house: House, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process is waited for, but not for ever."""
-    monkeypatch.setattr("proxy.quota_store.file_lock.LOCK_TRIES", 2)
+    monkeypatch.setattr("proxy.quota_store.file.lock.LOCK_TRIES", 2)
     lock = FileLock(path)
     with pytest.raises(StoreUnavailable, match="another process holds it; try again, nothing was changed"):
         await house.set(ALICE, PRODUCE, 7.0)
@@ -333,7 +333,7 @@ async def test_who_asked_may_go(house: House, path: Path) -> None:
 COUNTING = """
 import asyncio, sys
 from pathlib import Path
-from proxy.quota_store.file import FileStore
+from proxy.quota_store.file.store import FileStore
 from quota.admin.kraft import Change
 
 def one_more(content):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.clock import now_ms, wall_time_s
-from proxy.config_problem import ConfigProblems
+from proxy.base.clock import now_ms, wall_time_s
+from proxy.config.problem import ConfigProblems
 from proxy.quota_store import followed as module
-from proxy.quota_store.file import FileStore
+from proxy.quota_store.file.store import FileStore
 from proxy.quota_store.followed import AT_ONCE, FollowedQuotas
 from proxy.quota_store.in_force import QuotaTable
 from proxy.quota_store.memory import MemoryStore

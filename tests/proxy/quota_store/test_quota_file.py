@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config_problem import ConfigProblems
+from proxy.config.problem import ConfigProblems
+from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.in_force import InForce, empty_table, in_force
-from proxy.quota_store.quota_file import read_quota_text
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.quota_store.store import StoreUnavailable, SwitchChange
-from proxy.quota_store.znode_codec import BadNode, java_order, read_change, read_config, read_switches, read_values, write_config
-from proxy.quota_store.znode_operations import steps_of
-from proxy.quota_store.znode_tree import ZnodeTree
-from proxy.quota_store.zookeeper_client import Create, Delete, Write
-from proxy.quota_store.zookeeper_reads import Node
+from proxy.quota_store.zookeeper.client import Create, Delete, Write
+from proxy.quota_store.zookeeper.reads import Node
+from proxy.quota_store.zookeeper.znode_codec import BadNode, java_order, read_change, read_config, read_switches, read_values, write_config
+from proxy.quota_store.zookeeper.znode_operations import steps_of
+from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey, entity_key
 

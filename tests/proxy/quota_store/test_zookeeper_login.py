@@ -4,7 +4,7 @@ from hashlib import md5
 
 import pytest
 
-from proxy.quota_store.zookeeper_login import DigestLogin, LoginError
+from proxy.quota_store.zookeeper.login import DigestLogin, LoginError
 
 CHALLENGE = b'realm="zk-sasl-md5",nonce="abc\\"d",charset=utf-8,algorithm=md5-sess'
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 from kazoo.exceptions import NoAuthError, NoNodeError
 
-from proxy.quota_store.zookeeper_reads import PATH_BYTES_MAX, PATHS_MAX, MultiRead, Node, portions, read_children, read_nodes
+from proxy.quota_store.zookeeper.reads import PATH_BYTES_MAX, PATHS_MAX, MultiRead, Node, portions, read_children, read_nodes
 
 LAST = b"\xff\xff\xff\xff\x01\xff\xff\xff\xff"
 

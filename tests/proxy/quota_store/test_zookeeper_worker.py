@@ -7,9 +7,9 @@ import pytest
 
 from proxy.quota_store.remote import Told
 from proxy.quota_store.store import StoreContent
-from proxy.quota_store.znode_codec import write_config, write_switches
-from proxy.quota_store.zookeeper_reads import Node
-from proxy.quota_store.zookeeper_worker import ZookeeperWorker
+from proxy.quota_store.zookeeper.reads import Node
+from proxy.quota_store.zookeeper.worker import ZookeeperWorker
+from proxy.quota_store.zookeeper.znode_codec import write_config, write_switches
 from quota.admin.messages import entity_key
 
 ALICE = entity_key([("user", "alice")])

@@ -15,8 +15,8 @@ from protocol.messages.client_quotas import (
     describe_request,
     read_alter_answer,
 )
+from proxy.base.close_reason import CloseReason
 from proxy.session.administered import AT_ONCE_BYTES, CORRELATION_ID, read_body
-from proxy.session.close_reason import CloseReason
 from tests.support.kafka_frames import answered, plain, produced, request_ids
 from tests.support.memory_connection import House, Peer
 from tests.support.verdicts import PRODUCE_VERSION, produce_for

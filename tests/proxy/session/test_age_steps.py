@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import plain, produced, throttle_ms
 from tests.support.memory_connection import House, Peer
 from tests.support.verdicts import PRODUCE_VERSION, pipelined, produce_for, produce_of

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.metering.batch import BATCH_WORDS, Batch
-from proxy.metering.meter import Meter, TracingMeter
-from proxy.metering.record import RUN_VALUE_END
-from proxy.metering.usage import Place
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
+from proxy.meter.batch import BATCH_WORDS, Batch
+from proxy.meter.meter import Meter, TracingMeter
+from proxy.meter.record import RUN_VALUE_END
+from proxy.meter.usage import Place
 from quota.declared_groups import Conditions, DeclaredGroup
 from quota.entity import ClientQuotaType
 from quota.pattern import Pattern

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.networks import networks_of
-from proxy.session.enforcement import Mode
+from proxy.base.networks import networks_of
+from proxy.enforcement.mode import Mode
 from proxy.session.identity import IdentityRules
 from quota.declared_groups import GROUP_TAG, Conditions, DeclaredGroup
 from quota.entity import ClientQuotaEntity, ClientQuotaType

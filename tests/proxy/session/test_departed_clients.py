@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.api_keys import ApiKey
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import fetch, plain, produced
 from tests.support.memory_connection import House, Peer
 from tests.support.topic_frames import create

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.request_head import read_request_head
-from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import Mode
+from proxy.base.close_reason import CloseReason
+from proxy.enforcement.mode import Mode
 from proxy.session.fetch_gate import FetchGate
 from quota.group import QuotaGroup
 from tests.support.kafka_frames import answered, fetch, fetched, plain, share_fetch, share_fetched, throttle_ms

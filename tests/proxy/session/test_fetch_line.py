@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.quota_scopes import QuotaWindows
-from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import Mode
+from proxy.base.close_reason import CloseReason
+from proxy.enforcement.mode import Mode
+from proxy.enforcement.quota_scopes import QuotaWindows
 from proxy.session.fetch_line import FetchLine, line_of
 from quota.group import QuotaGroup
 from tests.support.fetch_load import FetchLoad

@@ -1,7 +1,7 @@
 """How long brokers took to answer, as it is counted while traffic passes."""
 
 from protocol.api_keys import ApiKey
-from proxy.latency import SHIFT
+from proxy.telemetry.latency import SHIFT
 from tests.support.kafka_frames import answered, plain
 from tests.support.memory_connection import House
 

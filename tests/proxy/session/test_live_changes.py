@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.quota_scopes import CallbackChoice
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
+from proxy.enforcement.quota_scopes import CallbackChoice
 from quota.callback import ClientQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from tests.support.kafka_frames import fetch, plain, produced, throttle_ms

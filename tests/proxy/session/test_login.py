@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from protocol.api_keys import API_VERSIONS, ApiKey, Treatment
-from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import Mode
+from proxy.base.close_reason import CloseReason
+from proxy.enforcement.mode import Mode
 from proxy.session.identity import IdentityRules
 from proxy.session.login import BARE_OWED_MAX
 from quota.entity import ANONYMOUS, ClientQuotaEntity, KafkaPrincipal

@@ -12,8 +12,8 @@ from protocol.messages.describe_configs import redact
 from protocol.messages.topic_changes import NO_ID
 from protocol.messages.topic_results import result_entry, results_answer
 from protocol.steps import ITEMS_PER_STEP
-from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import Mode
+from proxy.base.close_reason import CloseReason
+from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import answer_ids, answered, api_of, plain, produce, request, request_ids, response, split
 from tests.support.layout_codec import uvarint
 from tests.support.long_frames import PLACED, TOPIC, configs, coordinators, create_of, grow_of

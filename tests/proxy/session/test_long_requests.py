@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.limits import MAX_CHANGE_REQUEST_BYTES
-from proxy.net.flow import LONG_REQUEST
+from proxy.base.close_reason import CloseReason
+from proxy.enforcement.mode import Mode
+from proxy.net.relay.flow import LONG_REQUEST
 from proxy.net.turns import READS_PER_TURN
-from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import Mode
 from proxy.session.unfinished_frame import PIECE_BYTES, UnfinishedFrame
 from tests.support.kafka_frames import api_of, produce, produced, request, request_ids
 from tests.support.layout_codec import uvarint

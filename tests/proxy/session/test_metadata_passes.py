@@ -12,7 +12,7 @@ from protocol.layout import layout_of
 from protocol.limits import LENGTH_BYTES, MAX_REWRITTEN_RESPONSE_BYTES
 from protocol.messages.metadata import find_brokers_end, read_topology
 from protocol.steps import Pace, finished
-from proxy.session.close_reason import CloseReason
+from proxy.base.close_reason import CloseReason
 from proxy.session.rewrite import BrokersWalker
 from tests.support import kafka_frames
 from tests.support.memory_connection import House

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from quota.declared_groups import Conditions, DeclaredGroup
 from quota.entity import ClientQuotaEntity, ClientQuotaType
 from quota.pattern import Pattern

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from protocol.api_keys import ApiKey
-from proxy.quota_scopes import QuotaWindows
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
+from proxy.enforcement.quota_scopes import QuotaWindows
 from quota.ip_connections import IpKey
 from tests.support.kafka_frames import answered, fetch, plain, produced
 from tests.support.memory_connection import BROKER, Peer

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import Mode
+from proxy.base.close_reason import CloseReason
+from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import answer_ids, answered, api_versions, plain, request_ids
 from tests.support.memory_connection import House
 from tests.support.topic_frames import Answer, create, create_entries, delete, grow, names_in, read_answer

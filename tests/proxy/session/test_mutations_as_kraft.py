@@ -6,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from protocol.messages.topic_changes import NO_ID
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import api_versions
 from tests.support.memory_connection import House
 from tests.support.topic_frames import body_of, create_entries, delete, grow, read_answer

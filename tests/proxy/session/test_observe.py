@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import fetch, plain, produced, share_fetch, share_fetched
 from tests.support.memory_connection import House
 from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, pipelined, produce_for, produce_of

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.api_keys import MAX_VERSIONS
 from protocol.messages.api_versions import read_api_keys
-from proxy.session.close_reason import CloseReason
+from proxy.base.close_reason import CloseReason
 from tests.support.kafka_frames import answered, api_versions, api_versions_answer, plain, produced, request_ids
 from tests.support.memory_connection import House
 from tests.support.verdicts import PRODUCE_VERSION, produce_for

@@ -4,7 +4,7 @@ import heapq
 
 import pytest
 
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
 from quota.manager import ClientQuotaManager
 from tests.support.kafka_frames import CLIENT_ID, produced

@@ -9,10 +9,10 @@ import pytest
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition, Treatment
 from protocol.layout import layout_of
 from protocol.messages.client_quotas import DescribeAnswer, describe_answer, describe_request
-from proxy.quota_scopes import QuotaWindows
+from proxy.base.close_reason import CloseReason
+from proxy.enforcement.mode import AGE_MAX_MS, Mode
+from proxy.enforcement.quota_scopes import QuotaWindows
 from proxy.session.administered import CORRELATION_ID
-from proxy.session.close_reason import CloseReason
-from proxy.session.enforcement import AGE_MAX_MS, Mode
 from proxy.session.login import MESSAGES_FREE_MAX
 from quota.callback import ClientQuotaCallback
 from quota.entity import ANONYMOUS, ClientQuotaType, KafkaPrincipal

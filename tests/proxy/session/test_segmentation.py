@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from proxy.session.response_side import ResponseSide
 from tests.support.kafka_frames import (
     answered,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from protocol.api_keys import ApiKey
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
 from quota.entity import ClientQuotaEntity
 from quota.group import QuotaGroup
 from tests.support import sasl_frames as frames

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.session.enforcement import Mode
+from proxy.enforcement.mode import Mode
+from proxy.enforcement.policy import Policy
 from proxy.session.identity import IdentityRules
-from proxy.session.policy import Policy
 from quota.entity import ANONYMOUS
 from tests.support.kafka_frames import fetch, plain, produced
 from tests.support.memory_connection import House, Peer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from proxy.tls.credentials import CredentialsError, TlsFiles, client_context, expires_at_s, server_context
+from proxy.config.credentials import CredentialsError, TlsFiles, client_context, expires_at_s, server_context
 from proxy.tls.keeper import ContextKeeper
 from tests.support.certificates import Authority
 

@@ -1,0 +1,1 @@
+"""The composition root: puts all parts together, reloads them, ends them."""

@@ -1,0 +1,52 @@
+"""What the configuration means to the parts of the house: taken from it, never kept."""
+
+from __future__ import annotations
+
+from proxy.app.identities import identities_of
+from proxy.config.callback import load_callback_class
+from proxy.config.model import Config
+from proxy.enforcement.quota_scopes import CallbackChoice, QuotaWindows
+from proxy.net.accept.admission import Admission
+from proxy.net.gateway import GatewaySettings
+from proxy.telemetry.counters import Counters
+from quota.entity import ClientQuotaType
+
+
+def callback_choice(config: Config) -> CallbackChoice:
+    """Which class groups clients.
+
+    Raises:
+        ConfigProblems: there is no such class.
+    """
+    if config.callback is None:
+        return CallbackChoice()
+    return CallbackChoice(load_callback_class(config.callback.class_name, "sluice.toml"), config.callback.settings)
+
+
+def static_defaults(config: Config) -> dict[ClientQuotaType, float]:
+    """The defaults in bytes per second that hold where no quota does, as old brokers had them."""
+    statics = {ClientQuotaType.PRODUCE: config.quotas.producer_default, ClientQuotaType.FETCH: config.quotas.consumer_default}
+    return {quota_type: bound for quota_type, bound in statics.items() if bound is not None}
+
+
+def quota_windows(config: Config) -> QuotaWindows:
+    """How many samples of what length are looked at."""
+    quotas = config.quotas
+    return QuotaWindows(
+        quotas.window_num,
+        quotas.window_size_seconds * 1_000,
+        quotas.controller_window_num,
+        quotas.controller_window_size_seconds * 1_000,
+    )
+
+
+def gateway_settings(config: Config, counters: Counters, admission: Admission) -> GatewaySettings:
+    """What the gateway needs to know of the configuration."""
+    return GatewaySettings(
+        config.listeners,
+        config.sidecar,
+        config.limits.upstream_connect_ms,
+        config.limits.drain_ms,
+        config.broker_configs == "redact",
+        identities_of(config.listeners, counters, admission.login_failed),
+    )

@@ -1,0 +1,47 @@
+"""Each connection is two sockets: the limit on open files has to allow for `max_connections`."""
+
+import resource
+from typing import Final
+
+import msgspec
+
+from proxy.config.model import Config, Connections
+from proxy.config.problem import ConfigProblems, Problem
+
+SPARE_FILES: Final = 1_024
+"""Files beside connections: listeners, logs, libraries, the admin port."""
+FILES_PER_CONNECTION: Final = 2
+
+
+def fit_open_files(config: Config, file: str = "sluice.toml") -> Config:
+    """Raise this process's limit as far as `max_connections` needs; where it cannot, lower the default to what fits.
+
+    Raises:
+        ConfigProblems: the operator asked for more connections than the system allows; `file` is where.
+    """
+    wanted = config.connections.max_connections
+    needed = wanted * FILES_PER_CONNECTION + SPARE_FILES
+    reachable = _raise_limit(needed)
+    if reachable >= needed:
+        return config
+    fitting = connections_within(reachable)
+    if wanted != Connections().max_connections or fitting < 1:
+        message = f"{wanted} needs {needed} open files, the system allows {reachable}"
+        remedy = f"write {max(fitting, 1)} or less, or raise the limit (ulimit -n)"
+        raise ConfigProblems([Problem(file, "connections.max_connections", message, remedy)])
+    return msgspec.structs.replace(config, connections=msgspec.structs.replace(config.connections, max_connections=fitting))
+
+
+def _raise_limit(needed: int) -> int:
+    """Return how many files this process may open after asking the system for `needed`, at most `needed`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    reachable = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < reachable:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+    return reachable
+
+
+def connections_within(open_files: int) -> int:
+    """Return how many connections `open_files` allow, at least 0; a small limit keeps a quarter for the rest."""
+    spare = min(SPARE_FILES, open_files // 4)
+    return max(0, (open_files - spare) // FILES_PER_CONNECTION)

@@ -1,0 +1,31 @@
+"""What a reload can change while connections live, and what needs a restart."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proxy.config.model import Config
+
+FIXED = ("upstream", "listeners", "sidecar", "admin", "audit", "broker_configs", "metering")
+FIXED_QUOTAS = ("profile", "window_num", "window_size_seconds", "controller_window_num", "controller_window_size_seconds")
+FIXED_LIMITS = (
+    "upstream_connect_ms",
+    "drain_ms",
+)
+
+
+def needs_restart(old: Config, new: Config) -> list[str]:
+    """The keys whose new values wait for a restart."""
+    changed = [key for key in FIXED if _fixed(old, key) != _fixed(new, key)]
+    changed += [f"limits.{key}" for key in FIXED_LIMITS if getattr(old.limits, key) != getattr(new.limits, key)]
+    changed += [f"quotas.{key}" for key in FIXED_QUOTAS if getattr(old.quotas, key) != getattr(new.quotas, key)]
+    if old.log != new.log:
+        changed.append("log")
+    return changed
+
+
+def _fixed(config: Config, key: str) -> object:
+    """The value of a key, without what can change while it is in use."""
+    if key != "listeners":
+        return getattr(config, key)
+    return [msgspec.structs.replace(listener, max_connections=None, max_connection_creation_rate=None) for listener in config.listeners]

@@ -1,0 +1,87 @@
+"""The process: an event loop, signals, and one `App` between its start and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+
+import uvloop
+
+from proxy.app.app import App
+from proxy.app.open_files import fit_open_files
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config
+from proxy.observe.profile import Profiler, render
+
+SWITCH_INTERVAL_S = 0.0005
+"""A thread that reckons gives way to the event loop within so much; with Python's 5 ms each event would wait that long for it."""
+
+
+def run(source: ConfigSource) -> int:
+    """Run until a signal says stop; return the exit code.
+
+    Raises:
+        ConfigProblems: configuration or quotas are not right.
+        StartError: an address cannot be bound.
+    """
+    config = fit_open_files(source.load())
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, source))
+
+
+async def _serve(config: Config, source: ConfigSource) -> int:
+    loop = asyncio.get_running_loop()
+    app = App(config, source)
+    loop.set_exception_handler(app.log_exception)
+    terminated, ended = asyncio.Event(), asyncio.Event()
+
+    def terminate() -> None:
+        (ended if terminated.is_set() else terminated).set()
+
+    reloads: set[asyncio.Task[bool]] = set()
+
+    def reload() -> None:
+        task = asyncio.ensure_future(app.reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    loop.add_signal_handler(signal.SIGINT, terminate)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    profiler = Profiler() if config.profile else None
+    try:
+        if not await _started(app, terminated):
+            return 0
+        if profiler is not None:
+            profiler.start()
+        await terminated.wait()
+        drained, second = asyncio.ensure_future(app.drain()), asyncio.ensure_future(ended.wait())
+        await asyncio.wait({drained, second}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (drained, second):
+            task.cancel()
+        return 0
+    finally:
+        if profiler is not None:
+            sys.stderr.write(render(profiler.stop(), app.requests) + "\n")
+        await app.stop()
+
+
+async def _started(app: App, terminated: asyncio.Event) -> bool:
+    """Start; False when a signal came first: a store may have to be waited for.
+
+    Raises:
+        ConfigProblems, StartError: it cannot start.
+    """
+    starting, told = asyncio.ensure_future(app.start()), asyncio.ensure_future(terminated.wait())
+    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return False
+    starting.result()
+    return True

@@ -1,0 +1,52 @@
+"""Networks as people write them, `10.0.0.0/8`, and whether an address is in one of them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from typing import Final
+
+from proxy.base.host_port import ip_of
+from proxy.base.units import shown
+from quota.client_address import plain_address
+
+NETWORKS_REMEDY: Final = 'a list such as ["10.0.0.0/8", "fd00::/8", "192.0.2.7"]'
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
+
+
+class Networks(tuple[Network, ...]):
+    """Some networks; `in` takes an IP address as text. An IPv4 address is that also where an IPv6 socket accepted it."""
+
+    __slots__ = ()
+
+    def __contains__(self, host: object) -> bool:
+        address = ip_of(plain_address(str(host)))
+        return address is not None and any(address in network for network in self)
+
+
+def network_of(text: object) -> Network:
+    """Return the network that `text` names; an address alone is a network of one.
+
+    Raises:
+        ValueError: not a network; the text says what is wrong and, where it can be guessed, what was meant.
+    """
+    try:
+        if not isinstance(text, str) or "%" in text:
+            raise ValueError
+        interface = ipaddress.ip_interface(text.strip())
+    except ValueError:
+        raise ValueError(f"{shown(text)} is not a network") from None
+    network = interface.network
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+        inner = ipaddress.IPv4Network((int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - 96))
+        raise ValueError(f"{shown(text)} is the IPv4 network {inner}, and never seen as an IPv6 one")
+    if interface.ip != network.network_address:
+        raise ValueError(f"{shown(text)} is an address inside {network}, not a network")
+    return network
+
+
+def networks_of(texts: Iterable[object]) -> Networks:
+    """Return these networks, each once, in their order."""
+    return Networks(dict.fromkeys(network_of(text) for text in texts))

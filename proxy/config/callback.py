@@ -1,0 +1,62 @@
+"""From `module:Class` in the configuration to the operator's class. Importing it runs its module."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.config.problem import ConfigProblems, Problem
+
+_METHODS = (
+    "quota_metric_tags",
+    "quota_limit",
+    "update_quota",
+    "remove_quota",
+    "quota_reset_required",
+    "update_cluster_metadata",
+    "close",
+    "configure",
+)
+
+
+def load_callback_class(class_name: str, file: str) -> type[Any]:
+    """Return the class that `class_name` names; `file` is where it was written.
+
+    Raises:
+        ConfigProblems: it cannot be imported, is no class, or lacks a method of `ClientQuotaCallback`.
+    """
+    module_name, _, path = class_name.partition(":")
+    found: Any = None
+    try:
+        found = importlib.import_module(module_name)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except Exception as error:  # noqa: BLE001 - the operator's module may raise anything
+        _refuse(
+            file, f'"{class_name}" cannot be imported: {type(error).__name__}: {error}', "name a class that Python finds, see PYTHONPATH"
+        )
+    if not isinstance(found, type):
+        _refuse(file, f'"{class_name}" is not a class', "name a class")
+    lacking = [method for method in _METHODS if not callable(getattr(found, method, None))]
+    if lacking:
+        _refuse(file, f'"{class_name}" has no {", ".join(lacking)}', "derive it from sluice.callback.ClientQuotaCallback")
+    return found  # type: ignore[no-any-return]
+
+
+def try_callback(class_name: str, settings: Mapping[str, Any], file: str) -> None:
+    """Make one callback with its settings, as a broker's would be, and close it: what it refuses is known before a client comes.
+
+    Raises:
+        ConfigProblems: as `load_callback_class`, or the class cannot be made or configured.
+    """
+    found = load_callback_class(class_name, file)
+    try:
+        callback = found()
+        callback.configure({**settings, "broker.id": -1})
+        callback.close()
+    except Exception as error:  # noqa: BLE001 - the operator's class may raise anything
+        message = f'"{class_name}" does not take its settings: {type(error).__name__}: {error}'
+        raise ConfigProblems([Problem(file, "callback.settings", message, "see what the class asks for")]) from None
+
+
+def _refuse(file: str, message: str, remedy: str) -> None:
+    raise ConfigProblems([Problem(file, "callback.class", message, remedy)])

@@ -1,0 +1,65 @@
+"""How a Kafka client of Sluice's own (aiokafka: topics that it writes or reads) reaches the brokers: TLS and login as configured."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from protocol.sasl.mechanisms import OAUTHBEARER
+from proxy.base.clock import wall_time_s
+from proxy.config.credentials import client_context
+from proxy.config.login import Credentials
+from proxy.config.tls import UpstreamTls
+from proxy.config.upstream import Upstream
+
+
+def kafka_client_settings(upstream: Upstream) -> dict[str, Any]:
+    """Return arguments for any aiokafka client. Certificates and secrets are read anew, so ask for each client that is made.
+
+    Raises:
+        CredentialsError: a file or secret cannot be used.
+    """
+    parts = [part for part, there in (("SASL", upstream.credentials), ("SSL" if upstream.tls else "PLAINTEXT", True)) if there]
+    settings: dict[str, Any] = {"bootstrap_servers": [str(address) for address in upstream.bootstrap], "security_protocol": "_".join(parts)}
+    if upstream.tls is not None:
+        settings["ssl_context"] = _context(upstream.tls)
+    if upstream.credentials is not None:
+        settings |= _login(upstream.credentials)
+    return settings
+
+
+def _login(credentials: Credentials) -> dict[str, Any]:
+    secret = credentials.secret()
+    if credentials.mechanism != OAUTHBEARER:
+        password = secret.reveal()
+        return {
+            "sasl_mechanism": credentials.mechanism,
+            "sasl_plain_username": credentials.username,
+            "sasl_plain_password": password,
+        }
+    from aiokafka.abc import AbstractTokenProvider  # only here: who has no topic does not need it
+
+    class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            return credentials.secret().reveal()
+
+    return {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": TokenFile()}
+
+
+class _NamedContext(ssl.SSLContext):
+    """Expects certificates for one name, whatever is connected to; aiokafka has no setting for it."""
+
+    server_name: str
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        named["server_hostname"] = self.server_name
+        return super().wrap_bio(incoming, outgoing, *arguments, **named)
+
+
+def _context(tls: UpstreamTls) -> ssl.SSLContext:
+    if tls.server_name is None:
+        return client_context(tls.files(), verify=not tls.insecure_skip_verify, now_s=wall_time_s())
+    context = client_context(tls.files(), verify=not tls.insecure_skip_verify, now_s=wall_time_s(), kind=_NamedContext)
+    assert isinstance(context, _NamedContext)
+    context.server_name = tls.server_name
+    return context

@@ -1,0 +1,79 @@
+"""Read a configuration: the file, the flags of the command line over it, and all that is wrong with them."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proxy.config.checks import check_together, default_name
+from proxy.config.checks_admin import check_admin_files
+from proxy.config.checks_stores import check_store_secrets
+from proxy.config.checks_tls import check_files
+from proxy.config.flags import Flags, apply_flags, name_flags
+from proxy.config.login import check_secrets
+from proxy.config.model import LATER_KEYS, Config
+from proxy.config.paths import administration_beside, resolved, stores_beside
+from proxy.config.problem import COMMAND_LINE, ConfigProblems, Problem
+from proxy.config.toml_reader import Place, read_toml, read_values
+from proxy.config.upstreams import upstreams_of
+
+
+class ConfigSource:
+    """The file and the flags of one command line; read again at every reload."""
+
+    def __init__(self, path: Path | None = None, flags: Flags | None = None) -> None:
+        self.path = path
+        self.flags = flags or Flags()
+
+    def load(self) -> Config:
+        """Return the configuration as it stands now.
+
+        Raises:
+            ConfigProblems: everything that is wrong with it.
+        """
+        problems: list[Problem] = []
+        table: dict[str, Any] = {} if self.path is None else read_toml(self.path)
+        apply_flags(table, self.flags, problems)
+        place = Place(COMMAND_LINE if self.path is None else str(self.path), "", problems, LATER_KEYS)
+        values = read_values(Config, table, place)
+        check_together(values, place)
+        if problems:
+            raise ConfigProblems(problems if self.path else name_flags(problems))
+        config = self._resolved(Config(**values))
+        upstreams = upstreams_of(config)
+        check_files(config, [*upstreams, ("quotas", config.quotas)], place)
+        logins = [(f"{key}.credentials", upstream.credentials) for key, upstream in upstreams]
+        check_secrets([*logins, ("canary", config.canary)], place)
+        check_store_secrets(config, place)
+        check_admin_files(config, place, self.path)
+        if problems:
+            raise ConfigProblems(problems)
+        return config
+
+    def _resolved(self, config: Config) -> Config:
+        listeners = tuple(
+            listener if listener.name else msgspec.structs.replace(listener, name=default_name(at))
+            for at, listener in enumerate(config.listeners, 1)
+        )
+        quotas = config.quotas
+        if self.path is not None and quotas.path is not None and self.flags.quotas is None:
+            quotas = msgspec.structs.replace(quotas, path=self.path.parent / quotas.path)
+        metering = config.metering
+        if self.path is not None and metering.dir is not None and self.flags.metering is None:
+            metering = msgspec.structs.replace(metering, dir=self.path.parent / metering.dir)
+        if self.path is not None and metering.key_file is not None:
+            metering = msgspec.structs.replace(metering, key_file=self.path.parent / metering.key_file)
+        config = msgspec.structs.replace(config, listeners=listeners, quotas=quotas, metering=metering, profile=self.flags.profile)
+        if self.path is None:
+            return resolved(config, None)
+        folder = self.path.parent
+        return stores_beside(administration_beside(resolved(config, folder), folder), folder)
+
+
+def load_config(path: Path | None, flags: Flags | None = None) -> Config:
+    """Return the configuration of `path` with `flags` over it.
+
+    Raises:
+        ConfigProblems: everything that is wrong with it.
+    """
+    return ConfigSource(path, flags).load()

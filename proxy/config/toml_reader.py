@@ -1,0 +1,223 @@
+"""Tables of TOML into msgspec structs, without stopping at the first problem."""
+
+import difflib
+import functools
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from proxy.base.units import shown
+from proxy.config.problem import ConfigProblems, Problem
+
+CONFIG_BYTES_MAX: Final = 1024 * 1024
+
+_POSITION: Final = re.compile(r"\[\d+\]")
+
+StructType = TypeVar("StructType", bound=msgspec.Struct)
+
+
+class Reader(NamedTuple):
+    """How a value of TOML becomes a value of ours, where a plain type does not say it."""
+
+    read: Callable[[Any], Any]
+    """Returns the value or raises ValueError with what is wrong."""
+    remedy: str
+
+
+FLAG_ONLY: Final = object()
+"""Annotated to a field that no file may set."""
+
+
+class Place(NamedTuple):
+    """Where in which file a table stands, and who collects what is wrong in it."""
+
+    file: str
+    prefix: str
+    problems: list[Problem]
+    later: Mapping[str, str]
+    """Dotted keys, without positions in lists, that another version knows, with what to say of them; what to do may follow `; `."""
+
+    def add(self, key: str, message: str, remedy: str = "") -> None:
+        self.problems.append(Problem(self.file, self.prefix + key, message, remedy))
+
+    def inside(self, key: str) -> "Place":
+        return self._replace(prefix=f"{self.prefix}{key}.")
+
+
+def read_toml(path: Path, *, bytes_max: int = CONFIG_BYTES_MAX) -> dict[str, Any]:
+    """Return the tables in the file at `path`.
+
+    Raises:
+        ConfigProblems: unreadable, larger than `bytes_max`, not UTF-8 or not TOML.
+    """
+    return parse_toml(read_bounded(path, bytes_max), str(path))
+
+
+def read_bounded(path: Path, bytes_max: int) -> bytes:
+    """Return the bytes of the file at `path`, never reading more than `bytes_max` and one.
+
+    Raises:
+        ConfigProblems: it is missing, unreadable, no file, or too large.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(bytes_max + 1)
+    except OSError as error:
+        raise ConfigProblems([Problem(str(path), "", f"cannot be read: {error.strerror}", "name a file that Sluice may read")]) from None
+    if len(data) > bytes_max:
+        raise ConfigProblems([Problem(str(path), "", f"is larger than {bytes_max} bytes", "split it or make it smaller")])
+    return data
+
+
+def parse_toml(data: bytes, file: str) -> dict[str, Any]:
+    """Return the tables in `data`.
+
+    Raises:
+        ConfigProblems: not UTF-8 or not TOML; `file` is named in the line.
+    """
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigProblems([Problem(file, "", f"is not UTF-8 at byte {error.start}", "save it as UTF-8")]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigProblems([Problem(file, "", f"is not TOML: {error}")]) from None
+    except RecursionError:
+        raise ConfigProblems([Problem(file, "", "is not TOML: nested too deeply")]) from None
+
+
+def read_struct(cls: type[StructType], table: Mapping[str, Any], place: Place) -> StructType | None:
+    """Return `table` as a `cls`, or None when `place` has learnt what is wrong with it."""
+    before = len(place.problems)
+    values = read_values(cls, table, place)
+    return cls(**values) if len(place.problems) == before else None
+
+
+def read_values(cls: type[msgspec.Struct], table: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """Return the fields of a `cls` that `table` sets; a field with a problem, which `place` learns, is None."""
+    fields = _fields_of(cls)
+    _refuse_unknown(table, fields, place)
+    for name, field in fields.items():
+        if field.required and name not in table:
+            place.add(name, "is missing", f"write {_expected(field.hint, place.prefix + name)}")
+    return {fields[name].name: _read_value(fields[name].hint, value, name, place) for name, value in table.items() if name in fields}
+
+
+class _Field(NamedTuple):
+    name: str
+    hint: Any
+    required: bool
+
+
+@functools.cache
+def _fields_of(cls: type[msgspec.Struct]) -> dict[str, _Field]:
+    """Return what a file may set in a `cls`, by the names that it has there."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields = (_Field(field.name, hints[field.name], field.required) for field in msgspec.structs.fields(cls))
+    names = (field.encode_name for field in msgspec.structs.fields(cls))
+    return {name: field for name, field in zip(names, fields, strict=True) if FLAG_ONLY not in _unwrap(field.hint)[1]}
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Mapping[str, object], place: Place) -> None:
+    for key in table:
+        if key in known:
+            continue
+        sentence = place.later.get(_POSITION.sub("", place.prefix) + key)
+        if sentence is not None:
+            message, _, remedy = sentence.partition("; ")
+            place.add(key, message, remedy or "leave it out")
+            continue
+        near = difflib.get_close_matches(key, known, n=1)
+        place.add(key, "is not a setting", f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}")
+
+
+def _read_value(hint: Any, value: object, key: str, place: Place) -> Any:
+    kind, notes = _unwrap(hint)
+    for note in notes:
+        if isinstance(note, Reader):
+            return _read_by(note, value, key, place)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _read_nested(kind, value, key, place)
+    if typing.get_origin(kind) is tuple and _is_struct(typing.get_args(kind)[0]):
+        return _read_list(typing.get_args(kind)[0], value, key, place)
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        place.add(key, _complaint(kind, notes, value), f"write {_expected(hint, key)}")
+        return None
+
+
+def _read_by(reader: Reader, value: object, key: str, place: Place) -> Any:
+    try:
+        return reader.read(value)
+    except ValueError as error:
+        place.add(key, str(error), f"write {reader.remedy}")
+        return None
+
+
+def _read_nested(kind: type[msgspec.Struct], value: object, key: str, place: Place) -> Any:
+    if not isinstance(value, dict):
+        place.add(key, f"{shown(value)} is not a table", f"write [{place.prefix}{key}]")
+        return None
+    return read_struct(kind, value, place.inside(key))
+
+
+def _read_list(kind: type[msgspec.Struct], value: object, key: str, place: Place) -> Any:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        place.add(key, f"{shown(value)} is not a list of tables", f"write [[{place.prefix}{key}]]")
+        return ()
+    return tuple(read_struct(kind, item, place.inside(f"{key}[{at}]")) for at, item in enumerate(value, 1))
+
+
+def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the type in `hint` and what is annotated to it; None as an alternative is for defaults, TOML has no null."""
+    notes: tuple[Any, ...] = ()
+    if typing.get_origin(hint) is Annotated:
+        hint, *rest = typing.get_args(hint)
+        notes = tuple(rest)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        alternatives = [one for one in typing.get_args(hint) if one is not type(None)]
+        if len(alternatives) == 1:
+            inner, more = _unwrap(alternatives[0])
+            return inner, (*notes, *more)
+    return hint, notes
+
+
+def _is_struct(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _complaint(kind: Any, notes: tuple[Any, ...], value: object) -> str:
+    if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
+        return f"{shown(value)} is not a whole number"
+    if kind is int and isinstance(value, int):
+        for note in notes:
+            if isinstance(note, msgspec.Meta) and note.ge is not None and value < note.ge:
+                return f"{value} is below {note.ge}"
+            if isinstance(note, msgspec.Meta) and note.le is not None and value > note.le:
+                return f"{value} is above {note.le}"
+    if kind is bool:
+        return f"{shown(value)} is neither true nor false"
+    if kind is str and not isinstance(value, str):
+        return f"{shown(value)} is not a text"
+    return f"{shown(value)} is not possible"
+
+
+def _expected(hint: Any, key: str) -> str:
+    kind, notes = _unwrap(hint)
+    for note in notes:
+        if isinstance(note, Reader):
+            return note.remedy
+        if isinstance(note, msgspec.Meta) and note.description:
+            return note.description
+    if typing.get_origin(kind) is typing.Literal:
+        *most, last = (shown(choice) for choice in typing.get_args(kind))
+        return f"{', '.join(most)} or {last}" if most else last
+    if typing.get_origin(kind) is tuple:
+        return f"[[{key}]]"
+    return {bool: "true or false", str: "a text in quotes", int: "a whole number"}.get(kind, f"[{key}]")

@@ -1,0 +1,1 @@
+"""Which quota applies to whom, and how it is enforced."""

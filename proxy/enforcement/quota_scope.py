@@ -1,0 +1,219 @@
+"""Where bytes, request time and mutations are counted: the managers of one scope, and the groups that a known head keeps at hand."""
+
+from __future__ import annotations
+
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.rule import rule_of
+from proxy.telemetry.counters import Counters, Usage
+from quota.controller_mutation import ControllerMutationQuotaManager
+from quota.declared_groups import NOWHERE, Member, Origin
+from quota.entity import KafkaPrincipal
+from quota.group import QuotaGroup
+from quota.maker import Maker
+from quota.manager import ClientQuotaManager, Group, QuotaGroups
+from quota.mutation_group import MutationGroup
+from quota.names import KeptName, kept_name
+from quota.request_time import ClientRequestQuotaManager
+
+
+class QuotaScope:
+    """The managers of one scope: a broker (as Kafka) or all brokers behind this process.
+
+    Attributes:
+        label: node id, address while the id is not known, or "cluster".
+        mutation: the one of the whole cluster, shared by all scopes, since in Kafka one controller holds the buckets.
+        produce_on, fetch_on, request_on, mutation_on: False: usage is counted and no quota of that type applies.
+    """
+
+    __slots__ = ("fetch", "fetch_on", "label", "mutation", "mutation_on", "produce", "produce_on", "request", "request_on")
+
+    def __init__(
+        self,
+        label: str,
+        produce: ClientQuotaManager,
+        fetch: ClientQuotaManager,
+        request: ClientRequestQuotaManager,
+        mutation: ControllerMutationQuotaManager,
+    ) -> None:
+        self.label = label
+        self.produce = produce
+        self.fetch = fetch
+        self.request = request
+        self.mutation = mutation
+        self.produce_on = self.fetch_on = self.request_on = self.mutation_on = True
+
+    @property
+    def own_managers(self) -> tuple[ClientQuotaManager, ...]:
+        """Those that belong to this scope alone."""
+        return (self.produce, self.fetch, self.request)
+
+
+class ClientQuota:
+    """One (principal, client-id) from one origin in one scope: its groups, and how verdicts on it are carried out.
+
+    Both are resolved once per generation of the managers: a change of quotas, switches or settings makes a new one. `produce`, `fetch`,
+    `request` and `mutation` return None while no quota of that type was ever set (Kafka's "not enabled"), and where nothing of this client
+    is recorded: it is exempt, or a switch is off.
+
+    Attributes:
+        enforcement: how a verdict is carried out; right once the group it is about was asked for.
+        is_exempt: no quota applies to the principal, by name.
+    """
+
+    __slots__ = (
+        "_counters",
+        "_fetch",
+        "_fetch_generation",
+        "_is_recorded",
+        "_maker",
+        "_mutation",
+        "_mutation_generation",
+        "_origin",
+        "_policy",
+        "_policy_generation",
+        "_produce",
+        "_produce_generation",
+        "_request",
+        "_request_generation",
+        "_scope",
+        "_who",
+        "client_id",
+        "enforcement",
+        "is_exempt",
+        "principal",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        scope: QuotaScope,
+        principal: KafkaPrincipal,
+        client_id: str,
+        usage: Usage,
+        counters: Counters,
+        policy: Policy,
+        origin: Origin = NOWHERE,
+        maker: Maker | None = None,
+    ) -> None:
+        self._scope = scope
+        self._counters = counters
+        self._policy = policy
+        self._origin = origin
+        self._maker = maker
+        self.principal = principal
+        self._who = principal if origin.groups is None else Member(principal, origin.group_of(principal.name, client_id))
+        kept = kept_name(client_id)
+        self.client_id = client_id if scope.produce.custom_callback else kept  # a callback of the operator's is asked by the whole name
+        self.usage = usage
+        self._produce: QuotaGroup | None = None
+        self._produce_generation = -1
+        self._fetch: QuotaGroup | None = None
+        self._fetch_generation = -1
+        self._request: QuotaGroup | None = None
+        self._request_generation = -1
+        self._mutation: MutationGroup | None = None
+        self._mutation_generation = -1
+        self._policy_generation = -1
+        self._is_recorded = True
+        self.is_exempt = False
+        self.enforcement = policy.base
+        self._policy_generation = policy.generation
+        self._obey(client_id)
+
+    def obey(self) -> None:
+        """Ask anew how verdicts on this client are carried out, if anything changed about that."""
+        policy = self._policy
+        if self._policy_generation == policy.generation:
+            return
+        self._policy_generation = policy.generation
+        if not isinstance(self.client_id, KeptName):  # a request with a long name obeys what held when that was at hand
+            self._obey(self.client_id)
+
+    def _obey(self, client_id: str) -> None:
+        policy = self._policy
+        enforcement = policy.of_client(self._origin.listener, self.principal, client_id)
+        self._is_recorded = enforcement is not None
+        self.enforcement = enforcement or policy.base
+        self.is_exempt = policy.is_exempt(self.principal)
+        self.usage.count_exempt(self.is_exempt)
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether this client is made to wait for verdicts, as things stand now."""
+        self.obey()
+        return self._is_recorded and not self.enforcement.only_observes
+
+    def latencies(self, api_key: int, *, known: bool) -> list[int]:
+        """Where answers of an API are counted by how long they took; shared by all clients."""
+        return self._counters.latencies.of(api_key, known=known)
+
+    def produce(self, now_ms: int) -> QuotaGroup | None:
+        """The group that this client's produced bytes count for."""
+        manager = self._scope.produce
+        if self._produce_generation != manager.generation or manager.custom_callback:
+            self._produce = self._group_in(manager, now_ms) if self._scope.produce_on else None
+            self._produce_generation = manager.generation
+        return self._produce
+
+    def fetch(self, now_ms: int) -> QuotaGroup | None:
+        """The group that this client's fetched bytes count for."""
+        manager = self._scope.fetch
+        if self._fetch_generation != manager.generation or manager.custom_callback:
+            self._fetch = self._group_in(manager, now_ms) if self._scope.fetch_on else None
+            self._fetch_generation = manager.generation
+        return self._fetch
+
+    def request(self, now_ms: int) -> QuotaGroup | None:
+        """The group that the time of this client's requests counts for, in percent of one thread."""
+        manager = self._scope.request
+        if self._request_generation != manager.generation or manager.custom_callback:
+            self._request = self._group_in(manager, now_ms) if self._scope.request_on else None
+            self._request_generation = manager.generation
+        return self._request
+
+    def mutation(self, now_ms: int) -> MutationGroup | None:
+        """The group that partitions which this client makes or deletes count for."""
+        manager = self._scope.mutation
+        if self._mutation_generation != manager.generation or manager.custom_callback:
+            self._mutation = self._group_in(manager, now_ms) if self._scope.mutation_on else None
+            self._mutation_generation = manager.generation
+        return self._mutation
+
+    def _group_in(self, manager: QuotaGroups[Group], now_ms: int) -> Group | None:
+        self.obey()
+        if not (manager.enabled and self._is_recorded):
+            return None
+        return manager.group(self._who, self.client_id, now_ms, self._maker)
+
+    def exempt(self, elapsed_ns: int, now_ms: int) -> None:
+        """Count time that no quota applies to."""
+        self._scope.request.record_exempt(elapsed_ns, now_ms)
+
+    def produce_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
+        """Keep the books of a produce verdict above zero."""
+        self._throttled(self._scope.produce, "Produce", group, throttle_ms, now_ms)
+
+    def fetch_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
+        """Keep the books of a fetch verdict above zero."""
+        self._throttled(self._scope.fetch, "Fetch", group, throttle_ms, now_ms)
+
+    def request_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
+        """Keep the books of a request-time verdict above zero."""
+        self._throttled(self._scope.request, "Request", group, throttle_ms, now_ms)
+
+    def mutation_throttled(self, group: MutationGroup, throttle_ms: int, now_ms: int) -> None:
+        """Keep the books of a controller-mutation verdict above zero."""
+        self._throttled(self._scope.mutation, "ControllerMutation", group, throttle_ms, now_ms)
+
+    def _throttled(
+        self,
+        manager: ClientQuotaManager | ControllerMutationQuotaManager,
+        quota_type: str,
+        group: QuotaGroup | MutationGroup,
+        throttle_ms: int,
+        now_ms: int,
+    ) -> None:
+        group = group.limiting
+        group.record_throttle(throttle_ms, now_ms)
+        self._counters.throttled(quota_type, throttle_ms)
+        self.usage.throttled(quota_type, rule_of(group.tags, manager.rules, custom_callback=manager.custom_callback), throttle_ms)

@@ -1,0 +1,297 @@
+"""All quota managers of the process: a set for each broker (as Kafka) or one for the whole cluster, and one for controller mutations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from proxy.base.clock import now_ns
+from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.quota_scope import QuotaScope
+from proxy.telemetry import log
+from quota.callback import ClientQuotaCallback
+from quota.cluster import Cluster
+from quota.controller_mutation import ControllerMutationQuotaManager
+from quota.declared_groups import NO_GROUPS, DeclaredGroups
+from quota.entity import ClientQuotaEntity, ClientQuotaType
+from quota.guarded_callback import GuardedCallback
+from quota.manager import ClientQuotaManager
+from quota.request_time import ClientRequestQuotaManager
+
+Address = tuple[str, int]
+QuotaTable = Mapping[ClientQuotaType, Mapping[ClientQuotaEntity, float]]
+CLUSTER = "cluster"
+EMPTY_TABLE: QuotaTable = {}
+
+
+class CallbackChoice:
+    """Which class decides the groups, and its settings; None: Kafka's eight levels."""
+
+    __slots__ = ("callback_class", "settings")
+
+    def __init__(self, callback_class: type[Any] | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        self.callback_class = callback_class
+        self.settings = dict(settings or {})
+
+
+class QuotaWindows(NamedTuple):
+    """How rates are measured: so many samples of so many milliseconds; controller mutations have their own."""
+
+    num_samples: int = 11
+    window_ms: int = 1_000
+    controller_num_samples: int = 11
+    controller_window_ms: int = 1_000
+
+
+class QuotaScopes:
+    """Scopes by upstream address; a scope learns its node id when an answer names it.
+
+    Attributes:
+        mutation: counts controller mutations of the whole cluster, whatever the scope of the others.
+
+    Args:
+        statics: bytes per second for who matches no quota, by type (Kafka's old `quota.producer.default`).
+        windows: of every manager; they stay as long as the process.
+    """
+
+    def __init__(
+        self,
+        *,
+        per_cluster: bool,
+        choice: CallbackChoice,
+        statics: Mapping[ClientQuotaType, float],
+        windows: QuotaWindows | None = None,
+    ) -> None:
+        self._per_cluster = per_cluster
+        self._choice = choice
+        self._statics = dict(statics)
+        self._windows = windows or QuotaWindows()
+        self._scopes: dict[Address | str, QuotaScope] = {}
+        self._callbacks: dict[QuotaScope | str, GuardedCallback] = {}
+        self._node_ids: dict[Address, int] = {}
+        self._routes: dict[Address, int] = {}  # a broker may be met at one address by each route
+        self._table: QuotaTable = EMPTY_TABLE
+        self._cluster: Cluster | None = None
+        self._on = (True, True, True, True)
+        self._groups = NO_GROUPS
+        self.on_labelled: Callable[[], None] | None = None  # told when a broker's scope got its node id
+        self.on_moved: Callable[[], None] | None = None  # told when connections have to ask `of` again
+        callback = self._make_callback(None)
+        self.mutation = ControllerMutationQuotaManager(
+            num_samples=self._windows.controller_num_samples,
+            window_ms=self._windows.controller_window_ms,
+            callback=callback,
+            starts_full=True,
+        )
+        self._enlist(CLUSTER, callback)
+
+    def of(self, address: Address) -> QuotaScope:
+        """The scope that traffic to the broker at `address` counts in."""
+        key: Address | str = CLUSTER if self._per_cluster else address
+        scope = self._scopes.get(key)
+        if scope is None:
+            scope = None if self._per_cluster else self._met_elsewhere(address)
+            if scope is None:
+                scope = self._make(CLUSTER if self._per_cluster else self._label(address), self._node_ids.get(address))
+            self._scopes[key] = scope
+        return scope
+
+    def _met_elsewhere(self, address: Address) -> QuotaScope | None:
+        """The scope of the broker at `address` where another route leads to it already."""
+        node_id = self._node_ids.get(address)
+        others = (other for other, other_id in self._node_ids.items() if other_id == node_id and other != address)
+        return None if node_id is None else next((self._scopes[other] for other in others if other in self._scopes), None)
+
+    def all(self) -> list[QuotaScope]:
+        """Every scope once."""
+        return list(dict.fromkeys(self._scopes.values()))
+
+    def node_id(self, address: Address) -> int | None:
+        """Return the node id of the broker at `address`, as far as it is known."""
+        return self._node_ids.get(address)
+
+    def learn(self, node_id: int, address: Address, route: int = 0) -> None:
+        """The broker at `address` has this node id; one that moved keeps its sensors, and one that more routes lead to has them once."""
+        if self._node_ids.get(address) == node_id:
+            return
+        known = next((other for other, other_id in self._node_ids.items() if other_id == node_id and self._routes[other] == route), None)
+        if known is not None:
+            del self._node_ids[known], self._routes[known]
+        self._node_ids[address] = node_id
+        self._routes[address] = route
+        if self._per_cluster:
+            return
+        scope = self._scopes.get(address)
+        moved = None if known is None else self._scopes.pop(known, None)  # who is at its old address next is another broker
+        moved = moved or self._met_elsewhere(address)
+        if moved is not None:
+            self._move(moved, address, scope)
+        elif scope is not None:
+            scope.label = str(node_id)
+            if self.on_labelled is not None:
+                self.on_labelled()
+            callback = self._callbacks.get(scope)
+            if callback is not None:
+                callback.configure(self._configs(node_id))
+
+    def _move(self, moved: QuotaScope, address: Address, replaced: QuotaScope | None) -> None:
+        self._scopes[address] = moved
+        if replaced is None:
+            return
+        if self.on_moved is not None:
+            self.on_moved()
+        callback = self._callbacks.pop(replaced, None)
+        if callback is not None:
+            callback.close()
+
+    def apply_table(self, table: QuotaTable) -> None:
+        """Put a quota table in place everywhere; who is not in it has no quota. A type with the very mapping of before is as it was."""
+        before, self._table = self._table, table
+        for scope in self.all():
+            self._fill(scope, before)
+        if table.get(ClientQuotaType.CONTROLLER_MUTATION) is not before.get(ClientQuotaType.CONTROLLER_MUTATION):
+            self.mutation.replace_quotas(table.get(ClientQuotaType.CONTROLLER_MUTATION, {}))
+
+    def switch(self, *, produce: bool = True, fetch: bool = True, request: bool = True, mutation: bool = True) -> None:
+        """Let quotas of each type apply, or not."""
+        self._on = (produce, fetch, request, mutation)
+        for scope in self.all():
+            scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
+        self.renew()
+
+    def declare(self, groups: DeclaredGroups) -> None:
+        """Let these groups be declared from the next request on, and no others."""
+        self._groups = groups
+        for scope in self.all():
+            for manager in scope.own_managers:
+                manager.declare(groups)
+        self.mutation.declare(groups)
+
+    def renew(self) -> None:
+        """Let every client ask for its groups again, and for how it is enforced, with its next request."""
+        self.mutation.generation += 1
+        for scope in self.all():
+            for manager in scope.own_managers:
+                manager.generation += 1
+
+    def change(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
+        """Put another callback, static default or scope in place from the next request on.
+
+        Groups with equal tags keep their history, unless the scope changes: then sensors are other sensors.
+        """
+        rescoped = per_cluster != self._per_cluster
+        self._per_cluster, self._choice, self._statics = per_cluster, choice, dict(statics)
+        old, self._callbacks = list(self._callbacks.values()), {}
+        callback = self._make_callback(None)
+        self.mutation.replace_callback(callback)
+        self._enlist(CLUSTER, callback)
+        if rescoped:
+            self._scopes = {}
+            if self.on_moved is not None:
+                self.on_moved()
+        else:
+            for scope, key in {scope: key for key, scope in self._scopes.items()}.items():
+                self._install(scope, None if isinstance(key, str) else self._node_ids.get(key))
+        for callback in old:
+            callback.close()
+
+    def _install(self, scope: QuotaScope, node_id: int | None) -> None:
+        callback = self._make_callback(node_id)
+        for manager in scope.own_managers:
+            manager.update_static_default(self._statics.get(manager.quota_type))
+            manager.replace_callback(callback)
+        self._enlist(scope, callback)
+
+    def update_cluster(self, cluster: Cluster) -> None:
+        """Tell every callback which partitions exist and who leads them."""
+        if cluster == self._cluster:
+            return
+        self._cluster = cluster
+        for scope, callback in self._callbacks.items():
+            if callback.update_cluster_metadata(cluster):
+                for manager in (self.mutation,) if isinstance(scope, str) else scope.own_managers:
+                    manager.refresh_bounds()
+
+    @property
+    def wants_cluster(self) -> bool:
+        """Whether anybody asks for topics, partitions and leaders."""
+        return self._choice.callback_class is not None
+
+    @property
+    def callbacks(self) -> list[GuardedCallback]:
+        """The operator's callbacks: that of controller mutations, then one for each scope."""
+        return list(self._callbacks.values())
+
+    @property
+    def callback_name(self) -> str | None:
+        """Module and class of the operator's callback."""
+        chosen = self._choice.callback_class
+        return None if chosen is None else f"{chosen.__module__}:{chosen.__qualname__}"
+
+    def expire(self, now_ms: int) -> None:
+        """Forget groups that recorded nothing for an hour."""
+        for scope in self.all():
+            for manager in scope.own_managers:
+                manager.expire(now_ms)
+        self.mutation.expire(now_ms)
+
+    def close(self) -> None:
+        """End the operator's callbacks."""
+        for callback in self._callbacks.values():
+            callback.close()
+
+    def _label(self, address: Address) -> str:
+        node_id = self._node_ids.get(address)
+        return f"{address[0]}:{address[1]}" if node_id is None else str(node_id)
+
+    def _make(self, label: str, node_id: int | None) -> QuotaScope:
+        callback = self._make_callback(node_id)
+        scope = QuotaScope(
+            label,
+            self._make_manager(ClientQuotaType.PRODUCE, callback),
+            self._make_manager(ClientQuotaType.FETCH, callback),
+            ClientRequestQuotaManager(num_samples=self._windows.num_samples, window_ms=self._windows.window_ms, callback=callback),
+            self.mutation,
+        )
+        scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
+        for manager in scope.own_managers:
+            manager.declare(self._groups)
+        self._enlist(scope, callback)
+        self._fill(scope)
+        return scope
+
+    def _enlist(self, scope: QuotaScope | str, callback: ClientQuotaCallback | None) -> None:
+        if isinstance(callback, GuardedCallback):
+            self._callbacks[scope] = callback
+            if self._cluster is not None:
+                callback.update_cluster_metadata(self._cluster)
+
+    def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None) -> ClientQuotaManager:
+        # a verdict of more than 24.8 days saturates: Kafka's wraps, and below zero nobody would be held
+        return ClientQuotaManager(
+            quota_type,
+            num_samples=self._windows.num_samples,
+            window_ms=self._windows.window_ms,
+            callback=callback,
+            static_default=self._statics.get(quota_type),
+            cap_ms=INT32_MAX,
+        )
+
+    def _make_callback(self, node_id: int | None) -> ClientQuotaCallback | None:
+        if self._choice.callback_class is None:
+            return None
+        callback = GuardedCallback(self._choice.callback_class, now_ns=now_ns, on_fault=_log_fault, static_defaults=self._statics)
+        callback.configure(self._configs(node_id))
+        return callback
+
+    def _configs(self, node_id: int | None) -> dict[str, Any]:
+        return {**self._choice.settings, "broker.id": -1 if node_id is None else node_id}
+
+    def _fill(self, scope: QuotaScope, before: QuotaTable = EMPTY_TABLE) -> None:
+        for manager in scope.own_managers:
+            if self._table.get(manager.quota_type) is not before.get(manager.quota_type):
+                manager.replace_quotas(self._table.get(manager.quota_type, {}))
+
+
+def _log_fault(method: str, error: str) -> None:
+    log.warning("callback_fault", limit_key=f"callback_fault {method}", problem=error)

@@ -1,0 +1,396 @@
+"""The loop's side of metering: a decision is packed into a buffer, and a full buffer changes hands. Nothing here waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import pack_into
+from typing import Any, Final, NamedTuple, Protocol
+
+from proxy.meter.batch import BATCH_WORDS, Batch, Fact
+from proxy.meter.buffer import DecisionBuffer
+from proxy.meter.comparisons import Comparisons
+from proxy.meter.record import (
+    GROUPS_MAX,
+    MORE,
+    NOTE,
+    PASSED,
+    RAW,
+    RECORD,
+    RECORD_BYTES,
+    RECORDED,
+    TIME,
+    UNCHECKED,
+    VALUE_BITS,
+    VALUE_END,
+    WORD_BYTES,
+)
+from proxy.meter.usage import UsageCells
+from quota.child_group import ChildGroup
+from quota.group import QuotaGroup
+from quota.sensor import SampleRing
+
+REQUEST: Final = "Request"
+NS_PER_PERCENT_SECOND: Final = 1e7
+NEVER_MS: Final = -1
+REPEATED_MAX: Final = 4 * BATCH_WORDS
+"""Decisions of a batch beyond one for each word: what its writer unfolds at once is bounded."""
+
+
+class Metered(Protocol):
+    """What decides: a group of clients, the rate of an address, a bucket of mutations."""
+
+    meter_ref: int
+    """Its number in this run; below 0: none yet."""
+    metered_bound: float | None
+    """The very object that was its bound when it was last described."""
+
+    @property
+    def parent(self) -> Metered | None:
+        """The group that this one is a part of: whatever is recorded here was recorded there too."""
+
+    @property
+    def bound(self) -> float:
+        """Units per second."""
+
+
+class BucketStep(NamedTuple):
+    """One step of a token bucket.
+
+    Attributes:
+        kind: `CHARGED`, `REFUSED`, `OWED` or `SETTLED`.
+        permits: mutations asked for; negative ones are given back.
+        before, since_ms: the balance that the step found, and the time of that balance: what came in since is not in it.
+        after: the balance that it left.
+    """
+
+    kind: int
+    permits: int
+    before: float
+    since_ms: int
+    after: float
+
+
+class Describe(Protocol):
+    """Says what a group is: the columns of dim_group and dim_bound that only the tables of quotas know."""
+
+    def __call__(self, group: Metered) -> tuple[Fact, Fact]:
+        """Return (columns of dim_group, columns of dim_bound)."""
+
+
+class Meter:
+    """Notes decisions in order.
+
+    Args:
+        hand_over: takes a batch; False when the queue is full, then its decisions are dropped and counted.
+        describe: asked once per group and bound.
+        wall_offset_ms: added to monotonic milliseconds; one number for the whole run.
+        everybody: who may have been described; asked after a loss.
+
+    Attributes:
+        usage: what clients use, whatever quota they have.
+        dropped: decisions that no queue had room for.
+        words, at, now_ms: where the next word of a decision goes, and the time that it would have; see `passed` and `passed_alike`.
+        word: `meter_word` of the group that a word without a tag would be of: the last that one with a tag named; 0: none of this batch.
+        beside: decisions less words: a time is none, a run of equal ones is many.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_comparisons",
+        "_describe",
+        "_everybody",
+        "_facts",
+        "_first_seq",
+        "_groups",
+        "_hand_over",
+        "_offset_ms",
+        "_records",
+        "_records_at",
+        "_renamed",
+        "_steps",
+        "at",
+        "beside",
+        "dropped",
+        "now_ms",
+        "usage",
+        "word",
+        "words",
+    )
+
+    def __init__(
+        self,
+        hand_over: Callable[[Batch], bool],
+        describe: Describe,
+        wall_offset_ms: int,
+        everybody: Callable[[], Iterable[Metered]] = tuple,
+        *,
+        buffer: DecisionBuffer | None = None,
+    ) -> None:
+        self._hand_over = hand_over
+        self._describe = describe
+        self._offset_ms = wall_offset_ms
+        self._everybody = everybody
+        self._buffer = buffer or DecisionBuffer()
+        self.words = self._buffer.words
+        self.at = 0
+        self.now_ms = NEVER_MS
+        self.word = 0
+        self.beside = 0
+        self._records = self._buffer.records
+        self._records_at = 0
+        self._first_seq = 0
+        self._facts: list[Fact] = []
+        self._steps: list[tuple[int, float, int, float]] = []  # of buckets: number, balance before, its time, balance after
+        self._groups = 0
+        self._comparisons = Comparisons()
+        self._renamed: set[int] = set()  # who is described anew before its next decision
+        self.usage = UsageCells(on_new=self._buffer.usage_rows)
+        self.dropped = 0
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next decision."""
+        return self._first_seq + self.at + self.beside
+
+    def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was told or held for."""
+        if group.parent is not None:
+            throttle_ms = self._record_above(group, value, applied_ms, now_ms, conn_id, api_index)
+        self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, RECORD)
+
+    def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way.
+
+        Where the meter's `now_ms` is this one, see `next_ms`, the group's `meter_word` is not 0, and there is room, that word plus a value
+        from 1 to 2^31 may be put at `words[at]`, `at` be raised by one, and `word` be set to that word, instead. Where `word` is that very
+        object, the value alone is enough.
+        """
+        if group.parent is not None:
+            self.passed(group.parent, value, now_ms, conn_id, api_index)
+        if not 0 <= value < VALUE_END or self._groups >= GROUPS_MAX:
+            self._note(group, value, 0, 0, now_ms, conn_id, api_index, RECORD)
+            return
+        at, word = self._begin_words(group, value, now_ms, 1)
+        self.words[at] = word + value
+        self.at = at + 1
+
+    def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note checked records of two `values` or more, all above 0 and below 2^31, that made nobody wait.
+
+        They are not many, were recorded in one step, and are parts of one sample.
+        """
+        if group.parent is not None:
+            self.passed_run(group.parent, values, now_ms, conn_id, api_index)
+        if self._groups >= GROUPS_MAX:
+            self._note_run(group, values, now_ms, conn_id, api_index)
+            return
+        count = len(values)
+        at, word = self._begin_words(group, sum(values), now_ms, count)
+        pack_into(f"<{count}q", self.words, at * WORD_BYTES, word + values[0], *values[1:])
+        self.at = at + count
+
+    def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note the same as `passed_run` for two or more of one `value` below `RUN_VALUE_END`.
+
+        Where `passed` would allow it, words may be put down instead: that of the first, unless its value alone would be enough, and
+        `MORE` times how many there are beyond this one and the first, less the value; then `at` is raised by one for each, and `beside` by
+        that number.
+        """
+        if group.parent is not None:
+            self.passed_alike(group.parent, value, count, now_ms, conn_id, api_index)
+        if self._groups >= GROUPS_MAX:
+            self._note_run(group, [value] * count, now_ms, conn_id, api_index)
+            return
+        at, word = self._begin_words(group, value * count, now_ms, 2)
+        self.words[at] = word + value
+        self.words[at + 1] = (count - 2) * MORE - value
+        self.at = at + 2
+        self.beside += count - 2
+
+    def next_ms(self, now_ms: int) -> None:
+        """Let `now_ms` be the time of the words to come."""
+        at = self.at
+        if at == BATCH_WORDS or self.beside > REPEATED_MAX:
+            self.flush()
+            at = 0
+        self.words[at] = TIME + now_ms
+        self.at = at + 1
+        self.beside -= 1
+        self.now_ms = now_ms
+
+    def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
+        """Note what was recorded without a look at the bound, or taken back."""
+        if group.parent is not None:
+            self.record_unchecked(group.parent, value, now_ms, conn_id, api_index, kind)
+        self._note(group, value, 0, 0, now_ms, conn_id, api_index, kind)
+
+    def _begin_words(self, group: QuotaGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
+        """Make room for so many words of a group that has just recorded `value` in all; return where they go, and the word of the group."""
+        if self.at + words >= BATCH_WORDS or self.beside > REPEATED_MAX:
+            self.flush()
+        if group.metered_bound is not group.bound:
+            self._tell(group, value)
+        if now_ms != self.now_ms:
+            self.next_ms(now_ms)
+        at, word = self.at, group.meter_word or group.meter_ref << VALUE_BITS | PASSED
+        self.word = word
+        if group.parent is None:
+            group.meter_word = word
+        return at, word
+
+    def _note_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+        if self.at + len(values) > BATCH_WORDS:
+            self.flush()
+        if group.metered_bound is not group.bound:
+            self._tell(group, sum(values))
+        for value in values:
+            self._note(group, value, 0, 0, now_ms, conn_id, api_index, RECORD)
+
+    def _note(
+        self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int, kind: int
+    ) -> None:
+        """Note a decision with all that is known of it."""
+        if self.at == BATCH_WORDS:
+            self.flush()
+        if group.metered_bound is not group.bound:
+            self._tell(group, value)
+        at = self._records_at
+        RAW.pack_into(self._records, at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, kind)
+        self._records_at = at + RECORD_BYTES
+        self.words[self.at] = RECORDED
+        self.at += 1
+
+    def _record_above(self, group: Metered, value: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> int:
+        """Note a checked record for the parents of a group, each with what it said itself; return what the group itself said."""
+        assert isinstance(group, ChildGroup)
+        self.record(group.parent, value, max(group.above_ms, 0), applied_ms, now_ms, conn_id, api_index)
+        return max(group.own_ms, 0)
+
+    def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note what no sensor recorded: a fetch that waits. Only a trace has room for it."""
+
+    def mutation(
+        self, group: Metered, step: BucketStep, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int
+    ) -> None:
+        """Note what a bucket decided about controller mutations: few, so that every level has room for them."""
+        if self.at == BATCH_WORDS:
+            self.flush()
+        self._steps.append((self.next_seq, step.before, step.since_ms + self._offset_ms, step.after))
+        self._note(group, step.permits, throttle_ms, applied_ms, now_ms, conn_id, api_index, step.kind)
+
+    def compared(self, quota_type: str, group: Metered | None, client_ref: int | None, broker_ms: int, sluice_ms: int, now_ms: int) -> None:
+        """Note what a broker that keeps the quotas announced in an answer, and Sluice's verdict on it; rare: one of them throttled."""
+        group_ref = group.meter_ref if group is not None and group.meter_ref >= 0 else None
+        self._comparisons.add((now_ms + self._offset_ms, quota_type, group_ref, client_ref, broker_ms, sluice_ms))
+
+    def tell(self, fact: Fact) -> None:
+        """Let a fact hold from the next decision on."""
+        self._facts.append(fact)
+
+    def tell_anew(self) -> None:
+        """Describe the bound of every group again before its next decision: the table of quotas changed, or decisions were lost."""
+        for group in self._everybody():
+            if group.metered_bound is not None:
+                group.metered_bound += 0.0  # an equal number, and another object
+                if isinstance(group, QuotaGroup):
+                    group.meter_word = 0
+
+    def name_anew(self) -> None:
+        """Describe every group again, itself too: a broker's node id was learnt."""
+        self._renamed = {group.meter_ref for group in self._everybody() if group.metered_bound is not None}
+        self.tell_anew()
+
+    def flush(self) -> None:
+        """Hand over what there is."""
+        self._flush(self._hand_over)
+
+    def finish(self, hand_over: Callable[[Batch], bool]) -> None:
+        """Hand over the last there is, with word of what was lost before, to who turns nothing away: no later batch would say so."""
+        self._flush(hand_over)
+
+    def _flush(self, hand_over: Callable[[Batch], bool]) -> None:
+        count = self.at + self.beside
+        compared = self._comparisons.take()
+        if not count and not self._facts and not compared:
+            return
+        facts = [*self._facts, {"buckets": self._steps}] if self._steps else self._facts
+        facts = facts + compared if compared else facts
+        words, records = self._buffer.take(self.at, self._records_at, self._first_seq + count)
+        batch = Batch(self._first_seq, count, words, records, facts)
+        self._steps = []
+        if hand_over(batch):
+            self._facts = []
+        else:
+            self._comparisons.lose(compared)
+            if count:
+                self._lose(count)
+        self._first_seq += count
+        self.at = self.beside = self._records_at = self.word = 0
+        self.now_ms = NEVER_MS
+
+    def _lose(self, count: int) -> None:
+        """Let decisions go; the facts stay for the next batch, with word of the gap."""
+        self.dropped += count
+        last = self._facts[-1].get("gap") if self._facts else None
+        if last is not None and last["from_seq"] + last["n"] == self._first_seq:
+            last["n"] += count
+        else:
+            self._facts.append({"gap": {"from_seq": self._first_seq, "n": count, "reason": "queue_full"}})
+        self.tell_anew()
+
+    def _tell(self, group: Metered, value: int) -> None:
+        about, bound = self._describe(group)
+        previous = group.metered_bound
+        if group.meter_ref < 0:
+            group.meter_ref = self._groups
+            self._groups += 1
+            self._facts.append({"group": {"group_ref": group.meter_ref, **about}})
+        elif group.meter_ref in self._renamed:
+            self._renamed.discard(group.meter_ref)
+            self._facts.append({"group": {"group_ref": group.meter_ref, **about}})
+        if previous is not None and self.dropped and isinstance(group, SampleRing):
+            units = NS_PER_PERCENT_SECOND if about["quota_type"] == REQUEST else 1.0
+            samples = self._ring(group, value, units)
+            self._facts.append({"ring": {"group_ref": group.meter_ref, "from_seq": self.next_seq, "samples": samples}})
+        told: dict[str, Any] = {"group_ref": group.meter_ref, "from_seq": self.next_seq, "bound": float(group.bound), "previous": previous}
+        self._facts.append({"bound": {**told, **bound}})
+        group.metered_bound = group.bound
+
+    def _ring(self, group: SampleRing, value: int, units: float) -> list[tuple[int, int, int]]:
+        """What the sensor held before the decision of `value` that it has just taken: after a loss nothing else can tell.
+
+        A sample that this decision opened stands there empty: the decision joins it.
+        """
+        offset_ms = self._offset_ms
+        samples = [(start_ms + offset_ms, last_ms + offset_ms, round(held * units)) for start_ms, last_ms, held in group.live_samples()]
+        start_ms, last_ms, held = samples[-1]
+        samples[-1] = (start_ms, last_ms, held - value)
+        return samples
+
+
+class TracingMeter(Meter):
+    """Notes who asked for what too, and what no sensor recorded (level `trace`)."""
+
+    __slots__ = ()
+
+    def next_ms(self, now_ms: int) -> None:
+        """Let `now_ms` be the time of what is to come: each record has its own."""
+        self.now_ms = now_ms
+
+    def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note a checked record with its connection and API."""
+        self.record(group, value, 0, 0, now_ms, conn_id, api_index)
+
+    def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note checked records, each with its connection and API."""
+        if group.parent is not None:
+            self.passed_run(group.parent, values, now_ms, conn_id, api_index)
+        self._note_run(group, values, now_ms, conn_id, api_index)
+
+    def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note checked records of one value, each with its connection and API."""
+        self.passed_run(group, [value] * count, now_ms, conn_id, api_index)
+
+    def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note what no sensor recorded."""
+        self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, NOTE)

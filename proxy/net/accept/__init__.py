@@ -1,0 +1,1 @@
+"""From a listening port to a connection that is let in."""

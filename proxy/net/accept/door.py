@@ -1,0 +1,52 @@
+"""One configured listener: its ports, or its one port with a host name for each broker."""
+
+from __future__ import annotations
+
+from proxy.config.model import Listener
+from proxy.config.server_names import ServerNames
+from proxy.net.accept.admission import Gate
+from proxy.net.accept.listener import Acceptor
+from proxy.net.upstream.routes import Route
+from proxy.session.addresses import Address
+from proxy.session.rewrite import Rewriter
+from proxy.tls.clients import TlsClients
+
+
+class Door:
+    """One configured listener: its bootstrap port and its ports of brokers.
+
+    Attributes:
+        route: where its clients are led.
+        names: of brokers that share the bootstrap port; None: each has a port.
+    """
+
+    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "gate", "listener", "names", "rewriters", "route", "tls")
+
+    gate: Gate
+
+    def __init__(self, listener: Listener, tls: TlsClients | None, route: Route) -> None:
+        self.listener = listener
+        self.route = route
+        self.tls = tls
+        self.names: ServerNames | None = None if listener.sni is None else listener.sni.names()
+        self.acceptors: dict[int | None, Acceptor] = {}
+        self.rewriters: dict[tuple[str, bool], Rewriter] = {}  # by advertised host, and whether topology is listened for
+        self.bootstrap_port = listener.address.port
+        own_host = None if listener.address.is_wildcard else listener.address.host
+        self.advertised_host = listener.advertised_host or own_host  # None: what the accepted socket says
+        if listener.sni is not None:
+            self.advertised_host = listener.sni.bootstrap
+
+    def client_port(self, node_id: int) -> int | None:
+        """The port at which clients of this listener meet a broker; None when it has none."""
+        if self.listener.sni is not None:
+            return self.listener.sni.advertised_port or self.bootstrap_port
+        acceptor = self.acceptors.get(node_id)
+        return None if acceptor is None else acceptor.port
+
+    def client_address(self, host: str, node_id: int) -> Address | None:
+        """Host and port at which clients that see Sluice at `host` meet a broker; None when it has none."""
+        port = self.client_port(node_id)
+        if port is None:
+            return None
+        return (host if self.names is None else self.names.name_of(node_id)), port

@@ -1,0 +1,1 @@
+"""The two sockets of a connection."""

@@ -1,0 +1,27 @@
+"""Where long answers are read to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BUFFER_BYTES: Final = 512 * 1024
+
+
+class AnswerBuffer:
+    """Where long answers are read to: one for all connections of an event loop, since bytes leave in the callback that reads them."""
+
+    __slots__ = ("_view",)
+
+    def __init__(self) -> None:
+        self._view: memoryview | None = None
+
+    @property
+    def view(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._view is None:
+            self._view = memoryview(bytearray(BUFFER_BYTES))
+        return self._view
+
+    def give_away(self) -> None:
+        """A transport keeps what it could not send in here: the next bytes go elsewhere, and this is freed when it is sent."""
+        self._view = None

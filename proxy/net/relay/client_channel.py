@@ -1,0 +1,193 @@
+"""The client's socket. Moves bytes; every decision is the session's.
+
+While its client logs in, tokens are read into a buffer of ours, which is overwritten when the broker has answered. Elsewhere bytes come
+as objects that nobody can overwrite. What a client sends ahead of an answer, and what is no token, goes that way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from protocol.errors import ProtocolError
+from protocol.limits import LENGTH_BYTES
+from proxy.base.clock import NS_PER_MS, now_ns
+from proxy.net.relay.flow import Channel, ChannelOwner, StandIn
+from proxy.session.request_side import RequestSide
+from proxy.session.session import Session
+
+BUFFER_BYTES = 4 * 1024
+"""Of tokens, at first."""
+
+
+class ClientChannel(Channel):
+    """Reads requests, writes answers."""
+
+    __slots__ = ("_attention", "_login", "_requests")
+
+    def __init__(self, connection: ChannelOwner, session: Session) -> None:
+        super().__init__(connection)
+        self._requests = session.requests
+        self._attention = session.attention
+        self._login: LoginChannel | None = None  # reads instead of this one while the client logs in
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Both sides are there: the broker was connected first."""
+        self.attach(transport)
+        self._connection.attempt(self._connection.client_made)
+
+    def data_received(self, data: bytes) -> None:
+        """Let the session follow the frames and send on what may go on."""
+        connection = self._connection
+        if connection.closing:
+            return
+        at_ns = now_ns()
+        self.read_ms = now = at_ns // NS_PER_MS
+        self.bytes_in += len(data)
+        try:
+            onward = self._requests.scan(data, now, at_ns)
+            if onward is not None:
+                self.write_peer(onward)
+            if self._attention.wanted:
+                connection.settle(now)
+        except ProtocolError as error:
+            connection.fail_client(error, data)
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
+            connection.crash(error)
+
+    @property
+    def connection(self) -> ChannelOwner:
+        """What this is a side of."""
+        return self._connection
+
+    @property
+    def login_bytes(self) -> int:
+        """What is kept of tokens here."""
+        return 0 if self._login is None else self._login.kept_bytes
+
+    def follow_login(self, *, under_way: bool) -> None:
+        """Read tokens into a buffer of ours while a login is under way; the broker has answered what was sent."""
+        login = self._login
+        if login is not None:
+            login.answered()
+        if under_way is (login is not None) or self.transport is None or self.lost:
+            return
+        if login is None:
+            self._login = LoginChannel(self, self._requests)
+            self.read_by(self._login)
+            return
+        self._login = None
+        self.read_by(self)
+        rest = login.take_rest()
+        if rest:
+            self.data_received(rest)
+
+    def let_go(self) -> None:
+        """As any side; a token that was not answered is overwritten."""
+        if self._login is not None:
+            self._login.let_go()
+            self._login = None
+        super().let_go()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it sent completely still counts."""
+        self._connection.attempt(self._connection.client_eof)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self.lost = True
+        self._connection.client_lost(exc)
+
+
+class LoginChannel(StandIn):
+    """Takes the place of the client's channel from a handshake that the broker accepted to its verdict."""
+
+    __slots__ = ("_buffer", "_have", "_on_its_way", "_requests")
+
+    _channel: ClientChannel
+
+    def __init__(self, channel: ClientChannel, requests: RequestSide) -> None:
+        super().__init__(channel)
+        self._requests = requests
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._have = 0
+        self._on_its_way: list[bytearray] = []  # tokens that the broker has not answered
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: behind those that are here."""
+        if self._have == len(self._buffer):
+            longer = bytearray(2 * self._have)
+            longer[: self._have] = self._buffer
+            _overwrite(self._buffer)
+            self._buffer = longer
+        return memoryview(self._buffer)[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: a whole token goes on from where it lies."""
+        self._have += nbytes
+        channel = self._channel
+        at_ns = now_ns()
+        channel.read_ms = now = at_ns // NS_PER_MS
+        channel.bytes_in += nbytes
+        connection = channel.connection
+        if connection.closing:
+            return
+        try:
+            self._pass_on(now, at_ns)
+            connection.settle(now)
+        except ProtocolError as error:
+            connection.fail_client(error, b"")
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
+            connection.crash(error)
+
+    def _pass_on(self, now_ms: int, now_ns: int) -> None:
+        have, buffer = self._have, self._buffer
+        size = int.from_bytes(buffer[:LENGTH_BYTES], "big", signed=True) if have >= LENGTH_BYTES else 0
+        end = LENGTH_BYTES + size
+        size_max = self._requests.token_bytes_max
+        if have < end and size <= size_max:
+            return
+        if 0 <= size <= size_max:
+            with memoryview(buffer) as whole, whole[:end] as frame:
+                is_token = self._requests.pass_token(frame, now_ms, now_ns)
+            if is_token:
+                rest = bytes(buffer[end:have])
+                self._on_its_way.append(buffer)
+                self._buffer, self._have = bytearray(BUFFER_BYTES), 0
+                self._channel.write_peer(memoryview(buffer)[:end])
+                if rest:
+                    self._scan(rest, now_ms, now_ns)
+                return
+        self._scan(self.take_rest(), now_ms, now_ns)
+
+    def _scan(self, data: bytes, now_ms: int, now_ns: int) -> None:
+        onward = self._requests.scan(data, now_ms, now_ns)
+        if onward is not None:
+            self._channel.write_peer(onward)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of memory that this takes."""
+        return len(self._buffer) + sum(map(len, self._on_its_way))
+
+    def take_rest(self) -> bytes:
+        """Return what is here of something that goes another way."""
+        rest = bytes(self._buffer[: self._have])
+        _overwrite(self._buffer)
+        self._have = 0
+        return rest
+
+    def answered(self) -> None:
+        """The broker has answered, so it has had the token: nobody needs it any more."""
+        for token in self._on_its_way:
+            _overwrite(token)
+        self._on_its_way.clear()
+
+    def let_go(self) -> None:
+        """The connection has ended."""
+        self.answered()
+        _overwrite(self._buffer)
+
+
+def _overwrite(buffer: bytearray) -> None:
+    buffer[:] = bytes(len(buffer))

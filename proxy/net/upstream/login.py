@@ -1,0 +1,73 @@
+"""Sluice logs in at a broker itself: for its own questions only, never for a client."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from protocol.sasl.client import TokenRefusedError, client_of
+from protocol.sasl.exchange import LoginSteps, login_steps
+from proxy.base.host_port import HostPort
+from proxy.base.secret import Secret
+from proxy.config.credentials import CredentialsError
+from proxy.config.login import Credentials
+from proxy.net.upstream.own_connection import CLIENT_ID, OwnConnection, own_connection
+from proxy.tls.brokers import TlsBrokers
+
+
+class LoginFailedError(Exception):
+    """The broker did not let Sluice in, or there is no secret to try; says why, and nothing of a secret."""
+
+
+async def log_in(connection: OwnConnection, credentials: Credentials, secret: Secret | None = None) -> None:
+    """Log in on a new connection; `secret` where it was read already.
+
+    Raises:
+        LoginFailedError: the broker said no, or the secret cannot be read.
+        OSError, asyncio.IncompleteReadError: the connection is gone.
+        ProtocolError: the broker's answer cannot be read.
+    """
+    mechanism = credentials.mechanism
+    try:
+        if secret is None:
+            secret = await asyncio.to_thread(credentials.secret)
+        client = client_of(mechanism, credentials.username or "", secret.reveal(), secrets.token_urlsafe(24))
+        steps = login_steps(mechanism, client, CLIENT_ID)
+        frame = next(steps)
+        while True:
+            answer = await connection.ask(frame)
+            step = await asyncio.to_thread(_step, steps, answer)  # SCRAM works for some milliseconds
+            if step is None:
+                return
+            frame = step
+    except CredentialsError as error:
+        raise LoginFailedError(str(error)) from error
+    except TokenRefusedError as error:
+        raise LoginFailedError(str(error)) from error
+
+
+def _step(steps: LoginSteps, answer: bytes) -> bytes | None:
+    try:
+        return steps.send(answer)
+    except StopIteration:
+        return None
+
+
+async def ask_as(credentials: Credentials | None, frame: bytes, address: HostPort, tls: TlsBrokers | None, timeout_ms: int) -> bytes:
+    """Send one whole request to a broker as `credentials` (None: without a login) and return its whole answer.
+
+    The connection is a new one and is closed behind it.
+
+    Raises:
+        LoginFailedError: no login, so nothing was asked.
+        OSError: no connection, no answer (`TimeoutError`), or the broker hung up.
+        ProtocolError: what came back is no answer.
+    """
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000), own_connection(address, tls) as connection:
+            if credentials is not None:
+                await connection.versions()
+                await log_in(connection, credentials)
+            return await connection.ask(frame)
+    except asyncio.IncompleteReadError as error:
+        raise ConnectionResetError(f"{address}: the broker hung up") from error

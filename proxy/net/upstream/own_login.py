@@ -1,0 +1,89 @@
+"""How it stands with Sluice's own login at the brokers: tried seldom after a no, so that nobody's account gets locked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from proxy.base.secret import Secret
+from proxy.config.credentials import CredentialsError
+from proxy.config.login import Credentials
+from proxy.net.upstream.login import LoginFailedError, log_in
+from proxy.net.upstream.own_connection import OwnConnection
+from proxy.telemetry.status import LoginState
+
+RETRY_MS: Final = 60_000
+"""After a no. A new password or token is tried at once."""
+AGAIN_MS: Final = 30_000
+"""After a yes: how often topology is asked for where each question costs a login."""
+
+
+class OwnLogin:
+    """Whether the brokers want a login, and whether ours works.
+
+    Attributes:
+        state: as `/readyz` shows it.
+        problem: why the last login failed.
+
+    Args:
+        credentials: None: there are none.
+        on_change: told what is wrong when the last login failed otherwise than the one before it; None: it works.
+    """
+
+    def __init__(self, credentials: Credentials | None, on_change: Callable[[str | None], None]) -> None:
+        self._credentials = credentials
+        self._on_change = on_change
+        self._tried: Secret | None = None
+        self._due_ms: int | None = None  # None: at once
+        self.state: LoginState = "missing" if credentials is None else "untried"
+        self.problem: str | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is an account."""
+        return self._credentials is not None
+
+    async def may_ask(self, connection: OwnConnection, now_ms: int) -> bool:
+        """Log in on a new connection if there is something to log in with; return whether it makes sense to ask further.
+
+        Raises:
+            OSError, asyncio.IncompleteReadError, ProtocolError: nothing that has to do with the login.
+        """
+        if self._credentials is None:
+            return True
+        try:
+            secret = await asyncio.to_thread(self._credentials.secret)
+        except CredentialsError as error:
+            self._failed("unreadable", str(error))
+            return False
+        if self._due_ms is not None and now_ms < self._due_ms and secret == self._tried:
+            return False
+        self._tried = secret
+        try:
+            await log_in(connection, self._credentials, secret)
+        except LoginFailedError as error:
+            self._due_ms = now_ms + RETRY_MS
+            self._failed("refused", str(error))
+            return False
+        self._due_ms = now_ms + AGAIN_MS
+        if self.state != "works":
+            self.state, self.problem = "works", None
+            self._on_change(None)
+        return True
+
+    def hung_up(self) -> None:
+        """The broker closed the connection instead of answering."""
+        if self._credentials is None:
+            self.state = "missing"
+
+    def answered(self) -> None:
+        """The broker answered what needs a login where one is wanted."""
+        if self._credentials is None:
+            self.state = "unneeded"
+
+    def _failed(self, state: LoginState, problem: str) -> None:
+        self.state = state
+        if problem != self.problem:
+            self.problem = problem
+            self._on_change(problem)

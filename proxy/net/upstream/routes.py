@@ -1,0 +1,70 @@
+"""Where clients are led: to the brokers by one of their listeners, of which each has its own addresses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from proxy.config.model import Config
+from proxy.config.upstream import Upstream
+from proxy.config.upstreams import distinct_upstreams
+from proxy.net.upstream.connector import Bootstrap, Connector
+from proxy.session.addresses import AddressBook
+from proxy.tls.contexts import TlsContexts
+
+
+class Route:
+    """One listener of the brokers.
+
+    Attributes:
+        name: `upstream`, or the key of the listener's own.
+        number: 0 is `upstream`.
+        bootstrap: where it is first met.
+        connector: opens connections there.
+        book: where each broker is by this listener.
+    """
+
+    __slots__ = ("book", "bootstrap", "connector", "name", "number", "upstream")
+
+    def __init__(self, name: str, number: int, upstream: Upstream, loop: asyncio.AbstractEventLoop, tls: TlsContexts) -> None:
+        self.name = name
+        self.number = number
+        self.upstream = upstream
+        self.bootstrap = Bootstrap(upstream.bootstrap)
+        self.connector = Connector(loop, tls.brokers.get(upstream))
+        self.book = AddressBook(_nobody_binds)
+
+    def binds(self, bind: Callable[[Route, int], bool]) -> None:
+        """Say who opens the ports of brokers that this route meets."""
+        self.book = AddressBook(lambda node_id: bind(self, node_id))
+
+
+class Routes:
+    """All of them.
+
+    Attributes:
+        main: that of `[upstream]`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: Config, tls: TlsContexts) -> None:
+        upstreams = distinct_upstreams(config)
+        routes = {upstream: Route(name, number, upstream, loop, tls) for number, (upstream, name) in enumerate(upstreams.items())}
+        self.main = routes[config.upstream]
+        self._all = list(routes.values())
+        self._of_listener = {listener.name: routes[listener.upstream or config.upstream] for listener in config.listeners}
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._all)
+
+    def of(self, listener: str) -> Route:
+        """Where the clients of a listener are led."""
+        return self._of_listener[listener]
+
+    def close(self) -> None:
+        """Give up on nobody any more."""
+        for route in self._all:
+            route.connector.close()
+
+
+def _nobody_binds(_node_id: int) -> bool:
+    return False

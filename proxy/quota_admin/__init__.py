@@ -1,0 +1,1 @@
+"""Kafka's quota APIs, answered here: who may, what is asked, what is changed."""

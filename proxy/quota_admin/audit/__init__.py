@@ -1,0 +1,1 @@
+"""Every change of a quota, in a chain of digests."""

@@ -1,0 +1,37 @@
+"""What is written down about changes, before anybody is told that they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from proxy.quota_admin.asker import Asker
+from quota.admin.messages import EntityKey
+
+Event = Mapping[str, Any]
+"""One line to be: `event`, and what belongs to it; texts, numbers, None, lists and tables of these."""
+
+
+class AuditUnavailable(Exception):
+    """A line could not be written; `str` is one line with place and remedy."""
+
+
+class AuditTrail(Protocol):
+    """Keeps lines, each with the digest of the one before."""
+
+    async def append(self, events: Sequence[Event]) -> int:
+        """Write lines, and return the number of the first when they are on the disk.
+
+        Raises:
+            AuditUnavailable: they are not.
+        """
+
+
+def who(asker: Asker) -> dict[str, str | None]:
+    """Return of an asker what a line says."""
+    return {"way": asker.way, "principal": asker.principal, "peer": asker.peer, "listener": asker.listener}
+
+
+def entity_table(entity: EntityKey) -> dict[str, str | None]:
+    """Return an entity as a line shows it: null is the default entity."""
+    return dict(entity)

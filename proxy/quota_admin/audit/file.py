@@ -1,0 +1,181 @@
+"""The file of the audit log: opened, mended, written and synced. Blocking; `AuditLog` calls it from a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from proxy.config.problem import ConfigProblems, Problem
+from proxy.quota_admin.audit.audit import AuditUnavailable
+from proxy.quota_admin.audit.chain import START, Link, link_of, read_line
+
+BLOCK_BYTES: Final = 64 * 1024
+LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+MODE: Final = 0o600
+OPEN_TO_OTHERS: Final = 0o027
+"""Bits that a file may not have: its group may read it, nobody else may do anything."""
+
+
+class AuditFile:
+    """One file, held open, locked, and only ever added to.
+
+    Attributes:
+        last: where its chain ends.
+        mended: what was found broken when it was opened, as an event to be written down; None: nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open it, or make it.
+
+        Raises:
+            ConfigProblems: it cannot be used.
+        """
+        self.path = path
+        self.last = START
+        self.mended: dict[str, Any] | None = None
+        self._size = 0
+        self._open()
+
+    def append(self, lines: bytes, last: Link) -> None:
+        """Write whole lines, after which the chain ends with `last`; they are on the disk when this returns.
+
+        Raises:
+            AuditUnavailable: they are not; nothing of them is left in the file.
+        """
+        try:
+            if self._was_moved():
+                self._reopen()
+            os.ftruncate(self._file, self._size)  # what a write that failed may have left
+            written = 0
+            while written < len(lines):
+                written += os.write(self._file, lines[written:])
+            os.fsync(self._file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            reason = error.strerror or str(error)
+            raise AuditUnavailable(f"audit.file: {self.path} cannot be written: {reason}; make room or give Sluice the right") from None
+        self._size += len(lines)
+        self.last = last
+
+    def lines_back(self) -> Iterator[bytes]:
+        """Yield the lines as they stand now, the last one first, without their ends."""
+        return lines_back(self._file, self._size)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield them in their order."""
+        with self.path.open("rb") as file:
+            yield from lines_of(file)
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._file)
+
+    def _open(self) -> None:
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+        except OSError as error:
+            raise _problem(self.path, f"cannot be opened: {error.strerror}", "name a file that Sluice may write") from None
+        try:
+            self._check()
+            self._mend()
+            _sync_folder(self.path)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _check(self) -> None:
+        found = os.fstat(self._file)
+        if not stat.S_ISREG(found.st_mode):
+            raise _problem(self.path, "is no file", "name a file")
+        if found.st_mode & OPEN_TO_OTHERS:
+            raise _problem(self.path, f"is open to others (mode {stat.S_IMODE(found.st_mode):04o})", "run chmod 0640 on it")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise _problem(self.path, "is written by another process", "give each Sluice a file of its own") from None
+
+    def _mend(self) -> None:
+        """Find the end of the chain, and cut off a last line that was never finished: nobody was told of what it says."""
+        size = os.fstat(self._file).st_size
+        torn = next(iter(_pieces_back(self._file, size)), b"") if size else b""
+        self._size = size - len(torn)
+        line = next(lines_back(self._file, self._size), None)
+        if line is not None:
+            fields = read_line(line)
+            if fields is None:
+                raise _problem(self.path, "does not end with a line of an audit log", "move it away, or name another file")
+            self.last = link_of(fields["seq"], line)
+        if torn:
+            os.ftruncate(self._file, self._size)
+            os.fsync(self._file)
+            self.mended = {"event": "mended", "cut_bytes": len(torn), "cut_sha256": hashlib.sha256(torn).hexdigest()}
+
+    def _was_moved(self) -> bool:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return True
+        own = os.fstat(self._file)
+        return (found.st_ino, found.st_dev) != (own.st_ino, own.st_dev)
+
+    def _reopen(self) -> None:
+        """Somebody put the file away: go on in a new one of its name, with the chain of the old one."""
+        last, old, size, self.last = self.last, self._file, self._size, START
+        try:
+            self._open()
+        except ConfigProblems as problems:
+            self._file, self._size, self.last = old, size, last
+            raise OSError(0, problems.lines()[0]) from None
+        if self.last != START:
+            os.close(self._file)
+            self._file, self._size, self.last = old, size, last
+            raise OSError(0, "another audit log stands in its place")
+        self.last = last
+        os.close(old)
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file without their ends; none is longer than `LINE_BYTES_MAX`."""
+    while line := file.readline(LINE_BYTES_MAX):
+        yield line.removesuffix(b"\n")
+
+
+def lines_back(file: int, size: int) -> Iterator[bytes]:
+    """Yield the lines among the first `size` bytes of a file, the last one first; what follows the last end of a line is left out."""
+    pieces = _pieces_back(file, size)
+    next(pieces, None)
+    yield from pieces
+
+
+def _pieces_back(file: int, size: int) -> Iterator[bytes]:
+    """Yield what stands between ends of lines, from the end of the file on; first what stands behind the last one."""
+    rest = b""
+    while size > 0:
+        at = max(0, size - BLOCK_BYTES)
+        rest = os.pread(file, size - at, at) + rest
+        size = at
+        *pieces, first = reversed(rest.split(b"\n"))
+        yield from pieces
+        rest = first
+        if len(rest) > LINE_BYTES_MAX:
+            return
+    yield rest
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _problem(path: Path, message: str, remedy: str) -> ConfigProblems:
+    return ConfigProblems([Problem(str(path), "", f"the audit log {message}", remedy)])

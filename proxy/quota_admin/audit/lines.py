@@ -1,0 +1,39 @@
+"""What was wanted and what was done, as the audit log has it: pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from proxy.quota_admin.audit.audit import Event, entity_table
+from proxy.quota_admin.observed import Made
+from proxy.quota_store.store import SwitchChange
+from quota.admin.messages import Alteration
+
+
+def _ops(alteration: Alteration) -> list[dict[str, Any]]:
+    return [{"key": key, "value": None if remove else _number(value)} for key, value, remove in alteration.ops]
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def asked_entries(alterations: Sequence[Alteration]) -> list[dict[str, Any]]:
+    """Return what is wanted, entity by entity."""
+    return [{"entity": entity_table(one.entity), "ops": _ops(one)} for one in alterations]
+
+
+def lines_of(made: Sequence[Made], by: Event) -> list[Event]:
+    """Return a line for each change, with who made it."""
+    return [{**_line_of(one), **by} for one in made]
+
+
+def _line_of(made: Made) -> dict[str, Any]:
+    change, old = made
+    if isinstance(change, SwitchChange):
+        return {"event": "switched", "target": change.target, "old": old, "new": change.mode}
+    values = {"old": old, "new": change.value}
+    numbers = {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
+    return {"event": "changed", "entity": entity_table(change.entity), "key": change.key, **numbers}

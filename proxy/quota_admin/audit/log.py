@@ -1,0 +1,147 @@
+"""The audit log as the loop sees it: lines go out one after the other, in a thread, and are on the disk before anybody goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from proxy.quota_admin.audit.audit import AuditUnavailable, Event
+from proxy.quota_admin.audit.chain import START, Link, Verdict, forged, read_line, verify
+from proxy.quota_admin.audit.file import AuditFile
+
+KEPT_LINES_MAX: Final = 10_000
+KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Without a file."""
+
+
+class _Keeper(Protocol):
+    """Where lines are kept; blocking."""
+
+    last: Link
+
+    def append(self, lines: bytes, last: Link) -> None:
+        """Keep whole lines."""
+
+    def lines_back(self) -> Iterator[bytes]:
+        """Yield them, the last one first."""
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield them in their order."""
+
+    def close(self) -> None:
+        """Let go of them."""
+
+
+class _Memory:
+    """The last lines, until the process ends."""
+
+    def __init__(self) -> None:
+        self.last = START
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+
+    def append(self, lines: bytes, last: Link) -> None:
+        self._lines.extend(lines.splitlines())
+        self._bytes += len(lines)
+        while len(self._lines) > KEPT_LINES_MAX or (self._bytes > KEPT_BYTES_MAX and len(self._lines) > 1):
+            self._bytes -= len(self._lines.popleft()) + 1
+        self.last = last
+
+    def lines_back(self) -> Iterator[bytes]:
+        return reversed(self._lines.copy())
+
+    def lines(self) -> Iterator[bytes]:
+        return iter(self._lines.copy())
+
+    def close(self) -> None:
+        pass
+
+
+class AuditLog:
+    """Keeps what was done in a file; without one in memory, as far back as there is room.
+
+    Attributes:
+        lines: how many were written.
+        error: why the last one could not be, or None.
+    """
+
+    def __init__(self, path: Path | None, *, wall_time_s: Callable[[], float]) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            ConfigProblems: it cannot be used.
+        """
+        self._wall_time_s = wall_time_s
+        self._one_at_a_time = asyncio.Lock()
+        self._begin: list[dict[str, Any]] = []
+        self._keeper: _Keeper = _Memory()
+        self.path = path
+        self.lines = 0
+        self.error: str | None = None
+        if path is not None:
+            self._keeper = file = AuditFile(path)
+            self._begin = [file.mended] if file.mended is not None else []
+
+    async def append(self, events: Sequence[Event]) -> int:
+        """Write lines, and return the number of the first when they are on the disk.
+
+        Raises:
+            AuditUnavailable: they are not.
+        """
+        async with self._one_at_a_time:
+            first = self._keeper.last.seq + len(self._begin) + 1
+            events = [*self._begin, *events]
+            work = asyncio.ensure_future(asyncio.to_thread(self._append, events))
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.wait([work])  # nobody else may write while it does
+                raise
+            except AuditUnavailable as error:
+                self.error = str(error)
+                raise
+            self.error, self._begin = None, []
+            self.lines += len(events)
+            return first
+
+    async def history(self, *, limit: int, before: int | None = None, after: int = 0) -> list[dict[str, Any]]:
+        """Return lines, the last one first: at most `limit`, with numbers below `before` and above `after`."""
+        lines = await self.history_lines(limit=limit, before=before, after=after)
+        return [json.loads(line) for line in lines]
+
+    async def history_lines(self, *, limit: int, before: int | None = None, after: int = 0) -> list[bytes]:
+        """The same, as they are written."""
+        return await asyncio.to_thread(lambda: list(history(self._keeper.lines_back(), limit=limit, before=before, after=after)))
+
+    async def verify(self) -> Verdict:
+        """Check the whole chain; takes its time with a long one."""
+        return await asyncio.to_thread(lambda: verify(self._keeper.lines()))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._keeper.close()
+
+    def _append(self, events: Sequence[Event]) -> None:
+        link, lines = self._keeper.last, []
+        now_s = self._wall_time_s()
+        for event in events:
+            line, link = forged(link, event, now_s)
+            lines.append(line + b"\n")
+        self._keeper.append(b"".join(lines), link)
+
+
+def history(lines_back: Iterator[bytes], *, limit: int, before: int | None = None, after: int = 0) -> Iterator[bytes]:
+    """Yield the lines that are wanted, the last one first; what is no line is passed over."""
+    left = limit
+    for line in lines_back:
+        fields = read_line(line)
+        if fields is None or (before is not None and fields["seq"] >= before):
+            continue
+        if left <= 0 or fields["seq"] <= after:
+            return
+        left -= 1
+        yield line

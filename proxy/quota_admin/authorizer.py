@@ -1,0 +1,131 @@
+"""Who may read and change quotas: pure, asked before anything else is looked at.
+
+A broker wants ALTER_CONFIGS and DESCRIBE_CONFIGS on the cluster for it. Who answers in its place has to ask, too: by default nobody may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from proxy.quota_admin.asker import Asker
+from proxy.quota_store.store import Quotas
+from quota.admin.messages import CLIENT_ID, USER, Alteration, EntityKey, entity_key
+from quota.entity import ANONYMOUS
+
+if TYPE_CHECKING:
+    from proxy.config.admin import Authority, QuotaAdmin
+
+_UNKNOWN: Final = "__unknown__"
+
+
+class Rules(NamedTuple):
+    """What the operator says about who may."""
+
+    authority: Authority = "nobody"
+    principals: frozenset[str] = frozenset()
+    super_principals: frozenset[str] = frozenset()
+    """These may change everything, what holds for themselves too."""
+    describe_principals: frozenset[str] = frozenset()
+    """These may read all, and change nothing."""
+    describe_self: bool = False
+    deny_self: bool = True
+
+    @classmethod
+    def of(cls, said: QuotaAdmin) -> Self:
+        """Return what `[quota_admin]` says."""
+        named = (frozenset(said.principals), frozenset(said.super_principals), frozenset(said.describe_principals))
+        return cls(said.authority, *named, describe_self=said.describe_self, deny_self=said.deny_self)
+
+
+class Authorizer:
+    """Judges by the rules in force; a reload puts others in their place.
+
+    Attributes:
+        rules: those in force.
+    """
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+
+    def may_alter(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+        """Whether one may change quotas at all.
+
+        Args:
+            asker: who, and how they came.
+            broker_allows: what the broker said on the asker's own connection; None: it was not asked, or gave no clear answer.
+        """
+        if asker.way == "http":
+            return asker.right == "write"
+        principal = _known(asker.principal)
+        if self.rules.authority == "broker":
+            return broker_allows is True and principal != str(ANONYMOUS)
+        return self.rules.authority == "list" and principal is not None and principal in self.rules.principals | self.rules.super_principals
+
+    def may_describe(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+        """Whether one may see all quotas; arguments as of `may_alter`."""
+        if asker.way == "http":
+            return asker.right is not None
+        return self.may_alter(asker, broker_allows) or (
+            self.rules.authority == "list" and _known(asker.principal) in self.rules.describe_principals
+        )
+
+    def may_describe_own(self, asker: Asker) -> bool:
+        """Whether one may see what holds for themselves: who logged in, where the operator allows it."""
+        principal = _known(asker.principal)
+        return self.rules.describe_self and asker.way == "kafka" and principal is not None and principal != str(ANONYMOUS)
+
+    def is_denied_self(self, asker: Asker, entity: EntityKey) -> bool:
+        """Whether an entity names the very user who asks, alone or with a client-id, and that is not theirs to change.
+
+        Of somebody whom nobody knows, each user may be the one.
+        """
+        user = dict(entity).get(USER)
+        if user is None or self._may_alter_own(asker):
+            return False
+        principal = _known(asker.principal)
+        return principal is None or principal.partition(":")[2] == user
+
+    def is_denied_default(self, asker: Asker, alteration: Alteration, quotas: Quotas) -> bool:
+        """Whether an alteration is of the default user and would hold for the very user who asks, for want of a quota of their own.
+
+        Who did not log in is nobody in particular: whoever lists ANONYMOUS means everybody in reach, and the defaults too.
+        """
+        parts = dict(alteration.entity)
+        if parts.get(USER, "") is not None or self._may_alter_own(asker) or asker.principal == str(ANONYMOUS):
+            return False
+        principal = _known(asker.principal)
+        nearer = [] if principal is None else _nearer(parts, principal.partition(":")[2])
+        return any(all(op.key not in quotas.get(entity, {}) for entity in nearer) for op in alteration.ops)
+
+    def _may_alter_own(self, asker: Asker) -> bool:
+        return not self.rules.deny_self or asker.way == "http" or _known(asker.principal) in self.rules.super_principals
+
+
+def _nearer(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:
+    """Return the rungs of Kafka's ladder of which each hides one of the default user from all clients of `user` that it is for."""
+    own = [((USER, user),), ((USER, user), (CLIENT_ID, None))]
+    if CLIENT_ID not in parts:
+        return [*map(entity_key, own), entity_key(((USER, None), (CLIENT_ID, None)))]
+    if parts[CLIENT_ID] is not None:
+        own.append(((USER, user), (CLIENT_ID, parts[CLIENT_ID])))
+    return [entity_key(one) for one in own]
+
+
+def own_part(quotas: Quotas, principal: str) -> dict[EntityKey, Mapping[str, float]]:
+    """Return of all quotas those that can hold for a user: their own, and defaults that name no other client."""
+    user = principal.partition(":")[2]
+    return {entity: values for entity, values in quotas.items() if _can_hold(dict(entity), user)}
+
+
+def _can_hold(parts: Mapping[str, str | None], user: str) -> bool:
+    if not parts.keys() <= {USER, CLIENT_ID}:
+        return False
+    return parts.get(USER) == user if parts.get(USER) is not None else parts.get(CLIENT_ID) is None
+
+
+def _known(principal: str | None) -> str | None:
+    """Return a principal; None also for the names that stand for those whom nobody knows."""
+    if principal is None or principal.partition(":")[2].startswith(_UNKNOWN):
+        return None
+    return principal

@@ -1,0 +1,181 @@
+"""May this client see or change quotas? The broker is asked, on the client's own connection, and only a clear yes is one.
+
+Who answers in the broker's place takes its own check away, so it is put back: the very changes go to the broker to be judged and not
+made. No answer in time, one that does not read or fits the question badly, or a connection that nobody logged in on: no.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from protocol.api_keys import API_VERSIONS, ApiKey
+from protocol.errors import BadResponseError, ProtocolError
+from protocol.headers import response_header_len
+from protocol.layout import layout_of, reading, skip_fields
+from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
+from protocol.messages.client_quotas import DescribeAnswer, QuotaOp, alter_request, read_alter_answer, read_describe_answer
+from protocol.messages.topic_changes import client_id_field
+from protocol.primitives import INT16, INT32, with_length
+from proxy.net.connection import Connection
+from proxy.quota_admin.limits import too_large
+from proxy.session.administered import CORRELATION_ID, Administered
+from proxy.telemetry.counters import AdministrationCounts
+from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, Alteration, EntityKey, Result, entity_key, shown
+
+WAIT_S: Final = 10.0
+DESCRIBE_CONFIGS: Final = 1 << 10
+ALTER_CONFIGS: Final = 1 << 11
+"""Kafka's operations in the field of authorized operations; the smallest int32 there means that they were not given."""
+_UNKNOWN_TYPE: Final = "Unhandled client quota entity type"
+_METADATA_VERSION: Final = 8
+
+
+class Judged(NamedTuple):
+    """What the broker says to alterations.
+
+    Attributes:
+        allows: whether the client may alter quotas.
+        refused: entities that are not to be changed, with the reason.
+        right: the other alterations; all of them, where the client may not.
+    """
+
+    allows: bool
+    refused: list[Result]
+    right: list[Alteration]
+
+
+class BrokerAuthority:
+    """Asks brokers."""
+
+    def __init__(self, counts: AdministrationCounts, wait_s: float = WAIT_S) -> None:
+        self._counts = counts
+        self._wait_s = wait_s
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether a broker's yes means anything: an account without rights was told no, or there is none."""
+        return self._counts.authority_is_trusted
+
+    @is_trusted.setter
+    def is_trusted(self, value: bool) -> None:
+        self._counts.authority_is_trusted = value
+
+    async def judge(self, connection: Connection, request: Administered, alterations: Sequence[Alteration]) -> Judged:
+        """Have the broker judge alterations.
+
+        Raises:
+            ConnectionError: the connection ended meanwhile.
+        """
+        denied = Judged(False, [], list(alterations))
+        twice = _twice(alterations)
+        asked = [one for one in alterations if one.entity not in twice and too_large(one, len(alterations)) is None]
+        if not asked or not self._may_ask(connection):
+            return denied
+        if not _has(connection, ApiKey.ALTER_CLIENT_QUOTAS):
+            return denied._replace(allows=await self._has_operation(connection, request, ALTER_CONFIGS))
+        results = await self._probe(connection, request, asked)
+        if results is None or any(one.error_code == CLUSTER_AUTHORIZATION_FAILED for one in results.values()):
+            return denied
+        refused = {entity: one for entity, one in results.items() if one.error_code}
+        newer = {entity for entity, one in refused.items() if (one.error_message or "").startswith(_UNKNOWN_TYPE)}
+        if newer and await self._has_operation(connection, request, ALTER_CONFIGS):  # addresses are no entities before 2.8
+            refused = {entity: one for entity, one in refused.items() if entity not in newer}
+        refused |= {entity: Result(entity, INVALID_REQUEST, f"Ignoring duplicate entity {shown(entity)}") for entity in twice}
+        return Judged(True, list(refused.values()), [one for one in alterations if one.entity not in refused])
+
+    async def judge_description(self, connection: Connection, request: Administered) -> DescribeAnswer | None:
+        """Have the broker answer a description: its error counts, not its entries; None: it gave no clear answer, so the client may not.
+
+        Raises:
+            ConnectionError: the connection ended meanwhile.
+        """
+        if not self._may_ask(connection):
+            return None
+        if not _has(connection, ApiKey.DESCRIBE_CLIENT_QUOTAS):
+            allows = await self._has_operation(connection, request, DESCRIBE_CONFIGS)
+            return DescribeAnswer(0, None, []) if allows else None
+        frame = request.frame[:RESPONSE_HEAD_BYTES] + INT32.pack(CORRELATION_ID) + request.frame[RESPONSE_HEAD_BYTES + 4 :]
+        answer = await self._ask(connection, request.api.key, request.api.version, frame)
+        try:
+            return None if answer is None else read_describe_answer(request.api.version, answer)
+        except ProtocolError:
+            return None
+
+    async def may_describe(self, connection: Connection, request: Administered) -> bool:
+        """Whether the client may see quotas, asked without a description of its own.
+
+        Raises:
+            ConnectionError: the connection ended meanwhile.
+        """
+        return self._may_ask(connection) and await self._has_operation(connection, request, DESCRIBE_CONFIGS)
+
+    def _may_ask(self, connection: Connection) -> bool:
+        """A broker judges who logged in; without a login it would judge nobody, or us."""
+        return self.is_trusted and connection.session.login.has_succeeded
+
+    async def _probe(self, connection: Connection, request: Administered, asked: Sequence[Alteration]) -> dict[EntityKey, Result] | None:
+        """Return what the broker says to each entity; None where that fits the question badly."""
+        version = max(0, min(1, connection.session.broker_max(ApiKey.ALTER_CLIENT_QUOTAS)))
+        entries = [(tuple(one.parts), [QuotaOp(op.key, None if op.remove else op.value) for op in one.ops]) for one in asked]
+        client_id = (request.client_id or b"").decode("utf-8", "replace")
+        frame = alter_request(version, CORRELATION_ID, client_id, entries, validate_only=True)
+        answer = await self._ask(connection, ApiKey.ALTER_CLIENT_QUOTAS, version, frame)
+        if answer is None:
+            return None
+        try:
+            found = read_alter_answer(version, answer)
+        except ProtocolError:
+            return None
+        results = {entity_key(one.entity): Result(entity_key(one.entity), one.error_code, one.error_message) for one in found}
+        if len(found) != len(asked) or results.keys() != {one.entity for one in asked}:
+            return None
+        return results
+
+    async def _has_operation(self, connection: Connection, request: Administered, operation: int) -> bool:
+        """Whether the broker counts an operation on the cluster among those that the client may do."""
+        header = INT32.pack(CORRELATION_ID) + client_id_field(request.client_id)
+        if connection.session.broker_max(ApiKey.DESCRIBE_CLUSTER) >= 0:
+            key, version, body = ApiKey.DESCRIBE_CLUSTER, 0, b"\x00\x01\x00"  # header without tags, yes, no tags
+        else:
+            key, version, body = ApiKey.METADATA, _METADATA_VERSION, INT32.pack(0) + b"\x00\x01\x00"  # no topics, make none, yes, no
+        frame = with_length(INT16.pack(key) + INT16.pack(version) + header + body)
+        answer = await self._ask(connection, key, version, frame)
+        try:
+            found = 0 if answer is None else _authorized_operations(key, version, answer)
+        except ProtocolError:
+            return False
+        return found > 0 and bool(found & operation)
+
+    async def _ask(self, connection: Connection, key: int, version: int, frame: bytes) -> bytes | None:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await connection.ask(API_VERSIONS[key << 16 | version], frame)
+        except TimeoutError:
+            return None
+
+
+def _twice(alterations: Sequence[Alteration]) -> set[EntityKey]:
+    """Entities that are named twice, or have a key twice."""
+    times = Counter(one.entity for one in alterations)
+    return {one.entity for one in alterations if times[one.entity] > 1 or len({op.key for op in one.ops}) < len(one.ops)}
+
+
+def _has(connection: Connection, key: int) -> bool:
+    """Whether the broker has an API, as far as anybody heard: then it may still refuse, and that is a no."""
+    told = connection.session.broker_max(ApiKey.API_VERSIONS) >= 0
+    return not told or connection.session.broker_max(key) >= 0
+
+
+def _authorized_operations(key: int, version: int, frame: bytes) -> int:
+    api = API_VERSIONS[key << 16 | version]
+    layout = layout_of(key, "response", version)
+    with reading():
+        header_len = response_header_len(api, frame, 0)
+        if header_len is None:
+            raise BadResponseError("the frame ends inside its header")
+        skip = skip_fields(layout.before("ClusterAuthorizedOperations"), flexible=layout.flexible)
+        operations: int = INT32.unpack_from(frame, skip(frame, LENGTH_BYTES + header_len))[0]
+    return operations

@@ -1,0 +1,79 @@
+"""Does the brokers' lock lock? An account without rights tries it, at start and every ten minutes.
+
+Where the brokers say who may change quotas, a broker without an authorizer would say yes to everybody. No API tells the two apart, so
+somebody who may not is sent to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from protocol.errors import ProtocolError
+from protocol.messages.client_quotas import QuotaOp, alter_request, read_alter_answer
+from proxy.net.upstream.login import LoginFailedError
+from proxy.net.upstream.own_connection import CLIENT_ID
+from proxy.quota_admin.broker_authority import BrokerAuthority
+from proxy.telemetry import log
+from proxy.telemetry.status import LoginState
+from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED
+
+INTERVAL_S: Final = 600.0
+RETRY_S: Final = 5.0
+"""After a try that proved nothing."""
+VERSION: Final = 0
+CORRELATION_ID: Final = 3
+ENTITY: Final = (("user", "sluice-canary"),)
+REMEDY: Final = "give the brokers an authorizer, or the canary account no rights; until then nobody may change quotas here"
+
+Ask = Callable[[bytes], Awaitable[bytes]]
+"""Sends one whole request as the account without rights; returns the whole answer."""
+
+
+class CanaryWatch:
+    """Takes the brokers' authority away as long as it is not proven. A verdict stands until the next one.
+
+    Attributes:
+        state: of the account, as `/readyz` shows it.
+    """
+
+    def __init__(self, authority: BrokerAuthority, ask: Ask) -> None:
+        self._authority = authority
+        self._ask = ask
+        self._problem: str | None = None
+        self.state: LoginState = "untried"
+        authority.is_trusted = False
+
+    async def run(self) -> None:
+        """Try until cancelled."""
+        while True:
+            is_proven = await self.attempt()
+            await asyncio.sleep(INTERVAL_S if is_proven else RETRY_S)
+
+    async def attempt(self) -> bool:
+        """Try once; return whether it proved anything."""
+        change = (ENTITY, [QuotaOp("producer_byte_rate", 1.0)])
+        request = alter_request(VERSION, CORRELATION_ID, CLIENT_ID, [change], validate_only=True)
+        try:
+            found = read_alter_answer(VERSION, await self._ask(request))
+        except (OSError, LoginFailedError, ProtocolError) as error:
+            self.state = "refused" if isinstance(error, LoginFailedError) else self.state
+            self._say(str(error) or type(error).__name__)
+            return False
+        self.state = "works"
+        codes = [one.error_code for one in found]
+        is_locked = codes == [CLUSTER_AUTHORIZATION_FAILED]
+        self._authority.is_trusted = is_locked
+        if is_locked:
+            if self._problem is not None:
+                log.info("quota_authority_proven")
+            self._problem = None
+        else:
+            self._say(f"an account without rights may change quotas at the brokers (error codes {codes}); {REMEDY}")
+        return True
+
+    def _say(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            log.error("quota_authority_unproven", problem=problem, trusted=self._authority.is_trusted)

@@ -1,0 +1,178 @@
+"""Answers requests about quotas in the broker's place: what the wire says goes to the administration, what that says goes back.
+
+Where the broker is the authority it is asked first, on the asker's own connection: with the asker's rights, and about nothing but them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from protocol.api_keys import ApiKey
+from protocol.errors import BadRequestError
+from protocol.messages.client_quotas import (
+    AlterRequest,
+    AlterResult,
+    DescribeAnswer,
+    DescribeRequest,
+    QuotaEntry,
+    alter_answer,
+    describe_answer,
+)
+from protocol.messages.config_resources import (
+    QUOTA_TYPES,
+    ConfigRequest,
+    ConfigResource,
+    answer_of,
+    cut_config_request,
+    described_result,
+    joined_answer,
+    plain_result,
+)
+from proxy.base.aside import aside
+from proxy.net.connection import Connection
+from proxy.quota_admin.asker import Asker
+from proxy.quota_admin.broker_authority import BrokerAuthority
+from proxy.quota_admin.quota_resources import alteration_of, configs_of, entity_of, filter_of
+from proxy.quota_admin.service import DENIED, Administration
+from proxy.session.administered import CORRELATION_ID, Administered, read_body
+from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, AdminError, Alteration, Component, Description, Op, Result
+
+RESOURCES_MAX: Final = 1_000
+"""Most users and clients in one request for configurations: each is looked for among all quotas."""
+CONFIG_BYTES: Final = 32
+"""Of an answer about configurations; so few bytes are one of the things that it takes time to look at."""
+
+
+class QuotaDesk:
+    """Where connections take their requests about quotas."""
+
+    def __init__(self, administration: Administration, authority: BrokerAuthority) -> None:
+        self._administration = administration
+        self._authority = authority
+
+    async def answer(self, connection: Connection, request: Administered) -> bytes:
+        """Return the whole answer to a request."""
+        asker = asker_of(connection)
+        body = request.body if request.body is not None else await asyncio.to_thread(read_body, request)
+        api, correlation_id = request.api, request.correlation_id
+        if isinstance(body, ConfigRequest):
+            return await self._answer_configs(connection, asker, request, body)
+        if isinstance(body, DescribeRequest):
+            answer = await self._describe(connection, asker, request, body)
+            return await aside(len(answer.entries or ()), describe_answer, api.version, correlation_id, answer)
+        alterations = await aside(len(body.entries), _alterations, body)
+        results = await self._alter(connection, asker, request, alterations, validate_only=body.validate_only)
+        return await aside(len(results), _alter_answer, api.version, correlation_id, results)
+
+    async def _describe(self, connection: Connection, asker: Asker, request: Administered, body: DescribeRequest) -> DescribeAnswer:
+        allows = None
+        if self._administration.authority == "broker":
+            judged = await self._authority.judge_description(connection, request)
+            if judged is not None and judged.error_code not in (0, CLUSTER_AUTHORIZATION_FAILED):
+                return judged
+            allows = judged is not None and judged.error_code == 0
+        components = [Component(*one) for one in body.components]
+        found = await self._administration.describe_many(asker, components, strict=body.strict, broker_allows=allows)
+        return await aside(len(found.entries or ()), described, found)
+
+    async def _alter(
+        self, connection: Connection, asker: Asker, request: Administered, alterations: list[Alteration], *, validate_only: bool
+    ) -> list[Result]:
+        if self._administration.authority != "broker":
+            return await self._administration.alter(asker, alterations, validate_only=validate_only)
+        allows, refused, right = await self._authority.judge(connection, request, alterations)
+        return refused + await self._administration.alter(asker, right, validate_only=validate_only, broker_allows=allows)
+
+    async def _answer_configs(self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest) -> bytes:
+        """Answer for users and clients; what else is named the broker is asked first."""
+        api, count = request.api, len(body.resources)
+        ours, theirs = await aside(count, _sides, body)
+        if len(ours) > RESOURCES_MAX:
+            raise BadRequestError(f"{len(ours)} users and clients in one request for configurations, limit {RESOURCES_MAX}")
+        frame = None
+        if theirs:
+            frame = await connection.ask(api, await aside(count, cut_config_request, api, request.frame, body, theirs, CORRELATION_ID))
+            frame = await aside(len(frame) // CONFIG_BYTES, connection.session.rewrite, api, frame)
+        if api.key == ApiKey.DESCRIBE_CONFIGS:
+            results = await self._describe_resources(connection, asker, request, body, ours)
+        else:
+            results = await self._alter_resources(connection, asker, request, body, ours)
+        if frame is None:
+            return answer_of(api, request.correlation_id, [results[place] for place in ours])
+        return await aside(max(count, len(frame) // CONFIG_BYTES), joined_answer, api, frame, request.correlation_id, body, results)
+
+    async def _describe_resources(
+        self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
+    ) -> dict[int, bytes]:
+        allows = None
+        if self._administration.authority == "broker":
+            allows = await self._authority.may_describe(connection, request)
+        may = self._administration.may_describe(asker, allows)
+        results: dict[int, bytes] = {}
+        for place, resource in ours.items():
+            try:
+                entity = entity_of(resource)
+                found = await self._administration.describe_many(asker, filter_of(entity), strict=True, broker_allows=allows)
+                await asyncio.sleep(0)  # others have their turn
+                if found.entries is None:
+                    raise AdminError(found.error_code, found.error_message or DENIED)
+            except AdminError as error:
+                results[place] = _refusal(request, error, resource, may=may)
+            else:
+                results[place] = described_result(request.api, body, resource, configs_of(resource, entity, found.entries.get(entity, {})))
+        return results
+
+    async def _alter_resources(
+        self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
+    ) -> dict[int, bytes]:
+        may = self._administration.authority == "broker" or self._administration.may_alter(asker)
+        results: dict[int, bytes] = {}
+        alterations: dict[int, Alteration] = {}
+        for place, resource in ours.items():
+            try:
+                alterations[place] = alteration_of(resource)
+            except AdminError as error:
+                results[place] = _refusal(request, error, resource, may=may)
+        made = await self._alter(connection, asker, request, list(alterations.values()), validate_only=body.flags[0])
+        by_entity = {result.entity: result for result in made}
+        for place, alteration in alterations.items():
+            result = by_entity[alteration.entity]
+            results[place] = plain_result(request.api, result.error_code, result.error_message, ours[place])
+        return results
+
+
+def _refusal(request: Administered, error: AdminError, resource: ConfigResource, *, may: bool) -> bytes:
+    """Say what is wrong; to who may not, that they may not, before anything else."""
+    if may:
+        return plain_result(request.api, error.code, error.message, resource)
+    return plain_result(request.api, CLUSTER_AUTHORIZATION_FAILED, DENIED, resource)
+
+
+def asker_of(connection: Connection) -> Asker:
+    """Return who sits at the other end of a connection."""
+    principal = connection.session.principal
+    host, port = connection.peer
+    return Asker(None if principal is None else str(principal), "kafka", f"{host}:{port}", connection.listener_name)
+
+
+def _sides(body: ConfigRequest) -> tuple[dict[int, ConfigResource], frozenset[int]]:
+    """Return the users and clients that a request names, by place, and the places of what is the broker's."""
+    ours = {place: resource for place, resource in enumerate(body.resources) if resource.type in QUOTA_TYPES}
+    return ours, frozenset(range(len(body.resources))) - ours.keys()
+
+
+def _alterations(body: AlterRequest) -> list[Alteration]:
+    return [Alteration(entity, [Op(*op) for op in ops]) for entity, ops in body.entries]
+
+
+def _alter_answer(version: int, correlation_id: int, results: list[Result]) -> bytes:
+    return alter_answer(version, correlation_id, [AlterResult(*one) for one in results])
+
+
+def described(found: Description) -> DescribeAnswer:
+    """Return a description as it goes on the wire: brokers say "" where nothing went wrong."""
+    if found.entries is None:
+        return DescribeAnswer(found.error_code, found.error_message, None)
+    entries = [QuotaEntry(entity, values) for entity, values in found.entries.items()]
+    return DescribeAnswer(found.error_code, found.error_message if found.error_code else "", entries)

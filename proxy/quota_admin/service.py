@@ -1,0 +1,341 @@
+"""The one door to quotas: every way in, by Kafka's APIs or by HTTP, asks here.
+
+In this order: may they, is it small enough, what does it mean, write down what is wanted, do it, write down what was done; then the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from proxy.base.aside import AT_ONCE, aside
+from proxy.enforcement.switches import SwitchError, read_mode, read_target
+from proxy.quota_admin.asker import Asker
+from proxy.quota_admin.audit.audit import AuditTrail, AuditUnavailable, Event, who
+from proxy.quota_admin.audit.lines import asked_entries, lines_of
+from proxy.quota_admin.authorizer import Authorizer, own_part
+from proxy.quota_admin.limits import too_large
+from proxy.quota_admin.observed import Made, Observed, Unexpected
+from proxy.quota_admin.profiles import Profile, describe, judge
+from proxy.quota_store.store import Decide, Origin, StoreChange, StoreContent, StoreUnavailable, SwitchChange
+from proxy.telemetry import log
+from proxy.telemetry.counters import AdministrationCounts, bump
+from quota.admin.messages import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    INVALID_REQUEST,
+    UNKNOWN_SERVER_ERROR,
+    AdminError,
+    Alteration,
+    Component,
+    Description,
+    EntityKey,
+    Result,
+)
+
+if TYPE_CHECKING:
+    from proxy.config.admin import Authority
+
+T = TypeVar("T")
+
+NOT_CONTROLLER: Final = 41
+"""Of Kafka's errors the one that says: not here and not now, ask again."""
+OUTSIDE: Final = "outside"
+"""The way of changes that another process, or a person with an editor, made in the store."""
+OF_OTHERS: Final[Event] = {"way": OUTSIDE, "principal": None, "peer": "", "listener": ""}
+DENIALS_APART_MS: Final = 1_000
+"""Of denials one line in so much time is written down, with how many were not."""
+DENIED: Final = "Cluster authorization failed."
+DENIED_SELF: Final = "Nobody may change quotas of their own; a super principal may."
+DENIED_DEFAULT: Final = "Nobody may change a default that holds for themselves; a super principal may, or who has a quota of their own."
+
+
+class Kept(Protocol):
+    """Of a store what is needed here."""
+
+    @property
+    def content(self) -> StoreContent:
+        """The last good content."""
+
+    async def alter(self, decide: Decide[T]) -> T:
+        """Make changes; see `QuotaStore.alter`."""
+
+
+class Administration:
+    """Describes and changes what a store keeps.
+
+    Attributes:
+        authorizer: says who may.
+        altering: the principal for whom the store is being altered at this moment.
+    """
+
+    def __init__(
+        self,
+        store: Kept,
+        authorizer: Authorizer,
+        audit: AuditTrail,
+        counts: AdministrationCounts,
+        *,
+        now_ms: Callable[[], int],
+        profile: Profile = "kraft",
+    ) -> None:
+        self._store = store
+        self._audit = audit
+        self._profile: Profile = profile
+        self.authorizer = authorizer
+        self._counts = counts
+        self._now_ms = now_ms
+        self.altering: str | None = None
+        self._denied_ms: int | None = None
+        self._denials_untold = 0
+        self._observed = Observed()
+        self._one_at_a_time = asyncio.Lock()
+        self._in_order = asyncio.Lock()  # lines of changes, as they came into force
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    @property
+    def authority(self) -> Authority:
+        """Who says who may."""
+        return self.authorizer.rules.authority
+
+    @property
+    def quotas(self) -> Mapping[EntityKey, Mapping[str, float]]:
+        """All quotas as they are kept; for who may read them."""
+        return self._store.content.quotas
+
+    @property
+    def switches(self) -> Mapping[str, str]:
+        """All switches as they are kept."""
+        return self._store.content.switches
+
+    def may_alter(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+        """Whether one may change quotas."""
+        return self.authorizer.may_alter(asker, broker_allows)
+
+    def may_describe(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+        """Whether one may see all quotas."""
+        return self.authorizer.may_describe(asker, broker_allows)
+
+    def describe(self, asker: Asker, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None) -> Description:
+        """Answer a filter: error 31 for who may not, and of what is there for who may only see what holds for themselves.
+
+        Args:
+            asker: who, and how they came.
+            components: the filter.
+            strict: whether entities may have no other types than those of the filter.
+            broker_allows: what the broker said, where it is the authority.
+        """
+        if not self._may_see(asker, broker_allows):
+            return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
+        return self._described(self._store.content.quotas, self._seen_by(asker, broker_allows), components, strict)
+
+    async def describe_many(
+        self, asker: Asker, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+    ) -> Description:
+        """The same for a filter that may find much: looked through in a thread where much is kept."""
+        if not self._may_see(asker, broker_allows):
+            return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
+        quotas, only_of = self._store.content.quotas, self._seen_by(asker, broker_allows)
+        return await aside(len(quotas), self._described, quotas, only_of, components, strict)
+
+    async def alter(
+        self, asker: Asker, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
+    ) -> list[Result]:
+        """Judge alterations, make those that may be, and return a result for each entity.
+
+        What was begun is finished and written down although who waits for it may give up.
+        """
+        if not self.may_alter(asker, broker_allows):
+            if alterations:
+                self._deny(asker, "alter")
+            return [Result(one.entity, CLUSTER_AUTHORIZATION_FAILED, DENIED) for one in alterations]
+        refused, right = await self._sifted(asker, alterations)
+        if not right:
+            return refused
+        if validate_only:
+            judged, _ = await aside(len(right), judge, self._profile, right, self._store.content.quotas)
+            return refused + judged
+        return refused + await self._finished(self._alter(asker, right))
+
+    async def switch(self, asker: Asker, target: str, mode: str | None) -> None:
+        """Set one of the switches, or take it away.
+
+        Args:
+            asker: who, and how they came.
+            target: "all", "listener:NAME" or "entity:user=NAME,client-id=NAME", as `proxy.enforcement.switches` reads it.
+            mode: "enforce", "observe" or "off"; None: as if it had never been set.
+
+        Raises:
+            AdminError: it was not set; the code is one of Kafka's.
+        """
+        if not self.may_alter(asker):
+            self._deny(asker, "switch")
+            raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED)
+        try:
+            read = read_target(target)
+            kept = None if mode is None else read_mode(mode).value
+        except SwitchError as error:
+            raise AdminError(INVALID_REQUEST, str(error)) from None
+        if read.entity is not None and self.authorizer.is_denied_self(asker, read.entity):
+            self._deny(asker, "switch")
+            raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED_SELF)
+        await self._finished(self._switch(asker, str(read), kept))
+
+    def content_arrived(self, content: StoreContent, origin: Origin) -> None:
+        """Take note of what a store has now, and write down what somebody else changed; on the loop's thread."""
+        unexpected = self._observed.arrived(content, origin)
+        if unexpected is None:
+            return
+        found = unexpected.changes() if unexpected.size <= AT_ONCE else None
+        if found is None or found:
+            self._keep(asyncio.ensure_future(self._note_outside(unexpected)))
+
+    async def close(self) -> None:
+        """Finish what was begun."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    # --- describing
+
+    def _may_see(self, asker: Asker, broker_allows: bool | None) -> bool:
+        """Whether one may see anything; a denial is counted."""
+        if self.may_describe(asker, broker_allows) or self.authorizer.may_describe_own(asker):
+            return True
+        self._deny(asker, "describe")
+        return False
+
+    def _seen_by(self, asker: Asker, broker_allows: bool | None) -> str | None:
+        """Return the principal who sees what holds for themselves alone; None: they see all."""
+        return None if self.may_describe(asker, broker_allows) else asker.principal
+
+    def _described(
+        self, quotas: Mapping[EntityKey, Mapping[str, float]], only_of: str | None, components: Sequence[Component], strict: bool
+    ) -> Description:
+        found = describe(self._profile, components, quotas, strict=strict)
+        if only_of is None or found.entries is None:
+            return found
+        return found._replace(entries=own_part(found.entries, only_of))
+
+    # --- changing
+
+    async def _sifted(self, asker: Asker, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
+        refused: list[Result] = []
+        right: list[Alteration] = []
+        for number, one in enumerate(alterations, 1):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)  # others have their turn
+            entity = one.entity
+            if (denial := self._denial(asker, one)) is not None:
+                self._deny(asker, "alter")
+                refused.append(Result(entity, CLUSTER_AUTHORIZATION_FAILED, denial))
+            elif (complaint := too_large(one, len(alterations))) is not None:
+                refused.append(Result(entity, INVALID_REQUEST, complaint))
+            else:
+                right.append(one)
+        return refused, right
+
+    def _denial(self, asker: Asker, alteration: Alteration) -> str | None:
+        """Say why one who may change quotas may not change this one; None: they may."""
+        if self.authorizer.is_denied_self(asker, alteration.entity):
+            return DENIED_SELF
+        return DENIED_DEFAULT if self.authorizer.is_denied_default(asker, alteration, self._store.content.quotas) else None
+
+    async def _alter(self, asker: Asker, alterations: Sequence[Alteration]) -> list[Result]:
+        async with self._one_at_a_time:
+            judged, _ = await aside(len(alterations), judge, self._profile, alterations, self._store.content.quotas)
+            if all(result.error_code for result in judged):
+                return judged
+            asked = await aside(len(alterations), asked_entries, alterations)
+            results = judged
+
+            def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
+                nonlocal results
+                results, changes = judge(self._profile, alterations, content.quotas)
+                return self._observed.expect(content, changes), changes
+
+            try:
+                await self._carried_out(asker, {"what": "alter", "entries": asked}, decide)
+            except AdminError as error:
+                return [result if result.error_code else Result(result.entity, error.code, error.message) for result in judged]
+            return results
+
+    async def _switch(self, asker: Asker, target: str, mode: str | None) -> None:
+        async with self._one_at_a_time:
+
+            def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
+                changes = [SwitchChange(target, mode)] if content.switches.get(target) != mode else []
+                return self._observed.expect(content, changes), changes
+
+            await self._carried_out(asker, {"what": "switch", "target": target, "mode": mode}, decide)
+
+    async def _carried_out(self, asker: Asker, asked: Event, decide: Decide[list[Made]]) -> None:
+        """Write down what is wanted, do it, write down what was done.
+
+        Raises:
+            AdminError: it was not done, or what was done could not be written down.
+        """
+        named = who(asker)
+        try:
+            request = await self._audit.append([{"event": "asked", **named, **asked}])
+        except AuditUnavailable as error:
+            self._counts.audit_failures += 1
+            raise AdminError(UNKNOWN_SERVER_ERROR, f"Nothing was changed, since it could not be written down: {error}") from error
+        self.altering = asker.principal
+        try:
+            made = await self._store.alter(decide)
+        except StoreUnavailable as error:
+            await self._told({"event": "failed", **named, "request": request, "certain": error.is_certain, "problem": str(error)})
+            raise AdminError(NOT_CONTROLLER, str(error)) from error
+        finally:
+            self.altering = None
+            self._observed.expected_no_more()
+        self._count(asker.way, len(made))
+        try:
+            async with self._in_order:
+                await self._audit.append(await aside(len(made), lines_of, made, {**named, "request": request}))
+        except AuditUnavailable as error:
+            self._counts.audit_failures += 1
+            log.error("audit_unavailable", problem=str(error), request=request, changes=len(made))
+            raise AdminError(UNKNOWN_SERVER_ERROR, f"It was changed, and could not be written down: {error}") from error
+
+    async def _note_outside(self, unexpected: Unexpected) -> None:
+        async with self._in_order:
+            made = await aside(unexpected.size, unexpected.changes)
+            if not made:
+                return
+            self._count(OUTSIDE, len(made))
+            log.info("quotas_changed_outside", changes=len(made))
+            await self._told(*await aside(len(made), lines_of, made, OF_OTHERS))
+
+    async def _told(self, *events: Event) -> None:
+        """Write down what nobody waits for; that it cannot be is said once more, in the log."""
+        try:
+            await self._audit.append(events)
+        except AuditUnavailable as error:
+            self._counts.audit_failures += 1
+            log.error("audit_unavailable", problem=str(error), event_lost=str(events[0].get("event")), lines=len(events))
+
+    def _deny(self, asker: Asker, what: str) -> None:
+        """Count a denial and tell of it: whoever tries without end fills neither the disk nor the log."""
+        bump(self._counts.denials, asker.way)
+        log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(asker))
+        now_ms = self._now_ms()
+        if self._denied_ms is not None and now_ms - self._denied_ms < DENIALS_APART_MS:
+            self._denials_untold += 1
+            return
+        untold, self._denials_untold, self._denied_ms = self._denials_untold, 0, now_ms
+        self._keep(asyncio.ensure_future(self._told({"event": "denied", **who(asker), "what": what, "untold": untold})))
+
+    def _count(self, way: str, changes: int) -> None:
+        if changes:
+            bump(self._counts.changes, way, changes)
+
+    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what `work` brings. It goes on when the one who waits for it is gone."""
+        task = asyncio.ensure_future(work)
+        self._keep(task)
+        return await asyncio.shield(task)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)

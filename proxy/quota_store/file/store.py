@@ -1,0 +1,349 @@
+"""Quotas in a file that people edit and Sluice alters: read whole, checked whole, put in place whole or not at all; and written so."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.toml_reader import read_bounded
+from proxy.quota_store.file.lock import FileLock, last_commit
+from proxy.quota_store.file.quota_file import read_quota_text
+from proxy.quota_store.file.quota_text import QuotaText, TOMLKitError, altered, altered_whole, cut
+from proxy.quota_store.file.write import loosely_kept, write_whole
+from proxy.quota_store.store import Decide, Held, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
+from proxy.telemetry import log
+from proxy.telemetry.status import SourceStatus
+from quota.admin.kraft import Change
+from quota.admin.messages import IP, EntityKey
+from quota.client_address import plain_address
+
+T = TypeVar("T")
+
+QUOTA_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+POLL_SECONDS: Final = 0.5
+SMALL_FILE_BYTES: Final = 64 * 1024
+"""Up to this size a file is read at every poll, since an edit in place may keep its size and time."""
+PROBLEMS_LOGGED_MAX: Final = 8
+SETTLE_SECONDS: Final = 0.05
+"""Who writes in place empties the file first: what is read holds only if it is the same this much later."""
+SETTLE_TRIES_MAX: Final = 40
+ALTER_TRIES_MAX: Final = 40
+"""Edits by hand that come between reading and writing, one after the other."""
+
+
+class _Seen(NamedTuple):
+    """What a poll compares. Kubernetes swaps symlinks, so path and time alone do not tell one file from another."""
+
+    stat: tuple[int, int, int]
+    digest: bytes
+
+
+class _Reading(NamedTuple):
+    """What one look at the file found. `content` is None when its bytes are those already in place."""
+
+    seen: _Seen
+    content: StoreContent | None
+
+
+class _Commit(NamedTuple):
+    """What an alteration came to: the answer, and the file as it is then."""
+
+    answer: Any
+    seen: _Seen
+    content: StoreContent
+    text: QuotaText | None
+
+
+async def _settle() -> None:
+    await asyncio.sleep(SETTLE_SECONDS)
+
+
+def read_quota_file(path: Path, *, any_sign: bool = False) -> StoreContent:
+    """Return what the file at `path` says; with `any_sign` also values of 0 and below.
+
+    Raises:
+        ConfigProblems: it cannot be read, or not all of it is right.
+    """
+    return read_quota_text(read_bounded(path, QUOTA_FILE_BYTES_MAX), str(path), any_sign=any_sign)
+
+
+class FileStore(Held):
+    """Keeps what the file last held rightly, and hands on each new content.
+
+    Whatever happens to the file, the last good content stays; `status` says since when, and why. Other processes may alter the same file.
+
+    Args:
+        path: of the file, which must be there.
+        on_content: told of each new content.
+        any_sign: values of 0 and below may be set (the ZooKeeper profile).
+        altering: somebody may alter quotas: then a file that group or world may write is refused at the start.
+        pause: waited for between two looks at a file that changed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        on_content: OnContent,
+        *,
+        now_ms: Callable[[], int],
+        wall_time_s: Callable[[], float],
+        any_sign: bool = False,
+        altering: bool = False,
+        pause: Callable[[], Awaitable[None]] = _settle,
+    ) -> None:
+        super().__init__(on_content)
+        self.path = path
+        self._now_ms = now_ms
+        self._wall_time_s = wall_time_s
+        self._any_sign = any_sign
+        self._altering = altering
+        self._pause = pause
+        self._seen: _Seen | None = None
+        self._rejected: _Seen | None = None
+        self._lines: tuple[str, ...] = ()
+        self._text: QuotaText | None = None
+        self._last_success_s = 0.0
+        self._last_success_ms = 0
+        self._busy = asyncio.Lock()
+        self._altering_now: set[asyncio.Task[Any]] = set()
+
+    @property
+    def status(self) -> SourceStatus:
+        """How it stands, for metrics and readiness."""
+        return SourceStatus(
+            f"file:{self.path}",
+            len(self.content.quotas),
+            self._last_success_s,
+            self._last_success_ms,
+            self._lines[0] if self._lines else None,
+        )
+
+    async def start(self) -> None:
+        """Read the file for the first time.
+
+        Raises:
+            ConfigProblems: then there is nothing to start with.
+        """
+        if self._altering and (loose := loosely_kept(self.path)):
+            raise ConfigProblems([Problem(str(self.path), "", *loose)])
+        reading = await asyncio.to_thread(self._look, always=True)
+        self._accept(reading, "start")
+
+    async def reload(self) -> bool:
+        """Look at the file now, whatever it looks like from outside; True when what it holds is in place."""
+        return await self._refresh(always=True)
+
+    async def follow_forever(self) -> None:
+        """Look twice a second until cancelled."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await self.poll()
+
+    async def poll(self) -> bool:
+        """Look once; True when what the file holds is in place."""
+        return await self._refresh(always=False)
+
+    async def alter(self, decide: Decide[T]) -> T:
+        """Rewrite the file so that it holds what `decide` wants.
+
+        A lock file keeps other processes out meanwhile. An edit by hand that came before is taken first, looked at already or not.
+
+        Raises:
+            StoreUnavailable: the file is broken, kept too loosely, or cannot be written; it is as it was.
+        """
+        task = asyncio.ensure_future(self._alter(decide))
+        self._altering_now.add(task)  # who asked may go; what was begun is finished
+        task.add_done_callback(self._altering_now.discard)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Finish what was begun."""
+        if self._altering_now:
+            await asyncio.wait(self._altering_now)
+
+    # --- reading
+
+    async def _refresh(self, *, always: bool) -> bool:
+        async with self._busy:
+            await self._take_newer(always=always)
+            return not self._lines
+
+    async def _take_newer(self, *, always: bool) -> None:
+        try:
+            reading = await self._settled(await asyncio.to_thread(self._look, always=always))
+        except ConfigProblems as problems:
+            self._reject(problems)
+            return
+        self._accept(reading, "outside")
+
+    async def _settled(self, reading: _Reading | None) -> _Reading | None:
+        """Return what the file holds when it is no longer being written."""
+        for _ in range(SETTLE_TRIES_MAX):
+            if reading is None or reading.content is None:
+                break
+            if await asyncio.to_thread(last_commit, self.path) == reading.seen.digest:
+                break  # another Sluice wrote it, whole
+            await self._pause()
+            if await asyncio.to_thread(self._digest) == reading.seen.digest:
+                break
+            reading = await asyncio.to_thread(self._look, always=True)
+        return reading
+
+    def _digest(self) -> bytes:
+        return hashlib.sha256(read_bounded(self.path, QUOTA_FILE_BYTES_MAX)).digest()
+
+    def _look(self, *, always: bool) -> _Reading | None:
+        """Return what is new, or None when nothing is; runs in a thread and changes nothing but what was rejected.
+
+        Raises:
+            ConfigProblems: the file cannot be used.
+        """
+        stat = self._stat()
+        last = self._rejected or self._seen
+        if not always and last is not None and stat == last.stat and stat[0] > SMALL_FILE_BYTES:
+            return None if last is self._rejected else _Reading(last, None)
+        data = read_bounded(self.path, QUOTA_FILE_BYTES_MAX)
+        seen = _Seen(stat, hashlib.sha256(data).digest())
+        if self._rejected is not None and seen.digest == self._rejected.digest and not always:
+            return None
+        if self._seen is not None and seen.digest == self._seen.digest:
+            return _Reading(seen, None)
+        self._rejected = seen
+        return _Reading(seen, read_quota_text(data, str(self.path), any_sign=self._any_sign))
+
+    def _stat(self) -> tuple[int, int, int]:
+        try:
+            stat = self.path.stat()
+        except OSError:
+            return (-1, 0, 0)  # read_bounded says why
+        return (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+    def _accept(self, reading: _Reading | None, origin: Origin) -> None:
+        if reading is None:
+            return
+        self._seen, self._rejected = reading.seen, None
+        self._last_success_s, self._last_success_ms = self._wall_time_s(), self._now_ms()
+        content = reading.content
+        if content is not None:
+            self._text = None
+            self.hold(content, origin)
+        if content is not None or self._lines:
+            log.info("quotas_loaded", source=str(self.path), entries=len(self.content.quotas))
+        self._lines = ()
+
+    def _reject(self, problems: ConfigProblems) -> None:
+        lines = tuple(problems.lines())
+        if lines != self._lines:  # a file that stays wrong is told once
+            for line in lines[:PROBLEMS_LOGGED_MAX]:
+                log.warning("quotas_rejected", source=str(self.path), problem=line, kept_entries=len(self.content.quotas))
+        self._lines = lines
+
+    # --- writing
+
+    async def _alter(self, decide: Decide[T]) -> T:
+        async with self._busy:
+            lock = await asyncio.to_thread(FileLock, self.path)
+            try:
+                commit = await self._committed(decide, lock)
+            finally:
+                lock.release()
+            self._accept(_Reading(commit.seen, None), "own")
+            self.hold(commit.content, "own")
+            self._text = commit.text
+            answer: T = commit.answer
+            return answer
+
+    async def _committed(self, decide: Decide[T], lock: FileLock) -> _Commit:
+        for _ in range(ALTER_TRIES_MAX):
+            await self._take_newer(always=True)
+            if self._lines:
+                raise StoreUnavailable(f"{self._lines[0]}; mend it first, nothing was changed")
+            try:
+                commit = await asyncio.to_thread(self._commit, decide, lock)
+            except ConfigProblems:
+                continue  # it is gone, or broken, since it was looked at
+            if commit is not None:
+                return commit
+        raise StoreUnavailable(f"{self.path}: is edited all the time; try again, nothing was changed")
+
+    def _commit(self, decide: Decide[T], lock: FileLock) -> _Commit | None:
+        """Write what `decide` wants, in a thread; None when somebody edited the file meanwhile.
+
+        Raises:
+            StoreUnavailable: it cannot be written.
+        """
+        data, seen = read_bounded(self.path, QUOTA_FILE_BYTES_MAX), self._seen
+        if seen is None or hashlib.sha256(data).digest() != seen.digest:
+            return None
+        answer, changes = decide(self.content)
+        content = changed(self.content, _in_usual_form(changes))
+        if content is self.content:
+            return _Commit(answer, seen, content, self._text)
+        if loose := loosely_kept(self.path):
+            raise StoreUnavailable(f"{self.path}: {'; '.join(loose)}, nothing was changed")
+        new, text = self._rewritten(data, content)
+        if len(new) > QUOTA_FILE_BYTES_MAX:
+            raise StoreUnavailable(f"{self.path}: would be larger than {QUOTA_FILE_BYTES_MAX} bytes; take quotas away first")
+        if self._digest() != seen.digest:
+            return None
+        digest = hashlib.sha256(new).digest()
+        lock.commit(digest)
+        try:
+            write_whole(self.path, new)
+        except OSError as error:
+            certain = self._digest() != digest  # or it stands there, and the directory could not be synced
+            done = "nothing was changed" if certain else "the change may be lost with the next power cut"
+            raise StoreUnavailable(f"{self.path}: cannot be written: {error.strerror}; {done}", is_certain=certain) from None
+        return _Commit(answer, _Seen(self._stat(), digest), content, text)
+
+    def _rewritten(self, data: bytes, content: StoreContent) -> tuple[bytes, QuotaText | None]:
+        """Return the file's new bytes, which are proved to say `content`.
+
+        Raises:
+            StoreUnavailable: the file is written in a way that cannot be altered.
+        """
+        text = data.decode()
+        try:
+            pieces = self._text or cut(text, read_quota_text(data, str(self.path), any_sign=self._any_sign))
+            if pieces is not None:
+                pieces = altered(pieces, self.content, content)
+                self._prove(pieces, content)
+                return str(pieces).encode(), pieces
+            new = altered_whole(text, self.content, content).encode()
+            self._compare(read_quota_text(new, str(self.path), any_sign=self._any_sign), content)
+        except (TOMLKitError, ConfigProblems, LookupError, TypeError, ValueError) as error:
+            line = str(error).partition("\n")[0]
+            raise StoreUnavailable(f"{self.path}: cannot be altered as it is written ({line}); write each quota under [[quota]]") from error
+        return new, None
+
+    def _prove(self, pieces: QuotaText, content: StoreContent) -> None:
+        """Read what was touched again. The rest was read before, and stands between headers as before."""
+        touched = "".join(f"{entry}\n" for key, entry in pieces.entries.items() if self._is_touched(key, content))
+        proved = read_quota_text(touched.encode(), str(self.path), any_sign=self._any_sign)
+        quotas = {key: values for key, values in content.quotas.items() if self._is_touched(key, content)}
+        switches = {key: mode for key, mode in content.switches.items() if self._is_touched(key, content)}
+        self._compare(proved, StoreContent(quotas, switches))
+        if len(pieces.entries) != len(content.quotas) + len(content.switches):
+            raise ValueError("an entry is left over")
+
+    def _is_touched(self, key: EntityKey | str, content: StoreContent) -> bool:
+        if isinstance(key, str):
+            return self.content.switches.get(key) != content.switches.get(key)
+        return self.content.quotas.get(key) != content.quotas.get(key)
+
+    @staticmethod
+    def _compare(read: StoreContent, wanted: StoreContent) -> None:
+        if read != wanted:
+            raise ValueError("it would not say what it should")
+
+
+def _in_usual_form(changes: Any) -> list[StoreChange]:
+    """Return changes with addresses in the form that they have when the file is read."""
+    return [
+        change._replace(entity=((IP, plain_address(name)),))
+        if isinstance(change, Change) and (name := dict(change.entity).get(IP)) is not None
+        else change
+        for change in changes
+    ]

@@ -1,0 +1,312 @@
+"""The thread, with a loop of its own, that reads the topic and writes to it."""
+
+import asyncio
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from aiokafka.errors import KafkaError
+
+from proxy.config.credentials import CredentialsError
+from proxy.quota_store.remote import Answered, Judge, Told, Worker
+from proxy.quota_store.store import Origin, StoreUnavailable
+from proxy.quota_store.topic.log import Fenced, Settings, TopicProblem, TopicReader, TopicWriter, Truncated, check_topic, problem_of
+from proxy.quota_store.topic.records import TopicState, records_of
+
+RETRY_S: Final = 1.0
+BEAT_S: Final = 5.0
+"""So often the brokers are asked where the log ends: a reader that hears nothing might hear of nothing."""
+TRIES: Final = 100
+COMMIT_S: Final = 20.0
+SHORTER_TRIES: Final = 10
+"""A broker that just came back may not know yet how far its log is committed."""
+READY_S: Final = 5.0
+"""A hang guard: a thread begins at once."""
+_FAILURES: Final = (KafkaError, OSError, TimeoutError, CredentialsError)
+
+
+class TopicWorker:
+    """Reads for ever, writes when asked.
+
+    Args:
+        settings: how brokers are reached.
+        place: how messages call the topic.
+        tell: told of each new state, on the thread.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        place: str,
+        tell: Callable[[Worker, Told], None],
+        *,
+        create: bool,
+        replication_factor: int | None,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._place = place
+        self._tell = tell
+        self._create = create
+        self._replication_factor = replication_factor
+        self._state = TopicState()
+        self._offset = 0  # everything before is read
+        self._name = secrets.token_bytes(8)
+        self._number = 0  # of what was written last
+        self._read_number = -1  # of what was read back last
+        self._reader: TopicReader | None = None
+        self._writer: TopicWriter | None = None
+        self._whole = False
+        self._truncated = False
+        self._shorter = 0
+        self._arrived = asyncio.Condition()
+        self._asked: asyncio.Queue[tuple[Judge, Answered]] = asyncio.Queue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._looks: set[asyncio.Task[None]] = set()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="sluice-topic", daemon=True)
+
+    # --- from any thread
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; waits for nothing."""
+        self._call(lambda: self._main.cancel() if self._main is not None else None)
+
+    def alter(self, decide: Judge, answered: Answered) -> None:
+        """Make a change; `answered` is called on the thread."""
+        self._call(lambda: self._asked.put_nowait((decide, answered)))
+
+    def look(self, done: Callable[[], None]) -> None:
+        """Read to the end now; after a truncation, take the topic as it is."""
+
+        async def read() -> None:
+            if self._truncated:
+                self._truncated, self._state, self._offset = False, TopicState(), 0
+                await self._let_go()
+            with contextlib.suppress(*_FAILURES, Truncated):
+                async with asyncio.timeout(BEAT_S):
+                    while self._reader is None or not self._whole:  # noqa: ASYNC110 - it comes with the next try
+                        await asyncio.sleep(0.02)
+                    await self._until(await self._reader.end())
+            done()
+
+        self._call(lambda: self._keep(asyncio.ensure_future(read())))
+
+    def _call(self, function: Callable[[], Any]) -> None:
+        if self._thread.is_alive() and self._ready.wait(READY_S) and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(function)
+
+    # --- on the thread
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(lambda _loop, _context: None)  # aiokafka leaves futures behind that failed; it is told otherwise
+        self._main = asyncio.ensure_future(self._serve())
+        self._ready.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._main
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
+
+    async def _serve(self) -> None:
+        altering = asyncio.ensure_future(self._alter_forever())
+        try:
+            while True:
+                await self._follow()
+                await asyncio.sleep(RETRY_S)
+        finally:
+            altering.cancel()
+            await asyncio.gather(altering, *self._looks, return_exceptions=True)
+            if self._writer is not None:
+                await self._writer.stop()
+            await self._let_go()
+
+    async def _follow(self) -> None:
+        """Read until something goes wrong, and tell what."""
+        try:
+            await check_topic(self._settings, self._topic, create=self._create, replication_factor=self._replication_factor)
+            reader = TopicReader(self._settings, self._topic)
+            try:
+                await reader.start()
+                await self._catch_up(reader)
+                self._reader = reader
+                await self._read_on(reader)
+            finally:
+                self._whole = False
+                await self._let_go(reader)
+        except Truncated:
+            self._shorter += 1
+            self._truncated = self._truncated or self._shorter >= SHORTER_TRIES
+            self._report("outside", self._truncation())
+        except TopicProblem as problem:
+            self._report("outside", f"{self._place}: {problem}")
+        except Exception as error:  # noqa: BLE001 - whatever aiokafka raises, and it is not always its own: the next try may work
+            self._report("outside", f"{self._place}: {problem_of(error)}; the quotas that were read last hold until it answers")
+
+    def _truncation(self) -> str:
+        return (
+            f"{self._place}: is shorter than it was, or made anew; the quotas that were read last hold: "
+            "write them again, or take the topic as it is by SIGHUP"
+        )
+
+    async def _catch_up(self, reader: TopicReader) -> None:
+        """Read everything to the end that is there now; half of it is nobody's content."""
+        end = await reader.end()
+        if end < self._offset and not self._truncated:
+            raise Truncated
+        state = TopicState(self._state, merged=self._truncated)
+        while await reader.position() < end:
+            for record in await reader.some():
+                state.apply(*record[:3])
+        self._state, self._offset, self._shorter = state, await reader.position(), 0
+        self._whole = True
+        self._report("outside")
+
+    async def _read_on(self, reader: TopicReader) -> None:
+        beat = asyncio.ensure_future(self._beat(reader))
+        try:
+            while not beat.done():
+                await self._take(reader)
+            beat.result()
+        finally:
+            beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
+
+    async def _beat(self, reader: TopicReader) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if await reader.end() < await reader.position():
+                raise Truncated
+            self._report("outside")
+
+    async def _take(self, reader: TopicReader) -> None:
+        """Read on. What others wrote is told before what we wrote after them."""
+        origins: list[Origin] = []
+        for record in await reader.some():
+            origin: Origin = "outside"
+            if record.writer is not None and record.writer.startswith(self._name):
+                origin = "own"
+                self._read_number = int.from_bytes(record.writer.removeprefix(self._name))
+            if origins and origins[-1] != origin:
+                self._report(origins[-1])
+            self._state.apply(*record[:3])
+            origins.append(origin)
+        if origins:
+            self._report(origins[-1])
+        self._offset = await reader.position()
+        async with self._arrived:
+            self._arrived.notify_all()
+
+    async def _let_go(self, reader: TopicReader | None = None) -> None:
+        reader = reader or self._reader
+        if reader is self._reader:
+            self._reader = None
+        if reader is not None:
+            await reader.stop()
+
+    def _report(self, origin: Origin, error: str | None = None) -> None:
+        if error is None and self._truncated:
+            error = self._truncation()
+        self._tell(self, Told(self._state.content(), origin, error, self._state.rejected, self._state.problems))
+
+    # --- changes
+
+    async def _alter_forever(self) -> None:
+        while True:
+            decide, answered = await self._asked.get()
+            answer, problem = None, None
+            try:
+                answer = await self._altered(decide)
+            except Exception as error:  # noqa: BLE001 - of `decide`, or StoreUnavailable: whoever asked has to hear of it
+                problem = error
+            answered(answer, problem)
+
+    async def _altered(self, decide: Judge) -> Any:
+        for _ in range(TRIES):
+            if not self._whole or self._truncated:
+                raise StoreUnavailable(f"{self._place}: does not answer, or not as it did; see /readyz, nothing was changed")
+            writer = await self._writing()
+            answer, changes = decide(self._state.content())
+            records = records_of(self._state.content(), changes)
+            if not records:
+                return answer
+            if await self._committed(writer, records):
+                return answer
+        raise StoreUnavailable(f"{self._place}: others change quotas all the time; try again, nothing was changed")
+
+    async def _writing(self) -> TopicWriter:
+        """Return the writer that fenced all others, everything that they wrote having been read.
+
+        Raises:
+            StoreUnavailable: there can be none now.
+        """
+        if self._writer is None:
+            writer = TopicWriter(self._settings, self._topic)
+            try:
+                async with asyncio.timeout(COMMIT_S):
+                    await writer.start()
+                    if self._reader is None:
+                        raise TimeoutError("the brokers are not connected")
+                    await self._until(await self._reader.end())
+            except _FAILURES as error:
+                await writer.stop()
+                raise StoreUnavailable(f"{self._place}: cannot be written: {problem_of(error)}; nothing was changed") from None
+            self._writer = writer
+        return self._writer
+
+    async def _committed(self, writer: TopicWriter, records: Sequence[tuple[bytes, bytes | None]]) -> bool:
+        """Write, and read back; False: it was not written, somebody else was faster.
+
+        Raises:
+            StoreUnavailable: nobody knows.
+        """
+        self._number += 1
+        try:
+            async with asyncio.timeout(COMMIT_S):
+                offset = await writer.write(records, self._name + self._number.to_bytes(8))
+        except Fenced:
+            await self._drop_writer()
+            return False
+        except _FAILURES as error:
+            await self._drop_writer()
+            return await self._found_out(problem_of(error))
+        try:
+            async with asyncio.timeout(COMMIT_S):
+                await self._until(offset + 1)
+        except TimeoutError:
+            raise StoreUnavailable(f"{self._place}: the change is made and could not be read back yet", is_certain=False) from None
+        return True
+
+    async def _found_out(self, problem: str) -> bool:
+        """Return whether what was written last is there: the next writer ends what is under way, and then all of it can be read.
+
+        Raises:
+            StoreUnavailable: there is no next writer yet.
+        """
+        try:
+            await self._writing()
+        except StoreUnavailable:
+            line = f"{self._place}: {problem}; whether the change was made shows when it answers again"
+            raise StoreUnavailable(line, is_certain=False) from None
+        return self._read_number == self._number
+
+    async def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.stop()
+
+    async def _until(self, offset: int) -> None:
+        """Wait until everything before `offset` is read."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: self._offset >= offset)

@@ -1,0 +1,1 @@
+"""Quotas in ZooKeeper, as brokers before KRaft keep them."""

@@ -1,0 +1,103 @@
+"""How ZooKeeper is reached: by TLS with a context of our own, and who Sluice says that it is.
+
+kazoo's own context trusts the system's authorities beside those that it is given, and takes TLS 1.0; its login needs a package that is
+not to be had as a wheel. So both are done here, where it opens its connections.
+"""
+
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from kazoo.exceptions import ConnectionDropped
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import SASL
+
+from proxy.quota_store.zookeeper.login import DigestLogin, LoginError
+
+MECHANISM: Final = {"mechanism": "DIGEST-MD5"}
+"""Has kazoo log in at all."""
+
+
+class Access(NamedTuple):
+    """What a connection needs."""
+
+    make_context: Callable[[], ssl.SSLContext] | None = None
+    """Asked at every connect, so files may change. None: without TLS."""
+    server_name: str | None = None
+    """In the server's certificate. None: the host that is connected to."""
+    digest: str | None = None
+    """`user:password` of ZooKeeper's digest scheme."""
+    login: tuple[str, str] | None = None
+    """User and password of a login by SASL."""
+
+
+PLAIN: Final = Access()
+
+
+class AccessHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
+    """Opens kazoo's connections.
+
+    Attributes:
+        problem: why the last one did not come about, as far as ZooKeeper's security has to do with it; with a remedy.
+    """
+
+    def __init__(self, access: Access) -> None:
+        super().__init__()
+        self.problem: str | None = None
+        self._access = access
+
+    def create_connection(self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any) -> Any:
+        """Return a socket; called by kazoo, also with settings for a TLS of its own.
+
+        Raises:
+            OSError: there is no connection.
+        """
+        plain = socket.create_connection(address, timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        make_context = self._access.make_context
+        if make_context is None:
+            self.problem = None
+            return plain
+        try:
+            secure = make_context().wrap_socket(plain, server_hostname=self._access.server_name or hostname)
+        except (OSError, ValueError) as error:  # of a file that cannot be used any more, too
+            plain.close()
+            self.problem = f"TLS: {_words(error)}; check quotas.tls, and that {address[0]}:{address[1]} is ZooKeeper's secure port"
+            raise ConnectionDropped("no TLS") from error
+        self.problem = None
+        return secure
+
+    def select(self, read: Any, write: Any, failed: Any, timeout: float | None = None) -> Any:
+        """Wait for sockets. What TLS has unpacked already does not show in them."""
+        unpacked = [one for one in read if isinstance(one, ssl.SSLSocket) and one.pending()]
+        return (unpacked, [], []) if unpacked else super().select(read, write, failed, timeout)
+
+    def log_in(self, connection: Any, timeout: float) -> None:
+        """Log in on a connection that kazoo has just opened.
+
+        Raises:
+            ConnectionDropped: it failed; kazoo tries again.
+        """
+        assert self._access.login is not None
+        login = DigestLogin(*self._access.login)
+        try:
+            challenge = _said(connection, b"", 1, timeout)
+            login.check(_said(connection, login.answer(challenge), 2, timeout))
+        except (LoginError, ConnectionDropped) as error:
+            self.problem = f"SASL: {_words(error)}; check quotas.auth_file, and the users that ZooKeeper knows"
+            raise ConnectionDropped("no login") from error
+        self.problem = None
+
+
+def _said(connection: Any, words: bytes, xid: int, timeout: float) -> bytes:
+    connection._submit(SASL(words), timeout, xid)
+    header, answer, offset = connection._read_header(timeout)
+    if header.xid != xid or header.err:
+        raise LoginError("ZooKeeper refuses the login")
+    said: bytes | None = SASL.deserialize(answer, offset)[0]
+    return said or b""
+
+
+def _words(error: Exception) -> str:
+    return (getattr(error, "verify_message", "") or str(error) or type(error).__name__).partition("\n")[0]

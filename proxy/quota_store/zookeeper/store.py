@@ -1,0 +1,69 @@
+"""Quotas where Kafka's brokers with ZooKeeper keep them: Sluice and brokers read and change the same nodes."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from proxy.quota_store.remote import RemoteStore
+from proxy.quota_store.snapshot import Snapshot
+from proxy.quota_store.store import OnContent
+from proxy.quota_store.zookeeper.access import PLAIN, Access
+from proxy.quota_store.zookeeper.client import ZookeeperClient
+from proxy.quota_store.zookeeper.worker import ZookeeperWorker
+from proxy.telemetry import log
+
+WEDGED_MS: Final = 60_000
+WATCH_S: Final = 1.0
+MakeClient = Callable[[Callable[[bool], None]], ZookeeperClient]
+
+
+class ZookeeperStore(RemoteStore):
+    """Keeps what ZooKeeper last said, and follows it on a thread of its own.
+
+    More than 200 entities that are altered at once are changed in portions, each of them whole.
+
+    Args:
+        connect: HOST:PORT[,HOST:PORT...][/CHROOT].
+        on_content: told of each new content, on the loop's thread.
+        access: TLS, and who Sluice is.
+        creates: where there are no quotas of Kafka's, room for them is made.
+        snapshot: what was last good, for a start without ZooKeeper; without it the start waits for ZooKeeper.
+        wedged_ms: a client that brings nothing for so long is left, and another begins.
+        make_client: another client, which it tells when the connection comes and goes.
+    """
+
+    worker: ZookeeperWorker
+
+    def __init__(
+        self,
+        connect: str,
+        on_content: OnContent,
+        *,
+        now_ms: Callable[[], int],
+        wall_time_s: Callable[[], float],
+        access: Access = PLAIN,
+        creates: bool = False,
+        snapshot: Snapshot | None = None,
+        wedged_ms: int = WEDGED_MS,
+        make_client: MakeClient | None = None,
+    ) -> None:
+        super().__init__(f"zookeeper:{connect}", on_content, now_ms=now_ms, wall_time_s=wall_time_s, snapshot=snapshot)
+        self._creates = creates
+        self._wedged_ms = wedged_ms
+        self._make_client: MakeClient = make_client or (lambda on_connected: ZookeeperClient(connect, on_connected, access=access))
+        self.worker = self._new_worker(None)
+
+    async def follow_forever(self) -> None:
+        """The thread follows; this looks after the thread."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            silent_ms = self._now_ms() - self.worker.progress_ms
+            if silent_ms > self._wedged_ms:
+                log.warning("zookeeper_client_replaced", source=self.place, silent_ms=silent_ms)
+                self.worker.stop()
+                self.worker = self._new_worker(self.worker)
+                self.worker.start()
+
+    def _new_worker(self, before: ZookeeperWorker | None) -> ZookeeperWorker:
+        good = None if before is None else before.tree
+        return ZookeeperWorker(self._make_client, self.place, self.tell, good, self._now_ms, creates=self._creates)

@@ -1,0 +1,260 @@
+"""The thread that speaks with ZooKeeper: it knows the nodes, follows them, and changes them. Nobody else waits for ZooKeeper.
+
+Everything comes to it as a job: a connection that came (then everything is read again, since watches of before are lost), a watch that
+fired, a change that somebody asks for. kazoo's threads only put jobs in.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from proxy.quota_store.remote import Answered, Judge, Told, Worker
+from proxy.quota_store.store import Origin, StoreUnavailable
+from proxy.quota_store.zookeeper.client import Conflict, Denied, Lost, ZookeeperClient
+from proxy.quota_store.zookeeper.znode_codec import CONFIG, SWITCHES
+from proxy.quota_store.zookeeper.znode_operations import Step, steps_of
+from proxy.quota_store.zookeeper.znode_reader import ZnodeReader, with_users
+from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
+
+BEAT_S: Final = 5.0
+"""At least so often ZooKeeper is asked for what changed, watch or no watch."""
+RETRY_S: Final = 0.5
+WHOLE_MS: Final = 15 * 60 * 1_000
+"""At least so often everything is read: somebody may have changed a node and told nobody."""
+STEPS_AT_ONCE: Final = 200
+BYTES_AT_ONCE: Final = 512 * 1024
+"""ZooKeeper takes 1 MiB."""
+TRIES: Final = 60
+"""How often somebody else may be faster."""
+
+
+class ZookeeperWorker:
+    """A thread, its client and what it knows. One that hangs is left behind, and another begins.
+
+    Args:
+        make_client: given a function to call when the connection came or went.
+        place: how messages call ZooKeeper.
+        tell: told after each job, on the thread.
+        good: what was known before, last good values above all.
+        now_ms: the monotonic clock.
+        creates: where there are no quotas of Kafka's, room for them is made.
+    """
+
+    def __init__(
+        self,
+        make_client: Callable[[Callable[[bool], None]], ZookeeperClient],
+        place: str,
+        tell: Callable[[Worker, Told], None],
+        good: ZnodeTree | None,
+        now_ms: Callable[[], int],
+        *,
+        creates: bool = False,
+    ) -> None:
+        self.tree = ZnodeTree(good)
+        self.progress_ms = now_ms()
+        self._place = place
+        self._tell = tell
+        self._now_ms = now_ms
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._client = make_client(self._connection_changed)
+        self._reader = ZnodeReader(self._client, self.tree, self._watched, creates=creates)
+        self._content = self.tree.content()
+        self._connected = False
+        self._whole = False
+        self._all_read_ms = now_ms()
+        self._looking = threading.Event()  # set: a look is already to come
+        self._kept_back = False  # what the last look read was not told
+        self._thread = threading.Thread(target=self._run, name="sluice-zookeeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the job that is under way; waits for nothing."""
+        self._jobs.put(None)
+        self._client.close()
+
+    def look(self, done: Callable[[], None]) -> None:
+        """Read everything again, where that is possible."""
+
+        def job() -> None:
+            if self._connected:
+                self._guarded(self._read_all)
+            else:
+                self._suspended()
+            done()
+
+        self._jobs.put(job)
+
+    def alter(self, decide: Judge, answered: Answered) -> None:
+        """Make a change; `answered` is called on the thread."""
+        self._jobs.put(lambda: self._alter(decide, answered))
+
+    # --- on kazoo's threads: only notes
+
+    def _connection_changed(self, connected: bool) -> None:
+        self._connected = connected
+        self._jobs.put(self._resync if connected else self._suspended)
+
+    def _watched(self, _: Any) -> None:
+        if not self._looking.is_set():
+            self._looking.set()
+            self._jobs.put(self._look_at_changes)
+
+    # --- on the worker's thread
+
+    def _run(self) -> None:
+        self._client.start()
+        while True:
+            try:
+                job = self._jobs.get(timeout=BEAT_S if self._whole else RETRY_S)
+            except queue.Empty:
+                job = self._look_at_changes if self._whole else self._resync
+            if job is None:
+                return
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 - a bug of ours or kazoo's ends neither the thread nor the quotas
+                self._whole = False
+                self._report("outside", f"{self._place}: {type(error).__name__}: {error}; the quotas that were read last hold")
+
+    def _resync(self) -> None:
+        if self._connected:
+            self._guarded(self._read_all)
+        elif self._client.problem is not None:
+            self._suspended()
+
+    def _suspended(self) -> None:
+        self._whole = False
+        self._report("outside", self._silent())
+
+    def _silent(self) -> str:
+        problem = self._client.problem
+        if problem is not None:
+            return f"{self._place}: {problem}; the quotas that were read last hold until then"
+        return f"{self._place}: is not connected; the quotas that were read last hold until it answers"
+
+    def _look_at_changes(self) -> None:
+        self._looking.clear()
+        if not self._whole:
+            self._resync()
+        elif self._connected:
+            is_time = self._now_ms() - self._all_read_ms > WHOLE_MS
+            self._guarded(self._read_all if is_time else self._read_changes, may_wait=True)
+
+    def _read_all(self) -> None:
+        self._reader.read_all()
+        self._all_read_ms = self._now_ms()
+
+    def _read_changes(self) -> None:
+        if self._reader.read_changes():
+            self._all_read_ms = self._now_ms()
+
+    def _guarded(self, read: Callable[[], None], *, may_wait: bool = False) -> None:
+        """Read, and report what came of it.
+
+        Args:
+            may_wait: a change that came while we read may have been read in part: the look that is to come tells then, or the one after it.
+        """
+        problem: str | None = None
+        try:
+            read()
+            self._whole = True
+            self.progress_ms = self._now_ms()
+        except Lost as lost:
+            self._whole = False
+            line = f"{self._place}: {lost}; the quotas that were read last hold until it answers"
+            problem = line if self._client.problem is None else self._silent()
+        except Denied as denied:
+            self._whole, problem = False, f"{self._place}: does not let Sluice read the quotas ({denied}); check the ACLs of {CONFIG}"
+        self._kept_back = may_wait and problem is None and self._looking.is_set() and not self._kept_back
+        if not self._kept_back:
+            self._report("outside", problem)
+
+    def _report(self, origin: Origin, error: str | None = None) -> None:
+        content = self.tree.content()
+        if content != self._content:
+            self._content = content
+        self._tell(self, Told(self._content, origin, error, self.tree.rejected, self.tree.problems))
+
+    # --- changes
+
+    def _alter(self, decide: Judge, answered: Answered) -> None:
+        answer: Any = None
+        problem: Exception | None = None
+        try:
+            answer = self._altered(decide)
+        except StoreUnavailable as error:
+            problem = error
+        except Exception as error:  # noqa: BLE001 - of `decide`: whoever asked has to hear of it, and this thread goes on
+            problem = error
+        answered(answer, problem)
+
+    def _altered(self, decide: Judge) -> Any:
+        if not (self._connected and self._whole):
+            raise StoreUnavailable(f"{self._place}: is not connected; try again, nothing was changed")
+        done = 0
+        for _ in range(TRIES):
+            answer, changes = decide(self.tree.content())
+            steps = steps_of(changes, self.tree)
+            try:
+                for some in _portions(steps):
+                    self._commit(some)
+                    done += len(some)
+            except Conflict:
+                self._read_again(steps, done)
+                continue
+            self._report("own")
+            return answer
+        raise StoreUnavailable(f"{self._place}: others change the same quotas all the time; try again", is_certain=done == 0)
+
+    def _commit(self, steps: Sequence[Step]) -> None:
+        """Make some changes, all or none, and read what stands there then.
+
+        Raises:
+            Conflict: somebody else was faster.
+            StoreUnavailable: they are not made, or nobody knows.
+        """
+        try:
+            if any(step.path == SWITCHES for step in steps) and self.tree.switches_node is None:
+                self._client.make(SWITCHES.rpartition("/")[0])
+            self._client.commit([operation for step in steps for operation in step.operations])
+            self._read_back(steps)
+        except Denied as denied:
+            raise StoreUnavailable(f"{self._place}: does not let Sluice change quotas ({denied}); nothing was changed") from None
+        except Lost as lost:
+            self._whole = False
+            raise StoreUnavailable(
+                f"{self._place}: {lost}; whether the change was made shows when it answers again", is_certain=False
+            ) from None
+        self.progress_ms = self._now_ms()
+
+    def _read_back(self, steps: Iterable[Step]) -> None:
+        self._reader.read(with_users(step.path for step in steps if step.path != SWITCHES))
+        self._reader.read_switches()
+
+    def _read_again(self, steps: Iterable[Step], done: int) -> None:
+        """Read what somebody else changed, and tell of it before our own change."""
+        try:
+            self._read_back(steps)
+        except (Denied, Lost) as problem:
+            line = f"{self._place}: {problem}; {'nothing was changed' if not done else 'a part of it was made'}"
+            raise StoreUnavailable(line, is_certain=not done) from None
+        self._report("outside")
+
+
+def _portions(steps: Sequence[Step]) -> Iterable[list[Step]]:
+    """Yield steps in portions that ZooKeeper takes at once."""
+    portion: list[Step] = []
+    size = 0
+    for step in steps:
+        bytes_ = sum(len(operation.path) + len(getattr(operation, "data", b"")) + 100 for operation in step.operations)
+        if portion and (len(portion) >= STEPS_AT_ONCE or size + bytes_ > BYTES_AT_ONCE):
+            yield portion
+            portion, size = [], 0
+        portion.append(step)
+        size += bytes_
+    if portion:
+        yield portion

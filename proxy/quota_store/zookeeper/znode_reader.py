@@ -1,0 +1,130 @@
+"""What of ZooKeeper's nodes is read, and when: all of them, or those that notifications name. For one thread."""
+
+from collections.abc import Callable, Iterable
+from heapq import nsmallest
+from typing import Any, Final
+
+from proxy.quota_store.zookeeper.client import Denied, Lost, ZookeeperClient
+from proxy.quota_store.zookeeper.reads import Node
+from proxy.quota_store.zookeeper.znode_codec import CHANGES, CONFIG, FOLDERS, SWITCHES, is_change, read_change
+from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
+
+NOTIFICATIONS_MAX: Final = 1_000
+"""More at once, and everything is read again instead."""
+KEPT_MS: Final = 15 * 60 * 1_000
+"""Notifications older than the newest by so much are removed by whoever reads them, as brokers do."""
+PURGED_AT_ONCE: Final = 200
+
+
+class ZnodeReader:
+    """Brings a tree up to date.
+
+    Args:
+        client: its session.
+        tree: what is known.
+        on_change: told, on a thread of kazoo's, that there is something new; once for each look.
+        creates: where there are no quotas of Kafka's, room for them is made.
+    """
+
+    def __init__(self, client: ZookeeperClient, tree: ZnodeTree, on_change: Callable[[Any], None], *, creates: bool) -> None:
+        self.tree = tree
+        self._client = client
+        self._on_change = on_change
+        self._creates = creates
+        self._last_told = ""  # the newest notification that was seen; their names are of one length
+
+    def read_all(self) -> None:
+        """Read every node, with watches set before: what changes meanwhile is looked at afterwards.
+
+        Raises:
+            Lost, Denied: not everything can be read.
+        """
+        client = self._client
+        self._watch_changes()
+        self.read_switches()
+        paths: list[str] = []
+        for folder in FOLDERS:
+            names = [f"{folder}/{name}" for name in client.children(f"{CONFIG}/{folder}")]
+            paths += names
+            self.read(names)
+        users = [path for path in paths if path.startswith("users/") and (node := self.tree.node(path)) is not None and node.children]
+        below = [
+            f"{parent.removeprefix(f'{CONFIG}/')}/{name}"
+            for parent, names in client.children_of_many(f"{CONFIG}/{user}/clients" for user in users)
+            for name in names
+        ]
+        self.read(below)
+        self.tree.keep_only([*paths, *below])
+
+    def _watch_changes(self) -> list[str]:
+        """Return the names of all notifications, and be told of the next."""
+        names = self._client.children(CHANGES, self._on_change)
+        if not names and not self._client.exists(CHANGES):
+            if not self._creates:
+                raise Lost(f"has no {CHANGES}, so this is no Kafka's tree; write another connect, or create = true")
+            for one in (CHANGES, *(f"{CONFIG}/{folder}" for folder in FOLDERS)):
+                self._client.make(one)
+            if not self._client.exists(CHANGES):
+                raise Lost("has not the chroot that connect names; make that node first, or write another connect")
+            names = self._client.children(CHANGES, self._on_change)
+        names = [name for name in names if is_change(name)]
+        self._last_told = max(names, default="")
+        return names
+
+    def read_switches(self) -> None:
+        """Read the node of switches, and be told when it changes.
+
+        Raises:
+            Lost, Denied: it cannot be read.
+        """
+        if self._client.exists(SWITCHES, self._on_change):
+            self.tree.put_switches(self._client.get(SWITCHES, self._on_change))
+        else:
+            self.tree.put_switches(None)
+
+    def read(self, paths: Iterable[str]) -> None:
+        """Read nodes below /config; who may not read one keeps its last good values.
+
+        Raises:
+            Lost: they cannot be read.
+        """
+        for path, node in self._client.get_many(f"{CONFIG}/{path}" for path in paths):
+            here = path.removeprefix(f"{CONFIG}/")
+            self.tree.put(here, "may not be read" if isinstance(node, Denied) else node)
+
+    def read_changes(self) -> bool:
+        """Read what notifications name. They say that something changed, not what: the nodes are the truth.
+
+        Returns:
+            Whether everything was read instead: too much has changed, or nobody knows what.
+
+        Raises:
+            Lost, Denied: not everything can be read.
+        """
+        before = self._last_told
+        names = self._watch_changes()
+        new = sorted(name for name in names if name > before)
+        if self._last_told < before or len(new) > NOTIFICATIONS_MAX:
+            self.read_all()
+            return True
+        self.read_switches()
+        told = [node for _, node in self._client.get_many(f"{CHANGES}/{name}" for name in new)]
+        paths = dict.fromkeys(path for node in told if isinstance(node, Node) if (path := read_change(node.data)) is not None)
+        self.read(with_users(paths))
+        if new:
+            self._purge(names)
+        return False
+
+    def _purge(self, names: list[str]) -> None:
+        newest = self._client.created_ms(f"{CHANGES}/{self._last_told}")
+        for name in nsmallest(PURGED_AT_ONCE, names) if len(names) > 1 else ():
+            created = self._client.created_ms(f"{CHANGES}/{name}")
+            if newest is None or created is None or newest - created <= KEPT_MS:
+                return
+            self._client.delete(f"{CHANGES}/{name}")
+
+
+def with_users(paths: Iterable[str]) -> list[str]:
+    """Return paths, with that of the user for each of a user's client: it may have come or gone with it."""
+    both = (part for path in paths for part in ((path.partition("/clients/")[0], path) if path.startswith("users/") else (path,)))
+    return list(dict.fromkeys(both))

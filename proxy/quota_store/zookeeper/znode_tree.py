@@ -1,0 +1,182 @@
+"""All that Sluice knows of ZooKeeper's nodes: what stands in them, and what was last good there. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from proxy.quota_store.store import StoreContent
+from proxy.quota_store.zookeeper.reads import Node
+from proxy.quota_store.zookeeper.znode_codec import SWITCHES, BadNode, read_config, read_switches, read_values
+from quota.admin.messages import EntityKey
+from quota.admin.znodes import entity_of, path_of
+
+PROBLEMS_MAX: Final = 8
+
+
+class ZnodeTree:
+    """The nodes of quotas by their path below /config, and the one of switches.
+
+    A node that cannot be read right keeps the values that it had: all of them, or those of the keys that are wrong.
+    """
+
+    def __init__(self, good: "ZnodeTree | None" = None) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._values: dict[str, Mapping[str, float]] = {} if good is None else dict(good._values)
+        self._wrong: dict[str, str] = {}
+        self._entities: dict[str, EntityKey | None] = {}
+        self._clients: dict[str, set[str]] = {}  # paths of a user's clients, by that of the user
+        self._content: StoreContent | None = None
+        self._changed: set[str] = set()  # since that content
+        self._odd: set[str] = set() if good is None else set(good._odd)  # with values, and not where Kafka would write them
+        self.switches_node: Node | None = None
+        self._switches: Mapping[str, str] = {} if good is None else good._switches
+
+    @property
+    def rejected(self) -> int:
+        """How many nodes hold something that makes no sense."""
+        return len(self._wrong)
+
+    @property
+    def problem(self) -> str | None:
+        """One of them, and what is wrong there."""
+        return next((f"{path} {what}" for path, what in self._wrong.items()), None)
+
+    @property
+    def problems(self) -> list[str]:
+        """The first few of them."""
+        return [f"{path} {what}" for path, what in self._wrong.items()][:PROBLEMS_MAX]
+
+    def content(self) -> StoreContent:
+        """Return what is good. Where one entity has two nodes, encoded differently, the one that Kafka would write counts."""
+        before, changed, self._changed = self._content, self._changed, set()
+        if before is None or self._odd or any(self._is_odd(path) for path in changed):
+            self._content = StoreContent(MappingProxyType(self._all_quotas()), MappingProxyType(dict(self._switches)))
+            return self._content
+        if changed - {SWITCHES}:
+            quotas = dict(before.quotas)
+            for path in changed - {SWITCHES}:
+                self._bring(path, quotas)
+            before = before._replace(quotas=MappingProxyType(quotas))
+        if SWITCHES in changed:
+            before = before._replace(switches=MappingProxyType(dict(self._switches)))
+        self._content = before
+        return before
+
+    def _all_quotas(self) -> dict[EntityKey, Mapping[str, float]]:
+        quotas: dict[EntityKey, Mapping[str, float]] = {}
+        for path, values in self._values.items():
+            entity = self._entity(path)
+            if entity is not None and values and (entity not in quotas or path_of(entity) == path):
+                quotas[entity] = values
+        return quotas
+
+    def _bring(self, path: str, quotas: dict[EntityKey, Mapping[str, float]]) -> None:
+        """Have `quotas` say what stands at a path."""
+        entity, values = self._entity(path), self._values.get(path)
+        if entity is None:
+            return
+        if values:
+            quotas[entity] = values
+        else:
+            quotas.pop(entity, None)
+
+    def _is_odd(self, path: str) -> bool:
+        entity = None if path == SWITCHES else self._entity(path)
+        return entity is not None and path_of(entity) != path
+
+    def _note_values(self, path: str) -> None:
+        self._changed.add(path)
+        if self._is_odd(path) and path in self._values:
+            self._odd.add(path)
+        else:
+            self._odd.discard(path)
+
+    def _entity(self, path: str) -> EntityKey | None:
+        if path not in self._entities:
+            self._entities[path] = entity_of(path)
+        return self._entities[path]
+
+    def put(self, path: str, node: Node | str | None) -> None:
+        """Take note of what was read at `path`: a node, none, or why it cannot be read."""
+        self._wrong.pop(path, None)
+        if isinstance(node, str):
+            self._wrong[path] = node
+            return
+        if node is None:
+            self._nodes.pop(path, None)
+            self._note_client(path, there=False)
+            if self._values.pop(path, None) is not None:
+                self._note_values(path)
+            return
+        self._nodes[path] = node
+        self._note_client(path, there=True)
+        entity = self._entity(path)
+        if entity is None:
+            self._wrong[path] = "is no name that Kafka writes"
+            return
+        try:
+            self._take(path, entity, node)
+        except BadNode as bad:
+            self._wrong[path] = str(bad)
+
+    def _take(self, path: str, entity: EntityKey, node: Node) -> None:
+        values, wrong = read_values(read_config(node.data), entity)
+        if wrong:
+            key, what = next(iter(wrong.items()))
+            self._wrong[path] = f"{key} {what}"
+        held = self._values.get(path, {})
+        merged = dict(values) | {key: held[key] for key in wrong if key in held}
+        if merged != held:
+            self._values[path] = MappingProxyType(merged)
+            self._note_values(path)
+
+    def _note_client(self, path: str, *, there: bool) -> None:
+        user, found, _ = path.partition("/clients/")
+        if found and there:
+            self._clients.setdefault(user, set()).add(path)
+        elif found and user in self._clients:
+            self._clients[user].discard(path)
+            if not self._clients[user]:
+                del self._clients[user]
+
+    def put_switches(self, node: Node | None) -> None:
+        """Take note of the node of switches."""
+        self._wrong.pop(SWITCHES, None)
+        self.switches_node = node
+        try:
+            switches = {} if node is None else read_switches(node.data)
+            if switches != self._switches:
+                self._switches = switches
+                self._changed.add(SWITCHES)
+        except BadNode as bad:
+            self._wrong[SWITCHES] = str(bad)
+
+    def keep_only(self, paths: Iterable[str]) -> None:
+        """Forget nodes that are gone: all that are not among `paths`."""
+        there = set(paths)
+        for path in [path for path in (*self._values, *self._nodes, *self._wrong) if path not in there and path != SWITCHES]:
+            self.put(path, None)
+
+    # --- for who writes
+
+    def node(self, path: str) -> Node | None:
+        """Return the node below /config."""
+        return self._nodes.get(path)
+
+    def clients(self, user: str) -> Collection[str]:
+        """Return where the nodes of a user's clients are."""
+        return self._clients.get(user, ())
+
+    @property
+    def switches(self) -> Mapping[str, str]:
+        """What is good of the switches."""
+        return self._switches
+
+    def texts(self, path: str) -> dict[str, str]:
+        """Return what stands in a node, credentials included; nothing where there is no node.
+
+        Raises:
+            BadNode: it cannot be read, so it must not be overwritten.
+        """
+        node = self._nodes.get(path)
+        return {} if node is None else read_config(node.data)

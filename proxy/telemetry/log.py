@@ -1,0 +1,239 @@
+"""Events as JSON, one line each, written by a thread so that a slow reader of stderr never holds up traffic.
+
+Whatever a client can choose (its id, its user name, a topic) is escaped and cut; a key that repeats is limited; a full queue drops
+lines and says how many.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import math
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TextIO
+
+from proxy.base.clock import wall_time_s
+
+VALUE_CHARS_MAX: Final = 256
+STACK_CHARS_MAX: Final = 16_384
+LIST_ITEMS_MAX: Final = 32
+QUEUE_LINES_MAX: Final = 10_000
+LINES_PER_SECOND_MAX: Final = 10
+"""Of one key; a key is the name of an event unless the caller gives a finer one."""
+KEYS_MAX: Final = 1_000
+STOP_SECONDS_MAX: Final = 2.0
+
+LOGGER: Final = logging.getLogger("sluice")
+
+_handlers: Final[list[EventHandler]] = []
+"""Those at work: short connections would feel a look through the handlers of `logging`."""
+_ESCAPE: Final = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=str).encode
+
+
+class Stack(str):
+    """A text of many lines by our own hand, such as a traceback, that may be longer than other values."""
+
+    __slots__ = ()
+
+
+def debug(event: str, /, *, limit_key: str = "", **fields: object) -> None:
+    """Say something that only a developer wants to know."""
+    _say(logging.DEBUG, event, limit_key, fields)
+
+
+def info(event: str, /, *, limit_key: str = "", **fields: object) -> None:
+    """Say what happened."""
+    _say(logging.INFO, event, limit_key, fields)
+
+
+def info_of(event: str, /, *, limit_key: str, fields: Callable[[], dict[str, object]]) -> None:
+    """Say what happens often: `fields` are only made for a line that the limit lets through."""
+    if LOGGER.isEnabledFor(logging.INFO) and _may_say(limit_key):
+        _say(logging.INFO, event, limit_key, fields())
+
+
+def warning(event: str, /, *, limit_key: str = "", **fields: object) -> None:
+    """Say what an operator should look at."""
+    _say(logging.WARNING, event, limit_key, fields)
+
+
+def error(event: str, /, *, limit_key: str = "", exception: BaseException | None = None, **fields: object) -> None:
+    """Say what went wrong here; `exception` adds its traceback."""
+    _say(logging.ERROR, event, limit_key, fields, exception)
+
+
+def _say(level: int, event: str, limit_key: str, fields: dict[str, object], exception: BaseException | None = None) -> None:
+    if LOGGER.isEnabledFor(level):
+        LOGGER.log(level, event, extra={"fields": fields, "limit_key": limit_key or event}, exc_info=exception)
+
+
+def _may_say(limit_key: str) -> bool:
+    """Whether the limit of a key has room; where it has none, the line counts as left out."""
+    second = int(wall_time_s())
+    return all(handler.has_room(limit_key, second) for handler in _handlers)
+
+
+class RateLimit:
+    """At most `LINES_PER_SECOND_MAX` lines of a key in a second; the rest is counted."""
+
+    def __init__(self) -> None:
+        self._windows: dict[str, list[int]] = {}  # key: second, lines in it, lines left out since the last one shown
+
+    def left_out(self, key: str, second: int) -> int | None:
+        """Return how many lines of `key` were left out before this one, or None when this one is left out too."""
+        window = self._window(key, second)
+        if window[0] != second:  # also when a clock went back
+            window[0], window[1] = second, 0
+        if window[1] >= LINES_PER_SECOND_MAX:
+            window[2] += 1
+            return None
+        window[1] += 1
+        left_out, window[2] = window[2], 0
+        return left_out
+
+    def has_room(self, key: str, second: int) -> bool:
+        """Return whether a line of `key` would be shown; where not, it counts as left out."""
+        window = self._window(key, second)
+        if window[0] != second or window[1] < LINES_PER_SECOND_MAX:
+            return True
+        window[2] += 1
+        return False
+
+    def unreported(self) -> dict[str, int]:
+        """Return the keys whose lines were left out with no line after them."""
+        return {key: window[2] for key, window in self._windows.items() if window[2]}
+
+    def _window(self, key: str, second: int) -> list[int]:
+        window = self._windows.get(key)
+        if window is None:
+            if len(self._windows) >= KEYS_MAX:
+                key = "__other__"
+            window = self._windows.setdefault(key, [second, 0, 0])
+        return window
+
+
+class LineWriter(threading.Thread):
+    """The only one who writes to the stream."""
+
+    def __init__(self, stream: TextIO, lines_max: int = QUEUE_LINES_MAX) -> None:
+        super().__init__(name="sluice-log", daemon=True)
+        self._stream = stream
+        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue(lines_max)
+        self.dropped = 0
+
+    def put(self, line: dict[str, Any]) -> None:
+        """Take a line without waiting; when too many wait already, drop it and count."""
+        if self.dropped:
+            line["dropped"] = self.dropped
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self.dropped += 1
+        else:
+            self.dropped = 0
+
+    def run(self) -> None:
+        """Write until `stop`; a stream that is gone takes nothing, and is no reason to end."""
+        while (line := self._lines.get()) is not None:
+            try:
+                self._stream.write(to_json(line))
+                self._stream.flush()
+            except (OSError, ValueError):
+                continue
+
+    def stop(self) -> None:
+        """Write what waits and end; give up on a stream that does not take it within `STOP_SECONDS_MAX`."""
+        try:
+            self._lines.put(None, timeout=STOP_SECONDS_MAX)
+        except queue.Full:
+            return
+        self.join(STOP_SECONDS_MAX)
+
+
+class EventHandler(logging.Handler):
+    """Turns records, ours and those of libraries, into lines for a `LineWriter`."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        super().__init__()
+        self._writer = writer
+        self._limit = RateLimit()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand over one record as a line."""
+        left_out = self._limit.left_out(getattr(record, "limit_key", record.name), int(record.created))
+        if left_out is None:
+            return
+        line = _line_of(record)
+        if left_out:
+            line["left_out"] = left_out
+        self._writer.put(line)
+
+    def has_room(self, key: str, second: int) -> bool:
+        """Return whether a line of `key` would be shown; where not, it counts as left out."""
+        return self._limit.has_room(key, second)
+
+    def close(self) -> None:
+        """Report what the limit swallowed last, and stop the writer."""
+        for key, count in self._limit.unreported().items():
+            self._writer.put({"level": "warning", "event": "log_lines_left_out", "key": key, "left_out": count})
+        self._writer.stop()
+        super().close()
+
+
+def start_logging(level: str, stream: TextIO | None = None) -> EventHandler:
+    """Send all events from `level` on, and warnings of libraries, to `stream` (stderr). `stop_logging` ends it."""
+    writer = LineWriter(sys.stderr if stream is None else stream)
+    writer.start()
+    handler = EventHandler(writer)
+    LOGGER.setLevel(level.upper())
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING)
+    root.addHandler(handler)
+    _handlers.append(handler)
+    logging.captureWarnings(True)
+    return handler
+
+
+def stop_logging(handler: EventHandler) -> None:
+    """Write out what waits, within `STOP_SECONDS_MAX` twice."""
+    logging.captureWarnings(False)
+    logging.getLogger().removeHandler(handler)
+    _handlers.remove(handler)
+    handler.close()
+
+
+def to_json(line: dict[str, Any]) -> str:
+    """Return `line` as one line of JSON in ASCII: no byte of it can move a cursor, turn the text or end the line early."""
+    return _ESCAPE(line).replace("\x7f", "\\u007f") + "\n"
+
+
+def _line_of(record: logging.LogRecord) -> dict[str, Any]:
+    at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+    line: dict[str, Any] = {"time": at.isoformat(timespec="milliseconds"), "level": record.levelname.lower()}
+    fields = getattr(record, "fields", None)
+    if fields is None:  # a library speaks
+        line.update(event="library", logger=record.name, message=_plain(record.getMessage()))
+    else:
+        line["event"] = record.getMessage()
+        line.update((name, _plain(value)) for name, value in fields.items())
+    if record.exc_info and record.exc_info[1] is not None:
+        line["exception"] = logging.Formatter().formatException(record.exc_info)[-STACK_CHARS_MAX:]
+    return line
+
+
+def _plain(value: object) -> Any:
+    """Return a copy of `value` that nobody changes while it waits, made of what JSON knows."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
+        return [_plain(item) for item in list(value)[:LIST_ITEMS_MAX]]
+    if isinstance(value, Stack):
+        return str(value)[:STACK_CHARS_MAX]
+    text = str(value)
+    return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 1] + "…"

@@ -1,0 +1,98 @@
+"""The event loop gives a sign of life ten times a second; how late it comes is measured, and a thread shows where a stalled loop hangs.
+
+The thread only wakes when the last sign it saw has grown old: asking the loop from outside would cost two changes of thread each time.
+"""
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from proxy.telemetry.loop_lag import LoopLag
+
+PERIOD_SECONDS: Final = 0.1
+STALL_SECONDS: Final = 0.25
+
+
+class Watchdog:
+    """Watches the loop it was started on.
+
+    Args:
+        lag: where the measurements go.
+        clock_ns: monotonic nanoseconds; asked by both threads.
+        on_stall: gets the stack of the loop's thread, once per stall, on the watchdog's thread.
+    """
+
+    def __init__(
+        self,
+        lag: LoopLag,
+        *,
+        clock_ns: Callable[[], int],
+        on_stall: Callable[[str], None],
+        period_seconds: float = PERIOD_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
+    ) -> None:
+        self._lag = lag
+        self._clock_ns = clock_ns
+        self._on_stall = on_stall
+        self._period_seconds = period_seconds
+        self._stall_seconds = stall_seconds
+        self._due_ns = 0  # when the next sign of life is due; written by the loop's thread only
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin; on the loop's own thread."""
+        self._ask(loop)
+        self._thread = threading.Thread(target=self._watch, args=(loop, threading.get_ident()), name="sluice-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; on the loop's own thread. The other thread is gone within `stall_seconds`."""
+        self._stopping.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end; not on the loop's thread."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    # On the loop's thread
+
+    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due_ns = self._clock_ns() + round(self._period_seconds * 1e9)
+        self._timer = loop.call_later(self._period_seconds, self._answer, loop)
+
+    def _answer(self, loop: asyncio.AbstractEventLoop) -> None:
+        now_ns = self._clock_ns()
+        self._lag.record(max(0, now_ns - self._due_ns) / 1_000_000, now_ns // 1_000_000)
+        self._ask(loop)
+
+    # On its own thread
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
+        reported_ns = 0
+        while not self._stopping.wait(self._seconds_left()):
+            due_ns = self._due_ns
+            if self._seconds_left() > 0:
+                continue
+            if loop.is_closed():
+                return
+            if due_ns != reported_ns:
+                reported_ns = due_ns
+                self._report(thread_id)
+            self._stopping.wait(self._stall_seconds)
+
+    def _seconds_left(self) -> float:
+        """Until the sign of life that is due counts as a stall."""
+        return max(0.0, (self._due_ns - self._clock_ns()) / 1e9 + self._stall_seconds)
+
+    def _report(self, thread_id: int) -> None:
+        self._lag.stalls += 1
+        frame = sys._current_frames().get(thread_id)
+        if frame is not None:
+            self._on_stall("".join(traceback.format_stack(frame)))

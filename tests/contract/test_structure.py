@@ -1,0 +1,85 @@
+"""What the parts of the code know of each other, read from their imports: at the top, inside functions, and under TYPE_CHECKING."""
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+Graph = Mapping[str, set[str]]
+
+
+def _modules(package: str) -> dict[str, Path]:
+    """Return the files of a package by their dotted name; a folder's `__init__` is the folder's own."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def _imported(path: Path, modules: Mapping[str, Path]) -> Iterable[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in modules else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def imports(package: str) -> dict[str, set[str]]:
+    """Return which files of a package know which other ones of it."""
+    modules = _modules(package)
+    return {name: {one for one in _imported(path, modules) if one in modules} - {name} for name, path in modules.items()}
+
+
+def folders(package: str) -> dict[str, set[str]]:
+    """Return which folders of a package know which other ones; a folder and those inside it are not told apart."""
+    modules = _modules(package)
+    known: dict[str, set[str]] = {}
+    for name, others in imports(package).items():
+        own = modules[name].parent
+        for other in others:
+            theirs = modules[other].parent
+            if not (own.is_relative_to(theirs) or theirs.is_relative_to(own)):
+                known.setdefault(str(own.relative_to(ROOT)), set()).add(str(theirs.relative_to(ROOT)))
+    return known
+
+
+def circle(graph: Graph) -> list[str]:
+    """Return a way that ends where it began; [] when there is none."""
+    done: set[str] = set()
+
+    def walk(node: str, way: list[str]) -> list[str]:
+        if node in way:
+            return [*way[way.index(node) :], node]
+        if node in done:
+            return []
+        for other in sorted(graph.get(node, ())):
+            found = walk(other, [*way, node])
+            if found:
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := walk(node, []))), [])
+
+
+@pytest.mark.parametrize("package", ["protocol", "quota", "proxy"])
+def test_no_files_know_each_other_in_a_circle(package: str) -> None:
+    """Every file of a package can be read before those that import it."""
+    assert circle(imports(package)) == []
+
+
+@pytest.mark.parametrize("package", ["protocol", "quota", "proxy"])
+def test_no_folders_know_each_other_in_a_circle(package: str) -> None:
+    """Every folder of a package can be read before those that import from it."""
+    assert circle(folders(package)) == []
+
+
+def test_a_circle_is_found() -> None:
+    """The search that these tests rely on names every step of a circle, and nothing that only leads to one."""
+    assert circle({"start": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a"}}) == ["a", "b", "c", "a"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
