@@ -12,6 +12,7 @@ COPY protocol protocol
 COPY quota quota
 COPY proxy proxy
 COPY sluice sluice
+COPY sluice_cli sluice_cli
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /dist \
     && /opt/sluice/bin/python -m pip install --no-index --no-deps /dist/*.whl \
     && /opt/sluice/bin/sluice --version

@@ -78,7 +78,7 @@ def _one_by_one(sluice: SluiceProcess, where: str) -> None:
 
 def _timed(what: str, *arguments: str) -> None:
     begun = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "proxy", "quotas", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "sluice_cli", "quotas", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     print(f"{what}: {time.monotonic() - begun:.1f} s  ({done.stdout.splitlines()[-1]})", flush=True)
 

@@ -91,7 +91,7 @@ def start_sluice(
     fetch: float | None = UNREACHABLE_QUOTA,
     request: float | None = None,
     flags: Sequence[str] = (),
-    module: str = "proxy",
+    module: str = "sluice_cli",
     learn: bool = True,
     open_files: int | None = None,
     enter: Path | None = None,

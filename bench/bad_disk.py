@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proxy.__main__ import main
 from proxy.metering import writer
 from proxy.metering.segment import SegmentWriter
+from sluice_cli.__main__ import main
 
 BAD_DISK = "SLUICE_BENCH_BAD_DISK"
 FULL, STALLED = "full", "stalled"

@@ -55,7 +55,7 @@ def machines(folder: Path) -> Iterator[Machines]:
     with Wire() as wire:
         broker = ScriptedBroker(_small_only, host=FAR_ADDRESS)
         wire.at_far(broker.listen)
-        command = [sys.executable, "-m", "proxy", "run", "--listen", f"{LISTEN}:{port}", "--upstream", f"{FAR_ADDRESS}:{broker.port}"]
+        command = [sys.executable, "-m", "sluice_cli", "run", "--listen", f"{LISTEN}:{port}", "--upstream", f"{FAR_ADDRESS}:{broker.port}"]
         with (folder / f"machines-{port}.log").open("ab") as log:
             process = subprocess.Popen(wire.command(command), cwd=ROOT, stdout=log, stderr=log)
         try:

@@ -14,11 +14,11 @@ from struct import Struct
 from typing import Any
 
 from protocol.request_head import RequestHead
-from proxy.__main__ import main
 from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, Work
 from proxy.session import response_side
 from proxy.session.heads import Heads
 from proxy.session.known_head import KnownHead
+from sluice_cli.__main__ import main
 
 WHOLE, HEAD, END, PAUSE, RESUME = range(5)
 ROW = Struct("<BBBIHiiqqq")

@@ -130,7 +130,7 @@ def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folde
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 os.environ[ROWS_VARIABLE] = str(folder.resolve() / f"brokers-{brokers}.rows")
-            with stage_for(brokers, engine, "proxy" if folder is None else "bench.handler_rows") as (stage, books):
+            with stage_for(brokers, engine, "sluice_cli" if folder is None else "bench.handler_rows") as (stage, books):
                 with running(WARM_UP[brokers], stage, "warm-up"):
                     time.sleep(warm_seconds)
                 for number, load in enumerate(load for load in loads if load.brokers == brokers):

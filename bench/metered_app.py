@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from proxy import __main__
 from proxy.app import run
 from proxy.app.app import App
+from sluice_cli import __main__
 
 
 class PartlyMetered(App):

@@ -16,11 +16,12 @@ from typing import Any
 
 from bench import pipeline_loop, pipeline_rollup
 from bench.process_tree import cpu_seconds
+from pipeline.file_sets import checked_runs
 from pipeline.memory import keep_memory
 from pipeline.spark.session import session
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import validate_runs
-from pipeline.validation.local import checked_runs, validate
+from pipeline.validation.local import validate
 
 
 def main() -> int:

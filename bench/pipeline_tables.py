@@ -45,7 +45,7 @@ def roll_up(trace: Path, out: Path, events: int) -> RolledUp:
     Raises:
         RuntimeError: the command failed; the text is what it said.
     """
-    command = [sys.executable, "-m", "proxy", "meter", "rollup", "--in", str(trace), "--out", str(out)]
+    command = [sys.executable, "-m", "sluice_cli", "meter", "rollup", "--in", str(trace), "--out", str(out)]
     began, cpu_before, most, cpu = time.monotonic(), cpu_seconds(), 0, 0.0
     with (out.parent / "rollup.err").open("w+") as said:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=said)

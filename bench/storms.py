@@ -147,7 +147,7 @@ def sluice(folder: Path, upstream: str, storm: Storm) -> Iterator[dict[str, int]
     (folder / "storm-quotas.toml").write_text(quota)
     log = folder / "storm.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "proxy", "run", "--config", str(folder / "storm.toml")]
+        command = [sys.executable, "-m", "sluice_cli", "run", "--config", str(folder / "storm.toml")]
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
     try:
         deadline = time.monotonic() + START_SECONDS_MAX

@@ -19,6 +19,10 @@ HASHING_THREADS: Final = 4
 _CHUNK: Final = 2**20
 
 
+RunKey = tuple[str, str]
+"""Proxy id and run id."""
+
+
 class FileEntry(msgspec.Struct, frozen=True):
     """One Parquet file of a stem; `path` is relative to the metering directory."""
 

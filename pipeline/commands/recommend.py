@@ -26,8 +26,8 @@ def recommend(source: Path, percentile: float, headroom: float, out: Path | None
     from pipeline.commands.telling import put_out
     from pipeline.files import write_whole
     from pipeline.quotas.file import quota_file_of
-    from pipeline.quotas.writing import quota_text
     from pipeline.recommend.proposal import as_rows, propose
+    from pipeline.recommend.quota_file import quota_text
     from pipeline.recommend.text import lines_of
     from pipeline.recommend.work import JOB, demands_of, plan_demand
     from pipeline.report.whatif_page import buckets_of, draw_whatif

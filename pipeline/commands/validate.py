@@ -59,8 +59,8 @@ def validate(
     every_byte = out is not None or common.form == "html"
     verdict = _judge(source, common, every_byte=every_byte, paced=mode == "paced", cross_check=cross_check)
     if quotas is not None:
+        from pipeline.file_sets import checked_runs
         from pipeline.validation.by_file import check_by_file
-        from pipeline.validation.local import checked_runs
 
         verdict.add(check_by_file(checked_runs(Path(source)), quotas))
     if against_broker:
@@ -87,8 +87,8 @@ def _judge(source: str, common: Common, *, every_byte: bool, paced: bool, cross_
 
 def _compare(source: Path, verdict: "Verdict") -> None:
     """Put throttle times of brokers beside Sluice's."""
+    from pipeline.file_sets import checked_runs
     from pipeline.validation.against_broker import compare, dropped
-    from pipeline.validation.local import checked_runs
 
     runs = checked_runs(source)
     verdict.against_broker = compare(runs)

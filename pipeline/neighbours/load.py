@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.file_set import FileSet
+from pipeline.file_sets import checked_runs
 from pipeline.manifest import Manifest
 from pipeline.replay.rows import Floats, Ints
-from pipeline.stem import Stem
 from pipeline.tasks import Job
-from pipeline.validation.local import checked_runs
 
 KEYS: Final = ("place", "window", "client")
 COUNTS: Final = ("requests", "handler_ns", "produce_bytes", "fetch_bytes", "throttled_requests", "throttle_ms")
@@ -82,7 +82,7 @@ def plan_load(directory: Path, window_ms: int) -> list[Work]:
 
 def do(work: Work) -> Part:
     """Add the usage of one file set up by place, window and client."""
-    stem = Stem(Path(work.directory), work.manifest)
+    stem = FileSet(Path(work.directory), work.manifest)
     usage = stem.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
     named = stem.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
     names = {row["client_ref"]: (row["principal"], row["client_id"]) for row in named}

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from pipeline.file_set import FileSet
 from pipeline.recommend.buckets import asks_of
 from pipeline.replay.rows import COLUMNS, Floats, Ints
-from pipeline.stem import Stem
 from pipeline.whatif.buckets import read_steps
 from pipeline.whatif.events import unpacked, waited_ms
 from pipeline.whatif.groups import Group, Sensor
@@ -106,7 +106,7 @@ def add_parts(parts: Iterable[Part], known: dict[Group, Demand]) -> None:
             demand.needed.append(np.frombuffer(part.needed, np.float64))
 
 
-def measured_in(stem: Stem, sensors: Mapping[int, Sensor]) -> Iterator[Part]:
+def measured_in(stem: FileSet, sensors: Mapping[int, Sensor]) -> Iterator[Part]:
     """Yield what one file set says of sensors.
 
     Raises:
@@ -136,7 +136,7 @@ def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:
     return seconds, total
 
 
-def buckets_in(stems: Sequence[Stem], sensors: Sequence[Sensor]) -> Iterator[Part]:
+def buckets_in(stems: Sequence[FileSet], sensors: Sequence[Sensor]) -> Iterator[Part]:
     """Yield what one run says of token buckets, each from a full one on, as every run begins; a group's buckets of one run are one."""
     steps = read_steps(stems, [sensor.ref for sensor in sensors])
     end_ms = max(stem.manifest.last_ts_ms for stem in stems)

@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
+from pipeline.file_set import FileSet
+from pipeline.file_sets import checked_runs
 from pipeline.manifest import Manifest
 from pipeline.recommend.demand import Demand, Part, add_parts, buckets_in, measured_in
 from pipeline.replay.buckets import MUTATION
-from pipeline.stem import Stem
 from pipeline.tasks import Job
-from pipeline.validation.local import checked_runs
 from pipeline.whatif.groups import Group, Sensor, sensors_of
 
 
@@ -48,7 +48,7 @@ def do(work: Work) -> list[Part]:
     Raises:
         BadInputError: the level was `sample`.
     """
-    stems = [Stem(Path(work.directory), manifest) for manifest in work.manifests]
+    stems = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
     if work.is_of_buckets:
         return list(buckets_in(stems, work.sensors))
     return [part for stem in stems for part in measured_in(stem, {sensor.ref: sensor for sensor in work.sensors})]

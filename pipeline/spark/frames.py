@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.errors import BadInputError
+from pipeline.file_set import check_columns
 from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine
 from pipeline.spark.days import tenant_frame
@@ -18,7 +19,6 @@ from pipeline.spark.raw import read_raw
 from pipeline.spark.remote import is_remote
 from pipeline.spark.silver import decisions_silver, usage_silver
 from pipeline.spark.sums import check_decisions, check_usage, decision_sums, usage_sums
-from pipeline.stem import check_columns
 
 _FILE: Final = re.compile(r"reading file (?:file:(?://)?)?(\S+\.parquet)")
 

@@ -7,17 +7,17 @@ from typing import Any, Final
 import msgspec
 
 from pipeline.errors import IncompleteError
+from pipeline.file_set import check_columns, runs_of
 from pipeline.manifest import Manifest, check_undamaged, find_manifests, problems_of
 from pipeline.replay.buckets import MUTATION
 from pipeline.spark.partial_sums import Source, sums_of
 from pipeline.spark.raw import declared
 from pipeline.spark.validate import judge_stems, works_of
 from pipeline.spark.written import url_of, write_rows
-from pipeline.stem import check_columns, runs_of
 from pipeline.stream.ledger import batch_name
 from pipeline.stream.result import Written
 from pipeline.validation.divergence import Divergence
-from pipeline.validation.stem_verdict import StemVerdict
+from pipeline.validation.stem_verdict import FileSetVerdict
 
 VERDICTS: Final = (
     "run_id string, proxy_id string, stem string, first_seq long, last_seq long, "
@@ -57,24 +57,24 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     return written
 
 
-def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> list[tuple[Manifest, StemVerdict]]:
+def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> list[tuple[Manifest, FileSetVerdict]]:
     wanted = {manifest.stem for manifest in manifests}
     works = works_of(runs_of(directory, find_manifests(directory)))
     ours = {position: work for position, work in works.items() if work[-1].stem in wanted}
-    judged = {position: msgspec.json.decode(told, type=StemVerdict) for position, told in judge_stems(spark, directory, ours).items()}
+    judged = {position: msgspec.json.decode(told, type=FileSetVerdict) for position, told in judge_stems(spark, directory, ours).items()}
     blamed = {one.stem: one for position, verdict in judged.items() if verdict.findings.total for one in ours[position]}
     check_undamaged(directory, list(blamed.values()))
     return [(ours[position][-1], verdict) for position, verdict in sorted(judged.items())]
 
 
-def _verdict_row(manifest: Manifest, verdict: StemVerdict) -> tuple[Any, ...]:
+def _verdict_row(manifest: Manifest, verdict: FileSetVerdict) -> tuple[Any, ...]:
     found = sorted(verdict.findings.first.values(), key=lambda finding: finding.seq)
     first = f"{found[0].kind} group {found[0].group_ref} seq {found[0].seq}: {found[0].what}" if found else None
     numbers = (manifest.first_seq, manifest.last_seq, verdict.decisions, verdict.unjudged, verdict.findings.total)
     return (manifest.run_id, manifest.proxy_id, manifest.stem, *numbers, first)
 
 
-def _divergences(manifest: Manifest, verdict: StemVerdict) -> list[Divergence]:
+def _divergences(manifest: Manifest, verdict: FileSetVerdict) -> list[Divergence]:
     key = (manifest.proxy_id, manifest.run_id)
     found = sorted(verdict.findings.first.values(), key=lambda finding: finding.seq)
     return [Divergence(key, verdict.names.get(finding.group_ref), finding) for finding in found]

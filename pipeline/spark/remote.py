@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.file_set import FileSet, runs_of
 from pipeline.manifest import MANIFESTS, Manifest, in_order, manifest_of
 from pipeline.removed import LEDGERS, REMOVED, removed_of
-from pipeline.stem import Stem, runs_of
 
 ONE_FILE_A_BATCH: Final = "1"
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -27,7 +27,7 @@ def is_remote(place: str) -> bool:
     return "://" in place and not place.startswith("file:")
 
 
-def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[Stem]], dict[str, str]]:
+def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]], dict[str, str]]:
     """Return all stems by run, and the SHA-256 of each manifest by its path below `place`.
 
     Raises:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.file_set import FileSet
 from pipeline.replay.buckets import MUTATION
 from pipeline.spark.sql_buckets import check_buckets_in_sql
 from pipeline.spark.written import url_of
-from pipeline.stem import Stem
 from pipeline.validation.verdict import CrossCheck
 from quota.throttle import INT32_MAX
 
@@ -76,7 +76,7 @@ SELECT count(*) AS decisions, count_if(left_out) AS left_out, count_if(NOT left_
 """  # noqa: S608 - constants
 
 
-def cross_check(spark: Any, directory: Path, stems: Sequence[Stem]) -> CrossCheck:
+def cross_check(spark: Any, directory: Path, stems: Sequence[FileSet]) -> CrossCheck:
     """Work out every wait of these file sets, which have to be whole runs from their first decision on."""
     samples, events, groups = (_paths(directory, stems, table) for table in ("samples", "events", "dim_group"))
     told = CrossCheck(0, 0, 0)
@@ -100,5 +100,5 @@ def _check_samples(spark: Any, samples: Sequence[str], groups: Any) -> CrossChec
     return CrossCheck(int(row["decisions"]), int(row["differences"]), int(row["left_out"]))
 
 
-def _paths(directory: Path, stems: Sequence[Stem], table: str) -> list[str]:
+def _paths(directory: Path, stems: Sequence[FileSet], table: str) -> list[str]:
     return [url_of(directory / entry.path) for stem in stems for entry in stem.manifest.files if entry.table == table]

@@ -10,16 +10,17 @@ from typing import Any, Final
 import msgspec
 
 from pipeline.errors import IncompleteError
-from pipeline.manifest import Manifest, check_held, damaged
+from pipeline.file_set import FileSet
+from pipeline.file_sets import checked_runs
+from pipeline.manifest import Manifest, RunKey, check_held, damaged
 from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.worker import settle
-from pipeline.stem import Stem
-from pipeline.validation.local import checked_runs, manifest_hashes
-from pipeline.validation.stem_verdict import StemVerdict, judge_stem
-from pipeline.validation.verdict import RunKey, Verdict, merge
+from pipeline.validation.local import manifest_hashes
+from pipeline.validation.stem_verdict import FileSetVerdict, judge_stem
+from pipeline.validation.verdict import Verdict, merge
 
 TASKS_PER_CORE: Final = 2
 STEMS_MAX: Final = 4
@@ -57,7 +58,7 @@ def validate(
         return verdict
 
 
-def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[Stem]], *, paced: bool = False) -> Verdict:
+def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]], *, paced: bool = False) -> Verdict:
     """Judge stems whose files every machine of the session finds under the same path."""
     works = works_of(runs)
     judged = _judged(runs, works, judge_stems(spark, directory, works, paced=paced))
@@ -95,7 +96,7 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
     def judge(position: int, files: Mapping[str, bytes]) -> bytes:
         if every_byte:
             check_held(Path(place), works[position][-1], files)
-        return _judge([Stem(Path(place), manifest, files) for manifest in works[position]], paced=paced)
+        return _judge([FileSet(Path(place), manifest, files) for manifest in works[position]], paced=paced)
 
     verdict = merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place), paced=paced)
     if not (verdict.holds or every_byte):
@@ -103,7 +104,7 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
     return verdict
 
 
-def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[Stem]]) -> None:
+def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
     """Let tasks compare the files of each run that diverges with their manifests, before its proxy is blamed.
 
     Raises:
@@ -123,7 +124,7 @@ def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[Stem
         raise damaged(problems[0], len(problems))
 
 
-def works_of(runs: Mapping[RunKey, Sequence[Stem]]) -> dict[int, tuple[Manifest, ...]]:
+def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, tuple[Manifest, ...]]:
     """Number the stems of all runs, and say what each needs."""
     every = [(stems, number) for stems in runs.values() for number in range(len(stems))]
     return {position: _work([stem.manifest for stem in stems[: number + 1]]) for position, (stems, number) in enumerate(every)}
@@ -142,25 +143,25 @@ def _judging(
     def judge_shares(tasks: Iterable[int]) -> Iterator[tuple[int, bytes]]:
         keep_memory()
         for position, manifests in (work for task in tasks for work in shares[task]):
-            yield position, _judge([Stem(Path(directory), manifest) for manifest in manifests], paced=paced)
+            yield position, _judge([FileSet(Path(directory), manifest) for manifest in manifests], paced=paced)
         settle()
 
     return judge_shares
 
 
-def _judge(stems: Sequence[Stem], *, paced: bool) -> bytes:
+def _judge(stems: Sequence[FileSet], *, paced: bool) -> bytes:
     *before, stem = stems
     return msgspec.json.encode(judge_stem(stem, before, paced=paced))
 
 
 def _judged(
-    runs: Mapping[RunKey, Sequence[Stem]], works: Works, verdicts: Mapping[int, bytes]
-) -> dict[RunKey, list[tuple[Manifest, StemVerdict]]]:
-    judged: dict[RunKey, list[tuple[Manifest, StemVerdict]]] = {}
+    runs: Mapping[RunKey, Sequence[FileSet]], works: Works, verdicts: Mapping[int, bytes]
+) -> dict[RunKey, list[tuple[Manifest, FileSetVerdict]]]:
+    judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
     for position, manifests in works.items():
         manifest = manifests[-1]
         if position not in verdicts:
             raise IncompleteError(f"{manifest.stem}: none of its files came; run `sluice meter verify-manifests` where they lie")
-        verdict = msgspec.json.decode(verdicts[position], type=StemVerdict)
+        verdict = msgspec.json.decode(verdicts[position], type=FileSetVerdict)
         judged.setdefault((manifest.proxy_id, manifest.run_id), []).append((manifest, verdict))
     return {key: judged[key] for key in runs}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import BadInputError
-from pipeline.stem import Stem
+from pipeline.file_set import FileSet
 from pipeline.text import group_name, human_ms
 
 ALIKE_SHARE: Final = 0.1
@@ -66,7 +66,7 @@ class Compared:
     verdict: str
 
 
-def compare(runs: Mapping[tuple[str, str], Sequence[Stem]]) -> list[Compared]:
+def compare(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> list[Compared]:
     """Return what is known of each group, the most answers first.
 
     Raises:
@@ -82,12 +82,12 @@ def compare(runs: Mapping[tuple[str, str], Sequence[Stem]]) -> list[Compared]:
     return sorted(found, key=lambda one: (-one.answers, one.group, one.quota_type, one.node))
 
 
-def dropped(runs: Mapping[tuple[str, str], Sequence[Stem]]) -> int:
+def dropped(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> int:
     """Answers that were compared and not written."""
     return sum(stem.manifest.dropped_comparisons for own in runs.values() for stem in own)
 
 
-def _take(stems: Sequence[Stem], parts: dict[_Key, list[_Ints]]) -> None:
+def _take(stems: Sequence[FileSet], parts: dict[_Key, list[_Ints]]) -> None:
     """Sort the rows of a run by group; numbers of groups and clients hold within it."""
     groups: dict[int, dict[str, Any]] = {}
     clients: dict[int, dict[str, Any]] = {}

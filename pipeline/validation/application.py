@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.file_set import FileSet, python_rows
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import EXCUSED, NOT_LISTED, Flags, Ints, Rows
-from pipeline.stem import Stem, python_rows
 from pipeline.validation.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, Switched
 
 
@@ -47,7 +47,7 @@ def check_applied(rows: Rows, judged: Flags, eras: "Eras", findings: Findings) -
     return observed_of(rows.throttle_ms, only_observed[rows.row_of]) if only_observed.any() else Observed()
 
 
-def check_states(stem: Stem, findings: Findings) -> None:
+def check_states(stem: FileSet, findings: Findings) -> None:
     """How the proxy was set is told from the first decision of a stem on: without that nobody can say what had to be applied."""
     manifest = stem.manifest
     told = stem.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
@@ -65,7 +65,7 @@ class Eras:
         enforce_throughout: whether nobody was only observed, or switched off, at any time.
     """
 
-    def __init__(self, stem: Stem) -> None:
+    def __init__(self, stem: FileSet) -> None:
         states = sorted(python_rows(stem.read("states")), key=lambda state: int(state["from_seq"]))
         self._stem = stem
         self._switched = [Switched(state["mode"], state["switches"]) for state in states]

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from pipeline.file_set import FileSet
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Floats, Ints, Rows
-from pipeline.stem import Stem
 
 
 def check_bounds(rows: Rows, judged: Flags, noted: "NotedBounds", findings: Findings) -> None:
@@ -28,7 +28,7 @@ def check_bounds(rows: Rows, judged: Flags, noted: "NotedBounds", findings: Find
 class NotedBounds:
     """What `dim_bound` of a stem says."""
 
-    def __init__(self, stem: Stem) -> None:
+    def __init__(self, stem: FileSet) -> None:
         table = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound"])
         refs, from_seq = (table.column(name).to_numpy().astype(np.int64) for name in ("group_ref", "from_seq"))
         bounds = table.column("bound").to_numpy()

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from pipeline.file_set import FileSet
 from pipeline.manifest import Manifest, TypeCount
 from pipeline.replay.buckets import ASKED, CHARGED, COLUMNS, KIND_NAMES, MUTATION, REFUSED, Steps, Worked, steps_of, work_out
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import EXCUSED, Flags, Floats, Ints
-from pipeline.stem import Stem
 from pipeline.validation.application import Eras, Observed, observed_of
 from pipeline.validation.bounds import NotedBounds
 from pipeline.validation.described import check_described
@@ -49,7 +49,7 @@ class JudgedBuckets:
     observed: Observed
 
 
-def judge_buckets(stem: Stem, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
+def judge_buckets(stem: FileSet, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
     """Take every step of a stem again; None: it has none."""
     if not any(entry.table == "events" for entry in stem.manifest.files):
         return None
@@ -68,7 +68,7 @@ def judge_buckets(stem: Stem, findings: Findings, *, paced: bool = False) -> Jud
     return JudgedBuckets(int(told.sum()), int((~told).sum()), count, groups, ends, rates, observed)
 
 
-def _steps(stem: Stem) -> Steps:
+def _steps(stem: FileSet) -> Steps:
     groups = stem.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms"])
     groups = groups.filter(pc.and_(pc.equal(groups.column("quota_type"), MUTATION), pc.greater_equal(groups.column("group_ref"), 0)))
     events = stem.read("events", columns=COLUMNS)
@@ -107,7 +107,7 @@ def _check_order(steps: Steps, told: Flags, findings: Findings) -> None:
     _note(steps, None, back, Kind.ORDER, "no earlier than the step before it", steps.ts_ms, findings, "time of the step")
 
 
-def _follows(steps: Steps, stem: Stem) -> Flags:
+def _follows(steps: Steps, stem: FileSet) -> Flags:
     """Whether the step before of the same bucket is the row before: there is one, and no lost decision between them."""
     follows = np.zeros(len(steps), np.bool_)
     follows[1:] = steps.group_ref[1:] == steps.group_ref[:-1]
@@ -126,12 +126,12 @@ def _check_chain(steps: Steps, worked: Worked, follows: Flags, findings: Finding
     _note(steps, worked, follows & (steps.since_ms != at_ms), Kind.SEGMENT, at_ms, steps.since_ms, findings, "time of the balance, ms")
 
 
-def _check_bounds(steps: Steps, stem: Stem, findings: Findings) -> None:
+def _check_bounds(steps: Steps, stem: FileSet, findings: Findings) -> None:
     in_force = NotedBounds(stem).at(steps.group_ref, steps.seq)
     _note(steps, None, in_force != steps.bound, Kind.BOUND, in_force, steps.bound, findings, "bound of the step")
 
 
-def _check_applied(steps: Steps, stem: Stem, findings: Findings) -> Observed:
+def _check_applied(steps: Steps, stem: FileSet, findings: Findings) -> Observed:
     """Waits were told or held for by the rules of the mode, and where a switch is off no bucket was asked.
 
     What a request took that came while another mode held is settled when its answer comes, and so is all of it in `observe`.

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline.errors import BadInputError
+from pipeline.file_set import FileSet
 from pipeline.quotas.file import QuotaFile, read_quota_file
 from pipeline.replay.findings import Finding, Findings, Kind
-from pipeline.stem import Stem
 from pipeline.whatif.groups import CONNECTION, clients_of, display_name, place, sensors_of
 from quota.entity import UNLIMITED
 
@@ -16,7 +16,7 @@ STATIC_DEFAULT: Final = "static default"
 REGROUP: Final = "regroup"
 
 
-def check_by_file(runs: Mapping[tuple[str, str], Sequence[Stem]], path: Path) -> dict[tuple[str, str], Findings]:
+def check_by_file(runs: Mapping[tuple[str, str], Sequence[FileSet]], path: Path) -> dict[tuple[str, str], Findings]:
     """Return by run where a group or a bound is not what the file says.
 
     Raises:
@@ -37,12 +37,12 @@ def check_by_file(runs: Mapping[tuple[str, str], Sequence[Stem]], path: Path) ->
     return found
 
 
-def _bounds(stem: Stem) -> list[dict[str, Any]]:
+def _bounds(stem: FileSet) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound", "rule", "source"]).to_pylist()
     return rows
 
 
-def _check_run(stems: Sequence[Stem], bounds: Sequence[Mapping[str, Any]], quotas: QuotaFile) -> Findings:
+def _check_run(stems: Sequence[FileSet], bounds: Sequence[Mapping[str, Any]], quotas: QuotaFile) -> Findings:
     findings = Findings()
     sensors = sensors_of(stems)
     placed = {one.ref: one for one in place(sensors.values(), clients_of(stems), quotas, REGROUP)}

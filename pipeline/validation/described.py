@@ -3,11 +3,11 @@
 import numpy as np
 
 from pipeline.errors import BadInputError
+from pipeline.file_set import FileSet
 from pipeline.replay.rows import Ints
-from pipeline.stem import Stem
 
 
-def check_described(stem: Stem, group_ref: Ints, described: Ints) -> None:
+def check_described(stem: FileSet, group_ref: Ints, described: Ints) -> None:
     """Look for rows of groups that nothing is said of.
 
     Args:

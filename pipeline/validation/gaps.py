@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.file_set import FileSet
 from pipeline.replay.decisions import Sensor
 from pipeline.replay.rows import Flags, Ints, Rows
-from pipeline.stem import Stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Resumptions:
         return unknown
 
 
-def resumptions(stem: Stem, before: Sequence[Stem], samples: pa.Table) -> Resumptions:
+def resumptions(stem: FileSet, before: Sequence[FileSet], samples: pa.Table) -> Resumptions:
     """Find the losses that can matter to `stem`: reported ones, and numbers that are in no manifest.
 
     Args:
@@ -59,6 +59,6 @@ def resumptions(stem: Stem, before: Sequence[Stem], samples: pa.Table) -> Resump
     return Resumptions(seqs[behind], last_ms[at[behind]])
 
 
-def _gaps(stem: Stem) -> list[dict[str, int]]:
+def _gaps(stem: FileSet) -> list[dict[str, int]]:
     rows: list[dict[str, int]] = stem.read("gaps", columns=["from_seq", "n"]).to_pylist()
     return rows

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pipeline.manifest import Manifest, check_files, file_sha256, find_manifests, manifest_paths, read_manifest
+from pipeline.file_set import FileSet
+from pipeline.file_sets import checked_runs
+from pipeline.manifest import Manifest, RunKey, file_sha256, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
-from pipeline.stem import Stem, runs_of
-from pipeline.validation.stem_verdict import StemVerdict, judge_stem
-from pipeline.validation.verdict import RunKey, Verdict, merge
+from pipeline.validation.stem_verdict import FileSetVerdict, judge_stem
+from pipeline.validation.verdict import Verdict, merge
 
 OnStem = Callable[[str], None]
 
@@ -23,7 +24,7 @@ def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byt
         BadInputError, IncompleteError: the directory cannot be judged.
     """
     runs = checked_runs(directory, every_byte=every_byte)
-    judged: dict[RunKey, list[tuple[Manifest, StemVerdict]]] = {}
+    judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
     for key, stems in runs.items():
         for number, stem in enumerate(stems):
             on_stem(stem.manifest.stem)
@@ -31,18 +32,7 @@ def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byt
     return merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
 
 
-def checked_runs(directory: Path, *, every_byte: bool = False) -> dict[RunKey, list[Stem]]:
-    """Return all stems by run, after a look at whether the promised files are there, or at all that is in them.
-
-    Raises:
-        IncompleteError: a file is missing or has changed.
-    """
-    manifests = find_manifests(directory)
-    check_files(directory, manifests, hashes=every_byte)
-    return runs_of(directory, manifests)
-
-
-def manifest_hashes(directory: Path, runs: Mapping[RunKey, Sequence[Stem]]) -> dict[str, str]:
+def manifest_hashes(directory: Path, runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[str, str]:
     """Return the SHA-256 of each manifest of some runs by its path below the directory; others may have come since these were read."""
     judged = {(stem.manifest.proxy_id, stem.manifest.stem) for stems in runs.values() for stem in stems}
     found = {}

@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.file_set import FileSet
 from pipeline.replay.buckets import Steps
 from pipeline.replay.decisions import NO_CAP, Sensor
 from pipeline.replay.findings import Finding, Kind
 from pipeline.replay.rows import EXCUSED, Flags, Ints, Rows
-from pipeline.stem import Stem
 from pipeline.validation.switched import ENFORCE, Switched
 from pipeline.whatif.groups import plain_user
 from quota.entity import UNLIMITED
@@ -99,7 +99,7 @@ class Circumstances:
         paced: of groups, too, whose connections nobody counted.
     """
 
-    def __init__(self, stem: Stem, *, paced: bool = False) -> None:
+    def __init__(self, stem: FileSet, *, paced: bool = False) -> None:
         self._stem = stem
         self._paced = paced
 
@@ -200,7 +200,7 @@ def _bucket_stretch(steps: Steps, mine: Ints, connections: int) -> Stretch:
     )
 
 
-def _connections(stem: Stem) -> dict[tuple[str, str, str], int]:
+def _connections(stem: FileSet) -> dict[tuple[str, str, str], int]:
     """The most connections that were open, by (node, user, client-id); each of them may be `EVERY`."""
     usage = stem.read("usage", columns=["client_ref", "node", "listener", "api_class", "connections_open"])
     if not len(usage):

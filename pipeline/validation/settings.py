@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pipeline.file_set import FileSet
 from pipeline.manifest import Manifest
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
-from pipeline.stem import Stem
 
 MODES: Final = ("delay", "mute", "observe")
 NUMBERS: Final = ("num_samples", "window_ms")
@@ -19,7 +19,7 @@ State = Mapping[str, Any]
 """A row of `states`."""
 
 
-def states_of(stem: Stem, findings: Findings) -> list[State]:
+def states_of(stem: FileSet, findings: Findings) -> list[State]:
     """Return how the proxy was set, from number to number; say what cannot be."""
     columns = ["from_seq", *SETTINGS]
     states: list[State] = sorted(stem.read("states", columns=columns).to_pylist(), key=lambda state: int(state["from_seq"]))

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.errors import BadInputError
+from pipeline.file_set import FileSet
 from pipeline.manifest import TypeCount
 from pipeline.replay.buckets import MUTATION
 from pipeline.replay.check import check_decisions, check_samples
@@ -16,7 +17,6 @@ from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import Findings
 from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
-from pipeline.stem import Stem
 from pipeline.text import group_name
 from pipeline.validation.application import Eras, Observed, check_applied, check_states
 from pipeline.validation.bounds import NotedBounds, check_bounds
@@ -37,7 +37,7 @@ NAMES_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
-class StemVerdict:
+class FileSetVerdict:
     """What judging one stem gave.
 
     Attributes:
@@ -79,7 +79,7 @@ class _Kind:
 class _Asked:
     """What a stem says besides its samples."""
 
-    stem: Stem
+    stem: FileSet
     resumed: Resumptions
     noted: NotedBounds
     eras: Eras
@@ -87,7 +87,7 @@ class _Asked:
     traced: Traced | None
 
 
-def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> StemVerdict:
+def judge_stem(stem: FileSet, before: Sequence[FileSet], *, paced: bool = False) -> FileSetVerdict:
     """Replay the decisions of one stem.
 
     Args:
@@ -97,7 +97,7 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
     """
-    verdict = StemVerdict(stem.manifest.stem)
+    verdict = FileSetVerdict(stem.manifest.stem)
     samples = stem.read("samples", columns=COLUMNS)
     kinds = _kinds(stem)
     differ = False
@@ -123,7 +123,7 @@ def judge_stem(stem: Stem, before: Sequence[Stem], *, paced: bool = False) -> St
     return verdict
 
 
-def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: StemVerdict) -> int:
+def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: FileSetVerdict) -> int:
     """Judge the groups of a kind; return of how many rows all numbers were seen to differ."""
     order = NumberOrder()
     try:
@@ -137,7 +137,7 @@ def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, 
     return order.check(verdict.findings)
 
 
-def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: NumberOrder, verdict: StemVerdict) -> None:
+def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: NumberOrder, verdict: FileSetVerdict) -> None:
     judged = own & ~asked.resumed.unknown(rows, kind.sensor)
     findings = verdict.findings
     whole = check_samples(rows, kind.sensor, judged, findings)
@@ -156,7 +156,7 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     verdict.replayed_exactly += decided.replayed_exactly
 
 
-def _judge_buckets(stem: Stem, verdict: StemVerdict, *, paced: bool) -> None:
+def _judge_buckets(stem: FileSet, verdict: FileSetVerdict, *, paced: bool) -> None:
     judged = judge_buckets(stem, verdict.findings, paced=paced)
     if judged is None:
         return
@@ -174,13 +174,13 @@ def _total(numbers: Ints, where: Flags) -> int:
     return int(numbers.sum()) - int(numbers.take(np.flatnonzero(~where)).sum())
 
 
-def _of_interest(verdict: StemVerdict) -> list[int]:
+def _of_interest(verdict: FileSetVerdict) -> list[int]:
     """Groups that something was found about, or that something may be found about when the whole run is looked at."""
     refs = [*verdict.findings.first, *fastest(verdict.stretches), *verdict.buckets]
     return list(dict.fromkeys(refs))[:NAMES_MAX]
 
 
-def _names(stem: Stem, refs: Sequence[int]) -> dict[int, str]:
+def _names(stem: FileSet, refs: Sequence[int]) -> dict[int, str]:
     """Return what people call groups."""
     if not refs:
         return {}
@@ -190,7 +190,7 @@ def _names(stem: Stem, refs: Sequence[int]) -> dict[int, str]:
     return {row["group_ref"]: f"{group_name(row)} ({row['quota_type']})" for row in wanted.to_pylist()}
 
 
-def _kinds(stem: Stem) -> dict[_Kind, Ints]:
+def _kinds(stem: FileSet) -> dict[_Kind, Ints]:
     """The groups of each kind; there may be 100,000 groups, so none is looked at alone."""
     kinds: dict[_Kind, Ints] = {}
     for group, refs in _alike(stem, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
@@ -204,7 +204,7 @@ def _kinds(stem: Stem) -> dict[_Kind, Ints]:
     return kinds
 
 
-def _alike(stem: Stem, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any]]:
+def _alike(stem: FileSet, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any]]:
     """What groups have in these columns, and the numbers of those that have it; often all have the same, and nothing is sorted out."""
     alike = stem.read_alike("dim_group", columns)
     if alike is not None:
@@ -215,7 +215,7 @@ def _alike(stem: Stem, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any
         yield group, refs.values
 
 
-def _warm_up(stem: Stem, before: Sequence[Stem], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
+def _warm_up(stem: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
     """Rows of earlier stems whose samples can still be live, or go on, at this stem's first event."""
     check_described(stem, samples.column("group_ref").to_numpy(), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
     span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.file_set import FileSet
 from pipeline.replay.decisions import Decisions
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import NOT_LISTED, Flags, Ints, Rows
-from pipeline.stem import Stem
 from pipeline.validation.sequence import NOTE
 
 RECORD: Final = 0
@@ -39,7 +39,7 @@ class Traced:
         return len(self.column["seq"])
 
 
-def traced_of(stem: Stem) -> Traced | None:
+def traced_of(stem: FileSet) -> Traced | None:
     """Return the rows of a stem that is a trace, by its manifest or by its rows; None: it is none."""
     has_events = any(entry.table == "events" for entry in stem.manifest.files)
     if stem.manifest.level != TRACE and not has_events:
@@ -75,7 +75,7 @@ def check_traced(traced: Traced, rows: Rows, decided: Decisions, own: Flags, jud
     _compare({name: column[at] for name, column in traced.column.items()}, rows, decided, events, judged, findings)
 
 
-def check_count(traced: Traced, recorded: int, stem: Stem, findings: Findings) -> None:
+def check_count(traced: Traced, recorded: int, stem: FileSet, findings: Findings) -> None:
     """There are as many rows as samples have events, and no number twice."""
     manifest, seq = stem.manifest, traced.column["seq"]
     missing, twice = abs(recorded - len(traced)), len(seq) - len(np.unique(seq))

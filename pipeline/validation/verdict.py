@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline.completeness import completeness_of
-from pipeline.manifest import Manifest
+from pipeline.manifest import Manifest, RunKey
 from pipeline.replay.findings import Finding, Findings
 from pipeline.text import counted
 from pipeline.validation.against_broker import APART, Compared
@@ -15,9 +15,7 @@ from pipeline.validation.divergence import Divergence
 from pipeline.validation.group_bits import number_of, united
 from pipeline.validation.long_run import LongRun, judge_run
 from pipeline.validation.settings import check_settings
-from pipeline.validation.stem_verdict import StemVerdict
-
-RunKey = tuple[str, str]
+from pipeline.validation.stem_verdict import FileSetVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +163,7 @@ class Verdict:
 
 
 def merge(
-    stems: Mapping[RunKey, Sequence[tuple[Manifest, StemVerdict]]],
+    stems: Mapping[RunKey, Sequence[tuple[Manifest, FileSetVerdict]]],
     hashes: Mapping[str, str],
     removed: Mapping[RunKey, int] | None = None,
     *,

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.file_set import FileSet
 from pipeline.replay.buckets import ASKED, CHARGED, OWED, REFUSED, SETTLED
 from pipeline.replay.rows import Floats, Ints
-from pipeline.stem import Stem
 from pipeline.whatif.closed import Answer, Played, play
 from pipeline.whatif.groups import Group, Placed, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
@@ -50,7 +50,7 @@ class Steps:
         return taken
 
 
-def read_steps(stems: Sequence[Stem], refs: Sequence[int]) -> Steps:
+def read_steps(stems: Sequence[FileSet], refs: Sequence[int]) -> Steps:
     """Return the steps of some buckets of one run."""
     wanted = pa.array(sorted(refs), pa.int32())
     parts = []

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.errors import BadInputError
+from pipeline.file_set import FileSet
 from pipeline.replay.rows import COLUMNS, EXCUSED, NOT_LISTED, Flags, Floats, Ints, Rows
 from pipeline.replay.unpacking import unpack
-from pipeline.stem import Stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Events:
     connection: Ints | None
 
 
-def unpacked(table: pa.Table, refs: Ints, stem: Stem) -> Rows:
+def unpacked(table: pa.Table, refs: Ints, stem: FileSet) -> Rows:
     """Flatten rows of samples.
 
     Raises:
@@ -48,7 +48,7 @@ def unpacked(table: pa.Table, refs: Ints, stem: Stem) -> Rows:
     return rows
 
 
-def read_events(stems: Sequence[Stem], refs: Sequence[int]) -> Events:
+def read_events(stems: Sequence[FileSet], refs: Sequence[int]) -> Events:
     """Return the decisions of some groups of one run; with connections where every file set was written at level `trace`."""
     wanted = np.array(sorted(refs), np.int64)
     traced = [_traced(stem, wanted) for stem in stems if stem.manifest.level == "trace"]
@@ -88,7 +88,7 @@ def waited_ms(rows: Rows) -> Ints:
     return waited
 
 
-def _traced(stem: Stem, wanted: Ints) -> Events:
+def _traced(stem: FileSet, wanted: Ints) -> Events:
     names = ["group_ref", "seq", "ts_ms", "kind", "value", "bound", "throttle_ms", "applied_ms", "conn_id"]
     table = stem.read("events", columns=names)
     table = table.filter(pc.is_in(table.column("group_ref"), value_set=pa.array(wanted, pa.int32()))).sort_by("seq")

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from pipeline.errors import BadInputError
+from pipeline.file_set import FileSet
 from pipeline.quotas.file import QuotaFile
-from pipeline.stem import Stem
 from quota.entity import UNLIMITED, ClientQuotaType, KafkaPrincipal, desanitize
 from quota.errors import SanitizedNameError
 from quota.names import read_kept_name
@@ -67,7 +67,7 @@ class Placed(msgspec.Struct, frozen=True):
     moves: bool = False
 
 
-def sensors_of(stems: Iterable[Stem]) -> dict[int, Sensor]:
+def sensors_of(stems: Iterable[FileSet]) -> dict[int, Sensor]:
     """Return the sensors of one run by their number, token buckets among them.
 
     Raises:
@@ -91,7 +91,7 @@ def _group(row: Mapping[str, object]) -> Group:
     return Group(str(row["proxy_id"]), str(row["quota_type"]), str(row["scope"]), "" if node is None else str(node), *texts)
 
 
-def clients_of(stems: Iterable[Stem]) -> set[tuple[str, str]]:
+def clients_of(stems: Iterable[FileSet]) -> set[tuple[str, str]]:
     """Return the (user, client-id) pairs that a run has seen."""
     pairs: set[tuple[str, str]] = set()
     for stem in stems:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pipeline.file_set import FileSet
 from pipeline.replay.buckets import MUTATION
-from pipeline.stem import Stem
 from pipeline.whatif.buckets import bucket_outcome, read_steps
 from pipeline.whatif.closed import play, sensor_under
 from pipeline.whatif.events import Events, read_events
@@ -26,7 +26,7 @@ def members_of(scenario: Mapping[int, Placed]) -> list[list[Placed]]:
 
 
 def run_outcomes(
-    stems: Sequence[Stem], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]], mode: str
+    stems: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]], mode: str
 ) -> list[list[Outcome]]:
     """Return, for each scenario, what each of its groups would have decided in this run."""
     refs = sorted({ref for scenario in scenarios for ref in scenario})

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from pipeline.file_set import FileSet
 from pipeline.replay.decisions import NO_CAP, decide, waits_under
 from pipeline.replay.decisions import Sensor as Measure
 from pipeline.replay.rows import COLUMNS, Floats, Ints, Rows
-from pipeline.stem import Stem
 from pipeline.whatif.events import recorded_ms, unpacked
 from pipeline.whatif.groups import Placed, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
@@ -23,7 +23,7 @@ def measure_of(sensor: Sensor) -> Measure:
 
 
 def stem_outcomes(
-    stem: Stem, before: Sequence[Stem], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]]
+    stem: FileSet, before: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]]
 ) -> list[list[Outcome]]:
     """Return, for each scenario, what each placed sensor would have decided in this file set.
 
@@ -105,7 +105,7 @@ def _proposed(placed: Placed | None) -> float:
     return float("nan") if placed is None or placed.bound is None else placed.bound
 
 
-def _warm_up(stem: Stem, before: Sequence[Stem], sensors: Sequence[Sensor]) -> pa.Table:
+def _warm_up(stem: FileSet, before: Sequence[FileSet], sensors: Sequence[Sensor]) -> pa.Table:
     span_ms = max((sensor.num_samples + 1) * sensor.window_ms for sensor in sensors)
     after_ms = stem.manifest.first_ts_ms - span_ms
     parts = [stem.read("samples", columns=COLUMNS).slice(0, 0)]

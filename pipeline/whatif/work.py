@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
+from pipeline.file_set import FileSet
+from pipeline.file_sets import checked_runs
 from pipeline.manifest import Manifest
 from pipeline.quotas.file import QuotaFile
 from pipeline.replay.buckets import MUTATION
-from pipeline.stem import Stem
 from pipeline.tasks import Job, do_here
-from pipeline.validation.local import checked_runs
 from pipeline.whatif.groups import Placed, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
 from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
@@ -76,7 +76,7 @@ def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], l
 
 
 def _by_stem(
-    directory: Path, stems: Sequence[Stem], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+    directory: Path, stems: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
 ) -> Iterable[Work]:
     if not any(scenarios):
         return
@@ -89,7 +89,7 @@ def _by_stem(
 
 
 def _by_groups(
-    directory: Path, stems: Sequence[Stem], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+    directory: Path, stems: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
 ) -> Iterable[Work]:
     manifests = tuple(stem.manifest for stem in stems)
     for number, scenario in enumerate(scenarios):
@@ -103,7 +103,7 @@ def _by_groups(
 
 def do(work: Work) -> list[list[Outcome]]:
     """Do one task; return the outcomes of each scenario."""
-    stems = [Stem(Path(work.directory), manifest) for manifest in work.manifests]
+    stems = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
     sensors = {sensor.ref: sensor for sensor in work.sensors}
     scenarios = [{placed.ref: placed for placed in scenario} for scenario in work.scenarios]
     if work.is_whole_run:

@@ -82,7 +82,7 @@ class ProxyChild(Child):
         self.admin_port = first + 2 + brokers
         places = ["--listen", self.bootstrap, "--upstream", upstream, "--admin", f"127.0.0.1:{self.admin_port}"]
         places += ["--metering", str(folder / METERING)]
-        super().__init__("sluice", "proxy", ["run", *places, "--quotas", str(quotas)], folder)
+        super().__init__("sluice", "sluice_cli", ["run", *places, "--quotas", str(quotas)], folder)
         try:
             self._wait_until_ready()
         except DemoError:

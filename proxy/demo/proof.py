@@ -17,7 +17,7 @@ class Proof(NamedTuple):
 
 def prove(metering: Path) -> Proof:
     """Work every metered decision out again, in a process of its own, as an operator would."""
-    command = [sys.executable, "-m", "proxy", "meter", "validate", "--in", str(metering)]
+    command = [sys.executable, "-m", "sluice_cli", "meter", "validate", "--in", str(metering)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VALIDATE_SECONDS)  # noqa: S603 - our own
     except subprocess.TimeoutExpired:

@@ -170,6 +170,7 @@ class RequestSide(WholeRequests):
         requests_ahead = self.ahead
         room = -1  # for produced bytes behind others, as far as it is known
         ahead = 0  # so many more may go behind others before their time is known
+        uncounted = 0  # requests like `head`
         self._body_left = 0
         self._looked_bytes = 0
         while at < end:
@@ -183,6 +184,9 @@ class RequestSide(WholeRequests):
                 or not data.startswith(head.prefix, at + HEAD_BYTES)
                 or not head.size_min <= size <= self.frame_bytes_max
             ):
+                if head is not None and uncounted:
+                    head.client.usage.requests[head.key] += uncounted
+                    uncounted = 0
                 head = self._find_head(data, start, at, size, index)
                 if head is None:
                     break
@@ -237,17 +241,19 @@ class RequestSide(WholeRequests):
                         break
                     end = len(data)
                     continue
-            answered_as = head
             if limits and head.kind == PRODUCE and self._debt.departed:
-                answered_as = self._record_departed(head, size, now_ms)
-            in_flight.append((correlation_id, answered_as, size, read_ms, now_ns))
-            head.client.usage.requests[head.key] += 1
+                in_flight.append((correlation_id, self._record_departed(head, size, now_ms), size, read_ms, now_ns))
+            else:
+                in_flight.append((correlation_id, head, size, read_ms, now_ns))
+            uncounted += 1
             frames += 1
             at += size + LENGTH_BYTES
         else:
             self._body_left = at - end
             at = end
         self.frames = frames
+        if head is not None and uncounted:
+            head.client.usage.requests[head.key] += uncounted
         if requests_ahead.is_bounded:
             requests_ahead.note(now_ms)
         if start == 0 and at == len(data):

@@ -168,15 +168,18 @@ def test_the_wheel_builds_from_what_is_copied(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
         (entry_points,) = [name for name in names if name.endswith("entry_points.txt")]
-        assert "sluice = proxy.__main__:main" in packed.read(entry_points).decode()
+        assert "sluice = sluice_cli.__main__:main" in packed.read(entry_points).decode()
     assert "protocol/apis.json" in names
     assert {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")} == {
         "protocol",
         "quota",
         "proxy",
         "sluice",
+        "sluice_cli",
     }
     sources = {
-        path.relative_to(ROOT).as_posix() for room in ("protocol", "quota", "proxy", "sluice") for path in (ROOT / room).rglob("*.py")
+        path.relative_to(ROOT).as_posix()
+        for folder in ("protocol", "quota", "proxy", "sluice", "sluice_cli")
+        for path in (ROOT / folder).rglob("*.py")
     }
     assert sources <= names

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.__main__ import cli, run
 from proxy.base.units import read_size
 from proxy.config.admin import Admin, AdminTls, AdminToken, Audit, QuotaAdmin
 from proxy.config.groups import Group, GroupBudget, GroupMatch
@@ -20,6 +19,7 @@ from proxy.observe.metrics import MetricsPage
 from proxy.observe.snapshot import take_snapshot
 from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import ANONYMOUS, ClientQuotaEntity
+from sluice_cli.__main__ import cli, run
 from tests.support.proxy_state import busy_state
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.__main__ import main
+from sluice_cli.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.toml"))

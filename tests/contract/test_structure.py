@@ -1,6 +1,7 @@
 """What the parts of the code know of each other, read from their imports: at the top, inside functions, and under TYPE_CHECKING."""
 
 import ast
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -67,13 +68,13 @@ def circle(graph: Graph) -> list[str]:
     return next((found for node in sorted(graph) if (found := walk(node, []))), [])
 
 
-@pytest.mark.parametrize("package", ["protocol", "quota", "proxy"])
+@pytest.mark.parametrize("package", ["protocol", "quota", "proxy", "pipeline", "sluice_cli"])
 def test_no_files_know_each_other_in_a_circle(package: str) -> None:
     """Every file of a package can be read before those that import it."""
     assert circle(imports(package)) == []
 
 
-@pytest.mark.parametrize("package", ["protocol", "quota", "proxy"])
+@pytest.mark.parametrize("package", ["protocol", "quota", "proxy", "pipeline", "sluice_cli"])
 def test_no_folders_know_each_other_in_a_circle(package: str) -> None:
     """Every folder of a package can be read before those that import from it."""
     assert circle(folders(package)) == []
@@ -83,3 +84,12 @@ def test_a_circle_is_found() -> None:
     """The search that these tests rely on names every step of a circle, and nothing that only leads to one."""
     assert circle({"start": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a"}}) == ["a", "b", "c", "a"]
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+@pytest.mark.parametrize(
+    "document", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
+)
+def test_files_that_documents_name_exist(document: Path) -> None:
+    """What a document names as a file or folder of the code is there."""
+    named = re.findall(r"`((?:protocol|quota|proxy|pipeline|sluice|sluice_cli|tests|bench)/[\w./-]*)`", document.read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []

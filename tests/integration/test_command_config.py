@@ -36,7 +36,7 @@ def test_a_wrong_password_is_one_line_without_it(sasl_kafka: KafkaCluster, tmp_p
     command = [
         sys.executable,
         "-m",
-        "proxy",
+        "sluice_cli",
         "quotas",
         "describe",
         "--bootstrap-server",

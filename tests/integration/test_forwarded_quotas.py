@@ -42,7 +42,7 @@ def kept(kafka: KafkaCluster, parts: Mapping[str, str | None], values: Mapping[s
 def compared(directory: Path, out: Path) -> tuple[int, str, list[dict[str, Any]]]:
     """What `sluice meter validate --against-broker` says: exit code, text, and the groups of verdict.json."""
     arguments = ["validate", "--in", str(directory), "--against-broker", "--out", str(out)]
-    command = [sys.executable, "-m", "proxy", "meter", *arguments]
+    command = [sys.executable, "-m", "sluice_cli", "meter", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr, json.loads((out / "verdict.json").read_text())["against_broker"]
 

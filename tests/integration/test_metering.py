@@ -79,7 +79,7 @@ def usage_of(directory: Path, client_id: str) -> dict[str, int]:
 
 def judged(directory: Path) -> dict[str, Any]:
     """What `sluice meter validate` says; it must end with 0."""
-    command = [sys.executable, "-m", "proxy", "meter", "validate", "--in", str(directory), "--format", "json"]
+    command = [sys.executable, "-m", "sluice_cli", "meter", "validate", "--in", str(directory), "--format", "json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     verdict: dict[str, Any] = json.loads(done.stdout)

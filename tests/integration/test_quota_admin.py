@@ -60,7 +60,7 @@ def until_described(admin: QuotaAdmin, entity: ClientQuotaEntity, values: dict[s
 
 def sluice_quotas(address: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as an operator does."""
-    command = [sys.executable, "-m", "proxy", "quotas", *arguments, "--bootstrap-server", address]
+    command = [sys.executable, "-m", "sluice_cli", "quotas", *arguments, "--bootstrap-server", address]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
 

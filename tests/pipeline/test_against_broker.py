@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import meter
+from pipeline.file_sets import checked_runs
 from pipeline.report.validate_page import draw_verdict
 from pipeline.validation.against_broker import ALIKE, APART, ESTIMATE, WITHHELD, Compared, compare
-from pipeline.validation.local import checked_runs
 from pipeline.validation.verdict import CrossCheck, Verdict
+from sluice_cli.meter import meter
 from tests.support.metering_directory import write_stem
 from tests.support.metering_rows import PROXY_ID, RUN_ID
 

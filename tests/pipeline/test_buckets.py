@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import BadInputError
+from pipeline.file_sets import checked_runs
 from pipeline.replay.findings import Kind
 from pipeline.validation.by_file import check_by_file
-from pipeline.validation.local import checked_runs, validate
+from pipeline.validation.local import validate
 from tests.support.metering_buckets import CHARGED, OWED, REFUSED, START_MS, Buckets, counts_of, write_buckets
 
 Rows = list[dict[str, Any]]

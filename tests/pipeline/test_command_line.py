@@ -17,7 +17,9 @@ COMMANDS = ["rollup", "validate", "whatif", "recommend", "neighbours", "stream",
 
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "proxy", "meter", *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-m", "sluice_cli", "meter", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_what_needs_no_spark_does_not_load_it(tmp_path: Path) -> None:
         ["inspect", str(manifest)],
     ]
     program = (
-        "import sys\nfrom click.testing import CliRunner\nfrom pipeline.command import meter\n"
+        "import sys\nfrom click.testing import CliRunner\nfrom sluice_cli.meter import meter\n"
         f"print([CliRunner().invoke(meter, command).exit_code for command in {commands!r}])\n"
         "print([name for name in ('pyspark', 'py4j') if name in sys.modules])\n"
     )

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline.command import with_writers
 from pipeline.neighbours.load import JOB as LOAD
 from pipeline.neighbours.load import load_of, plan_load
 from pipeline.recommend.work import JOB as DEMAND
@@ -17,6 +16,7 @@ from pipeline.recommend.work import plan_demand
 from pipeline.tasks import do_here
 from proxy.metering.commands import forget_command
 from proxy.metering.repair import repair
+from sluice_cli.meter import with_writers
 from tests.support.metering_scene import Client, write_scene
 from tests.support.metering_topics import write_topics
 

@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline.command import meter
 from pipeline.errors import IncompleteError
 from pipeline.manifest import file_sha256
 from pipeline.spark.stream import Stream
 from pipeline.spark.validate import validate_remote
 from pipeline.stream.settings import StreamSettings
 from pipeline.validation.local import validate
+from sluice_cli.meter import meter
 from tests.pipeline.test_validation import batches, missed, sensors
 from tests.support.metering_directory import write_directory
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import meter
 from pipeline.manifest import read_manifest
+from sluice_cli.meter import meter
 from tests.support.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import meter
 from pipeline.errors import BadInputError
+from pipeline.file_sets import checked_runs
 from pipeline.report.validate_page import draw_verdict
 from pipeline.validation.by_file import check_by_file
-from pipeline.validation.local import checked_runs, validate
+from pipeline.validation.local import validate
 from pipeline.validation.long_run import Stretch, ceiling, judge
+from sluice_cli.meter import meter
 from tests.pipeline.support.closed_loop import START_MS, closed_loop
 from tests.pipeline.support.directory_parts import add_table
 from tests.support.metering_buckets import Buckets, write_buckets

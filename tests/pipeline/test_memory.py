@@ -25,7 +25,7 @@ def test_arrow_is_told_before_it_is_loaded(before: str, said: str) -> None:
     assert told(f"{before}from pipeline.memory import keep_memory; keep_memory(); {SAID}") == said
 
 
-@pytest.mark.parametrize("module", ["pipeline.commands.validate", "pipeline.commands.common", "pipeline.command"])
+@pytest.mark.parametrize("module", ["pipeline.commands.validate", "pipeline.commands.common", "sluice_cli.meter"])
 def test_a_command_loads_no_arrow_before_it_knows_where_to_work(module: str) -> None:
     """Arrow's memory would be set by then."""
     assert told(f"import sys, {module}; print('pyarrow' in sys.modules)") == "False"

@@ -6,10 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline.command import meter, with_writers
 from pipeline.commands.outputs import OutputPath
 from proxy.metering.commands import forget_command
 from proxy.metering.repair import repair
+from sluice_cli.meter import meter, with_writers
 from tests.support.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]

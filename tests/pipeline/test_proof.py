@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.metering_trace import Shape, decide, totals, write
+from pipeline.file_set import runs_of
 from pipeline.manifest import find_manifests
 from pipeline.schemas import SAMPLES
-from pipeline.stem import runs_of
 from pipeline.validation.local import validate
 from pipeline.validation.stem_verdict import judge_stem
 

@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.command import meter
 from pipeline.quotas.file import read_quota_file
-from pipeline.quotas.writing import quota_text
 from pipeline.recommend.proposal import Proposal, rounded_up
+from pipeline.recommend.quota_file import quota_text
 from proxy.metering.forget import FORGOTTEN
+from sluice_cli.meter import meter
 from tests.pipeline.test_whatif import CAST
 from tests.support.metering_scene import Client, write_scene
 
@@ -27,7 +27,7 @@ def invoke(*arguments: object) -> Any:
 
 def accepted(path: Path) -> bool:
     """Whether the proxy takes the file, asked of the proxy in a process of its own."""
-    command = [sys.executable, "-m", "proxy", "check-config", str(path)]
+    command = [sys.executable, "-m", "sluice_cli", "check-config", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).returncode == 0
 
 

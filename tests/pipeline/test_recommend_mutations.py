@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.command import meter
 from pipeline.quotas.file import read_quota_file
 from pipeline.recommend.buckets import asks_of, lowest_rates, made_by
 from pipeline.recommend.work import JOB, demands_of, plan_demand
 from pipeline.tasks import do_here
 from pipeline.whatif.buckets import Steps
 from quota.mutation_group import MutationGroup
+from sluice_cli.meter import meter
 from tests.pipeline.test_recommend import accepted
 from tests.support.metered_house import MeteredHouse
 from tests.support.metering_buckets import CHARGED, OWED, REFUSED, SETTLED, START_MS, Buckets, write_buckets

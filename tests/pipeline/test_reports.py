@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import meter
 from pipeline.report.distribution import in_buckets
 from pipeline.report.heat_map import HeatRow, draw_heat
 from pipeline.report.page import Page, Section, draw_page
@@ -15,6 +14,7 @@ from pipeline.report.pressure_chart import draw_pressure
 from pipeline.report.rate_chart import RateSeries, draw_rates
 from pipeline.report.svg import TimeAxis, nice_steps, short
 from pipeline.rollup.pressure import Pressure
+from sluice_cli.meter import meter
 from tests.pipeline.test_validation import batches, missed, sensors
 from tests.support.html_page import check_page
 from tests.support.metering_directory import write_directory

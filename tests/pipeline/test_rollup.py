@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import file_sha256
 from pipeline.report.rollup_page import draw_rollup
@@ -30,6 +29,7 @@ from pipeline.rollup.summary import lines_of, summary_of
 from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
 from proxy.metering.forget import forget_user
+from sluice_cli.meter import meter
 from tests.support.html_page import check_page
 from tests.support.metering_scene import START_MS, Client, write_scene
 from tests.support.metering_writer_house import WALL_MS, WriterHouse

@@ -93,7 +93,7 @@ def _submit(master: str, folder: Path, directory: Path, meter: Sequence[str] = (
     }
     flags = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     program = folder / "submitted.py"
-    program.write_text((ROOT / "pipeline" / "submitted.py").read_text())
+    program.write_text((ROOT / "sluice_cli" / "submitted.py").read_text())
     place = f"viewfs://house/metering/{directory.name}"
     meter = meter or ["validate", "--engine", "spark", "--in", place, "--out", str(folder / "verdict")]
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *flags, "--py-files", str(packages_zip(folder))]

@@ -12,11 +12,12 @@ import pytest
 
 from bench.metering_trace import Shape, decide, write
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
 from pipeline.spark.failures import HEAP, death_of, error_of, told_in_one_line
 from pipeline.spark.sql_form import cross_check
 from pipeline.spark.validate import STEMS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
-from pipeline.validation.local import checked_runs, validate
+from pipeline.validation.local import validate
 from pipeline.validation.verdict import CrossCheck
 from tests.pipeline.support.spark_jvm import QUICK_JVM
 from tests.pipeline.test_buckets import forgotten, let_through, longer, turned_away

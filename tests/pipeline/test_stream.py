@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import file_sha256
 from pipeline.report.stream_page import draw_stream
@@ -23,6 +22,7 @@ from pipeline.stream.result import Written
 from pipeline.stream.settings import StreamSettings
 from pipeline.validation.local import validate
 from proxy.metering.topic import parts_of
+from sluice_cli.meter import meter
 from tests.pipeline.support.metering_topic import in_order, messages_of, publish
 from tests.pipeline.test_validation import batches, missed, sensors, with_usage_only
 from tests.support.metering_directory import write_directory

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.file_set import FileSet
 from pipeline.manifest import find_manifests
 from pipeline.schemas import EVENTS
-from pipeline.stem import Stem
 from pipeline.validation.local import validate
 from pipeline.validation.stem_verdict import judge_stem
 from tests.support.metering_writer_house import WriterHouse
@@ -38,7 +38,7 @@ def found_in(trace: Path, change: Callable[[Rows], object]) -> dict[str, int]:
         rows = pq.read_table(path, partitioning=None).to_pylist()
         change(rows)
         pq.write_table(pa.Table.from_pylist(rows, schema=EVENTS), path)
-        return {kind.value: number for kind, number in judge_stem(Stem(trace, manifest), []).findings.counts.items()}
+        return {kind.value: number for kind, number in judge_stem(FileSet(trace, manifest), []).findings.counts.items()}
     finally:
         path.write_bytes(good)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import with_writers
 from proxy.metering.commands import forget_command
 from proxy.metering.repair import repair
+from sluice_cli.meter import with_writers
 from tests.support.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from pipeline.command import meter
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.file_set import check_columns
 from pipeline.manifest import file_sha256, find_manifests
 from pipeline.replay.findings import Kind
 from pipeline.schemas import TABLES
-from pipeline.stem import check_columns
 from pipeline.validation.local import validate
+from sluice_cli.meter import meter
 from tests.support.metering_directory import write_directory, write_stem
 from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 from tests.support.metering_scene import Client, write_scene

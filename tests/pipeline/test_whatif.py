@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from pipeline.command import meter
 from pipeline.errors import BadInputError
 from pipeline.quotas.file import quota_file_of
 from pipeline.report.whatif_page import buckets_of, draw_whatif
@@ -22,6 +21,7 @@ from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
 from proxy.metering.forget import FORGOTTEN
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
+from sluice_cli.meter import meter
 from tests.pipeline.support.directory_parts import add_table
 from tests.support.metering_directory import write_directory
 from tests.support.metering_rows import Event, Sensor

@@ -10,13 +10,13 @@ import pytest
 
 from proxy.enforcement.switches import Switches
 from proxy.observe.explain import SHARERS_MAX, SLICE, explain
-from proxy.quotas_command.live import lines_of
 from proxy.telemetry.status import ReadinessCheck
 from quota.admin.messages import entity_key
 from quota.declared_groups import Conditions, DeclaredGroup, DeclaredGroups, Member
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.manager import ClientQuotaManager
 from quota.pattern import Pattern
+from sluice_cli.quotas.live import lines_of
 from tests.support.changing_port import READER, WRITER
 from tests.support.changing_port import ChangingPort as Port
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proxy.__main__ import main
 from proxy.base.host_port import HostPort
 from proxy.config.checks import advice_on
 from proxy.config.model import Config, Listener, Upstream
 from proxy.config.tls import ListenerTls
+from sluice_cli.__main__ import main
 
 GOOD = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
 ADVICE = 'listener default: protocol = "auto" lets the brokers judge who has to log in; declare "SASL_PLAINTEXT" where they want a login, "PLAINTEXT" where they do not'

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.mock
 
 
 def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "proxy", "demo", *arguments]
+    command = [sys.executable, "-m", "sluice_cli", "demo", *arguments]
     return subprocess.run(
         command, cwd=ROOT, env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder)}, capture_output=True, text=True, timeout=120, check=False
     )

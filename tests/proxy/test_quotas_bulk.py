@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from proxy.quota_admin.asker import Asker
-from proxy.quotas_command.bulk import BATCH_ENTRIES, Difference, alterations, batches, differences, lines_of, result_of
-from proxy.quotas_command.command import quotas
 from quota.admin.messages import Alteration, Op, entity_key
 from sluice.admin import ClientQuotaEntity
+from sluice_cli.quotas.bulk import BATCH_ENTRIES, Difference, alterations, batches, differences, lines_of, result_of
+from sluice_cli.quotas.command import quotas
 from tests.support.changing_port import ChangingPort
 
 RATE = "producer_byte_rate"

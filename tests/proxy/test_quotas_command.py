@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.quota_admin.ladder import ip_rungs, rungs
-from proxy.quotas_command.command import quotas
 from sluice.admin import ClientQuotaEntity, QuotaAdmin
+from sluice_cli.quotas.command import quotas
 
 LEVELS = [
     {"user": "u", "client-id": "c"},

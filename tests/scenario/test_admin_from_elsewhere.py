@@ -58,7 +58,18 @@ def test_without_tokens_and_tls_others_see_metrics_and_health_alone(wire: Wire) 
 
     From its own machine the same process shows what can be looked at, and changes nothing.
     """
-    sluice = [sys.executable, "-m", "proxy", "run", "--listen", "127.0.0.1:9092", "--upstream", "127.0.0.1:1", "--admin", f"0.0.0.0:{PORT}"]
+    sluice = [
+        sys.executable,
+        "-m",
+        "sluice_cli",
+        "run",
+        "--listen",
+        "127.0.0.1:9092",
+        "--upstream",
+        "127.0.0.1:1",
+        "--admin",
+        f"0.0.0.0:{PORT}",
+    ]
     with log_file("sluice-from-elsewhere").open("wb") as output:
         process = subprocess.Popen(wire.command(sluice), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:

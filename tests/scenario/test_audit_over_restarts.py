@@ -29,7 +29,7 @@ tokens = [{ name = "ops", file = "ops.token", role = "write" }]
 
 
 def quotas(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "proxy", "quotas", *arguments]
+    command = [sys.executable, "-m", "sluice_cli", "quotas", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
 

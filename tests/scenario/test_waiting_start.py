@@ -22,7 +22,7 @@ def test_b1_a_start_without_its_store_waits_and_can_be_ended(tmp_path: Path) -> 
         f'[quotas]\nstore = "zookeeper"\nconnect = "127.0.0.1:{nowhere}"\n[admin]\naddress = "127.0.0.1:{admin}"\n'
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "run", "--config", str(config)], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "sluice_cli", "run", "--config", str(config)], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     try:
         checks = _readiness(admin)

@@ -11,9 +11,9 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final
 
-from proxy.__main__ import main
 from proxy.meter.meter import TracingMeter
 from proxy.metering import metering
+from sluice_cli.__main__ import main
 
 COUNT: Final = "SLUICE_TEST_COUNT"
 _NUMBER: Final = Struct("=q")

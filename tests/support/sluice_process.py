@@ -1,4 +1,4 @@
-"""Sluice as a child process, the way an operator starts it: `python -m proxy run ...`."""
+"""Sluice as a child process, the way an operator starts it: `python -m sluice_cli run ...`."""
 
 import contextlib
 import ctypes
@@ -68,7 +68,7 @@ class SluiceProcess:
         config: Path | None = None,
         environment: Mapping[str, str] | None = None,
         name: str = "sluice",
-        module: str = "proxy",
+        module: str = "sluice_cli",
     ) -> None:
         self.port = port or free_bootstrap_port()
         self.admin_port = free_port_range(1)

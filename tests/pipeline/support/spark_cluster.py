@@ -20,7 +20,7 @@ START_S = 60.0
 WORKERS = 2
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-PACKAGES = ("pipeline", "quota")
+PACKAGES = ("pipeline", "sluice_cli", "quota")
 
 
 def environment() -> dict[str, str]:
@@ -58,7 +58,7 @@ def spark_cluster(folder: Path, *, apart: Path | None = None) -> Iterator[str]:
 
 
 def packages_zip(folder: Path) -> Path:
-    """The rooms that the pipeline needs, as a file for `--py-files`."""
+    """The packages that the pipeline needs, as a file for `--py-files`."""
     path = folder / "sluice.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pipeline.file_set import FileSet
 from pipeline.manifest import find_manifests, problems_of
-from pipeline.stem import Stem
 from pipeline.validation.local import validate
 from proxy.meter.usage import Place
 from proxy.metering.repair import repair
@@ -125,7 +125,7 @@ def test_what_a_reload_cannot_change_is_not_said_to_have_changed(tmp_path: Path)
 
     asyncio.run(reloaded())
     [manifest] = find_manifests(tmp_path)
-    states = Stem(tmp_path, manifest).read("states").to_pylist()
+    states = FileSet(tmp_path, manifest).read("states").to_pylist()
     assert [(state["num_samples"], state["window_ms"], state["delay_max_ms"]) for state in states] == [(11, 1_000, 5_000), (11, 1_000, 100)]
 
 

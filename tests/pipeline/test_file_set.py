@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.file_set import FileSet
 from pipeline.manifest import find_manifests
-from pipeline.stem import Stem
 from tests.support.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
@@ -40,7 +40,9 @@ def test_a_column_without_figures_in_the_footer_is_not_told_of(tmp_path: Path) -
     assert described(tmp_path, ["Produce"], [11], [None], figures=False).read_alike("dim_group", COLUMNS) is None
 
 
-def described(directory: Path, quota_types: list[str], num_samples: list[int], cap_ms: list[int | None], *, figures: bool = True) -> Stem:
+def described(
+    directory: Path, quota_types: list[str], num_samples: list[int], cap_ms: list[int | None], *, figures: bool = True
+) -> FileSet:
     """A file set whose `dim_group` has these values, two rows to a row group."""
     (manifest,) = find_manifests(write_scene(directory, 1, clients=CAST))
     (entry,) = (entry for entry in manifest.files if entry.table == "dim_group")
@@ -51,4 +53,4 @@ def described(directory: Path, quota_types: list[str], num_samples: list[int], c
         field = table.schema.field(name)
         table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
     pq.write_table(table, path, row_group_size=2, write_statistics=figures)
-    return Stem(directory, manifest)
+    return FileSet(directory, manifest)

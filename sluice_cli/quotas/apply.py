@@ -9,12 +9,12 @@ from typing import Final
 import click
 
 from proxy.quota_store.file.store import read_quota_file
-from proxy.quotas_command.bulk import Difference, Quotas, alterations, batches, counted, differences, lines_of, result_of
-from proxy.quotas_command.connection import FILE, Where, with_cluster
-from proxy.quotas_command.impact import impact_lines
-from proxy.quotas_command.printing import refused, shown
-from proxy.quotas_command.reach import Reach, reach
 from sluice.admin import ClientQuotaEntity
+from sluice_cli.quotas.bulk import Difference, Quotas, alterations, batches, counted, differences, lines_of, result_of
+from sluice_cli.quotas.connection import FILE, Where, with_cluster
+from sluice_cli.quotas.impact import impact_lines
+from sluice_cli.quotas.printing import refused, shown
+from sluice_cli.quotas.reach import Reach, reach
 
 ERRORS_SHOWN: Final = 20
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from proxy.base.clock import wall_time_s
-from proxy.quotas_command.bulk import Quotas
+from sluice_cli.quotas.bulk import Quotas
 
 LAST_S: Final = 24 * 3_600
 GROUPS_SHOWN: Final = 10
@@ -18,8 +17,7 @@ CANNOT: Final = "what the last day would have been like cannot be told"
 def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
     """Yield how many groups would have been throttled; one line says why where that cannot be told."""
     try:
-        # by name: the pipeline reads what the proxy wrote, and neither knows the other
-        foresight = importlib.import_module("pipeline.whatif.foresight")
+        from pipeline.whatif import foresight  # only here: the pipeline is an extra
     except ModuleNotFoundError as error:
         yield f'{CANNOT}: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'
         return

@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from proxy.quota_admin.ladder import Rung, ip_rungs, rungs
-from proxy.quotas_command.apply import apply, diff
-from proxy.quotas_command.connection import Where, admin_port, with_cluster
-from proxy.quotas_command.history import history, rollback
-from proxy.quotas_command.live import live_lines
-from proxy.quotas_command.printing import number, order, refused, shown, values
-from proxy.quotas_command.reach import Reach, reach
-from proxy.quotas_command.switch import switch
-from proxy.quotas_command.values import Named, check_key, keys_of, read_settings
 from sluice.admin import IP, ClientQuotaAlteration, ClientQuotaEntity
+from sluice_cli.quotas.apply import apply, diff
+from sluice_cli.quotas.connection import Where, admin_port, with_cluster
+from sluice_cli.quotas.history import history, rollback
+from sluice_cli.quotas.live import live_lines
+from sluice_cli.quotas.printing import number, order, refused, shown, values
+from sluice_cli.quotas.reach import Reach, reach
+from sluice_cli.quotas.switch import switch
+from sluice_cli.quotas.values import Named, check_key, keys_of, read_settings
 
 
 @click.group(no_args_is_help=False)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from proxy.quotas_command.admin_port import AdminPort, AdminPortError
-from proxy.quotas_command.printing import refused
 from sluice.admin import QuotaAdmin, QuotaAdminError
 from sluice.client_properties import ClientPropertiesError, ClientSettings, read_client_properties
+from sluice_cli.quotas.admin_port import AdminPort, AdminPortError
+from sluice_cli.quotas.printing import refused
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 BAD_INPUT = 2

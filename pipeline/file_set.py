@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.duplicate_columns import read_groups
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import Manifest, by_run
 from pipeline.schemas import ADDED, TABLES
-from pipeline.twins import read_groups
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Stem:
+class FileSet:
     """The files of one manifest below a metering directory.
 
     Attributes:
@@ -190,9 +190,9 @@ def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def runs_of(directory: Path, manifests: list[Manifest]) -> dict[tuple[str, str], list[Stem]]:
+def runs_of(directory: Path, manifests: list[Manifest]) -> dict[tuple[str, str], list[FileSet]]:
     """Group stems by (proxy_id, run_id), each run in decision order."""
-    return {key: [Stem(directory, manifest) for manifest in its] for key, its in by_run(manifests).items()}
+    return {key: [FileSet(directory, manifest) for manifest in its] for key, its in by_run(manifests).items()}
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:

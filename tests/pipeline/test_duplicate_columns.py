@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.twins import read_groups
+from pipeline.duplicate_columns import read_groups
 
 COLUMNS = ["n", "throttle_ms_sum", "applied_ms_sum", "thr_ms", "applied_ms"]
 WAITS = [[5], [], [7, 8], [9], [], [1, 2, 3]]

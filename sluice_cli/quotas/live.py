@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proxy.quotas_command.admin_port import AdminPort
-from proxy.quotas_command.printing import number
 from sluice.admin import ClientQuotaEntity
+from sluice_cli.quotas.admin_port import AdminPort
+from sluice_cli.quotas.printing import number
 
 
 def kept(page: Mapping[str, Any]) -> dict[ClientQuotaEntity, dict[str, float]]:

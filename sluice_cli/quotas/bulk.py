@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from proxy.quotas_command.printing import number, order, shown
 from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity
+from sluice_cli.quotas.printing import number, order, shown
 
 BATCH_ENTRIES: Final = 1_000
 """As many as Sluice takes in a request."""

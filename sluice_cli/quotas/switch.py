@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from proxy.enforcement.switches import SwitchError, read_mode, read_target
-from proxy.quotas_command.connection import Where, admin_port, with_cluster
+from sluice_cli.quotas.connection import Where, admin_port, with_cluster
 
 NONE = "default"
 

@@ -6,10 +6,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from proxy.quotas_command.admin_port import AdminPort
-from proxy.quotas_command.bulk import Quotas
-from proxy.quotas_command.connection import Where, admin_port, cluster
-from proxy.quotas_command.live import kept
 from quota.entity import DEFAULT
 from sluice.admin import (
     ClientQuotaAlteration,
@@ -19,6 +15,10 @@ from sluice.admin import (
     QuotaAdmin,
     QuotaAdminError,
 )
+from sluice_cli.quotas.admin_port import AdminPort
+from sluice_cli.quotas.bulk import Quotas
+from sluice_cli.quotas.connection import Where, admin_port, cluster
+from sluice_cli.quotas.live import kept
 
 Errors = dict[ClientQuotaEntity, QuotaAdminError]
 

@@ -1,6 +1,5 @@
 """The command line. Errors are one line each on stderr; exit codes: 0 done, 1 a check failed, 2 bad input or usage."""
 
-import importlib
 import importlib.metadata
 import os
 import sys
@@ -64,7 +63,7 @@ def run(config: Path | None, **flags: Any) -> None:
 def meter(arguments: tuple[str, ...]) -> None:
     """Read what `--metering DIR` wrote: usage, proof of enforcement, what-if, recommendations."""
     try:
-        commands = importlib.import_module("pipeline.command")  # by name: the data path knows nothing of it
+        from sluice_cli import meter as commands  # only here: the pipeline is an extra
     except ModuleNotFoundError as error:
         _fail([f'sluice meter: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'])
     from proxy.metering.commands import forget_command  # what writes is here, what reads is there
@@ -79,7 +78,7 @@ def meter(arguments: tuple[str, ...]) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def quotas_command(arguments: tuple[str, ...]) -> None:
     """Read and change the quotas of a cluster, at brokers or through Sluice."""
-    from proxy.quotas_command.command import quotas as group  # only here: the proxy itself needs none of it
+    from sluice_cli.quotas.command import quotas as group  # only here: the proxy itself needs none of it
 
     group.main(args=list(arguments), prog_name="sluice quotas", standalone_mode=False)
 

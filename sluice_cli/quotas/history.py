@@ -14,14 +14,14 @@ import click
 from proxy.quota_admin.audit.chain import verify
 from proxy.quota_admin.audit.file import lines_back, lines_of
 from proxy.quota_admin.audit.log import history as read_history
-from proxy.quotas_command.admin_port import AdminPort
-from proxy.quotas_command.apply import ask, change, judge
-from proxy.quotas_command.bulk import Difference, counted, many
-from proxy.quotas_command.bulk import lines_of as difference_lines
-from proxy.quotas_command.connection import FILE, Where, admin_port, with_cluster
-from proxy.quotas_command.printing import number, refused, shown
-from proxy.quotas_command.reach import reach
 from sluice.admin import ClientQuotaEntity
+from sluice_cli.quotas.admin_port import AdminPort
+from sluice_cli.quotas.apply import ask, change, judge
+from sluice_cli.quotas.bulk import Difference, counted, many
+from sluice_cli.quotas.bulk import lines_of as difference_lines
+from sluice_cli.quotas.connection import FILE, Where, admin_port, with_cluster
+from sluice_cli.quotas.printing import number, refused, shown
+from sluice_cli.quotas.reach import reach
 
 PAGE_LINES: Final = 10_000
 CHANGED, SWITCHED = "changed", "switched"

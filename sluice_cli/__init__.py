@@ -1,0 +1,1 @@
+"""The command line: `sluice`, above the proxy and the pipeline."""
