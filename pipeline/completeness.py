@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.chain import broken_link
-from pipeline.manifest import Manifest
+from pipeline.manifest import Manifest, RunKey
 from pipeline.text import counted
 
 
@@ -32,7 +32,7 @@ class Completeness:
         return 100.0 * (self.taken - self.dropped) / self.taken if self.taken else 100.0
 
 
-def completeness_of(runs: Mapping[tuple[str, str], Sequence[Manifest]], removed: Mapping[tuple[str, str], int]) -> Completeness:
+def completeness_of(runs: Mapping[RunKey, Sequence[Manifest]], removed: Mapping[RunKey, int]) -> Completeness:
     """Return what several runs say.
 
     Args:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipeline.duplicate_columns import read_groups
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.manifest import Manifest, by_run
+from pipeline.manifest import Manifest, RunKey, by_run
 from pipeline.schemas import ADDED, TABLES
 
 R = TypeVar("R")
@@ -190,7 +190,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def runs_of(directory: Path, manifests: list[Manifest]) -> dict[tuple[str, str], list[FileSet]]:
+def runs_of(directory: Path, manifests: list[Manifest]) -> dict[RunKey, list[FileSet]]:
     """Group stems by (proxy_id, run_id), each run in decision order."""
     return {key: [FileSet(directory, manifest) for manifest in its] for key, its in by_run(manifests).items()}
 

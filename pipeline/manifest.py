@@ -194,9 +194,9 @@ def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
     return [found[key] for key in sorted(found)]
 
 
-def by_run(manifests: Iterable[Manifest]) -> dict[tuple[str, str], list[Manifest]]:
+def by_run(manifests: Iterable[Manifest]) -> dict[RunKey, list[Manifest]]:
     """Return manifests by (proxy_id, run_id), those of each run in decision order."""
-    runs: dict[tuple[str, str], list[Manifest]] = {}
+    runs: dict[RunKey, list[Manifest]] = {}
     for manifest in manifests:
         runs.setdefault((manifest.proxy_id, manifest.run_id), []).append(manifest)
     for its in runs.values():

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from pipeline.manifest import RunKey
+
 REMOVED: Final = "removed"
 LEDGERS: Final = "proxy=*.json"
 KIND: Final = "sluice-metering-removed"
 
 
-def removed_runs(directory: Path) -> dict[tuple[str, str], int]:
+def removed_runs(directory: Path) -> dict[RunKey, int]:
     """Return by (proxy_id, run_id) the number of the last decision that was removed; what cannot be read removes nothing."""
     texts = []
     for path in sorted((directory / REMOVED).glob(LEDGERS)):
@@ -20,9 +22,9 @@ def removed_runs(directory: Path) -> dict[tuple[str, str], int]:
     return removed_of(texts)
 
 
-def removed_of(texts: Iterable[bytes]) -> dict[tuple[str, str], int]:
+def removed_of(texts: Iterable[bytes]) -> dict[RunKey, int]:
     """The same from the texts of the ledgers."""
-    found: dict[tuple[str, str], int] = {}
+    found: dict[RunKey, int] = {}
     for text in texts:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             ledger = json.loads(text)

@@ -92,14 +92,14 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
             metadata_bytes=st.sampled_from((0, 100_000)),
             answer_items=st.sampled_from((0, 300, 5_000)),
         )
-    is_time = goal == "request"
+    is_time, is_bytes = goal == "request", goal in ("produce", "fetch")
     return st.builds(
         Circumstances,
         mode=st.sampled_from(("delay", "mute")),
         goal=st.just(goal),
         bound=st.just(0.1 if is_time else BOUND),
-        each_client_id=st.just(goal == "newcomer") if is_time or goal == "newcomer" else st.booleans(),
-        logs_in=st.just(False) if is_time or goal == "newcomer" else st.sampled_from((False, False, True)),
+        each_client_id=st.booleans() if is_bytes else st.just(goal == "newcomer"),
+        logs_in=st.sampled_from((False, False, True)) if is_bytes else st.just(False),
         session_ms=st.just(0) if is_time else st.sampled_from((0, 0, 0, 2_000)),
         service_us=st.just(UNIT_SERVICE_US) if is_time else st.sampled_from((0, 0, 2_000)),
         metadata_bytes=st.just(0),
