@@ -155,7 +155,7 @@ class Connection:
         if self.session.login.news:
             self._follow_login()
         ahead = self.session.requests.ahead
-        is_ahead = ahead.is_noted and ahead.settle(now)
+        is_ahead = ahead is not None and ahead.is_noted and ahead.settle(now)
         times = self.session.responses.times
         if times is not None and times.rtt_due <= 0:
             times.set_rtt(min_rtt_ns(self.broker.fileno()))

@@ -58,7 +58,7 @@ class RequestSide(WholeRequests):
         self._head: KnownHead | None = None  # of the last request
         self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
         self._groups_met: set[Stepper] | None = None  # that a request of this connection counts for
-        self.ahead = RequestsAhead(in_flight, attention, debt, heads)
+        self.ahead: RequestsAhead | None = None  # from the first request that is sent behind another one on
         self._frames_more = 0  # that the head found last counts for, beyond one
         self.frames_unanswered = 0
 
@@ -196,6 +196,8 @@ class RequestSide(WholeRequests):
                 if head.may_inherit and self._inherits(head, now_ms):
                     limits, in_flight_max = True, self._debt.in_flight_max(now_ms)
             if in_flight:
+                if requests_ahead is None:
+                    requests_ahead = self.ahead = RequestsAhead(in_flight, self._attention, self._debt, self._heads)
                 if not ahead:
                     ahead = INT32_MAX if self.ungated else requests_ahead.number(head, size, now_ms)
                     if not ahead:
@@ -208,7 +210,7 @@ class RequestSide(WholeRequests):
             if limits and not self._passes_in_debt(head, size, now_ms):
                 self._stop(data, at, 0, now_ms, read_ms)
                 break
-            if in_flight and head.kind == PRODUCE:
+            if in_flight and head.kind == PRODUCE and requests_ahead is not None:
                 if room < 0:
                     room = INT32_MAX if self.ungated else requests_ahead.room_bytes(head, now_ms)
                     if room < 0:
@@ -254,7 +256,7 @@ class RequestSide(WholeRequests):
         self.frames = frames
         if head is not None and uncounted:
             head.client.usage.requests[head.key] += uncounted
-        if requests_ahead.is_bounded:
+        if requests_ahead is not None and requests_ahead.is_bounded:
             requests_ahead.note(now_ms)
         if start == 0 and at == len(data):
             return frozen(data)

@@ -240,8 +240,9 @@ class Session:
     def close(self) -> None:
         """Leave no other trace in the groups."""
         self.gate.abandon()
-        if self.requests.ahead.is_noted:
-            self.requests.ahead.release()
+        ahead = self.requests.ahead
+        if ahead is not None and ahead.is_noted:
+            ahead.release()
         self.login.let_go()
         self._heads.left()
         if self._counted is not None:

@@ -14,7 +14,8 @@ from proxy.net.sockets import queued_connections
 ACCEPTS_PER_TURN = 32
 """Accepting many in one turn of the event loop costs less for each of them ..."""
 CROWD_ACCEPTS_PER_TURN = 8
-"""... but everybody else waits while they are set up: so many, as long as more than a turn's are in the kernel's queue."""
+"""... but everybody else waits while they are set up: so many, as long as a crowd is in the kernel's queue."""
+CROWD_CONNECTIONS_MIN = 128
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -120,7 +121,7 @@ class Acceptor:
                 return
             sock = self._client_socket(self._family, socket.SOCK_STREAM, 0, fd)
             self._on_accept(sock, peer)
-        is_crowd = queued_connections(self._sock) > ACCEPTS_PER_TURN
+        is_crowd = queued_connections(self._sock) > CROWD_CONNECTIONS_MIN
         self._accepts_per_turn = CROWD_ACCEPTS_PER_TURN if is_crowd else ACCEPTS_PER_TURN
 
     def _descriptors_exhausted(self) -> None:
