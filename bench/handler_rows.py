@@ -16,8 +16,8 @@ from typing import Any
 from protocol.request_head import RequestHead
 from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, Work
 from proxy.session import response_side
-from proxy.session.heads import Heads
-from proxy.session.known_head import KnownHead
+from proxy.session.request_classifier import RequestClassifier
+from proxy.session.request_context import RequestContext
 from sluice_cli.__main__ import main
 
 WHOLE, HEAD, END, PAUSE, RESUME = range(5)
@@ -128,14 +128,14 @@ def install(recorder: Recorder) -> None:
     """Let every connection of this process note what it asks."""
     RecordedConnection.recorder = recorder
     response_side.ConnectionHandlerTime = RecordedConnection
-    make = Heads._make
+    make = RequestClassifier._make
 
-    def make_recorded(heads: Heads, head: RequestHead, name: str, prefix: bytes, *, timed: bool) -> KnownHead:
+    def make_recorded(heads: RequestClassifier, head: RequestHead, name: str, prefix: bytes, *, timed: bool) -> RequestContext:
         known = make(heads, head, name, prefix, timed=timed)
         known.work = recorder.tag(known.work, name)
         return known
 
-    Heads._make = make_recorded
+    RequestClassifier._make = make_recorded
 
 
 if __name__ == "__main__":

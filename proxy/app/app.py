@@ -25,9 +25,9 @@ from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTab
 from proxy.enforcement.switches import Switches
 from proxy.net.accept.admission import Admission
 from proxy.net.accept.connection_limits import ConnectionLimits
+from proxy.net.buffer_budget import BufferBudget
+from proxy.net.connection_deadlines import Deadlines
 from proxy.net.gateway import Gateway, GatewayEvents
-from proxy.net.memory import BufferBudget
-from proxy.net.sweeper import Deadlines
 from proxy.net.upstream.brokers_quotas import BrokersQuotas
 from proxy.net.upstream.login import ask_as
 from proxy.net.upstream.own_login import OwnLogin
@@ -38,9 +38,9 @@ from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.authorizer import Authorizer, Rules
+from proxy.quota_admin.authorizer_probe import AuthorizerProbe
 from proxy.quota_admin.broker_authority import BrokerAuthority
-from proxy.quota_admin.canary_watch import CanaryWatch
-from proxy.quota_admin.quota_desk import QuotaDesk
+from proxy.quota_admin.client_quota_api import ClientQuotaApi
 from proxy.quota_admin.service import Administration
 from proxy.quota_store.choice import make_store, other_store
 from proxy.quota_store.followed import FollowedQuotas
@@ -120,7 +120,7 @@ class App:
         )
         self.quotas.listeners.append(self.administration.content_arrived)
         self.authority = BrokerAuthority(self.counters.administration)
-        self.gateway.quota_desk = QuotaDesk(self.administration, self.authority)
+        self.gateway.client_quota_api = ClientQuotaApi(self.administration, self.authority)
         self._route = routes.main
         self._canary_task: asyncio.Task[None] | None = None
         self.state = LiveState(config, self.gateway, self.scopes, self.probers, self.quotas)
@@ -158,8 +158,8 @@ class App:
         forever = (*probing, self._expire_forever(), self._garbage.watch(), self.tls.refresh_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
         self._watch_canary(self.config)
-        for door in self.gateway.doors:
-            log.info("listening", listener=door.listener.name, host=door.listener.address.host, port=door.bootstrap_port)
+        for listener in self.gateway.listeners:
+            log.info("listening", listener=listener.settings.name, host=listener.settings.address.host, port=listener.bootstrap_port)
 
     async def reload(self) -> bool:
         """Read file and flags again; what can change does so without a disconnect, the rest is named. False: kept all."""
@@ -302,7 +302,7 @@ class App:
             )
             return
         tls = self.tls.brokers.get(route.upstream)
-        watch = CanaryWatch(
+        watch = AuthorizerProbe(
             self.authority,
             lambda frame: ask_as(canary, frame, route.bootstrap.current(), tls, config.limits.upstream_connect_ms),
         )

@@ -13,20 +13,20 @@ from proxy.enforcement.address_tables import table_name
 from proxy.enforcement.policy import Standing
 from proxy.enforcement.quota_scopes import CLUSTER, QuotaScopes
 from proxy.enforcement.switches import SwitchMode
-from proxy.net.accept.admission import Gate
+from proxy.net.accept.admission import ListenerAdmission
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
 from proxy.net.upstream.own_login import OwnLogin
 from proxy.net.upstream.prober import Prober
 from proxy.observe.state import BrokerQuotas
-from proxy.quota_admin.canary_watch import CanaryWatch
+from proxy.quota_admin.authorizer_probe import AuthorizerProbe
 from proxy.quota_store.followed import FollowedQuotas
 from proxy.telemetry.status import (
     AdmissionStatus,
     CallbackStatus,
     ConnectionInfo,
     IpRate,
-    ListenerAdmission,
+    ListenerAdmissionStatus,
     LoginState,
     LoginStatus,
     ReadinessCheck,
@@ -69,7 +69,7 @@ class LiveState:
         self._probers = probers
         self._quotas = quotas
         self.draining = False
-        self.canary: CanaryWatch | None = None  # None: nobody tests the brokers' authority
+        self.canary: AuthorizerProbe | None = None  # None: nobody tests the brokers' authority
         self.counters = gateway.counters
         self.usages = gateway.usages
 
@@ -129,7 +129,7 @@ class LiveState:
         )
 
     def readiness(self) -> Sequence[ReadinessCheck]:
-        """Whether traffic may come: doors open, a broker answered lately, quotas fresh."""
+        """Whether traffic may come: listeners bound, a broker answered lately, quotas fresh."""
         return [self._listeners(), *(_upstream(name, prober) for name, prober in self._probers.items()), self._source()]
 
     def logins(self) -> Sequence[LoginStatus]:
@@ -156,7 +156,7 @@ class LiveState:
         quotas = admission.quotas
         return AdmissionStatus(
             quotas.broker_rate.rate(now),
-            [_listener_admission(gate, now) for gate in admission.gates.values()],
+            [_listener_admission(listener, now) for listener in admission.listeners.values()],
             admission.held,
             len(quotas.ips),
             quotas.ips.forgotten,
@@ -244,13 +244,13 @@ def _login_status(name: str, login: OwnLogin) -> LoginStatus:
     return LoginStatus(f"{name}.credentials", login.state, login.problem or LOGIN_WORDS[login.state], enables)
 
 
-def _listener_admission(gate: Gate, now_ms: int) -> ListenerAdmission:
-    quota = gate.quota
-    return ListenerAdmission(
+def _listener_admission(listener: ListenerAdmission, now_ms: int) -> ListenerAdmissionStatus:
+    quota = listener.quota
+    return ListenerAdmissionStatus(
         quota.name,
         quota.connections,
         quota.rate.rate(now_ms),
         quota.throttle_time.peek(now_ms),
         quota.ip_throttle_time.peek(now_ms),
-        quota.blocked_ratio(now_ms, gate.blocked_since_ms),
+        quota.blocked_ratio(now_ms, listener.blocked_since_ms),
     )

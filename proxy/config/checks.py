@@ -57,10 +57,10 @@ def _check_names(listeners: Sequence[tuple[str, Listener]], place: Place) -> Non
 
 
 def _check_doors(listeners: Sequence[tuple[str, Listener]], values: dict[str, Any], place: Place) -> None:
-    """No two doors of this process may be one port."""
-    doors: list[tuple[str, HostPort]] = []
+    """No two addresses of this process may be one port."""
+    taken: list[tuple[str, HostPort]] = []
     for key, listener in listeners:
-        doors.append((f"{key}.address", listener.address))
+        taken.append((f"{key}.address", listener.address))
         if listener.broker_ports is not None and listener.first_broker_port is not None:
             place.add(f"{key}.first_broker_port", "has no effect beside broker_ports", "write one of the two")
         counts_ports = listener.broker_ports is None and listener.sni is None and not values.get("sidecar")
@@ -69,14 +69,14 @@ def _check_doors(listeners: Sequence[tuple[str, Listener]], values: dict[str, An
         if counts_ports and listener.broker_port(0) is None:
             place.add(f"{key}.address", "leaves no port for brokers, which follow it", "write a lower port or first_broker_port")
         for node_id, port in (listener.broker_ports or {}).items():
-            doors.append((f"{key}.broker_ports.{node_id}", HostPort(listener.address.host, port)))
+            taken.append((f"{key}.broker_ports.{node_id}", HostPort(listener.address.host, port)))
     admin = values.get("admin")
     if admin is not None and admin.address is not None:
-        doors.append(("admin.address", admin.address))
-    for at, (key, door) in enumerate(doors):
-        for other_key, other in doors[:at]:
-            if _collide(door, other):
-                place.add(key, f"{door} is taken by {other_key}", "write another port")
+        taken.append(("admin.address", admin.address))
+    for at, (key, address) in enumerate(taken):
+        for other_key, other in taken[:at]:
+            if _collide(address, other):
+                place.add(key, f"{address} is taken by {other_key}", "write another port")
                 break
 
 

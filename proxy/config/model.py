@@ -57,7 +57,7 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a whole nu
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
-    """A door for clients. A gateway opens one port more for each broker behind it."""
+    """An address that clients connect to. A gateway opens one port more for each broker behind it."""
 
     address: Annotated[HostPort, Reader(read_listen, HOST_PORT_REMEDY)]
     name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = ""

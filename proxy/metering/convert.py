@@ -29,7 +29,7 @@ from proxy.metering.locks import converting
 from proxy.metering.marks import put_mark
 from proxy.metering.parts import Parts, pack_parts
 from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
-from proxy.metering.runs import Runs, Told, runs_of
+from proxy.metering.runs import RecordedDecisions, Runs, runs_of
 from proxy.metering.samples import STATE, Sensors
 from proxy.metering.schema import KIND, SCHEMA_VERSION, TABLES
 from proxy.metering.segment import Segment, read_segment
@@ -88,7 +88,7 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     return path
 
 
-def _explained(runs: Runs, told: Told, segment: Segment) -> tuple[Runs, Told]:
+def _explained(runs: Runs, told: RecordedDecisions, segment: Segment) -> tuple[Runs, RecordedDecisions]:
     """Leave out batches from the first one on that has a group of which nothing is said: the facts were cut before it.
 
     A process that is killed has written facts first. A machine that dies may lose what was written last, of each file its own part.
@@ -129,7 +129,7 @@ def _end_seq(runs: Runs) -> int:
 
 
 def _tables(
-    segment: Segment, header: Fact, runs: Runs, told: Told, groups: list[Fact], state: pa.Table
+    segment: Segment, header: Fact, runs: Runs, told: RecordedDecisions, groups: list[Fact], state: pa.Table
 ) -> tuple[dict[str, pa.Table], dict[str, Any], pa.Table]:
     run = (header["run_id"], header["proxy_id"])
     noted, states, gaps = list(segment.told("bound")), list(segment.told("state")), list(segment.told("gap"))
@@ -189,7 +189,7 @@ def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, Any]:
     return counts
 
 
-def _mutation_counts(mutations: Told) -> dict[str, Any]:
+def _mutation_counts(mutations: RecordedDecisions) -> dict[str, Any]:
     """The same of token buckets: what is refused counts as a decision, and uses nothing."""
     if not len(mutations.seq):
         return {}

@@ -102,7 +102,7 @@ def joined(parts: Sequence[Runs]) -> Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RecordedDecisions:
     """Decisions with all that was known of them.
 
     Attributes:
@@ -113,12 +113,12 @@ class Told:
     seq: Ints
     records: Any
 
-    def only(self, flags: Flags) -> Told:
+    def only(self, flags: Flags) -> RecordedDecisions:
         """Return those that are flagged."""
-        return Told(self.seq[flags], self.records[flags])
+        return RecordedDecisions(self.seq[flags], self.records[flags])
 
 
-def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Told]:
+def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, RecordedDecisions]:
     """Return all decisions of some batches, in order; and again those of which more is known than what they were.
 
     Args:
@@ -136,7 +136,7 @@ def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Told]:
         columns[name] = np.zeros(len(at), np.int32)
         columns[name][recorded] = records[name]
     runs = Runs(seq=_numbers(batches, at, columns["count"]), **columns)
-    return runs, Told(runs.seq[recorded], records)
+    return runs, RecordedDecisions(runs.seq[recorded], records)
 
 
 def _of_words(words: Ints, at: Ints, offset_ms: int) -> dict[str, Any]:

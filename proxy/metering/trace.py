@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from proxy.meter.record import NOTE
 from proxy.metering.packing import Figures
-from proxy.metering.runs import Told
+from proxy.metering.runs import RecordedDecisions
 from proxy.metering.schema import EVENTS
 
 KEY_BITS: Final = 16
@@ -19,7 +19,9 @@ Step = tuple[int, float, int, float]
 """Of a bucket: number of the decision, balance before, its time, balance after."""
 
 
-def events_of(told: Told, bounds: NDArray[np.float64], figures: Figures | None, steps: list[Step], run: tuple[str, str]) -> pa.Table:
+def events_of(
+    told: RecordedDecisions, bounds: NDArray[np.float64], figures: Figures | None, steps: list[Step], run: tuple[str, str]
+) -> pa.Table:
     """Return rows of EVENTS in decision order.
 
     Args:

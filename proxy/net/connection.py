@@ -115,13 +115,13 @@ class Connection:
         self.broker_peer: tuple[str, int] = ("", 0)
         self.ip_key: tuple[int, str] = (0, "")  # what it counts as among the connections of its address
         self.wake_at_ms = 0
-        self.watched_fd = -1  # of the client's socket, while `Departures` watches it
+        self.watched_fd = -1  # of the client's socket, while `DisconnectWatcher` watches it
         self.client_eof_ms = 0  # since when all that the client sent has been read
         self.departure: Departure | None = None  # from when its client closed its side, which the kernel may know before it is read
         self.closing = False
         self.draining = False
         self.guarded = False
-        session.gate.notify = self._ask_again_soon
+        session.fetch_admission.notify = self._ask_again_soon
         session.buffer.end = self.end_for_room
         self.client = ClientChannel(self, session)
         self.broker = BrokerChannel(self, session)
@@ -188,7 +188,7 @@ class Connection:
         if not session.reserve(self.client.login_bytes):
             self.end_for_room()
             return
-        session.attention.wanted = bool(
+        session.attention.needs_settle = bool(
             session.buffer.reserved_bytes
             or hold_ms
             or read_ms
@@ -300,7 +300,7 @@ class Connection:
             if debt.active or now < debt.read_off_until_ms:
                 self._shrink_client_buffer()
             if now < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
-                self.session.gate.step_aside()
+                self.session.fetch_admission.step_aside()
                 if debt.unanswered and requests.in_frame:  # nothing is held that could wait: the frame itself comes in whole
                     self.client.resume(THROTTLE | IN_FLIGHT)
                     return debt.read_off_until_ms
@@ -314,9 +314,13 @@ class Connection:
                 return requests.resume_at_ms
             if stop is Stop.IN_FLIGHT:
                 in_flight_max = debt.in_flight_max(now)
-                if len(self.session.in_flight) >= (in_flight_max if debt.presses(now) else min(requests.in_flight_stop, in_flight_max)) > 0:
+                if (
+                    len(self.session.in_flight)
+                    >= (in_flight_max if debt.session_expiring(now) else min(requests.in_flight_stop, in_flight_max))
+                    > 0
+                ):
                     self._pause_client(IN_FLIGHT)
-                    return debt.presses_at_ms(now)
+                    return debt.expiring_at_ms(now)
             alone = stop is Stop.ALONE and self.session.in_flight and not requests.ungated
             if alone or requests.waits_for_us or (stop is Stop.LOGIN and self.session.login.awaits):
                 self._pause_client(IN_FLIGHT)
@@ -470,7 +474,7 @@ class Connection:
             self.close(CloseReason.BROKER_CLOSED)
 
     def guard_broker(self) -> None:
-        """Let the kernel notice a broker that vanishes; asked for by the sweeper, so that short connections do not pay for it."""
+        """Let the kernel notice a broker that vanishes; asked for by `ConnectionDeadlines`, so that short connections do not pay for it."""
         self.guarded = True
         set_broker_options(self.broker.fileno())
 
@@ -488,7 +492,7 @@ class Connection:
         is_news = self.departure is None
         if is_news:
             self.departure = Departure(now)
-            self.session.attention.wanted = True
+            self.session.attention.needs_settle = True
             self.session.debt.depart(now)
         self._resume_kept(now)
         if is_news and not self.closing and not self._owner.client_departed(self):
@@ -510,7 +514,7 @@ class Connection:
             raise ConnectionAbortedError("the connection has ended")
         self._question = question = self.session.ask(api, frame, now_ms(), now_ns())
         self._told = told = self._loop.create_future()
-        self.session.attention.wanted = True
+        self.session.attention.needs_settle = True
         self.write_broker(frame)
         try:
             await told
@@ -590,7 +594,7 @@ class Connection:
         now = now_ms()
         requests = self.session.requests
         self.draining = True
-        self.session.attention.wanted = True
+        self.session.attention.needs_settle = True
         requests.ungated = True
         self.session.debt.forgive()
         self._resume_kept(now)

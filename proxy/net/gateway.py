@@ -1,4 +1,4 @@
-"""The doors of the house: listeners, one port per broker, and every open connection."""
+"""Listeners that are bound, one port per broker, and every open connection."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import HandlerTimes
 from proxy.meter.usage import Place
 from proxy.net.accept.admission import Admission, Peer
+from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_hellos import ClientHellos
-from proxy.net.accept.door import Door
 from proxy.net.accept.first_bytes import Arrival
 from proxy.net.accept.listener import Acceptor
 from proxy.net.accept.proxy_headers import ProxyHeaders
+from proxy.net.buffer_budget import BufferBudget
 from proxy.net.connection import Connection
+from proxy.net.connection_deadlines import ConnectionDeadlines, Deadlines
 from proxy.net.departure import DepartedClients
-from proxy.net.departures import Departures
-from proxy.net.memory import BufferBudget
+from proxy.net.disconnect_watcher import DisconnectWatcher
 from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.net.sockets import listen
-from proxy.net.sweeper import Deadlines, Sweeper
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import long_requests, long_work
 from proxy.net.upstream.connector import UpstreamUnreachableError
@@ -78,7 +78,7 @@ class GatewayEvents:
     wants_topology: Callable[[], bool]
 
 
-class QuotaDesk(Protocol):
+class ClientQuotaApi(Protocol):
     """Where connections take their requests about quotas."""
 
     async def answer(self, connection: Connection, request: Administered) -> bytes:
@@ -115,19 +115,25 @@ class Gateway:
         self.routes = routes
         for route in routes:
             route.binds(self._bind_broker)
-        self.sweeper = Sweeper(lambda: self.connections, deadlines, lambda connection: self.departures.watch(connection))
-        self.departures = Departures(self.sweeper.client_left)
+        self.connection_deadlines = ConnectionDeadlines(
+            lambda: self.connections, deadlines, lambda connection: self.disconnect_watcher.watch(connection)
+        )
+        self.disconnect_watcher = DisconnectWatcher(self.connection_deadlines.client_left)
         self.departed = DepartedClients()
         self.connections: dict[Connection, None] = {}
-        self.doors = [Door(listener, tls.clients.get(listener.name), routes.of(listener.name)) for listener in settings.listeners]
+        self.listeners = [
+            BoundListener(listener, tls.clients.get(listener.name), routes.of(listener.name)) for listener in settings.listeners
+        ]
         self._budget = budget
         self.admission = admission
         admission.make_room = self._make_room
-        for door in self.doors:
-            door.gate = admission.gate(door.listener.name, door.acceptors, functools.partial(self._passed, door))
+        for listener in self.listeners:
+            listener.admission = admission.of_listener(
+                listener.settings.name, listener.acceptors, functools.partial(self._passed, listener)
+            )
         self._session_settings = session_settings
         self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
-        self.quota_desk: QuotaDesk | None = None  # None: brokers answer requests about quotas
+        self.client_quota_api: ClientQuotaApi | None = None  # None: brokers answer requests about quotas
         self._api_versions = self._cut()
         self.usages = session_settings.usages
         self.policy = session_settings.policy
@@ -148,7 +154,7 @@ class Gateway:
         """Where each broker is by the listener that `[upstream]` names."""
         return self.routes.main.book
 
-    # --- doors
+    # --- listeners
 
     def open(self) -> None:
         """Bind the bootstrap ports.
@@ -156,49 +162,53 @@ class Gateway:
         Raises:
             StartError: an address cannot be bound.
         """
-        for door in self.doors:
-            address = door.listener.address
+        for listener in self.listeners:
+            address = listener.settings.address
             try:
                 sock = listen(address.host, address.port)
             except OSError as error:
                 raise StartError(
-                    f"listener {door.listener.name}: {address} cannot be bound: {error.strerror or error}; "
+                    f"listener {listener.settings.name}: {address} cannot be bound: {error.strerror or error}; "
                     "choose another port, or end what listens there"
                 ) from error
-            acceptor = self._acceptor(door, sock, None)
-            door.acceptors[None] = acceptor
-            door.bootstrap_port = acceptor.port
+            acceptor = self._acceptor(listener, sock, None)
+            listener.acceptors[None] = acceptor
+            listener.bootstrap_port = acceptor.port
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     def _bind_broker(self, route: Route, node_id: int) -> bool:
         """Open the port of a broker on every listener that leads there; False when one of them cannot."""
-        bound = [self._bind_at(door, node_id) for door in self.doors if door.route is route]  # every door tries, also after one failed
+        bound = [
+            self._bind_at(listener, node_id) for listener in self.listeners if listener.route is route
+        ]  # every listener tries, also after one failed
         return all(bound)
 
-    def _bind_at(self, door: Door, node_id: int) -> bool:
-        if node_id in door.acceptors or door.names is not None:
+    def _bind_at(self, listener: BoundListener, node_id: int) -> bool:
+        if node_id in listener.acceptors or listener.names is not None:
             return True
         if not self._accepting:
             return False
-        port = door.listener.broker_port(node_id, door.bootstrap_port)
+        port = listener.settings.broker_port(node_id, listener.bootstrap_port)
         if port is None:
-            log.warning("broker_without_port", limit_key=str(node_id), listener=door.listener.name, node_id=node_id)
+            log.warning("broker_without_port", limit_key=str(node_id), listener=listener.settings.name, node_id=node_id)
             return False
-        address = HostPort(door.listener.address.host, port)
+        address = HostPort(listener.settings.address.host, port)
         try:
             sock = listen(address.host, address.port)
         except OSError as error:
             problem = f"{address} cannot be bound: {error.strerror or error}"
-            log.warning("broker_port_not_bound", limit_key=str(address), listener=door.listener.name, node_id=node_id, problem=problem)
+            log.warning("broker_port_not_bound", limit_key=str(address), listener=listener.settings.name, node_id=node_id, problem=problem)
             return False
-        door.acceptors[node_id] = self._acceptor(door, sock, node_id)
-        log.info("broker_port_bound", listener=door.listener.name, node_id=node_id, address=str(address))
+        listener.acceptors[node_id] = self._acceptor(listener, sock, node_id)
+        log.info("broker_port_bound", listener=listener.settings.name, node_id=node_id, address=str(address))
         return True
 
-    def _acceptor(self, door: Door, sock: socket.socket, node_id: int | None) -> Acceptor:
-        gate = door.gate
-        acceptor = Acceptor(sock, lambda client, peer: gate.arrived(node_id, client, peer[:2]), self._may_accept, self._no_descriptors)
-        gate.joined(acceptor)
+    def _acceptor(self, listener: BoundListener, sock: socket.socket, node_id: int | None) -> Acceptor:
+        listener_admission = listener.admission
+        acceptor = Acceptor(
+            sock, lambda client, peer: listener_admission.arrived(node_id, client, peer[:2]), self._may_accept, self._no_descriptors
+        )
+        listener_admission.joined(acceptor)
         return acceptor
 
     def _no_descriptors(self) -> None:
@@ -211,76 +221,78 @@ class Gateway:
     @property
     def bound(self) -> bool:
         """Whether every configured listener is open."""
-        return self._accepting and all(None in door.acceptors for door in self.doors)
+        return self._accepting and all(None in listener.acceptors for listener in self.listeners)
 
     # --- connections
 
-    def _passed(self, door: Door, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+    def _passed(self, listener: BoundListener, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
         """A connection has a slot; `peer` is where its socket comes from."""
-        balancers = door.listener.proxy_protocol_from
-        arrival = Arrival(sock, peer, door.listener.name, now_ms())
+        balancers = listener.settings.proxy_protocol_from
+        arrival = Arrival(sock, peer, listener.settings.name, now_ms())
         if balancers is None or peer[0] not in balancers:
-            self._arrived(door, node_id, arrival)
+            self._arrived(listener, node_id, arrival)
         else:
-            self._headers.read(arrival, functools.partial(self._arrived, door, node_id))
+            self._headers.read(arrival, functools.partial(self._arrived, listener, node_id))
 
-    def _arrived(self, door: Door, node_id: int | None, arrival: Arrival) -> None:
+    def _arrived(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
         """Whose connection this is is known now."""
-        if door.names is None:
-            self._let_in(door, node_id, arrival)
+        if listener.names is None:
+            self._let_in(listener, node_id, arrival)
         else:
-            self._hellos.read(arrival, functools.partial(self._greeted, door, door.names))
+            self._hellos.read(arrival, functools.partial(self._greeted, listener, listener.names))
 
-    def _greeted(self, door: Door, names: ServerNames, arrival: Arrival, name: str | None) -> None:
+    def _greeted(self, listener: BoundListener, names: ServerNames, arrival: Arrival, name: str | None) -> None:
         """Which host the client wants is known now, and so which broker; none has heard of it yet."""
         try:
             node_id = names.node_of(name)
         except UnknownServerNameError as error:
             self._hellos.refuse(arrival, str(error))
             return
-        if node_id is None or node_id in door.route.book.upstream:
-            self._let_in(door, node_id, arrival)
+        if node_id is None or node_id in listener.route.book.upstream:
+            self._let_in(listener, node_id, arrival)
         else:
             self._hellos.refuse(arrival, f"broker {node_id} is not known")
 
-    def _let_in(self, door: Door, node_id: int | None, arrival: Arrival) -> None:
+    def _let_in(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
         """Judge it by its address, then serve it."""
-        key = door.gate.admit(node_id, arrival.sock, arrival.peer)
+        key = listener.admission.admit(node_id, arrival.sock, arrival.peer)
         if key is None:
             return
-        self._arrivals[arrival.sock] = self._loop.create_task(self._serve(door, node_id, arrival, key))
+        self._arrivals[arrival.sock] = self._loop.create_task(self._serve(listener, node_id, arrival, key))
 
-    async def _serve(self, door: Door, node_id: int | None, arrival: Arrival, key: IpKey) -> None:
+    async def _serve(self, listener: BoundListener, node_id: int | None, arrival: Arrival, key: IpKey) -> None:
         sock, peer = arrival.sock, arrival.peer
         try:
-            connection = await self._meet(door, node_id, arrival)
+            connection = await self._meet(listener, node_id, arrival)
             connection.ip_key = key
             connection.accepted_ms = arrival.since_ms
             await self._join(connection, node_id, sock)
         except TlsRefusedError as error:
-            door.gate.left(key)
-            self._note_end(peer, door.listener.name, error.reason, str(error), arrival.since_ms)
+            listener.admission.left(key)
+            self._note_end(peer, listener.settings.name, error.reason, str(error), arrival.since_ms)
         except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else
             self._refuse(sock, error)
-            door.gate.left(key)
+            listener.admission.left(key)
         finally:
             del self._arrivals[sock]
 
-    async def _meet(self, door: Door, node_id: int | None, arrival: Arrival) -> Connection:
+    async def _meet(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> Connection:
         transport = tls = None
-        if door.tls is not None:
+        if listener.tls is not None:
             left_ms = arrival.since_ms + self._deadlines.tls_handshake_ms - now_ms()
-            transport, tls = await door.tls.meet(arrival.sock, left_ms, arrival.first)
-        rules = self.settings.identities.get(door.listener.name, OPEN)
-        session = Session(self._session_settings, self._rewriter(door, arrival.sock), rules, arrival.peer, tls)
-        connection = Connection(self, session, arrival.sock, arrival.peer, door.listener.name, self._upstream_of(door.route, node_id))
+            transport, tls = await listener.tls.meet(arrival.sock, left_ms, arrival.first)
+        rules = self.settings.identities.get(listener.settings.name, OPEN)
+        session = Session(self._session_settings, self._rewriter(listener, arrival.sock), rules, arrival.peer, tls)
+        connection = Connection(
+            self, session, arrival.sock, arrival.peer, listener.settings.name, self._upstream_of(listener.route, node_id)
+        )
         connection.client_tls = transport
         return connection
 
     def arrival_ended(self, arrival: Arrival, reason: CloseReason, detail: str) -> None:
         """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
         arrival.sock.close()
-        self.admission.gates[arrival.listener_name].left_unknown()
+        self.admission.listeners[arrival.listener_name].left_unknown()
         self._note_end(arrival.peer, arrival.listener_name, reason, detail, arrival.since_ms)
 
     def _note_end(self, peer: Peer, listener_name: str, reason: CloseReason, detail: str, accepted_ms: int) -> None:
@@ -299,7 +311,7 @@ class Gateway:
     def arrival_crashed(self, arrival: Arrival, error: Exception) -> None:
         """A bug of ours met a connection before it had a session."""
         self._refuse(arrival.sock, error)
-        self.admission.gates[arrival.listener_name].left_unknown()
+        self.admission.listeners[arrival.listener_name].left_unknown()
 
     def _refuse(self, sock: socket.socket, error: Exception) -> None:
         sock.close()
@@ -357,26 +369,26 @@ class Gateway:
             return route.bootstrap.current()
         return HostPort(*route.book.upstream[node_id])
 
-    def _rewriter(self, door: Door, sock: socket.socket) -> Rewriter:
+    def _rewriter(self, listener: BoundListener, sock: socket.socket) -> Rewriter:
         """The rewriter for clients that see Sluice at this host; it knows nothing of a single connection, so it is kept."""
-        host = self._advertised_host(door, sock)
+        host = self._advertised_host(listener, sock)
         wants_topology = self._events.wants_topology()
-        rewriter = door.rewriters.get((host, wants_topology))
+        rewriter = listener.rewriters.get((host, wants_topology))
         if rewriter is None:
-            if len(door.rewriters) >= REWRITERS_MAX:
-                door.rewriters.clear()
-            rewriter = door.rewriters[host, wants_topology] = self._make_rewriter(door, host, wants_topology=wants_topology)
+            if len(listener.rewriters) >= REWRITERS_MAX:
+                listener.rewriters.clear()
+            rewriter = listener.rewriters[host, wants_topology] = self._make_rewriter(listener, host, wants_topology=wants_topology)
         return rewriter
 
-    def _make_rewriter(self, door: Door, host: str, *, wants_topology: bool) -> Rewriter:
+    def _make_rewriter(self, listener: BoundListener, host: str, *, wants_topology: bool) -> Rewriter:
         on_topology = self._events.on_topology if wants_topology else None
         if self.settings.sidecar:
             return Rewriter(None, on_topology, self._api_versions, redact_configs=False)
-        view = ClientView(door.route.book, functools.partial(door.client_address, host))
+        view = ClientView(listener.route.book, functools.partial(listener.client_address, host))
         return Rewriter(view.client_address, on_topology, self._api_versions, redact_configs=self.settings.redact_configs)
 
-    def _advertised_host(self, door: Door, sock: socket.socket) -> str:
-        return door.advertised_host or _plain_ip(sock.getsockname()[0])
+    def _advertised_host(self, listener: BoundListener, sock: socket.socket) -> str:
+        return listener.advertised_host or _plain_ip(sock.getsockname()[0])
 
     def count_anew(self) -> None:
         """Every connection asks for its scope again."""
@@ -386,8 +398,8 @@ class Gateway:
     def settings_changed(self) -> None:
         """Every connection obeys the settings as they are now."""
         self._api_versions = self._cut()  # for those who come now
-        for door in self.doors:
-            door.rewriters.clear()
+        for listener in self.listeners:
+            listener.rewriters.clear()
         self._session_settings.known_heads.clear()
         for connection in list(self.connections):
             connection.attempt(connection.settings_changed)
@@ -404,13 +416,13 @@ class Gateway:
         if connection in self.connections:
             del self.connections[connection]
             self.counters.connections_open -= 1
-        self.sweeper.forget(connection)
-        self.departures.forget(connection)
+        self.connection_deadlines.forget(connection)
+        self.disconnect_watcher.forget(connection)
         if connection.departure is not None:
             self.departed.leave(connection)
         self._closing.add(connection)
         self._ended.set()
-        self.admission.gates[connection.listener_name].left(connection.ip_key)
+        self.admission.listeners[connection.listener_name].left(connection.ip_key)
         bump(self.counters.closes, reason.value)
         requests, responses = connection.session.requests, connection.session.responses
         self.counters.requests += requests.frames
@@ -428,12 +440,12 @@ class Gateway:
     async def _administer(self, connection: Connection) -> None:
         request = connection.session.requests.administered
         assert request is not None
-        assert self.quota_desk is not None
+        assert self.client_quota_api is not None
         try:
             async with self._large_requests if request.body is None else contextlib.nullcontext():
                 if connection.closing and request.body is None:
                     return
-                answer = await self.quota_desk.answer(connection, request)
+                answer = await self.client_quota_api.answer(connection, request)
         except ConnectionError:
             return  # its broker is gone, and the connection with it
         except BadRequestError as error:
@@ -461,16 +473,16 @@ class Gateway:
 
     def client_socket_closed(self, connection: Connection) -> None:
         """The client's socket is closed: its descriptor may soon be another one's."""
-        self.departures.forget(connection)
+        self.disconnect_watcher.forget(connection)
 
     def watch_client(self, connection: Connection) -> None:
         """A client that is not read may leave meanwhile: that must be seen at once."""
-        self.departures.watch(connection)
+        self.disconnect_watcher.watch(connection)
 
     def _make_room(self) -> None:
         """The protected listener exceeds what may be connected: end the connection of another one that did nothing for the longest time."""
-        gates = self.admission.gates
-        others = [connection for connection in self.connections if not gates[connection.listener_name].quota.protected]
+        listeners = self.admission.listeners
+        others = [connection for connection in self.connections if not listeners[connection.listener_name].quota.protected]
         if others:
             min(others, key=_last_active_ms).close(CloseReason.MADE_ROOM)
 
@@ -481,7 +493,7 @@ class Gateway:
 
     def _sweep(self) -> None:
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
-        self.sweeper.sweep(now_ms())
+        self.connection_deadlines.sweep(now_ms())
         self._budget.look(self.connections, self._closing, now_ms())
 
     # --- the end
@@ -525,15 +537,15 @@ class Gateway:
                 await task
         self.timers.close()
         self.routes.close()
-        self.departures.close()
+        self.disconnect_watcher.close()
 
     def _stop_accepting(self, reason: CloseReason) -> None:
         self._accepting = False
         self.admission.close(reason)
-        for door in self.doors:
-            for acceptor in door.acceptors.values():
+        for listener in self.listeners:
+            for acceptor in listener.acceptors.values():
                 acceptor.close()
-            door.acceptors.clear()
+            listener.acceptors.clear()
         self._headers.close(reason)
         self._hellos.close(reason)
 

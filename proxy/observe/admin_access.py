@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from proxy.base.host_port import ip_of
-from proxy.quota_admin.asker import Asker, Right
+from proxy.quota_admin.requester import Requester, Right
 
 if TYPE_CHECKING:
     from proxy.config.admin import AdminToken
@@ -81,7 +81,7 @@ class Access:
         """Return whether a request comes with a token that counts, or from this machine by its own name."""
         return self._holder(request) is not None or self._strangeness(request) is None
 
-    def reader(self, request: web.Request, *, can_be_opened: bool = False) -> Asker:
+    def reader(self, request: web.Request, *, can_be_opened: bool = False) -> Requester:
         """Return who asks to look at something.
 
         Raises:
@@ -96,7 +96,7 @@ class Access:
             self._refuse_strangers(request)
         return _asker(request, None, "read")
 
-    def writer(self, request: web.Request) -> Asker:
+    def writer(self, request: web.Request) -> Requester:
         """Return who asks to change something; whether they may is the authorizer's to say.
 
         Raises:
@@ -143,9 +143,9 @@ def is_loopback(remote: str) -> bool:
     return address is not None and (mapped or address).is_loopback
 
 
-def _asker(request: web.Request, name: str | None, right: Right | None) -> Asker:
+def _asker(request: web.Request, name: str | None, right: Right | None) -> Requester:
     peer = None if request.transport is None else request.transport.get_extra_info("peername")
-    return Asker(None if name is None else f"Token:{name}", "http", f"{peer[0]}:{peer[1]}" if peer else "", LISTENER, right)
+    return Requester(None if name is None else f"Token:{name}", "http", f"{peer[0]}:{peer[1]}" if peer else "", LISTENER, right)
 
 
 def _is_own_origin(request: web.Request) -> bool:

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("requests: heads, FIFO", ("proxy/session/request_side.py", "protocol/request_head.py")),
-    ("answers: heads, verdicts", ("proxy/session/response_side.py", "proxy/session/debt.py")),
-    ("fetch gate", ("proxy/session/fetch_gate.py",)),
+    ("answers: heads, verdicts", ("proxy/session/response_side.py", "proxy/session/throttle_state.py")),
+    ("fetch gate", ("proxy/session/fetch_admission.py",)),
     ("quotas: record and check", ("quota/", "proxy/enforcement/quota_scope.py", "proxy/enforcement/quota_scopes.py")),
     ("answers rewritten", ("protocol/", "proxy/session/rewrite.py", "proxy/session/addresses.py")),
     (
@@ -24,7 +24,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "pauses, timers, ends",
-        ("proxy/net/connection.py", "proxy/net/relay/flow.py", "proxy/net/throttled_channels.py", "proxy/net/sweeper.py"),
+        ("proxy/net/connection.py", "proxy/net/relay/flow.py", "proxy/net/throttled_channels.py", "proxy/net/connection_deadlines.py"),
     ),
     ("channels", ("proxy/net/",)),  # uvloop's write is compiled: its time is the caller's
     ("metrics and admin", ("proxy/observe/", "proxy/app/live_state.py", "proxy/telemetry/counters.py")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from proxy.quota_admin.asker import Asker
+from proxy.quota_admin.requester import Requester
 from proxy.quota_store.store import Quotas
 from quota.admin.messages import CLIENT_ID, USER, Alteration, EntityKey, entity_key
 from quota.entity import ANONYMOUS
@@ -48,7 +48,7 @@ class Authorizer:
     def __init__(self, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
 
-    def may_alter(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+    def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
         """Whether one may change quotas at all.
 
         Args:
@@ -62,7 +62,7 @@ class Authorizer:
             return broker_allows is True and principal != str(ANONYMOUS)
         return self.rules.authority == "list" and principal is not None and principal in self.rules.principals | self.rules.super_principals
 
-    def may_describe(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+    def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
         """Whether one may see all quotas; arguments as of `may_alter`."""
         if asker.way == "http":
             return asker.right is not None
@@ -70,12 +70,12 @@ class Authorizer:
             self.rules.authority == "list" and _known(asker.principal) in self.rules.describe_principals
         )
 
-    def may_describe_own(self, asker: Asker) -> bool:
+    def may_describe_own(self, asker: Requester) -> bool:
         """Whether one may see what holds for themselves: who logged in, where the operator allows it."""
         principal = _known(asker.principal)
         return self.rules.describe_self and asker.way == "kafka" and principal is not None and principal != str(ANONYMOUS)
 
-    def is_denied_self(self, asker: Asker, entity: EntityKey) -> bool:
+    def is_denied_self(self, asker: Requester, entity: EntityKey) -> bool:
         """Whether an entity names the very user who asks, alone or with a client-id, and that is not theirs to change.
 
         Of somebody whom nobody knows, each user may be the one.
@@ -86,7 +86,7 @@ class Authorizer:
         principal = _known(asker.principal)
         return principal is None or principal.partition(":")[2] == user
 
-    def is_denied_default(self, asker: Asker, alteration: Alteration, quotas: Quotas) -> bool:
+    def is_denied_default(self, asker: Requester, alteration: Alteration, quotas: Quotas) -> bool:
         """Whether an alteration is of the default user and would hold for the very user who asks, for want of a quota of their own.
 
         Who did not log in is nobody in particular: whoever lists ANONYMOUS means everybody in reach, and the defaults too.
@@ -98,7 +98,7 @@ class Authorizer:
         nearer = [] if principal is None else _nearer(parts, principal.partition(":")[2])
         return any(all(op.key not in quotas.get(entity, {}) for entity in nearer) for op in alteration.ops)
 
-    def _may_alter_own(self, asker: Asker) -> bool:
+    def _may_alter_own(self, asker: Requester) -> bool:
         return not self.rules.deny_self or asker.way == "http" or _known(asker.principal) in self.rules.super_principals
 
 

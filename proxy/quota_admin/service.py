@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from proxy.base.aside import AT_ONCE, aside
+from proxy.base.offload import AT_ONCE, aside
 from proxy.enforcement.switches import SwitchError, read_mode, read_target
-from proxy.quota_admin.asker import Asker
 from proxy.quota_admin.audit.audit import AuditTrail, AuditUnavailable, Event, who
 from proxy.quota_admin.audit.lines import asked_entries, lines_of
 from proxy.quota_admin.authorizer import Authorizer, own_part
 from proxy.quota_admin.limits import too_large
 from proxy.quota_admin.observed import Made, Observed, Unexpected
 from proxy.quota_admin.profiles import Profile, describe, judge
+from proxy.quota_admin.requester import Requester
 from proxy.quota_store.store import Decide, Origin, StoreChange, StoreContent, StoreUnavailable, SwitchChange
 from proxy.telemetry import log
 from proxy.telemetry.counters import AdministrationCounts, bump
@@ -108,15 +108,17 @@ class Administration:
         """All switches as they are kept."""
         return self._store.content.switches
 
-    def may_alter(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+    def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
         """Whether one may change quotas."""
         return self.authorizer.may_alter(asker, broker_allows)
 
-    def may_describe(self, asker: Asker, broker_allows: bool | None = None) -> bool:
+    def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
         """Whether one may see all quotas."""
         return self.authorizer.may_describe(asker, broker_allows)
 
-    def describe(self, asker: Asker, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None) -> Description:
+    def describe(
+        self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+    ) -> Description:
         """Answer a filter: error 31 for who may not, and of what is there for who may only see what holds for themselves.
 
         Args:
@@ -130,7 +132,7 @@ class Administration:
         return self._described(self._store.content.quotas, self._seen_by(asker, broker_allows), components, strict)
 
     async def describe_many(
-        self, asker: Asker, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+        self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
         """The same for a filter that may find much: looked through in a thread where much is kept."""
         if not self._may_see(asker, broker_allows):
@@ -139,7 +141,7 @@ class Administration:
         return await aside(len(quotas), self._described, quotas, only_of, components, strict)
 
     async def alter(
-        self, asker: Asker, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
+        self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
     ) -> list[Result]:
         """Judge alterations, make those that may be, and return a result for each entity.
 
@@ -157,7 +159,7 @@ class Administration:
             return refused + judged
         return refused + await self._finished(self._alter(asker, right))
 
-    async def switch(self, asker: Asker, target: str, mode: str | None) -> None:
+    async def switch(self, asker: Requester, target: str, mode: str | None) -> None:
         """Set one of the switches, or take it away.
 
         Args:
@@ -197,14 +199,14 @@ class Administration:
 
     # --- describing
 
-    def _may_see(self, asker: Asker, broker_allows: bool | None) -> bool:
+    def _may_see(self, asker: Requester, broker_allows: bool | None) -> bool:
         """Whether one may see anything; a denial is counted."""
         if self.may_describe(asker, broker_allows) or self.authorizer.may_describe_own(asker):
             return True
         self._deny(asker, "describe")
         return False
 
-    def _seen_by(self, asker: Asker, broker_allows: bool | None) -> str | None:
+    def _seen_by(self, asker: Requester, broker_allows: bool | None) -> str | None:
         """Return the principal who sees what holds for themselves alone; None: they see all."""
         return None if self.may_describe(asker, broker_allows) else asker.principal
 
@@ -218,7 +220,7 @@ class Administration:
 
     # --- changing
 
-    async def _sifted(self, asker: Asker, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
+    async def _sifted(self, asker: Requester, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
         refused: list[Result] = []
         right: list[Alteration] = []
         for number, one in enumerate(alterations, 1):
@@ -234,13 +236,13 @@ class Administration:
                 right.append(one)
         return refused, right
 
-    def _denial(self, asker: Asker, alteration: Alteration) -> str | None:
+    def _denial(self, asker: Requester, alteration: Alteration) -> str | None:
         """Say why one who may change quotas may not change this one; None: they may."""
         if self.authorizer.is_denied_self(asker, alteration.entity):
             return DENIED_SELF
         return DENIED_DEFAULT if self.authorizer.is_denied_default(asker, alteration, self._store.content.quotas) else None
 
-    async def _alter(self, asker: Asker, alterations: Sequence[Alteration]) -> list[Result]:
+    async def _alter(self, asker: Requester, alterations: Sequence[Alteration]) -> list[Result]:
         async with self._one_at_a_time:
             judged, _ = await aside(len(alterations), judge, self._profile, alterations, self._store.content.quotas)
             if all(result.error_code for result in judged):
@@ -259,7 +261,7 @@ class Administration:
                 return [result if result.error_code else Result(result.entity, error.code, error.message) for result in judged]
             return results
 
-    async def _switch(self, asker: Asker, target: str, mode: str | None) -> None:
+    async def _switch(self, asker: Requester, target: str, mode: str | None) -> None:
         async with self._one_at_a_time:
 
             def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
@@ -268,7 +270,7 @@ class Administration:
 
             await self._carried_out(asker, {"what": "switch", "target": target, "mode": mode}, decide)
 
-    async def _carried_out(self, asker: Asker, asked: Event, decide: Decide[list[Made]]) -> None:
+    async def _carried_out(self, asker: Requester, asked: Event, decide: Decide[list[Made]]) -> None:
         """Write down what is wanted, do it, write down what was done.
 
         Raises:
@@ -315,7 +317,7 @@ class Administration:
             self._counts.audit_failures += 1
             log.error("audit_unavailable", problem=str(error), event_lost=str(events[0].get("event")), lines=len(events))
 
-    def _deny(self, asker: Asker, what: str) -> None:
+    def _deny(self, asker: Requester, what: str) -> None:
         """Count a denial and tell of it: whoever tries without end fills neither the disk nor the log."""
         bump(self._counts.denials, asker.way)
         log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(asker))

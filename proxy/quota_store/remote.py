@@ -21,7 +21,7 @@ Judge = Callable[[StoreContent], tuple[Any, Sequence[StoreChange]]]
 Answered = Callable[[Any, Exception | None], None]
 
 
-class Told(NamedTuple):
+class StoreState(NamedTuple):
     """How it stands, as the thread sees it."""
 
     content: StoreContent
@@ -144,7 +144,7 @@ class RemoteStore:
 
     # --- from the thread
 
-    def tell(self, worker: Worker, told: Told) -> None:
+    def tell(self, worker: Worker, told: StoreState) -> None:
         """Take note of how it stands; from any thread."""
         self.call(self._arrived, worker, told)
 
@@ -155,7 +155,7 @@ class RemoteStore:
         except RuntimeError:
             return  # the loop is closed
 
-    def _arrived(self, worker: Worker, told: Told) -> None:
+    def _arrived(self, worker: Worker, told: StoreState) -> None:
         if worker is not self.worker:
             return
         self._tell_problems(told)
@@ -171,7 +171,7 @@ class RemoteStore:
                 self._snapshot.keep(told.content)
         self._started.set()
 
-    def _tell_problems(self, told: Told) -> None:
+    def _tell_problems(self, told: StoreState) -> None:
         if told.error != self._error and told.error is not None:
             log.warning("quotas_rejected", source=self.place, problem=told.error, kept_entries=len(self.content.quotas))
         for problem in told.problems:

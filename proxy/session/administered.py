@@ -13,8 +13,8 @@ from protocol.messages.config_resources import ConfigRequest, names_quotas, read
 from protocol.primitives import INT32, Buffer
 from protocol.request_head import RequestHead, read_request_head
 from protocol.steps import Steps
-from proxy.session.known_head import KnownHead
 from proxy.session.looked import Looked
+from proxy.session.request_context import RequestContext
 
 QUOTA_KEYS = frozenset({ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS})
 CONFIG_KEYS = frozenset({ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
@@ -41,7 +41,7 @@ class Administered:
 
     __slots__ = ("api", "begun", "body", "client_id", "correlation_id", "frame", "head")
 
-    def __init__(self, head: KnownHead, correlation_id: int, client_id: bytes | None, frame: bytes, body: Body | None) -> None:
+    def __init__(self, head: RequestContext, correlation_id: int, client_id: bytes | None, frame: bytes, body: Body | None) -> None:
         self.head = head
         self.api = head.api
         self.correlation_id = correlation_id
@@ -51,7 +51,7 @@ class Administered:
         self.begun = False
 
 
-def read_administered(known: KnownHead, frame: bytes) -> Administered:
+def read_administered(known: RequestContext, frame: bytes) -> Administered:
     """Read a whole request; of a large one only the header.
 
     Raises:

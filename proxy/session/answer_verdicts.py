@@ -12,14 +12,14 @@ from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.meter.record import EXCUSED_MS
 from proxy.session.attention import Attention
-from proxy.session.debt import Debt
-from proxy.session.fetch_gate import FetchGate
-from proxy.session.heads import COORDINATOR_KEYS, Heads
+from proxy.session.fetch_admission import FetchAdmission
 from proxy.session.in_flight import InFlight
-from proxy.session.known_head import FETCH, LOGIN, MUTATION, PASS, PRODUCE, KnownHead
 from proxy.session.login import Login
 from proxy.session.mutations.charge import is_strict
-from proxy.session.mutations.ticket import Ticket
+from proxy.session.mutations.pending import PendingMutation
+from proxy.session.request_classifier import COORDINATOR_KEYS, RequestClassifier
+from proxy.session.request_context import FETCH, LOGIN, MUTATION, PASS, PRODUCE, RequestContext
+from proxy.session.throttle_state import ThrottleState
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
 
@@ -43,9 +43,9 @@ class AnswerVerdicts:
         "_attention",
         "_changes_ms",
         "_charged_ns",
+        "_classifier",
         "_debt",
-        "_gate",
-        "_heads",
+        "_fetch_admission",
         "_in_flight",
         "_login",
         "_meter",
@@ -58,12 +58,14 @@ class AnswerVerdicts:
         "times",
     )
 
-    def __init__(self, in_flight: InFlight, attention: Attention, debt: Debt, gate: FetchGate, heads: Heads, login: Login) -> None:
+    def __init__(
+        self, in_flight: InFlight, attention: Attention, debt: ThrottleState, gate: FetchAdmission, heads: RequestClassifier, login: Login
+    ) -> None:
         self._in_flight = in_flight
         self._attention = attention
         self._debt = debt
-        self._gate = gate
-        self._heads = heads
+        self._fetch_admission = gate
+        self._classifier = heads
         self._login = login
         self._meter = heads.meter
         self._number = heads.number
@@ -71,17 +73,25 @@ class AnswerVerdicts:
         self._charged_ns = 0  # ... and how much
         self._changes_ms = 0  # how long the quota of the topics in the answer that is judged wants its client to wait
         self._questions_ms = 0  # the verdict on the time of our questions, due with the answer to the request that made us ask
-        self._paying: KnownHead | None = None  # who pays for the answer whose end is to come
+        self._paying: RequestContext | None = None  # who pays for the answer whose end is to come
         self.answers = 0
         self.request_quota: ClientRequestQuotaManager | None = None
         self.times: ConnectionHandlerTime | None = None
 
-    def _settle_login(self, head: KnownHead, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
+    def _settle_login(self, head: RequestContext, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
         """Take in what the broker says of a message of its client's login; `is_judged`: its time gives a verdict too."""
         raise NotImplementedError
 
     def _judge(
-        self, head: KnownHead, data: bytes | memoryview, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
+        self,
+        head: RequestContext,
+        data: bytes | memoryview,
+        at: int,
+        size: int,
+        request_size: int,
+        received_ms: int,
+        time_ms: int,
+        now_ms: int,
     ) -> int:
         """Record what the request brought or the answer brings; return milliseconds to announce in the answer.
 
@@ -109,7 +119,7 @@ class AnswerVerdicts:
                 client.usage.own_fetch_bytes += amount
             else:
                 cell.fetch_bytes += amount
-            self._gate.answered(amount)
+            self._fetch_admission.answered(amount)
             group = client.fetch(now_ms)
         else:
             amount, group = 0, None
@@ -128,7 +138,9 @@ class AnswerVerdicts:
             return debt.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
         return self._judge_time(head, time_ms, received_ms, now_ms)
 
-    def _note_verdict(self, head: KnownHead, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int) -> None:
+    def _note_verdict(
+        self, head: RequestContext, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int
+    ) -> None:
         """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
         waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._wait_max_ms(head))
         only_observes = head.client.enforcement.only_observes
@@ -148,7 +160,7 @@ class AnswerVerdicts:
             applied_ms = _applied_ms(waits_ms, throttle_ms, only_observes=only_observes)
             meter.record(group, amount, throttle_ms, applied_ms, now_ms, self._number, head.index)
 
-    def _judge_time(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int) -> int:
+    def _judge_time(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
         """Take in the verdict on a request's time, where no other is longer."""
         debt, client = self._debt, head.client
         work = head.work
@@ -163,13 +175,13 @@ class AnswerVerdicts:
             debt.judge_within(now_ms)
         return 0
 
-    def _judge_login(self, head: KnownHead, time_ms: int, received_ms: int, now_ms: int) -> int:
+    def _judge_login(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
         """Take in the verdict on the time of a message of a login that is charged like any request."""
         if self._meter is not None:
             self._note_verdict(head, None, 0, 0, time_ms, now_ms)
         return self._judge_time(head, time_ms, received_ms, now_ms)
 
-    def _wait_max_ms(self, head: KnownHead) -> int:
+    def _wait_max_ms(self, head: RequestContext) -> int:
         """How long the time of a request may make its client wait: one that keeps a membership, not until that is lost.
 
         Nor one with which a connection is opened, since a member may do that whose connection is gone. Who asks for more is no better
@@ -180,14 +192,14 @@ class AnswerVerdicts:
             return MEMBER_SILENT_MS_MAX
         return INT32_MAX
 
-    def _is_free(self, head: KnownHead, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
+    def _is_free(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
         """Whether the time of a request of a login is nobody's."""
         if head.kind != LOGIN:
             return self.answers <= OPENING_ANSWERS_MAX
         return self._login.is_free(head.api, data[at : at + frame_bytes])
 
     def _take_time(
-        self, head: KnownHead, size: int, request_size: int, forwarded_ns: int, beyond_bytes: int, now_ms: int, now_ns: int
+        self, head: RequestContext, size: int, request_size: int, forwarded_ns: int, beyond_bytes: int, now_ms: int, now_ns: int
     ) -> int:
         """Charge the time of a request whose answer begins here; return the throttle time in ms.
 
@@ -204,7 +216,7 @@ class AnswerVerdicts:
             charged_ns = int(times.charge_head(work, amount, forwarded_ns, now_ns))
             self._paying = head
         if times.rtt_due <= 0:
-            self._attention.wanted = True
+            self._attention.needs_settle = True
         client.usage.request_ns += charged_ns
         if head.cell is not None:
             head.cell.handler_ns += charged_ns
@@ -221,7 +233,7 @@ class AnswerVerdicts:
                 self._timed_group, self._charged_ns = group, charged_ns
         return throttle_ms
 
-    def _pay_rest(self, head: KnownHead, now_ms: int, now_ns: int) -> None:
+    def _pay_rest(self, head: RequestContext, now_ms: int, now_ns: int) -> None:
         """The end of an answer is here: what it cost beyond what its head was charged for counts without a verdict, as in Kafka."""
         self._paying = None
         if self.times is None:
@@ -236,7 +248,7 @@ class AnswerVerdicts:
             if self._meter is not None:
                 self._meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
 
-    def _postpone(self, time_ms: int, head: KnownHead, now_ms: int) -> None:
+    def _postpone(self, time_ms: int, head: RequestContext, now_ms: int) -> None:
         """The time of a question of ours gave a verdict: whoever made us ask waits for it with the answer to its own request."""
         self._questions_ms = time_ms
         group, self._timed_group = self._timed_group, None
@@ -254,7 +266,7 @@ class AnswerVerdicts:
 
     def _take_times(self) -> ConnectionHandlerTime:
         """From here on the time of answers is taken."""
-        self.times = ConnectionHandlerTime(self._heads.broker_times)
+        self.times = ConnectionHandlerTime(self._classifier.broker_times)
         return self.times
 
     def pause(self) -> None:
@@ -266,10 +278,10 @@ class AnswerVerdicts:
         if self.times is not None:
             self.times.resume(now_ns)
 
-    def _judge_changes(self, head: KnownHead, received_ms: int, time_ms: int, now_ms: int) -> int:
+    def _judge_changes(self, head: RequestContext, received_ms: int, time_ms: int, now_ms: int) -> int:
         """What became of topics is charged: return milliseconds to announce in the answer that told of it."""
         ticket = head.ticket
-        assert isinstance(ticket, Ticket)
+        assert isinstance(ticket, PendingMutation)
         throttle_ms = self._changes_ms
         if self._meter is not None and time_ms > 0:
             self._note_verdict(head, None, 0, throttle_ms, time_ms, now_ms)

@@ -1,4 +1,4 @@
-"""The one question that the hot path asks about everything rare."""
+"""Set when the connection needs `settle` after a read or a write."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from __future__ import annotations
 class Attention:
     """Whether a connection has anything to settle: a verdict, a stop, a hold, a reply of our own, its end.
 
-    Whoever decides something of that kind sets `wanted`; `Connection.settle` carries it out and clears it.
+    Whoever decides something of that kind sets `needs_settle`; `Connection.settle` carries it out and clears it.
     """
 
-    __slots__ = ("wanted",)
+    __slots__ = ("needs_settle",)
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.needs_settle = False

@@ -13,7 +13,7 @@ from quota.client_address import client_network
 STEP_BYTES: Final = 64 * 1024
 """What a connection keeps is reserved in whole steps; less than one is counted by the byte, since most keep a few bytes for a moment."""
 FRAMES_SHARE: Final = 0.90
-"""Of the limit: so much may be kept altogether. A little above it nobody new is accepted (`proxy.net.memory`): no attack may reach that."""
+"""Of the limit: so much may be kept. Above it no connection is accepted (`proxy.net.buffer_budget`): no attack may reach that."""
 FRAMES_SHARE_MIN: Final = 0.40
 """Of the limit: so much is left for frames, however much clients do not take of what was sent to them."""
 

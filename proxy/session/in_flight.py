@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from proxy.session.known_head import PRODUCE, KnownHead
-from proxy.session.mutations.ticket import Refusal
+from proxy.session.mutations.pending import Refusal
+from proxy.session.request_context import PRODUCE, RequestContext
 from quota.group import QuotaGroup
 
-InFlight = deque[tuple[int | None, "KnownHead | Refusal | bytes", int, int, int]]
+InFlight = deque[tuple[int | None, "RequestContext | Refusal | bytes", int, int, int]]
 """Correlation id, head, size, time read (ms), time sent on (ns); with None as the correlation id a reply of our own in its turn."""
 
 
@@ -18,7 +18,7 @@ def produced_bytes(in_flight: InFlight, group: QuotaGroup, now_ms: int) -> int:
     return sum(
         size
         for _, head, size, _, _ in in_flight
-        if isinstance(head, KnownHead) and head.kind == PRODUCE and _whole(head.client.produce(now_ms)) is whole
+        if isinstance(head, RequestContext) and head.kind == PRODUCE and _whole(head.client.produce(now_ms)) is whole
     )
 
 

@@ -11,8 +11,8 @@ from protocol.steps import Steps
 from proxy.enforcement.mode import IN_FLIGHT_MAX
 from proxy.session.administered import Administered
 from proxy.session.attention import Attention
-from proxy.session.debt import Debt
 from proxy.session.in_flight import InFlight
+from proxy.session.throttle_state import ThrottleState
 from proxy.session.unfinished_frame import PIECE_BYTES, UnfinishedFrame
 
 HEAD = Struct(">iIi")  # size, api key and version as one number, correlation id
@@ -77,7 +77,7 @@ class RequestBytes:
         "work",
     )
 
-    def __init__(self, in_flight: InFlight, attention: Attention, debt: Debt, frame_bytes_max: int) -> None:
+    def __init__(self, in_flight: InFlight, attention: Attention, debt: ThrottleState, frame_bytes_max: int) -> None:
         self._in_flight = in_flight
         self._attention = attention
         self._debt = debt
@@ -172,7 +172,7 @@ class RequestBytes:
         self._kept = frozen(data)
         self._kept_at = at
         self._kept_read_ms = read_ms
-        self._attention.wanted = True
+        self._attention.needs_settle = True
 
     def _look_in_steps(self, work: Steps[object], data: bytes | bytearray, at: int, read_ms: int) -> None:
         """Keep the request that begins at `at` until it was looked at."""
@@ -224,7 +224,7 @@ class RequestBytes:
                 *_, client_id_bytes = CLIENT_ID.unpack_from(data, at)
                 need = min(max(2 * have, CLIENT_ID.size + client_id_bytes), size + LENGTH_BYTES)
         self._tail = UnfinishedFrame(data[at:], max(need, have + 1))
-        self._attention.wanted = True
+        self._attention.needs_settle = True
 
     def _keep_whole(self, data: bytes | bytearray, start: int, at: int, size: int, size_max: int) -> None:
         """Keep a request that is looked at as a whole until it is here."""
@@ -234,11 +234,11 @@ class RequestBytes:
                 return
             raise FrameSizeError(f"request of {size} bytes that has to be here in whole, limit {size_max}")
         self._tail = UnfinishedFrame(data[at:], size + LENGTH_BYTES)
-        self._attention.wanted = True
+        self._attention.needs_settle = True
 
     def _join_tail(self, data: bytes) -> bytes | None:
         assert self._tail is not None
-        self._attention.wanted = True
+        self._attention.needs_settle = True
         if not self._tail.add(data):
             return None
         joined, self._tail = self._tail.joined(), None

@@ -13,17 +13,17 @@ from protocol.errors import ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.attention import Attention
-from proxy.session.debt import Debt
 from proxy.session.departed_debts import Stepper, longest_debt, take_debt
-from proxy.session.fetch_gate import FetchGate
-from proxy.session.heads import Heads
+from proxy.session.fetch_admission import FetchAdmission
 from proxy.session.in_flight import InFlight
-from proxy.session.known_head import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, KnownHead
 from proxy.session.login import Login
 from proxy.session.mutations.charge import is_strict
-from proxy.session.mutations.gate import plain_head
+from proxy.session.mutations.filter import plain_head
 from proxy.session.request_bytes import HEAD, INT32, Stop, frozen
+from proxy.session.request_classifier import RequestClassifier
+from proxy.session.request_context import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, RequestContext
 from proxy.session.requests_ahead import RequestsAhead
+from proxy.session.throttle_state import ThrottleState
 from proxy.session.whole_requests import WholeRequests
 from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
@@ -40,23 +40,23 @@ _OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 class RequestSide(WholeRequests):
     """What a client sends on one connection."""
 
-    __slots__ = ("_frames_more", "_gate", "_groups_met", "_head", "_known", "ahead", "frames_unanswered")
+    __slots__ = ("_fetch_admission", "_frames_more", "_groups_met", "_head", "_known", "ahead", "frames_unanswered")
 
     def __init__(
         self,
         in_flight: InFlight,
         attention: Attention,
-        debt: Debt,
-        gate: FetchGate,
-        heads: Heads,
-        reply: Callable[[int, KnownHead], bytes],
+        debt: ThrottleState,
+        gate: FetchAdmission,
+        heads: RequestClassifier,
+        reply: Callable[[int, RequestContext], bytes],
         frame_bytes_max: int,
         login: Login,
     ) -> None:
         super().__init__(in_flight, attention, debt, frame_bytes_max, heads, reply, login)
-        self._gate = gate
-        self._head: KnownHead | None = None  # of the last request
-        self._known: dict[int, KnownHead] = {}  # of requests before it, by API version
+        self._fetch_admission = gate
+        self._head: RequestContext | None = None  # of the last request
+        self._known: dict[int, RequestContext] = {}  # of requests before it, by API version
         self._groups_met: set[Stepper] | None = None  # that a request of this connection counts for
         self.ahead: RequestsAhead | None = None  # from the first request that is sent behind another one on
         self._frames_more = 0  # that the head found last counts for, beyond one
@@ -80,7 +80,7 @@ class RequestSide(WholeRequests):
         if self._kept is not None:  # one more read slipped in behind a stop
             self._kept = self._kept[self._kept_at :] + data
             self._kept_at = 0
-            self._attention.wanted = True
+            self._attention.needs_settle = True
             return None
         if self._tail is not None:
             if self._login.bare:
@@ -125,7 +125,7 @@ class RequestSide(WholeRequests):
                 or client.enforcement.mode is _OBSERVE
                 or group.bound != head.cap_bound
                 or head.is_lowered
-                or not self._gate.passes(group, head.cap_bytes, now_ms)
+                or not self._fetch_admission.passes(group, head.cap_bytes, now_ms)
             ):
                 return False
         self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
@@ -197,7 +197,7 @@ class RequestSide(WholeRequests):
                     limits, in_flight_max = True, self._debt.in_flight_max(now_ms)
             if in_flight:
                 if requests_ahead is None:
-                    requests_ahead = self.ahead = RequestsAhead(in_flight, self._attention, self._debt, self._heads)
+                    requests_ahead = self.ahead = RequestsAhead(in_flight, self._attention, self._debt, self._classifier)
                 if not ahead:
                     ahead = INT32_MAX if self.ungated else requests_ahead.number(head, size, now_ms)
                     if not ahead:
@@ -222,12 +222,12 @@ class RequestSide(WholeRequests):
                 if head.kind == FETCH:
                     group = head.client.fetch(now_ms)
                     if group is None or group.bound >= UNLIMITED or head.client.enforcement.mode is _OBSERVE:
-                        self._gate.forwarded(None)
+                        self._fetch_admission.forwarded(None)
                     else:
                         if not self._admit_fetch(group, head, data, at, size, now_ms, read_ms):
                             break
-                        if head.max_bytes is not None and self._gate.bytes_max < head.max_bytes:
-                            data = _lowered(head, data, at, self._gate.bytes_max)
+                        if head.max_bytes is not None and self._fetch_admission.bytes_max < head.max_bytes:
+                            data = _lowered(head, data, at, self._fetch_admission.bytes_max)
                 elif head.kind == NO_ACK:
                     if self._record_unanswered(head, size, now_ms):
                         in_flight_max = 0
@@ -262,7 +262,7 @@ class RequestSide(WholeRequests):
             return frozen(data)
         return bytes(data[start:at]) if at > start else None
 
-    def _inherits(self, head: KnownHead, now_ms: int) -> bool:
+    def _inherits(self, head: RequestContext, now_ms: int) -> bool:
         """Before the first request of each group: take over the longest debt that a departed connection left to it."""
         client, inherits = head.client, False
         met = self._groups_met
@@ -280,11 +280,11 @@ class RequestSide(WholeRequests):
                 inherits = True
         return inherits
 
-    def _passes_in_debt(self, head: KnownHead, size: int, now_ms: int) -> bool:
+    def _passes_in_debt(self, head: RequestContext, size: int, now_ms: int) -> bool:
         """Whether a request may go on as far as debts say: also those that were left meanwhile, where its client has closed its side."""
         debt, client = self._debt, head.client
-        if debt.presses(now_ms):
-            return debt.passes_pressed(size)
+        if debt.session_expiring(now_ms):
+            return debt.passes_while_expiring(size)
         if debt.departed and not self.ungated and client.is_enforced:
             for group in self._groups_of(head, now_ms):
                 found = None if group is None else longest_debt(group, now_ms)
@@ -295,7 +295,7 @@ class RequestSide(WholeRequests):
         counted = client.produce(now_ms) if head.kind in (PRODUCE, NO_ACK) else client.mutation(now_ms) if head.kind == MUTATION else None
         return debt.step_passes(counted, size, now_ms)
 
-    def _groups_of(self, head: KnownHead, now_ms: int) -> tuple[Stepper | None, Stepper | None]:
+    def _groups_of(self, head: RequestContext, now_ms: int) -> tuple[Stepper | None, Stepper | None]:
         """The groups that a request counts for: of its bytes or mutations, and of its time."""
         client, kind = head.client, head.kind
         if kind == NO_ACK:
@@ -308,10 +308,10 @@ class RequestSide(WholeRequests):
         return client.mutation(now_ms) if kind == MUTATION and not is_strict(head.api) else None, timed_by
 
     def _admit_fetch(
-        self, group: QuotaGroup, head: KnownHead, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
+        self, group: QuotaGroup, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
     ) -> bool:
         """Judge a fetch before it goes to the broker; False: it waits here."""
-        gate = self._gate
+        gate = self._fetch_admission
         if group.bound != head.cap_bound:
             head.cap_bytes = _fetch_bytes_max(group, head)
             head.is_lowered = head.max_bytes is not None and head.cap_bytes < head.max_bytes
@@ -320,7 +320,7 @@ class RequestSide(WholeRequests):
         if not debt.session_ends_ms and gate.passes_behind(group, head.cap_bytes, now_ms):
             return True
         press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
-        is_pressed = debt.may_press and (now_ms >= press_ms or debt.presses(now_ms))
+        is_pressed = debt.may_press and (now_ms >= press_ms or debt.session_expiring(now_ms))
         has_step = is_pressed or debt.took_step(group)
         if self._in_flight and not has_step and not gate.may_follow(group, now_ms):
             gate.step_aside()
@@ -336,19 +336,19 @@ class RequestSide(WholeRequests):
             self.waits_behind_fetch = len(data) > at + size + LENGTH_BYTES
             return False
         if is_pressed:
-            debt.passes_pressed(gate.bytes_max)
+            debt.passes_while_expiring(gate.bytes_max)
         gate.forwarded(group)
         return True
 
-    def _note_wait(self, group: QuotaGroup, head: KnownHead, throttle_ms: int, now_ms: int) -> None:
+    def _note_wait(self, group: QuotaGroup, head: RequestContext, throttle_ms: int, now_ms: int) -> None:
         """Meter that a fetch waits here: it recorded nothing, so only a trace tells of it beside the client's usage."""
-        heads = self._heads
+        heads = self._classifier
         if heads.meter is not None:
             heads.meter.note(group.limiting, head.cap_bytes, throttle_ms, throttle_ms, now_ms, heads.number, head.index)
         if head.cell is not None:
             head.cell.throttled(throttle_ms, waits=True)
 
-    def _record_unanswered(self, head: KnownHead, size: int, now_ms: int) -> bool:
+    def _record_unanswered(self, head: RequestContext, size: int, now_ms: int) -> bool:
         """Count a Produce with acks=0, which nobody answers; return whether reading stops here."""
         client = head.client
         client.usage.requests[head.key] += 1
@@ -360,7 +360,7 @@ class RequestSide(WholeRequests):
             cell.requests += 1
             cell.request_bytes += size
         if head.work is not None:
-            client.exempt(int(self._heads.broker_times.estimate(head.work, size)), now_ms)
+            client.exempt(int(self._classifier.broker_times.estimate(head.work, size)), now_ms)
         group = client.produce(now_ms)
         if group is None:
             return False
@@ -369,9 +369,9 @@ class RequestSide(WholeRequests):
             self._debt.judge_unanswered(client, throttle_ms, group, now_ms, len(self._in_flight))
         return now_ms < self._debt.read_off_until_ms
 
-    def _record_produced(self, head: KnownHead, group: QuotaGroup, size: int, now_ms: int) -> int:
+    def _record_produced(self, head: RequestContext, group: QuotaGroup, size: int, now_ms: int) -> int:
         """Record a Produce before it goes, and keep the books of the verdict; return the throttle time in ms."""
-        client, heads, cell = head.client, self._heads, head.cell
+        client, heads, cell = head.client, self._classifier, head.cell
         throttle_ms = group.record(size, now_ms)
         if heads.meter is not None:
             waits_ms = max(0, throttle_ms)
@@ -382,7 +382,7 @@ class RequestSide(WholeRequests):
             client.produce_throttled(group, throttle_ms, now_ms)
         return throttle_ms
 
-    def _record_departed(self, head: KnownHead, size: int, now_ms: int) -> KnownHead:
+    def _record_departed(self, head: RequestContext, size: int, now_ms: int) -> RequestContext:
         """Record a Produce of a client that has closed its side before it goes: the next one of the group waits for the verdict at once.
 
         Returns:
@@ -396,7 +396,7 @@ class RequestSide(WholeRequests):
             self._debt.judge_gone(client, self._record_produced(head, group, size, now_ms), group, now_ms)
         return plain_head(head)
 
-    def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> KnownHead | None:
+    def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> RequestContext | None:
         """Recognise or read a head that is not like the last one; None: more bytes are needed, or what stands before it goes on first."""
         head = self._known.get(index)
         self._frames_more = 0
@@ -415,11 +415,11 @@ class RequestSide(WholeRequests):
         self._head = head if head.is_remembered else None
         return head
 
-    def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int) -> KnownHead | None:
+    def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int) -> RequestContext | None:
         """Parse a head that is not like one before."""
         try:
             self._check_size(size)
-            head = self._heads.resolve(data, at, size)
+            head = self._classifier.resolve(data, at, size)
             if head is None and len(data) - at >= size + LENGTH_BYTES:
                 raise ProtocolError("request head is longer than its frame", reason="bad_header")
         except ProtocolError:
@@ -432,13 +432,13 @@ class RequestSide(WholeRequests):
         return head
 
 
-def _fetch_bytes_max(group: QuotaGroup, head: KnownHead) -> int:
+def _fetch_bytes_max(group: QuotaGroup, head: RequestContext) -> int:
     """The most that a fetch may bring: what it asks for, within what the quota's window can hold. Source: Kafka 3.8, the fetch cap."""
     asked = INT32_MAX if head.max_bytes is None else head.max_bytes
     return int(min(group.max_value_in_window(), asked))
 
 
-def _lowered(head: KnownHead, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
+def _lowered(head: RequestContext, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
     """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; else it would be over quota for ever."""
     patched = data if isinstance(data, bytearray) else bytearray(data)
     INT32.pack_into(patched, at + head.max_bytes_at, bytes_max)

@@ -13,10 +13,10 @@ from typing import Final
 
 from proxy.enforcement.mode import INT32_MAX, Mode
 from proxy.session.attention import Attention
-from proxy.session.debt import Debt
-from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight, produced_bytes
-from proxy.session.known_head import LOGIN, KnownHead
+from proxy.session.request_classifier import RequestClassifier
+from proxy.session.request_context import LOGIN, RequestContext
+from proxy.session.throttle_state import ThrottleState
 from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -71,9 +71,9 @@ class RequestsAhead:
 
     __slots__ = (
         "_attention",
+        "_classifier",
         "_debt",
         "_each",
-        "_heads",
         "_in_flight",
         "_produced",
         "_producer",
@@ -84,23 +84,23 @@ class RequestsAhead:
         "is_noted",
     )
 
-    def __init__(self, in_flight: InFlight, attention: Attention, debt: Debt, heads: Heads) -> None:
+    def __init__(self, in_flight: InFlight, attention: Attention, debt: ThrottleState, heads: RequestClassifier) -> None:
         self._in_flight = in_flight
         self._attention = attention
         self._debt = debt
-        self._heads = heads
+        self._classifier = heads
         self._produced = self._timed = _NOTHING
-        self._producer: KnownHead | None = None  # the last one whose produced bytes have a bound
+        self._producer: RequestContext | None = None  # the last one whose produced bytes have a bound
         self._timed_by: QuotaGroup | None = None  # the last one that bounds their time
         self._each = 0.0  # percent-seconds that one of them probably costs
         self.bytes = 0
         self.is_bounded = False
         self.is_noted = False
 
-    def room_bytes(self, head: KnownHead, now_ms: int) -> int:
+    def room_bytes(self, head: RequestContext, now_ms: int) -> int:
         """How many more produced bytes may go before those in flight are judged; below 0: those are all that the window can hold."""
         group = head.client.produce(now_ms)
-        if group is None or group.bound >= UNLIMITED or head.client.enforcement.mode is _OBSERVE or self._debt.presses(now_ms):
+        if group is None or group.bound >= UNLIMITED or head.client.enforcement.mode is _OBSERVE or self._debt.session_expiring(now_ms):
             return INT32_MAX
         self.is_bounded, self._producer = True, head
         in_flight = self._in_flight
@@ -115,14 +115,14 @@ class RequestsAhead:
             return int(room - ahead_bytes)
         return int(room - in_flight[0][2] - self.bytes)
 
-    def number(self, head: KnownHead, size: int, now_ms: int) -> int:
+    def number(self, head: RequestContext, size: int, now_ms: int) -> int:
         """How many more may go before the time of those in flight is known; 0: as far as can be told it is all that the window can hold."""
         group = head.client.request(now_ms)
         if group is None or group.bound >= UNLIMITED or head.work is None or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX
-        if head.kind == LOGIN or self._debt.presses(now_ms):
+        if head.kind == LOGIN or self._debt.session_expiring(now_ms):
             return INT32_MAX
-        each = self._heads.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
+        each = self._classifier.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
         self.is_bounded, self._timed_by, self._each = True, group, ceil(each * _EXACT) / _EXACT
         others = self._timed.of_others(group) if group.pending else 0
         expected = len(self._in_flight) * each
@@ -144,14 +144,14 @@ class RequestsAhead:
                 if self._produced is _NOTHING:
                     self._produced = Share()
                 self._produced.note(group, amount)
-                self.is_noted = self._attention.wanted = True
+                self.is_noted = self._attention.needs_settle = True
         if timed_by is not None:
             amount = len(in_flight) * self._each
             if self._timed.amount or amount * NOTED_SHARE > timed_by.certain_room(now_ms):
                 if self._timed is _NOTHING:
                     self._timed = Share()
                 self._timed.note(timed_by, amount)
-                self.is_noted = self._attention.wanted = True
+                self.is_noted = self._attention.needs_settle = True
 
     def settle(self, now_ms: int) -> bool:
         """Answers may have come: note what is under way now. Returns whether anything is noted still."""

@@ -23,15 +23,15 @@ from proxy.meter.meter import Meter
 from proxy.meter.record import MORE, RUN_VALUE_END
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.attention import Attention
-from proxy.session.debt import Debt
-from proxy.session.fetch_gate import FetchGate
-from proxy.session.heads import Heads
+from proxy.session.fetch_admission import FetchAdmission
 from proxy.session.in_flight import InFlight
-from proxy.session.known_head import BROKERS, ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, KnownHead
 from proxy.session.login import Login
 from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
-from proxy.session.mutations.ticket import Refusal
+from proxy.session.mutations.pending import Refusal
+from proxy.session.request_classifier import RequestClassifier
+from proxy.session.request_context import BROKERS, ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, RequestContext
 from proxy.session.rewrite import Rewriter, Walker
+from proxy.session.throttle_state import ThrottleState
 from proxy.telemetry.latency import SHIFT
 from quota.group import QuotaGroup
 
@@ -74,10 +74,10 @@ class ResponseSide(AnswerVerdicts):
         self,
         in_flight: InFlight,
         attention: Attention,
-        debt: Debt,
-        gate: FetchGate,
+        debt: ThrottleState,
+        gate: FetchAdmission,
         rewriter: Rewriter,
-        heads: Heads,
+        heads: RequestClassifier,
         login: Login,
     ) -> None:
         super().__init__(in_flight, attention, debt, gate, heads, login)
@@ -149,7 +149,7 @@ class ResponseSide(AnswerVerdicts):
             return data
         if self._tail is not None:
             self._tail += data
-            self._attention.wanted = True
+            self._attention.needs_settle = True
             if self._login.bare:
                 return self._scan_tokens(self._tail)
             if self.work is not None or len(self._tail) < self._tail_need:
@@ -195,7 +195,7 @@ class ResponseSide(AnswerVerdicts):
         if not in_flight or self._body_left or self._tail is not None or self._held is not None or self._debt.active:
             return False
         expected, head, request_size, _, forwarded_ns = in_flight[0]
-        if len(data) < RESPONSE_HEAD_BYTES or head.__class__ is not KnownHead:
+        if len(data) < RESPONSE_HEAD_BYTES or head.__class__ is not RequestContext:
             return False
         size, correlation_id = HEAD.unpack_from(data)
         if size + LENGTH_BYTES != len(data) or correlation_id != expected:
@@ -227,7 +227,7 @@ class ResponseSide(AnswerVerdicts):
                 client.usage.own_fetch_bytes += amount
             else:
                 cell.fetch_bytes += amount
-            self._gate.answered(amount)
+            self._fetch_admission.answered(amount)
         if cell is not None:
             cell.requests += 1
             cell.request_bytes += request_size
@@ -262,7 +262,7 @@ class ResponseSide(AnswerVerdicts):
         in_flight = self._in_flight
         _, head, _, _, sent_ns = in_flight[0]
         request_quota = self.request_quota
-        if head.__class__ is not KnownHead or head.kind != PRODUCE or self._held is not None or self._debt.active:
+        if head.__class__ is not RequestContext or head.kind != PRODUCE or self._held is not None or self._debt.active:
             return at
         if request_quota is not None and request_quota.enabled and head.work is not None:
             return at
@@ -306,7 +306,7 @@ class ResponseSide(AnswerVerdicts):
         self.answers += count
         return end
 
-    def _find_run(self, head: KnownHead, data: bytes | memoryview, at: int) -> tuple[int, int, int, int]:
+    def _find_run(self, head: RequestContext, data: bytes | memoryview, at: int) -> tuple[int, int, int, int]:
         """Find the whole answers from `at` on that go on as they came, to requests like `head`.
 
         Returns:
@@ -332,7 +332,7 @@ class ResponseSide(AnswerVerdicts):
             at = behind
         return count, size_of_each, amount, at
 
-    def _meter_run(self, meter: Meter, head: KnownHead, group: QuotaGroup, count: int, size: int, now_ms: int) -> None:
+    def _meter_run(self, meter: Meter, head: RequestContext, group: QuotaGroup, count: int, size: int, now_ms: int) -> None:
         """Note the first `count` requests in flight, of `size` bytes each (0: they differ), which `group` has recorded."""
         if 0 < size < RUN_VALUE_END:
             meter.passed_alike(group, size, count, now_ms, self._number, head.index)
@@ -497,7 +497,7 @@ class ResponseSide(AnswerVerdicts):
                 at = end
         except ProtocolError as error:  # what came before the broken answer still leaves
             self.broken = error
-            self._attention.wanted = True
+            self._attention.needs_settle = True
         if leaving is None and self._held is None and not out and start == 0 and at == end:
             return [data]
         if at > start:
@@ -506,7 +506,7 @@ class ResponseSide(AnswerVerdicts):
 
     # --- long answers
 
-    def _look(self, head: KnownHead, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
+    def _look(self, head: RequestContext, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
         """Look at a whole answer."""
         if head.ticket is not None:
             return head.ticket.look(frame, now_ms)
@@ -514,7 +514,7 @@ class ResponseSide(AnswerVerdicts):
             return self._rewriter.look(head.api, frame)
         return as_it_came(frame)
 
-    def _look_in_steps(self, head: KnownHead, data: bytes | memoryview, at: int, frame_bytes: int, now_ns: int) -> None:
+    def _look_in_steps(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ns: int) -> None:
         """Look at the long answer at `at` in steps; it leaves after that, and what is behind it follows."""
         behind = at + frame_bytes
         frame = data if at == 0 and behind == len(data) else data[at:behind]
@@ -525,7 +525,7 @@ class ResponseSide(AnswerVerdicts):
         self.work = work
         self.work_bytes = size
         self._tail = bytearray(behind)
-        self._attention.wanted = True
+        self._attention.needs_settle = True
 
     def go_on(self, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Take one step with the long answer; return what goes to the client now. When it has left, what is behind it is followed.
@@ -541,7 +541,7 @@ class ResponseSide(AnswerVerdicts):
             self.work, self.work_bytes = None, 0
             return self.scan(bytes(behind), now_ms, now_ns) if behind else None
 
-    def _pass_long(self, head: KnownHead, frame: bytes | memoryview, now_ns: int) -> LongAnswer:
+    def _pass_long(self, head: RequestContext, frame: bytes | memoryview, now_ns: int) -> LongAnswer:
         """Look at a whole answer, which came at `now_ns`, in steps; then let it leave in pieces."""
         now_ms = yield None
         look = self._look(head, frame, now_ms)
@@ -577,20 +577,20 @@ class ResponseSide(AnswerVerdicts):
         for piece in in_pieces([passed]):
             yield self._emit(piece)
 
-    def _settle_login(self, head: KnownHead, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
+    def _settle_login(self, head: RequestContext, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
         if self._debt.active and not is_judged:
             self._debt.pass_answer()
         self._login.answered(head.api, frame, sent_ms)
         self._login_went_on()
         if head.key == ApiKey.SASL_HANDSHAKE and self._login.under_way:
-            self._heads.broker_times.logs_in = True
+            self._classifier.broker_times.logs_in = True
             self._debt.hold_renewal()
         if self._login.bare:
             self._tail = bytearray()  # from here on there are no heads
 
     def _login_went_on(self) -> None:
         self._debt.logging_in = self._login.under_way and self._login.free_left > 0
-        self._attention.wanted = True
+        self._attention.needs_settle = True
 
     def _scan_tokens(self, tail: bytearray) -> bytes | None:
         """Follow the broker's tokens where they travel bare."""
@@ -618,7 +618,7 @@ class ResponseSide(AnswerVerdicts):
             self._held_stamps.append((held_at + place, announce_ms))
 
     def _change(
-        self, head: KnownHead, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, looked: Looked | None
+        self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, looked: Looked | None
     ) -> bytes | memoryview:
         """Rewrite and stamp what is here of an answer; `piece` itself when nothing changes.
 
@@ -644,10 +644,10 @@ class ResponseSide(AnswerVerdicts):
                 changed = _stamped(changed, at, announce_ms)
         return changed
 
-    def _begin_walk(self, head: KnownHead, piece: bytes | memoryview, frame_bytes: int) -> bytes | memoryview:
+    def _begin_walk(self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int) -> bytes | memoryview:
         """Follow an answer from its beginning on; return what of `piece` may leave now."""
         self._walker = walker = self._rewriter.walker(head.api, frame_bytes)
-        self._attention.wanted = True
+        self._attention.needs_settle = True
         passed = self._walk_in_steps(walker, piece, b"")
         if walker.passes:
             self._walker = None
@@ -681,7 +681,7 @@ class ResponseSide(AnswerVerdicts):
                 raise FrameSizeError(f"answer of {size} bytes")
         self._tail = bytearray(data[at:])
         self._tail_need = need
-        self._attention.wanted = True
+        self._attention.needs_settle = True
 
 
 def _bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_bytes: int) -> int:
@@ -713,19 +713,19 @@ def _stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | me
     return bytes(stamped)
 
 
-def _is_looked_at(head: KnownHead, rewrite: int, here_bytes: int, frame_bytes: int) -> bool:
+def _is_looked_at(head: RequestContext, rewrite: int, here_bytes: int, frame_bytes: int) -> bool:
     """Whether something is looked for in all of an answer, of which so much is here; of a Fetch that is not clean for certain."""
     if head.whole:
         return head.ticket is not None or bool(rewrite) or head.kind == PRODUCE
     return rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes
 
 
-def _may_change(head: KnownHead, here_bytes: int, frame_bytes: int) -> bool:
+def _may_change(head: RequestContext, here_bytes: int, frame_bytes: int) -> bool:
     """Whether something may have to change in a short answer, of which so much is here."""
     return head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and here_bytes == frame_bytes <= AT_ONCE_BYTES)
 
 
-def _is_clean(head: KnownHead, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
+def _is_clean(head: RequestContext, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
     """Whether an answer that might name new leaders is here in whole and names none, as nearly all of them; False where that takes long."""
     if rewrite == ENDPOINTS:
         return not walk_produce(head.api, data, at, at + frame_bytes, AT_ONCE_BYTES)[1]
@@ -738,7 +738,7 @@ def _joined(pieces: list[bytes | memoryview]) -> bytes | memoryview | None:
     return (pieces[0] if len(pieces) == 1 else b"".join(pieces)) if pieces else None
 
 
-def _is_plain(head: KnownHead, data: bytes | memoryview, at: int, end: int) -> bool:
+def _is_plain(head: RequestContext, data: bytes | memoryview, at: int, end: int) -> bool:
     """Whether the whole answer from `at` to `end` has a header without tags, and nothing in it may have to change."""
     if head.kind > FETCH or head.rewrite == WHOLE:
         return False

@@ -14,8 +14,8 @@ from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail_in_s
 from protocol.messages.metadata import Topology, find_brokers_end, topology_in_steps
 from protocol.messages.produce import walk_produce_in_steps
 from protocol.steps import Pace, Steps, finished
-from proxy.session.known_head import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
 from proxy.session.looked import Looked
+from proxy.session.request_context import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
 
 API_VERSIONS_KNOWN_MAX = 64  # by version and broker; a few of each are met
 EXPOSED_SHOWN = 8

@@ -14,19 +14,19 @@ from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.meter.usage import Place
 from proxy.session.administered import CORRELATION_ID, BrokersAnswer
 from proxy.session.attention import Attention
-from proxy.session.debt import Debt
-from proxy.session.fetch_gate import FetchGate
-from proxy.session.heads import Heads
+from proxy.session.fetch_admission import FetchAdmission
 from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.in_flight import InFlight
-from proxy.session.known_head import AS_IT_IS, FETCH, PASS, WHOLE, KnownHead
 from proxy.session.login import Login
 from proxy.session.request_bytes import Stop
+from proxy.session.request_classifier import RequestClassifier
+from proxy.session.request_context import AS_IT_IS, FETCH, PASS, WHOLE, RequestContext
 from proxy.session.request_side import RequestSide
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from proxy.session.shadow import ShadowResponseSide
+from proxy.session.throttle_state import ThrottleState
 from proxy.session.unanswered import UnansweredRequests
 from quota.declared_groups import Member, Origin
 from quota.entity import KafkaPrincipal
@@ -37,8 +37,8 @@ class Session:
     """Bytes go in at `requests.scan` and `responses.scan`, what may leave comes out."""
 
     __slots__ = (
+        "_classifier",
         "_counted",
-        "_heads",
         "_host",
         "_listener",
         "_rewriter",
@@ -47,7 +47,7 @@ class Session:
         "attention",
         "buffer",
         "debt",
-        "gate",
+        "fetch_admission",
         "in_flight",
         "login",
         "requests",
@@ -69,25 +69,29 @@ class Session:
         settings.sessions = number = settings.sessions + 1 & INT32_MAX
         self._listener = rules.listener
         self._host = peer[0]
-        self._heads = Heads(settings, rewriter, number, rules.before_login(peer, tls), self._origin(), maker_at(self._listener, self._host))
-        self.login = self._heads.login = Login(rules, peer, settings.counters, self._identified, tls)
+        self._classifier = RequestClassifier(
+            settings, rewriter, number, rules.before_login(peer, tls), self._origin(), maker_at(self._listener, self._host)
+        )
+        self.login = self._classifier.login = Login(rules, peer, settings.counters, self._identified, tls)
         self.in_flight: InFlight = deque()
         self.attention = Attention()
         self.buffer = settings.buffers.open(self._host)
-        self.debt = Debt(self.attention)
-        self.gate = FetchGate()
+        self.debt = ThrottleState(self.attention)
+        self.fetch_admission = FetchAdmission()
         self.requests = RequestSide(
             self.in_flight,
             self.attention,
             self.debt,
-            self.gate,
-            self._heads,
+            self.fetch_admission,
+            self._classifier,
             _own_reply,
             min(settings.frame_bytes_max, MAX_EARLY_FRAME_BYTES) if rules.requires_login else settings.frame_bytes_max,
             self.login,
         )
         make_responses = ShadowResponseSide if settings.shadows else ResponseSide
-        self.responses = make_responses(self.in_flight, self.attention, self.debt, self.gate, rewriter, self._heads, self.login)
+        self.responses = make_responses(
+            self.in_flight, self.attention, self.debt, self.fetch_admission, rewriter, self._classifier, self.login
+        )
 
         if isinstance(self.responses, ShadowResponseSide):
             self.responses.counts = settings.counters.shadow
@@ -95,22 +99,22 @@ class Session:
     @property
     def number(self) -> int:
         """Of the connection in this process, from 1 in the order in which they came."""
-        return self._heads.number
+        return self._classifier.number
 
     @property
     def client_ids(self) -> tuple[str, ...]:
         """Client-ids met on this connection, the first few."""
-        return self._heads.client_ids
+        return self._classifier.client_ids
 
     def member(self, client_id: str) -> Member | None:
         """Who the client is, and in which declared group with this client-id; None: nobody knows."""
-        principal, groups = self._heads.principal, self._heads.origin
+        principal, groups = self._classifier.principal, self._classifier.origin
         return None if principal is None else Member(principal, groups.group_of(principal.name, client_id))
 
     @property
     def principal(self) -> KafkaPrincipal | None:
         """Who the client is; None: nobody knows, and such may not stay."""
-        return self._heads.principal
+        return self._classifier.principal
 
     @property
     def owes_own_reply(self) -> bool:
@@ -129,7 +133,7 @@ class Session:
         """Note a question of ours, whose `frame` goes to the broker now, for the request that is answered here."""
         assert self.requests.administered is not None
         answer = BrokersAnswer()
-        head = KnownHead(api, self.requests.administered.head.client, PASS, WHOLE, b"", work_of(api.key))
+        head = RequestContext(api, self.requests.administered.head.client, PASS, WHOLE, b"", work_of(api.key))
         head.ticket = answer
         head.is_question = True
         self.in_flight.append((CORRELATION_ID, head, len(frame) - LENGTH_BYTES, now_ms, now_ns))
@@ -142,7 +146,7 @@ class Session:
         self.requests.administered = None
         self.in_flight.appendleft((None, frame, 0, now_ms, now_ns))
         self.responses.answers += 1
-        self.attention.wanted = True
+        self.attention.needs_settle = True
 
     def broker_max(self, key: int) -> int:
         """The newest version of an API that every broker met so far has, -1 when none said."""
@@ -154,21 +158,21 @@ class Session:
 
     def meet_broker(self, times: BrokerHandlerTime) -> None:
         """The broker is known, and with it what its requests cost."""
-        self._heads.broker_times = times
+        self._classifier.broker_times = times
 
     def meet_place(self, place: Place) -> None:
         """Meter what this client uses here."""
-        self._heads.place = place
+        self._classifier.place = place
 
     def count_in(self, scope: QuotaScope) -> None:
         """Count in another scope from now on: the scope changed, or the broker's node id was learnt."""
-        self._heads.count_in(scope)
+        self._classifier.count_in(scope)
         self.responses.request_quota = scope.request
         self.requests.forget_heads()
 
     def settings_changed(self, now_ms: int) -> None:
         """Obey new settings from the next request on; where quotas are only observed nothing waits any longer."""
-        self._heads.origin = self._origin()
+        self._classifier.origin = self._origin()
         self.requests.forget_heads()
         self.release_unenforced(now_ms)
 
@@ -203,7 +207,7 @@ class Session:
                 raise ProtocolError(f"{principal} has as many connections as it may", reason="max_connections_per_principal")
             self._counted = principal
         self.debt.session_begins(sent_ms, session_ends_ms)
-        self._heads.principal = principal
+        self._classifier.principal = principal
         self.requests.frame_bytes_max = self._settings.frame_bytes_max
         self.requests.forget_heads()
 
@@ -212,9 +216,9 @@ class Session:
         self.debt.depart(now_ms)
         request_quota = self.responses.request_quota
         is_timed = request_quota is not None and request_quota.enabled
-        unanswered = UnansweredRequests(self.in_flight, self.debt, self._heads, is_timed=is_timed)
+        unanswered = UnansweredRequests(self.in_flight, self.debt, self._classifier, is_timed=is_timed)
         unanswered.record(now_ms, unfinished=self.requests.unfinished)
-        if any(isinstance(head, KnownHead) and head.kind == FETCH for _, head, _, _, _ in self.in_flight):
+        if any(isinstance(head, RequestContext) and head.kind == FETCH for _, head, _, _, _ in self.in_flight):
             unanswered.follow(*self.responses.unscanned)
             unanswered.scan(b"", now_ms)  # an answer whose head is here is not kept for it
             self._unanswered = unanswered
@@ -239,12 +243,12 @@ class Session:
 
     def close(self) -> None:
         """Leave no other trace in the groups."""
-        self.gate.abandon()
+        self.fetch_admission.abandon()
         ahead = self.requests.ahead
         if ahead is not None and ahead.is_noted:
             ahead.release()
         self.login.let_go()
-        self._heads.left()
+        self._classifier.left()
         if self._counted is not None:
             self._settings.principals.leave(self._counted)
             self._counted = None
@@ -255,5 +259,5 @@ class Session:
             self._unanswered.scan(data, now_ms)
 
 
-def _own_reply(correlation_id: int, _head: KnownHead) -> bytes:
+def _own_reply(correlation_id: int, _head: RequestContext) -> bytes:
     return fallback_response(correlation_id, MAX_VERSIONS[ApiKey.API_VERSIONS])

@@ -7,10 +7,10 @@ from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.meter.meter import Meter
 from proxy.session.buffers import BufferAccount
-from proxy.session.heads_met import HeadsMet
-from proxy.session.known_head import KnownHeads
+from proxy.session.header_cache import HeaderCache
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.principal_connections import PrincipalConnections
+from proxy.session.request_context import RequestContexts
 from proxy.telemetry.counters import Counters, UsageTable
 
 
@@ -48,8 +48,8 @@ class SessionSettings:
         """Whether brokers enforce the quotas too, so that what they announce is compared."""
         self.answers_quotas = False
         """Whether requests about quotas are answered here; else the broker answers them."""
-        self.heads_met = HeadsMet()
-        self.known_heads = KnownHeads()
+        self.heads_met = HeaderCache()
+        self.known_heads = RequestContexts()
         self.known_sizes = KnownSizes()
         self.meter: Meter | None = None
         self.principals = PrincipalConnections()

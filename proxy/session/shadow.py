@@ -6,7 +6,7 @@ from protocol.limits import LENGTH_BYTES
 from protocol.messages.throttle_time import throttle_at
 from protocol.primitives import INT32
 from proxy.enforcement.mode import INT32_MAX
-from proxy.session.known_head import FETCH, PRODUCE, KnownHead
+from proxy.session.request_context import FETCH, PRODUCE, RequestContext
 from proxy.session.response_side import ResponseSide
 from proxy.telemetry.counters import ShadowCounts
 from quota.group import QuotaGroup
@@ -28,7 +28,15 @@ class ShadowResponseSide(ResponseSide):
         return at
 
     def _judge(
-        self, head: KnownHead, data: bytes | memoryview, at: int, size: int, request_size: int, received_ms: int, time_ms: int, now_ms: int
+        self,
+        head: RequestContext,
+        data: bytes | memoryview,
+        at: int,
+        size: int,
+        request_size: int,
+        received_ms: int,
+        time_ms: int,
+        now_ms: int,
     ) -> int:
         quota_type = _TYPES.get(head.kind)
         if quota_type is None:
@@ -46,19 +54,19 @@ class ShadowResponseSide(ResponseSide):
             self._note(head, quota_type, judging, broker_ms, max(ours_ms, time_ms), now_ms)
         return announce_ms
 
-    def _timing(self, head: KnownHead, now_ms: int) -> QuotaGroup | None:
+    def _timing(self, head: RequestContext, now_ms: int) -> QuotaGroup | None:
         """Who is held to a share of the broker's time, and has had a request timed."""
         is_timed = head.work is not None and self.request_quota is not None and self.request_quota.enabled
         return head.client.request(now_ms) if is_timed else None
 
-    def _note(self, head: KnownHead, quota_type: str, group: QuotaGroup | None, broker_ms: int, ours_ms: int, now_ms: int) -> None:
+    def _note(self, head: RequestContext, quota_type: str, group: QuotaGroup | None, broker_ms: int, ours_ms: int, now_ms: int) -> None:
         """Meter the two throttles of an answer, under the group whose verdict is ours."""
         assert self._meter is not None
         client_ref = None if head.cell is None else head.cell.client_ref
         self._meter.compared(quota_type, group, client_ref, broker_ms, min(ours_ms, INT32_MAX), now_ms)
 
 
-def _broker_ms(head: KnownHead, frame: bytes | memoryview) -> int:
+def _broker_ms(head: RequestContext, frame: bytes | memoryview) -> int:
     """What the broker announces in as much of an answer as is here."""
     place = throttle_at(head.api, frame)
     if place is None or place < 0 or place + INT32.size > len(frame):

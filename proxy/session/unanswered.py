@@ -10,12 +10,12 @@ from collections.abc import Callable
 from struct import Struct
 
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
-from proxy.session.debt import Debt
 from proxy.session.departed_debts import Stepper
-from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
-from proxy.session.known_head import FETCH, PRODUCE, KnownHead
-from proxy.session.mutations.ticket import Ticket
+from proxy.session.mutations.pending import PendingMutation
+from proxy.session.request_classifier import RequestClassifier
+from proxy.session.request_context import FETCH, PRODUCE, RequestContext
+from proxy.session.throttle_state import ThrottleState
 from quota.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
@@ -31,12 +31,12 @@ class UnansweredRequests:
         is_timed: whether the time of requests is recorded.
     """
 
-    __slots__ = ("_debt", "_heads", "_in_flight", "_is_timed", "_skip_bytes", "_tail")
+    __slots__ = ("_classifier", "_debt", "_in_flight", "_is_timed", "_skip_bytes", "_tail")
 
-    def __init__(self, in_flight: InFlight, debt: Debt, heads: Heads, *, is_timed: bool) -> None:
+    def __init__(self, in_flight: InFlight, debt: ThrottleState, heads: RequestClassifier, *, is_timed: bool) -> None:
         self._in_flight = in_flight
         self._debt = debt
-        self._heads = heads
+        self._classifier = heads
         self._is_timed = is_timed
         self._skip_bytes = 0
         self._tail = b""
@@ -52,7 +52,7 @@ class UnansweredRequests:
         for at, (correlation_id, head, size, _, _) in enumerate(self._in_flight):
             if at >= complete:
                 return
-            if correlation_id is None or not isinstance(head, KnownHead):
+            if correlation_id is None or not isinstance(head, RequestContext):
                 continue
             if head.cell is not None:
                 head.cell.requests += 1
@@ -61,10 +61,10 @@ class UnansweredRequests:
                 self._record_time(head, size, now_ms)
             if head.kind == PRODUCE:
                 self._record_produced(head, size, now_ms)
-            elif isinstance(head.ticket, Ticket):
+            elif isinstance(head.ticket, PendingMutation):
                 self._throttled(head, head.ticket.group, head.ticket.abandon(now_ms), now_ms)
 
-    def _record_produced(self, head: KnownHead, size: int, now_ms: int) -> None:
+    def _record_produced(self, head: RequestContext, size: int, now_ms: int) -> None:
         client = head.client
         if head.cell is None:
             client.usage.own_produce_bytes += size
@@ -72,12 +72,12 @@ class UnansweredRequests:
         if group is not None:
             self._recorded(head, group, size, group.record(size, now_ms), now_ms, client.produce_throttled)
 
-    def _record_time(self, head: KnownHead, size: int, now_ms: int) -> None:
+    def _record_time(self, head: RequestContext, size: int, now_ms: int) -> None:
         """Charge what a request of its kind costs, as far as that is known."""
         client = head.client
         if head.work is None:
             return
-        charged_ns = int(self._heads.broker_times.estimate(head.work, size))
+        charged_ns = int(self._classifier.broker_times.estimate(head.work, size))
         client.usage.request_ns += charged_ns
         if head.cell is not None:
             head.cell.handler_ns += charged_ns
@@ -90,10 +90,16 @@ class UnansweredRequests:
         self._recorded(head, group, charged_ns, throttle_ms, now_ms, client.request_throttled)
 
     def _recorded(
-        self, head: KnownHead, group: QuotaGroup, value: int, throttle_ms: int, now_ms: int, count: Callable[[QuotaGroup, int, int], None]
+        self,
+        head: RequestContext,
+        group: QuotaGroup,
+        value: int,
+        throttle_ms: int,
+        now_ms: int,
+        count: Callable[[QuotaGroup, int, int], None],
     ) -> None:
         """Meter a verdict, keep its books by `count`, and let whoever comes next wait for it."""
-        heads, throttle_ms = self._heads, max(0, throttle_ms)
+        heads, throttle_ms = self._classifier, max(0, throttle_ms)
         if heads.meter is not None:
             applied_ms = 0 if head.client.enforcement.only_observes else throttle_ms
             heads.meter.record(group, value, throttle_ms, applied_ms, now_ms, heads.number, head.index)
@@ -103,7 +109,7 @@ class UnansweredRequests:
         if throttle_ms > 0:
             count(group, throttle_ms, now_ms)
 
-    def _throttled(self, head: KnownHead, group: Stepper, throttle_ms: int, now_ms: int) -> None:
+    def _throttled(self, head: RequestContext, group: Stepper, throttle_ms: int, now_ms: int) -> None:
         if throttle_ms > 0:
             self._debt.judge_gone(head.client, throttle_ms, group, now_ms)
 
@@ -129,13 +135,13 @@ class UnansweredRequests:
             if correlation_id != expected or size < LENGTH_BYTES:
                 self._in_flight.clear()
                 return
-            if isinstance(head, KnownHead) and head.kind == FETCH:
+            if isinstance(head, RequestContext) and head.kind == FETCH:
                 self._record_fetched(head, size, now_ms)
             at += LENGTH_BYTES + size
         self._tail = data[at:]
         self._skip_bytes = max(0, at - len(data))
 
-    def _record_fetched(self, head: KnownHead, size: int, now_ms: int) -> None:
+    def _record_fetched(self, head: RequestContext, size: int, now_ms: int) -> None:
         client, amount = head.client, size - head.api.response_header_version
         if head.cell is None:
             client.usage.own_fetch_bytes += amount

@@ -19,15 +19,15 @@ from protocol.steps import finished
 from proxy.enforcement.mode import IN_FLIGHT_MAX
 from proxy.session.administered import is_for_us, read_administered
 from proxy.session.attention import Attention
-from proxy.session.debt import Debt
-from proxy.session.heads import Heads
 from proxy.session.in_flight import InFlight
-from proxy.session.known_head import ADMIN, LOGIN, MUTATION, KnownHead
 from proxy.session.login import Login
 from proxy.session.looked import AT_ONCE_BYTES
-from proxy.session.mutations.gate import MutationGate, Passage, plain_head, question_head
-from proxy.session.mutations.questions import CORRELATION_ID
+from proxy.session.mutations.filter import ControllerMutationFilter, MutationDecision, plain_head, question_head
+from proxy.session.mutations.probes import CORRELATION_ID
 from proxy.session.request_bytes import HEAD, INT32, RequestBytes, Stop
+from proxy.session.request_classifier import RequestClassifier
+from proxy.session.request_context import ADMIN, LOGIN, MUTATION, RequestContext
+from proxy.session.throttle_state import ThrottleState
 from proxy.session.unfinished_frame import UnfinishedFrame
 
 Step = tuple[bytes | bytearray, int, int, bool]
@@ -37,24 +37,24 @@ Step = tuple[bytes | bytearray, int, int, bool]
 class WholeRequests(RequestBytes):
     """Those of one connection."""
 
-    __slots__ = ("_heads", "_login", "_looked_bytes", "_mutations", "_reply")
+    __slots__ = ("_classifier", "_login", "_looked_bytes", "_mutations", "_reply")
 
     def __init__(
         self,
         in_flight: InFlight,
         attention: Attention,
-        debt: Debt,
+        debt: ThrottleState,
         frame_bytes_max: int,
-        heads: Heads,
-        reply: Callable[[int, KnownHead], bytes],
+        heads: RequestClassifier,
+        reply: Callable[[int, RequestContext], bytes],
         login: Login,
     ) -> None:
         super().__init__(in_flight, attention, debt, frame_bytes_max)
-        self._heads = heads
+        self._classifier = heads
         self._reply = reply
         self._login = login
         self._looked_bytes = 0  # of requests that were looked at as a whole in this call
-        self._mutations: MutationGate | None = None  # made when it is needed: few connections make or delete topics
+        self._mutations: ControllerMutationFilter | None = None  # made when it is needed: few connections make or delete topics
 
     def forget_heads(self) -> None:
         """Resolve every client anew: principal, scope or settings changed."""
@@ -64,7 +64,7 @@ class WholeRequests(RequestBytes):
         raise NotImplementedError
 
     def _take_whole(
-        self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
+        self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
     ) -> Step:
         """Deal with the request at `at`, of a kind that is none of the data path's."""
         kind = head.kind
@@ -99,10 +99,10 @@ class WholeRequests(RequestBytes):
             return self._note(plain_head(head), data, at, size, now_ns, read_ms)
         (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
         self._in_flight.append((None, self._reply(correlation_id, head), size, read_ms, now_ns))
-        self._attention.wanted = True
+        self._attention.needs_settle = True
         return data[:at] + data[end:], at, 0, True
 
-    def _may_have_topics(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, end: int) -> bool:
+    def _may_have_topics(self, head: RequestContext, data: bytes | bytearray, start: int, at: int, end: int) -> bool:
         """Look at the number of topics before the rest of them is kept. False: it is met again when what is before it went on."""
         try:
             check_topic_count(head.api, data, at + HEAD_BYTES + len(head.prefix), end)
@@ -113,7 +113,7 @@ class WholeRequests(RequestBytes):
             return False
         return True
 
-    def _is_for_us(self, head: KnownHead, data: bytes | bytearray, at: int, end: int, read_ms: int) -> bool | None:
+    def _is_for_us(self, head: RequestContext, data: bytes | bytearray, at: int, end: int, read_ms: int) -> bool | None:
         """Whether a request for configurations names users or clients; None: it is long and kept until that is known."""
         worked, self._worked = self._worked, None
         if worked is not None:
@@ -128,20 +128,20 @@ class WholeRequests(RequestBytes):
         self._looked_bytes += size
         return self._looked_bytes > AT_ONCE_BYTES
 
-    def _note(self, head: KnownHead, data: bytes | bytearray, at: int, size: int, now_ns: int, read_ms: int) -> Step:
+    def _note(self, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ns: int, read_ms: int) -> Step:
         """Let the request at `at` go on as it is."""
         (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
         self._in_flight.append((correlation_id, head, size, read_ms, now_ns))
         head.client.usage.requests[head.key] += 1
         return data, at + size + LENGTH_BYTES, 1, True
 
-    def _mutation_gate(self) -> MutationGate:
+    def _mutation_gate(self) -> ControllerMutationFilter:
         if self._mutations is None:
-            self._mutations = self._heads.mutation_gate()
+            self._mutations = self._classifier.mutation_gate()
         return self._mutations
 
     def _change_topics(
-        self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
+        self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
     ) -> Step:
         """Judge the whole request at `at`, which makes or deletes topics. With a stop it, or what is behind it, is kept back."""
         end = at + LENGTH_BYTES + size
@@ -163,7 +163,7 @@ class WholeRequests(RequestBytes):
                     raise
                 self._defer(data, at)
                 return data[:at], at, 0, False
-        assert isinstance(passage, Passage)
+        assert isinstance(passage, MutationDecision)
         for question in passage.questions:
             in_flight.append((CORRELATION_ID, question_head(question, head), len(question.frame) - LENGTH_BYTES, now_ms, now_ns))
         asked = b"".join(question.frame for question in passage.questions)
@@ -181,7 +181,7 @@ class WholeRequests(RequestBytes):
             onward = asked + (data[at:end] if passage.frame is None else passage.frame)
             return data[:at] + onward + data[end:], at + len(onward), 1, True
         assert passage.refusal is not None
-        self._attention.wanted = True
+        self._attention.needs_settle = True
         if not may_wait:  # nobody waits for its verdict any more
             reply, _ = passage.refusal.answer(passage.refusal.left_ms(now_ms))
             in_flight.append((None, reply, size, read_ms, now_ns))
@@ -214,7 +214,7 @@ class WholeRequests(RequestBytes):
             size, index, correlation_id = HEAD.unpack_from(frame)
             if index >> 16 != ApiKey.SASL_AUTHENTICATE:
                 return False
-            head = self._heads.resolve(frame, 0, size)
+            head = self._classifier.resolve(frame, 0, size)
             if head is None:
                 raise ProtocolError("request head is longer than its frame", reason="bad_header")
             self._login.requested(head.api, frame, head.head_bytes)
@@ -229,7 +229,7 @@ class WholeRequests(RequestBytes):
             self.stop = Stop.LOGIN
         return True
 
-    def _log_in(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, now_ns: int, read_ms: int) -> Step:
+    def _log_in(self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, now_ns: int, read_ms: int) -> Step:
         """Watch a message of a login go to the broker; what is behind it waits for the answer."""
         end = at + LENGTH_BYTES + size
         try:
@@ -246,7 +246,7 @@ class WholeRequests(RequestBytes):
         data, at, noted, _ = self._note(head, data, at, size, now_ns, read_ms)
         return data, at, noted, False
 
-    def _take_in(self, head: KnownHead, data: bytes | bytearray, start: int, at: int, size: int, read_ms: int) -> Step:
+    def _take_in(self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, read_ms: int) -> Step:
         """Take the request at `at` to be answered here, when nothing is in flight; until then it is kept with what is behind it."""
         if self._in_flight:
             self._keep(data, at, read_ms)
@@ -293,5 +293,5 @@ class WholeRequests(RequestBytes):
                 self.stop = Stop.LOGIN
                 return bytes(onward)
         self._tail = UnfinishedFrame(tail, LENGTH_BYTES)
-        self._attention.wanted = True
+        self._attention.needs_settle = True
         return bytes(onward) or None

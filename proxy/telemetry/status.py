@@ -71,7 +71,7 @@ class Traffic(NamedTuple):
     """How long answers took whose request time was estimated."""
 
 
-class ListenerAdmission(NamedTuple):
+class ListenerAdmissionStatus(NamedTuple):
     """Who came to a listener, and how long they had to wait."""
 
     listener: str
@@ -103,7 +103,7 @@ class AdmissionStatus(NamedTuple):
     """How it stands with the quotas on connections."""
 
     broker_accept_rate: float
-    listeners: Sequence[ListenerAdmission]
+    listeners: Sequence[ListenerAdmissionStatus]
     held: int
     """Sockets that are kept unread because their address came too fast."""
     tracked_ips: int

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
-from proxy.net import departures, gateway, sockets
+from proxy.net import disconnect_watcher, gateway, sockets
 from tests.adversary.virtual_loop import VirtualLoop
 
 RECEIVE_BYTES = 1 << 20
@@ -569,7 +569,7 @@ def kernel_in_memory(kernel: Kernel) -> Iterator[None]:
         for module, name, value in (
             (sockets, "socket", fake_socket),
             (sockets, "fcntl", SimpleNamespace(ioctl=ioctl)),
-            (departures, "select", SimpleNamespace(**events, epoll=lambda: MemoryEpoll(kernel))),
+            (disconnect_watcher, "select", SimpleNamespace(**events, epoll=lambda: MemoryEpoll(kernel))),
             (gateway, "Acceptor", MemoryAcceptor),
             (gateway, "listen", lambda host, port: SimpleNamespace(kernel=kernel, address=(host, port))),
         ):

@@ -8,15 +8,15 @@ from unittest import mock
 from protocol.api_keys import ApiKey
 from proxy.enforcement import quota_scope
 from proxy.net.connection import Connection
-from proxy.session import debt as debts
-from proxy.session import heads, known_head, response_side, whole_requests
+from proxy.session import request_classifier, request_context, response_side, whole_requests
+from proxy.session import throttle_state as debts
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.buffers import BufferAccount
-from proxy.session.debt import Debt
-from proxy.session.fetch_gate import FetchGate
-from proxy.session.known_head import LOGIN, KnownHead
+from proxy.session.fetch_admission import FetchAdmission
+from proxy.session.request_context import LOGIN, RequestContext
 from proxy.session.request_side import RequestSide
 from proxy.session.session import Session
+from proxy.session.throttle_state import ThrottleState
 from proxy.session.unanswered import UnansweredRequests
 from quota.maker import Maker
 from quota.manager import QuotaGroups
@@ -75,8 +75,8 @@ _admit_fetch = RequestSide._admit_fetch
 def _freed(self: RequestSide, group: Any, *arguments: Any) -> bool:
     """As it was: a fetch of a client that has closed its side is judged by nobody."""
     if self.ungated:
-        self._gate.forwarded(None)
-        self._gate.bytes_max = 1 << 31
+        self._fetch_admission.forwarded(None)
+        self._fetch_admission.bytes_max = 1 << 31
         return True
     return _admit_fetch(self, group, *arguments)
 
@@ -90,15 +90,15 @@ _is_free = AnswerVerdicts._is_free
 _joined: Final = "JoinGroup was among the requests of these heads"
 
 
-def _silenced_for_no_time(self: AnswerVerdicts, head: KnownHead) -> int:
+def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
     """As it was: a session timeout of 0 makes the longest wait of the connection 0 ms, which a debt takes for within quota."""
-    met = self._heads
+    met = self._classifier
     if head.key == ApiKey.JOIN_GROUP:
         met.client_ids = (*met.client_ids, _joined)
     return 0 if _joined in met.client_ids else _wait_max_ms(self, head)
 
 
-def _free_of_charge(self: AnswerVerdicts, head: KnownHead, data: bytes, at: int, frame_bytes: int) -> bool:
+def _free_of_charge(self: AnswerVerdicts, head: RequestContext, data: bytes, at: int, frame_bytes: int) -> bool:
     """As it was: the time of messages of a login is nobody's, also where the broker refuses them."""
     return head.kind == LOGIN or _is_free(self, head, data, at, frame_bytes)
 
@@ -141,9 +141,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "request", "refused handshakes are nobody's time", _instead((AnswerVerdicts, "_is_free", _free_of_charge))
     ),
     "fetches-guessed-small": Mutant(
-        "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchGate, "may_follow", _always))
+        "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchAdmission, "may_follow", _always))
     ),
-    "in-debt-all-go-on": Mutant("produce", "in debt as many requests go on as ever", _instead((Debt, "in_flight_max", lambda *_: 64))),
+    "in-debt-all-go-on": Mutant(
+        "produce", "in debt as many requests go on as ever", _instead((ThrottleState, "in_flight_max", lambda *_: 64))
+    ),
     "nothing-reserved": Mutant("memory", "what sessions keep is in no account", _instead((Session, "reserve", _always))),
     "nobody-evicted": Mutant("memory", "at the limit nobody goes", _instead((BufferAccount, "_evict", lambda *_: False))),
     "walked-at-once": Mutant(
@@ -160,6 +162,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "names-in-full": Mutant(
         "memory",
         "tables keep names of any length",
-        _instead((quota_scope, "kept_name", _in_full), (heads, "kept_name", _in_full), (known_head, "PREFIX_BYTES_MAX", 1 << 20)),
+        _instead(
+            (quota_scope, "kept_name", _in_full),
+            (request_classifier, "kept_name", _in_full),
+            (request_context, "PREFIX_BYTES_MAX", 1 << 20),
+        ),
     ),
 }

@@ -6,8 +6,8 @@ from protocol.errors import BadResponseError
 from protocol.messages.client_quotas import AlterResult, alter_answer, read_alter_request
 from protocol.request_head import read_request_head
 from proxy.net.upstream.login import LoginFailedError
+from proxy.quota_admin.authorizer_probe import ENTITY, AuthorizerProbe
 from proxy.quota_admin.broker_authority import BrokerAuthority
-from proxy.quota_admin.canary_watch import ENTITY, CanaryWatch
 from proxy.telemetry.counters import AdministrationCounts
 
 
@@ -28,7 +28,7 @@ class Broker:
 async def test_a_no_proves_the_lock() -> None:
     """Nobody is trusted before it; the change it asks for is one that is not to be made."""
     counts, broker = AdministrationCounts(), Broker()
-    watch = CanaryWatch(BrokerAuthority(counts), broker.ask)
+    watch = AuthorizerProbe(BrokerAuthority(counts), broker.ask)
     assert (counts.authority_is_trusted, watch.state) == (False, "untried")
     assert await watch.attempt()
     assert (counts.authority_is_trusted, watch.state) == (True, "works")
@@ -42,7 +42,7 @@ async def test_a_no_proves_the_lock() -> None:
 async def test_anything_else_takes_the_authority_away(says: int | bytes) -> None:
     """Also where it was proven before; the next no gives it back."""
     counts, broker = AdministrationCounts(), Broker()
-    watch = CanaryWatch(BrokerAuthority(counts), broker.ask)
+    watch = AuthorizerProbe(BrokerAuthority(counts), broker.ask)
     await watch.attempt()
     broker.says = says
     assert await watch.attempt()
@@ -56,7 +56,7 @@ async def test_anything_else_takes_the_authority_away(says: int | bytes) -> None
 async def test_no_answer_proves_nothing(problem: Exception) -> None:
     """What was proven stands; what was not is not proven by it."""
     counts, broker = AdministrationCounts(), Broker()
-    watch = CanaryWatch(BrokerAuthority(counts), broker.ask)
+    watch = AuthorizerProbe(BrokerAuthority(counts), broker.ask)
     broker.says = problem
     assert not await watch.attempt()
     assert not counts.authority_is_trusted

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.errors import BadResponseError
 from proxy.config.login import Credentials
-from proxy.net.upstream.own_connection import OwnConnection
+from proxy.net.upstream.broker_client import BrokerClient
 from proxy.net.upstream.own_login import AGAIN_MS, RETRY_MS, OwnLogin
 from tests.support import sasl_frames
 
@@ -31,8 +31,8 @@ class Broker:
         return sasl_frames.authenticate_answer(correlation_id, error_code=0 if right else 58, message=None if right else "for sluice")
 
     @property
-    def connection(self) -> OwnConnection:
-        return cast("OwnConnection", self)
+    def connection(self) -> BrokerClient:
+        return cast("BrokerClient", self)
 
 
 @pytest.fixture

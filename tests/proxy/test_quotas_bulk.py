@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from proxy.quota_admin.asker import Asker
+from proxy.quota_admin.requester import Requester
 from quota.admin.messages import Alteration, Op, entity_key
 from sluice.admin import ClientQuotaEntity
 from sluice_cli.quotas.bulk import BATCH_ENTRIES, Difference, alterations, batches, differences, lines_of, result_of
@@ -173,7 +173,7 @@ async def test_rollback_goes_back_to_how_it_was(house: House) -> None:
 async def test_infinity_survives_history_and_rollback(house: House) -> None:
     """JSON has no number for it."""
     parts, ops = (("user", "bob"),), [Op("request_percentage", math.inf, False)]
-    writer = Asker("Token:ops", "http", "", "admin", "write")
+    writer = Requester("Token:ops", "http", "", "admin", "write")
     await house.port.administration.alter(writer, [Alteration(parts, ops)], validate_only=False)
     assert (await house.run("describe", "--user", "bob")).output == "user 'bob': request_percentage=inf\n"
     assert (await house.run("history", "--limit", "1")).output.endswith("request_percentage - -> inf\n")

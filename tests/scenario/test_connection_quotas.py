@@ -8,7 +8,7 @@ import pytest
 
 from proxy.base.host_port import HostPort
 from proxy.config.model import Admin, Connections, Enforcement, Listener, Quotas
-from proxy.net.accept.admission import Gate
+from proxy.net.accept.admission import ListenerAdmission
 from proxy.observe.metrics import MetricsPage
 from proxy.observe.snapshot import take_snapshot
 from proxy.telemetry.loop_lag import LoopLag
@@ -27,8 +27,8 @@ TOO_EARLY_MS = 500
 OTHER_HOST = "127.0.0.2"
 
 
-def gate_of(sluice: RunningGateway, name: str = "test") -> Gate:
-    return sluice.gateway.admission.gates[name]
+def gate_of(sluice: RunningGateway, name: str = "test") -> ListenerAdmission:
+    return sluice.gateway.admission.listeners[name]
 
 
 async def served(client: ScriptedClient) -> bool:
@@ -196,7 +196,7 @@ async def test_a_rate_stops_all_ports_of_its_listener_and_no_other() -> None:
         behind = [await sluice.client(sluice.broker_port(1)), await sluice.client()]
         accepted = sluice.counters.connections_accepted["test"]
         internal = gate_of(sluice, "internal")
-        await come(sluice, 3, port=sluice.gateway.doors[1].bootstrap_port)
+        await come(sluice, 3, port=sluice.gateway.listeners[1].bootstrap_port)
         assert internal.blocked_since_ms is None
         assert sluice.counters.connections_accepted["test"] == accepted == 3
         for client in (early, *behind):
@@ -214,7 +214,7 @@ async def test_the_rate_of_the_process_holds_for_all_listeners() -> None:
     limits = Connections(max_connection_creation_rate=2)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, listeners=two_listeners(), connections=limits) as sluice:
         await come(sluice, 2)
-        waiting = await sluice.client(sluice.gateway.doors[1].bootstrap_port)
+        waiting = await sluice.client(sluice.gateway.listeners[1].bootstrap_port)
         await until(lambda: gate_of(sluice, "internal").blocked_since_ms is not None)
         assert await served(waiting)
         assert 0 < gate_of(sluice, "internal").quota.throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
@@ -243,7 +243,7 @@ async def test_who_waits_for_a_slot_waits_for_its_own_listener_too() -> None:
         (inside,) = await come(sluice, 1)
         outside = await sluice.client()
         await until(lambda: gate_of(sluice).blocked_since_ms is not None)
-        await come(sluice, 2, port=sluice.gateway.doors[1].bootstrap_port)
+        await come(sluice, 2, port=sluice.gateway.listeners[1].bootstrap_port)
         inside.close()
         assert await served(outside)
 
@@ -256,7 +256,7 @@ async def test_others_make_room_for_the_protected_listener() -> None:
         await asyncio.sleep(0.01)  # the clock has milliseconds
         for client in (first, third):
             assert await served(client)
-        friend = await sluice.client(sluice.gateway.doors[1].bootstrap_port)
+        friend = await sluice.client(sluice.gateway.listeners[1].bootstrap_port)
         assert await served(friend)
         assert await second.read_to_end() == b""
         assert sluice.closes == {"made_room": 1}

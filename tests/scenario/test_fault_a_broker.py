@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from proxy.net import sweeper
+from proxy.net import connection_deadlines
 from proxy.net.connection import Connection
+from proxy.net.connection_deadlines import HUNG_MS, SLICES
 from proxy.net.relay.flow import TO_BROKER_HIGH_BYTES
-from proxy.net.sweeper import HUNG_MS, SLICES
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.kafka_frames import answer_ids
 from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
@@ -191,7 +191,7 @@ async def test_a02_a_silent_broker_holds_nobody_else_up() -> None:
 
 async def test_a02_a_broker_whose_machine_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection ends when nothing was acknowledged for too long, with a reason; the limits are short here, and nobody speaks."""
-    monkeypatch.setattr(sweeper, "ASK_KERNEL_AFTER_MS", 0)
+    monkeypatch.setattr(connection_deadlines, "ASK_KERNEL_AFTER_MS", 0)
     async with ScriptedBroker(silent) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.send(produce_request(1))
@@ -199,7 +199,7 @@ async def test_a02_a_broker_whose_machine_is_gone(monkeypatch: pytest.MonkeyPatc
         for _ in range(SLICES):
             sluice.sweep(5_000)
         assert sluice.closes == {}, "the kernel was asked, and had heard of the broker"
-        monkeypatch.setattr(sweeper, "BROKER_SILENT_MS", 100)
+        monkeypatch.setattr(connection_deadlines, "BROKER_SILENT_MS", 100)
         await asyncio.sleep(0.2)
         for _ in range(SLICES):
             sluice.sweep(5_000)

@@ -9,12 +9,12 @@ from proxy.enforcement.quota_scope import ClientQuota
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
 from proxy.net.throttled_channels import ThrottledChannels
-from proxy.session.debt import Debt
-from proxy.session.fetch_gate import FetchGate
-from proxy.session.heads import Heads
+from proxy.session.fetch_admission import FetchAdmission
+from proxy.session.request_classifier import RequestClassifier
 from proxy.session.request_side import RequestSide
 from proxy.session.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
+from proxy.session.throttle_state import ThrottleState
 from quota.group import QuotaGroup
 from quota.manager import ClientQuotaManager
 from tests.support.gateway_fixture import RunningGateway, open_gateway, quotas
@@ -40,13 +40,13 @@ POINTS: list[tuple[type[Any], str]] = [
     (ResponseSide, "_change"),
     (ResponseSide, "release"),
     (ResponseSide, "take_own_replies"),
-    (Debt, "judge"),
-    (Debt, "judge_unanswered"),
-    (Debt, "in_flight_max"),
-    (Debt, "depart"),
-    (FetchGate, "admits"),
-    (FetchGate, "forwarded"),
-    (FetchGate, "answered"),
+    (ThrottleState, "judge"),
+    (ThrottleState, "judge_unanswered"),
+    (ThrottleState, "in_flight_max"),
+    (ThrottleState, "depart"),
+    (FetchAdmission, "admits"),
+    (FetchAdmission, "forwarded"),
+    (FetchAdmission, "answered"),
     (ClientQuota, "produce"),
     (ClientQuota, "fetch"),
     (ClientQuota, "produce_throttled"),
@@ -55,8 +55,8 @@ POINTS: list[tuple[type[Any], str]] = [
     (QuotaGroup, "would_throttle_ms"),
     (Rewriter, "walker"),
     (Rewriter, "what_for"),
-    (Heads, "resolve"),
-    (Heads, "_make"),
+    (RequestClassifier, "resolve"),
+    (RequestClassifier, "_make"),
     (Connection, "settle"),
     (Connection, "_settle_hold"),
     (Connection, "_settle_reading"),
@@ -129,7 +129,9 @@ async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch:
         assert len(sluice.loop_errors) == 1
 
 
-@pytest.mark.parametrize(("owner", "name"), [(RequestSide, "resume"), (ResponseSide, "release"), (Debt, "forgive"), (Connection, "settle")])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(RequestSide, "resume"), (ResponseSide, "release"), (ThrottleState, "forgive"), (Connection, "settle")]
+)
 async def test_g12_in_a_drain(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One connection that fails to drain does not keep the others from it."""
     bomb = Bomb(monkeypatch, owner, name)
@@ -153,7 +155,7 @@ async def test_g12_in_the_sweeper(monkeypatch: pytest.MonkeyPatch) -> None:
         clients = [await sluice.client() for _ in range(3)]
         for number, client in enumerate(clients):
             assert await served(sluice, client, number)
-        bomb = Bomb(monkeypatch, type(sluice.gateway.sweeper), "_verdict")
+        bomb = Bomb(monkeypatch, type(sluice.gateway.connection_deadlines), "_verdict")
         bomb.armed = True
         sluice.sweep(later_ms=700_000)
         await until(lambda: len(sluice.connections) == 0)

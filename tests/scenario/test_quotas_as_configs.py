@@ -8,7 +8,7 @@ from protocol.api_keys import API_VERSIONS, ApiVersion
 from protocol.limits import MAX_CONFIG_REQUEST_BYTES
 from protocol.messages.config_resources import CLIENT, USER, answer_of, plain_result, read_config_request
 from proxy.quota_admin.authorizer import Rules
-from proxy.quota_admin.quota_desk import RESOURCES_MAX
+from proxy.quota_admin.client_quota_api import RESOURCES_MAX
 from tests.support import layout_codec
 from tests.support.administered_gateway import Keeper
 from tests.support.config_frames import a_request, answered_by, body_at, results_of

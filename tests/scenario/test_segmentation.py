@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from protocol.limits import MAX_HEADER_BYTES
 from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
-from proxy.session.heads import Heads
-from proxy.session.known_head import KnownHead
 from proxy.session.request_bytes import Stop
+from proxy.session.request_classifier import RequestClassifier
+from proxy.session.request_context import RequestContext
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
@@ -203,14 +203,14 @@ def test_d07_a_long_head_in_single_bytes_is_read_a_few_times_only(monkeypatch: p
     """The largest header there may be, byte by byte, is tried as often as its length doubles: work grows with its bytes."""
     session, _ = open_session(Mode.DELAY, None)
     tries = 0
-    resolve = session.requests._heads.resolve
+    resolve = session.requests._classifier.resolve
 
-    def counting(data: bytes | bytearray, at: int, size: int) -> KnownHead | None:
+    def counting(data: bytes | bytearray, at: int, size: int) -> RequestContext | None:
         nonlocal tries
         tries += 1
         return resolve(data, at, size)
 
-    monkeypatch.setattr(Heads, "resolve", lambda _heads, *arguments: counting(*arguments))
+    monkeypatch.setattr(RequestClassifier, "resolve", lambda _heads, *arguments: counting(*arguments))
     fields = b"".join(uvarint(number) + uvarint(2_000) + bytes(2_000) for number in range(64))
     frame = produce_request(1, b"records", header_tags=uvarint(64) + fields, client_id=b"c" * 30_000)
     assert len(frame) < MAX_HEADER_BYTES

@@ -51,7 +51,7 @@ async def in_front_of_two(house: House, sni: ListenerSni = SNI, **settings: Any)
             await until(lambda: len(sluice.gateway.book.upstream) == 2)
             yield sluice, first, second
             await until(lambda: not sluice.gateway.connections and not sluice.gateway._closing and not sluice.gateway._tasks)
-            assert sluice.gateway.doors[0].gate.quota.connections == 0
+            assert sluice.gateway.listeners[0].admission.quota.connections == 0
             assert len(sluice.gateway._hellos) == 0
             assert sluice.counters.internal_errors == 0
 
@@ -80,7 +80,7 @@ async def test_the_name_chooses_the_broker_and_answers_name_names(house: House) 
             assert broker.connections[-1].requests[-1].frame == produce_request(node_id, bytes(200_000))
             await at_broker.close()
         await client.close()
-        assert list(sluice.gateway.doors[0].acceptors) == [None], "brokers have no ports of their own"
+        assert list(sluice.gateway.listeners[0].acceptors) == [None], "brokers have no ports of their own"
         await sluice.until_closed("client_closed", 3)
 
 

@@ -55,7 +55,7 @@ async def test_who_waits_at_a_listener_comes_in(mode: str) -> None:
         for _ in range(60):
             sluice.gateway.admission.quotas.broker_rate.record_one(sluice.app.state.now_ms())
         client = await sluice.client()
-        gate = sluice.gateway.admission.gates["test"]
+        gate = sluice.gateway.admission.listeners["test"]
         await until(lambda: gate.blocked_since_ms is not None)
         sluice.app.apply_switches({"listener:test": mode})
         assert correlation_id_of(await client.ask(api_versions_request(1))) == 1

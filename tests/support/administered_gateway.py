@@ -2,7 +2,7 @@
 
 from proxy.quota_admin.authorizer import Rules
 from proxy.quota_admin.broker_authority import BrokerAuthority
-from proxy.quota_admin.quota_desk import QuotaDesk
+from proxy.quota_admin.client_quota_api import ClientQuotaApi
 from quota.admin.messages import EntityKey
 from tests.support.gateway_fixture import RunningGateway
 
@@ -18,7 +18,7 @@ class Keeper:
         self.administration = sluice.app.administration
         self.administration.authorizer.rules = rules
         self.authority = BrokerAuthority(sluice.counters.administration, wait_s)
-        sluice.gateway.quota_desk = QuotaDesk(self.administration, self.authority)
+        sluice.gateway.client_quota_api = ClientQuotaApi(self.administration, self.authority)
 
     @property
     def quotas(self) -> dict[EntityKey, dict[str, float]]:

@@ -82,7 +82,7 @@ class RunningGateway:
     @property
     def port(self) -> int:
         """The bootstrap port."""
-        return self.gateway.doors[0].bootstrap_port
+        return self.gateway.listeners[0].bootstrap_port
 
     @property
     def connections(self) -> list[Connection]:
@@ -91,7 +91,7 @@ class RunningGateway:
 
     def broker_port(self, node_id: int) -> int:
         """Where clients meet a broker."""
-        port = self.gateway.doors[0].client_port(node_id)
+        port = self.gateway.listeners[0].client_port(node_id)
         assert port is not None, f"broker {node_id} has no port"
         return port
 
@@ -112,7 +112,7 @@ class RunningGateway:
 
     def sweep(self, later_ms: int = 0) -> None:
         """Let the sweeper look as if it were so much later."""
-        self.gateway.sweeper.sweep(now_ms() + later_ms)
+        self.gateway.connection_deadlines.sweep(now_ms() + later_ms)
 
     def set_quotas(self, table: QuotaTable) -> None:
         """Put a quota table in place, as the quota file would."""
@@ -142,9 +142,9 @@ class RunningGateway:
         assert self.buffers.reserved_bytes == 0
         assert len(gateway.timers) == 0
         assert self.counters.connections_open == 0
-        assert not gateway.sweeper._progress
-        assert not gateway.sweeper._taking
-        assert len(gateway.departures) == 0
+        assert not gateway.connection_deadlines._progress
+        assert not gateway.connection_deadlines._taking
+        assert len(gateway.disconnect_watcher) == 0
         assert [group.pending for group in self.groups() if group.pending] == []
         for broker in self.brokers:
             await broker.until_quiet()

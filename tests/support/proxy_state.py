@@ -8,7 +8,7 @@ from proxy.enforcement.policy import Policy, Standing
 from proxy.enforcement.switches import SwitchMode
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, LoginStatus, ReadinessCheck, SourceStatus, Traffic
 from proxy.telemetry.counters import Counters, UsageTable
-from proxy.telemetry.status import AdmissionStatus, IpRate, ListenerAdmission
+from proxy.telemetry.status import AdmissionStatus, IpRate, ListenerAdmissionStatus
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.group import QuotaGroup
@@ -60,7 +60,7 @@ class FakeState:
         self.connection_infos: list[ConnectionInfo] = []
         self.connected: list[tuple[KafkaPrincipal, str]] = []
         self.ips = [IpRate("192.0.2.7", "1", 20.0, 20, 3)]
-        listener = ListenerAdmission("default", 4, 2.5, math.nan, 41.5, 0.25)
+        listener = ListenerAdmissionStatus("default", 4, 2.5, math.nan, 41.5, 0.25)
         self.admission_status = AdmissionStatus(2.5, [listener], 1, 5, 0, self.ips)
 
     def mode(self) -> str:

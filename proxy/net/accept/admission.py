@@ -37,7 +37,7 @@ class _Waiting(NamedTuple):
     until_ms: int
 
 
-class Gate:
+class ListenerAdmission:
     """One listener with all its ports. While somebody waits here, none of them accepts: the rest stays in the kernel's queue.
 
     A connection comes through in two steps, because its address may be known later than that it is there:
@@ -162,7 +162,7 @@ class Gate:
         self._admission.slot_freed()
 
     def close(self, reason: CloseReason) -> None:
-        """Let in nobody any more."""
+        """Stop accepting."""
         if self._timer is not None:
             self._timer.cancel()
         waiting, self._waiting = self._waiting, None
@@ -187,7 +187,7 @@ class Admission:
         self.counters = counters
         self.per_cluster = per_cluster
         self.make_room: Callable[[], None] = lambda: None
-        self.gates: dict[str, Gate] = {}
+        self.listeners: dict[str, ListenerAdmission] = {}
         self._policy = policy
         self.only_observes = False
         self.failed_logins = FailedLogins()
@@ -216,10 +216,10 @@ class Admission:
         """How many sockets are held."""
         return len(self._held)
 
-    def gate(self, listener: str, acceptors: Mapping[int | None, Acceptor], on_passed: OnPassed) -> Gate:
+    def of_listener(self, listener: str, acceptors: Mapping[int | None, Acceptor], on_passed: OnPassed) -> ListenerAdmission:
         """Make the way in of a listener, all of whose ports are in `acceptors`."""
-        gate = self.gates[listener] = Gate(self, self.quotas.listeners[listener], acceptors, on_passed)
-        return gate
+        made = self.listeners[listener] = ListenerAdmission(self, self.quotas.listeners[listener], acceptors, on_passed)
+        return made
 
     def table_of(self, node_id: int | None) -> int:
         """Return in which table the clients of a port count."""
@@ -240,13 +240,13 @@ class Admission:
 
     def slot_freed(self) -> None:
         """Somebody left, or limits changed: who waits may come."""
-        for gate in self.gates.values():
-            gate.wake()
+        for one in self.listeners.values():
+            one.wake()
 
     def enforcement_changed(self) -> None:
         """Switches changed, or the mode."""
-        for gate in self.gates.values():
-            gate.release_unenforced()
+        for one in self.listeners.values():
+            one.release_unenforced()
 
     def hold(self, listener: str, sock: socket.socket, peer: Peer, until_ms: int) -> None:
         """Keep the socket of a client that came too fast; where there are too many already, close it at once."""
@@ -264,9 +264,9 @@ class Admission:
         _tell(listener, peer, reason, limit)
 
     def close(self, reason: CloseReason) -> None:
-        """Let in nobody any more."""
-        for gate in self.gates.values():
-            gate.close(reason)
+        """Stop accepting."""
+        for one in self.listeners.values():
+            one.close(reason)
         self._held.close()
 
 

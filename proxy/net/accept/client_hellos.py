@@ -8,7 +8,7 @@ from typing import Final
 
 from protocol.client_hello import ClientHelloReader
 from proxy.base.close_reason import CloseReason
-from proxy.net.accept.first_bytes import Arrival, Waiting, WaitingRoom
+from proxy.net.accept.first_bytes import Arrival, PreambleReader, PreambleReaders
 
 READ_BYTES: Final = 4_096
 UNRECOGNIZED_NAME: Final = bytes((21, 3, 3, 0, 2, 2, 112))
@@ -18,7 +18,7 @@ GoOn = Callable[[Arrival, str | None], None]
 """Called when a hello is whole, with the host name in it; what was read is in the arrival."""
 
 
-class ClientHellos(WaitingRoom):
+class ClientHellos(PreambleReaders):
     """Reads the hello of each arrival."""
 
     too_late = CloseReason.TLS_HANDSHAKE_DEADLINE
@@ -35,7 +35,7 @@ class ClientHellos(WaitingRoom):
         self.owner.arrival_ended(arrival, CloseReason.SERVER_NAME_UNKNOWN, detail)
 
 
-class _Hello(Waiting):
+class _Hello(PreambleReader):
     """What comes is taken: half a hello that stayed in the socket would wake us again and again."""
 
     __slots__ = ("_go_on", "_reader")

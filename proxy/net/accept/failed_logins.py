@@ -10,7 +10,7 @@ MINUTE_MS: Final = 60_000
 
 
 class FailedLogins:
-    """So many failures at once, and so many a minute after that; told the time.
+    """A token bucket of failed logins for each address; its methods take the time.
 
     Each failure of an address fills its measure by one, and a minute empties it by `max_per_minute`. While there is no room for a whole
     further failure its new connections are refused; those that it has stay.

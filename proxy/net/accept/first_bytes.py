@@ -47,7 +47,7 @@ class Owner(Protocol):
         """A bug of ours: its socket is to be closed."""
 
 
-class WaitingRoom:
+class PreambleReaders:
     """Those that wait, within a deadline; when there are too many, who waited longest leaves for the reason `too_late`.
 
     Attributes:
@@ -60,12 +60,12 @@ class WaitingRoom:
     def __init__(self, owner: Owner, deadline_ms: Callable[[], int]) -> None:
         self.owner = owner
         self.deadline_ms = deadline_ms
-        self._waiting: dict[Waiting, None] = {}
+        self._waiting: dict[PreambleReader, None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enter(self, waiting: Waiting) -> None:
+    def enter(self, waiting: PreambleReader) -> None:
         """One more waits; it is looked at now, and whenever something comes."""
         if len(self._waiting) >= WAITING_MAX:
             next(iter(self._waiting)).end(self.too_late, f"{WAITING_MAX} connections waited for their {self.what}")
@@ -73,7 +73,7 @@ class WaitingRoom:
         self.changed()
         waiting.look()
 
-    def left(self, waiting: Waiting) -> None:
+    def left(self, waiting: PreambleReader) -> None:
         """One waits no more."""
         self._waiting.pop(waiting, None)
         self.changed()
@@ -87,7 +87,7 @@ class WaitingRoom:
             waiting.end(reason)
 
 
-class Waiting:
+class PreambleReader:
     """One socket. A subclass says in `take` what is read from it, and in `late` what becomes of who says nothing."""
 
     __slots__ = ("_loop", "_timer", "arrival", "room")

@@ -7,13 +7,13 @@ import socket
 from protocol.proxy_protocol import ProxyHeaderReader
 from proxy.base.clock import now_ms
 from proxy.base.close_reason import CloseReason
-from proxy.net.accept.first_bytes import Arrival, GoOn, Peer, Waiting, WaitingRoom
+from proxy.net.accept.first_bytes import Arrival, GoOn, Peer, PreambleReader, PreambleReaders
 from proxy.telemetry.counters import bump
 
 PEEK_BYTES = 4_096
 
 
-class ProxyHeaders(WaitingRoom):
+class ProxyHeaders(PreambleReaders):
     """Reads the header of each arrival."""
 
     too_late = CloseReason.PROXY_HEADER_DEADLINE
@@ -28,7 +28,7 @@ class ProxyHeaders(WaitingRoom):
         self.owner.counters.proxy_headers_waiting = len(self)
 
 
-class _Header(Waiting):
+class _Header(PreambleReader):
     """Bytes are looked at where the kernel keeps them, and taken only as far as they belong to the header."""
 
     __slots__ = ("_go_on", "_reader")

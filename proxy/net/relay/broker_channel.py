@@ -18,9 +18,9 @@ from proxy.net.relay.flow import (
     TO_BROKER_LOW_BYTES,
     WRITE_HIGH_BYTES,
     WRITE_LOW_BYTES,
+    BufferedReader,
     Channel,
     ChannelOwner,
-    StandIn,
 )
 from proxy.session.response_side import ResponseSide
 from proxy.session.session import Session
@@ -75,7 +75,7 @@ class BrokerChannel(Channel):
                 self._read_long_answers()
             if onward is not None:
                 self.write_peer(onward)
-            if self._attention.wanted:
+            if self._attention.needs_settle:
                 connection.settle(now)
         except ProtocolError as error:
             connection.fail_broker(error)
@@ -94,7 +94,7 @@ class BrokerChannel(Channel):
         try:
             self._responses.pass_body(len(data), now, at_ns)
             self.write_peer(data)
-            if self._attention.wanted:
+            if self._attention.needs_settle:
                 connection.settle(now)
         except ProtocolError as error:
             connection.fail_broker(error)
@@ -151,7 +151,7 @@ class BrokerChannel(Channel):
         self._connection.broker_gone(exc)
 
 
-class LongAnswersChannel(StandIn):
+class LongAnswersChannel(BufferedReader):
     """Takes the place of the broker's channel from a long answer to the first short one; a read never goes beyond the end of a body."""
 
     __slots__ = ("_buffer", "_client", "_responses")

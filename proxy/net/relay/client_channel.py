@@ -11,7 +11,7 @@ import asyncio
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES
 from proxy.base.clock import NS_PER_MS, now_ns
-from proxy.net.relay.flow import Channel, ChannelOwner, StandIn
+from proxy.net.relay.flow import BufferedReader, Channel, ChannelOwner
 from proxy.session.request_side import RequestSide
 from proxy.session.session import Session
 
@@ -47,7 +47,7 @@ class ClientChannel(Channel):
             onward = self._requests.scan(data, now, at_ns)
             if onward is not None:
                 self.write_peer(onward)
-            if self._attention.wanted:
+            if self._attention.needs_settle:
                 connection.settle(now)
         except ProtocolError as error:
             connection.fail_client(error, data)
@@ -99,7 +99,7 @@ class ClientChannel(Channel):
         self._connection.client_lost(exc)
 
 
-class LoginChannel(StandIn):
+class LoginChannel(BufferedReader):
     """Takes the place of the client's channel from a handshake that the broker accepted to its verdict."""
 
     __slots__ = ("_buffer", "_have", "_on_its_way", "_requests")

@@ -160,7 +160,7 @@ class Channel(asyncio.Protocol):
         return tuple(name for reason, name in REASON_NAMES.items() if self.pauses & reason)
 
 
-class StandIn(asyncio.BufferedProtocol):
+class BufferedReader(asyncio.BufferedProtocol):
     """Reads into a buffer of ours in the place of a channel, which hears whatever else its socket tells."""
 
     __slots__ = ("_channel",)

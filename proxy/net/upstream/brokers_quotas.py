@@ -9,9 +9,9 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages.client_quotas import describe_request, read_describe_answer
 from proxy.config.login import Credentials
+from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection, version_of
 from proxy.net.upstream.connector import Bootstrap
 from proxy.net.upstream.login import LoginFailedError, log_in
-from proxy.net.upstream.own_connection import CLIENT_ID, OwnConnection, own_connection, version_of
 from proxy.quota_store.forward import BrokersSilent, Kept
 from proxy.tls.brokers import TlsBrokers
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, entity_key
@@ -28,7 +28,7 @@ class BrokersQuotas:
         self._credentials = credentials
         self._timeout_ms = timeout_ms
         self._open: contextlib.AsyncExitStack | None = None
-        self._connection: OwnConnection | None = None
+        self._connection: BrokerClient | None = None
         self._version = 0
         self._number = 0
 
@@ -63,7 +63,7 @@ class BrokersQuotas:
             stack, self._open = self._open, None
             await stack.aclose()
 
-    async def _connect(self) -> OwnConnection:
+    async def _connect(self) -> BrokerClient:
         await self.close()
         self._open = contextlib.AsyncExitStack()
         connection = await self._open.enter_async_context(own_connection(self._bootstrap.current(), self._tls))

@@ -11,7 +11,7 @@ from proxy.base.host_port import HostPort
 from proxy.base.secret import Secret
 from proxy.config.credentials import CredentialsError
 from proxy.config.login import Credentials
-from proxy.net.upstream.own_connection import CLIENT_ID, OwnConnection, own_connection
+from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection
 from proxy.tls.brokers import TlsBrokers
 
 
@@ -19,7 +19,7 @@ class LoginFailedError(Exception):
     """The broker did not let Sluice in, or there is no secret to try; says why, and nothing of a secret."""
 
 
-async def log_in(connection: OwnConnection, credentials: Credentials, secret: Secret | None = None) -> None:
+async def log_in(connection: BrokerClient, credentials: Credentials, secret: Secret | None = None) -> None:
     """Log in on a new connection; `secret` where it was read already.
 
     Raises:

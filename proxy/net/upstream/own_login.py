@@ -9,8 +9,8 @@ from typing import Final
 from proxy.base.secret import Secret
 from proxy.config.credentials import CredentialsError
 from proxy.config.login import Credentials
+from proxy.net.upstream.broker_client import BrokerClient
 from proxy.net.upstream.login import LoginFailedError, log_in
-from proxy.net.upstream.own_connection import OwnConnection
 from proxy.telemetry.status import LoginState
 
 RETRY_MS: Final = 60_000
@@ -44,7 +44,7 @@ class OwnLogin:
         """Whether there is an account."""
         return self._credentials is not None
 
-    async def may_ask(self, connection: OwnConnection, now_ms: int) -> bool:
+    async def may_ask(self, connection: BrokerClient, now_ms: int) -> bool:
         """Log in on a new connection if there is something to log in with; return whether it makes sense to ask further.
 
         Raises:

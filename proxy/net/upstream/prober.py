@@ -13,11 +13,11 @@ from collections.abc import Callable
 from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages.metadata import Topology, metadata_request, read_topology
-from proxy.base.aside import aside
 from proxy.base.clock import now_ms
 from proxy.base.host_port import HostPort
+from proxy.base.offload import aside
+from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection, version_of
 from proxy.net.upstream.connector import Bootstrap
-from proxy.net.upstream.own_connection import CLIENT_ID, OwnConnection, own_connection, version_of
 from proxy.net.upstream.own_login import OwnLogin
 from proxy.tls.brokers import TlsBrokers
 
@@ -93,7 +93,7 @@ class Prober:
             if version is not None and await self.login.may_ask(connection, now_ms()):
                 await self._ask_metadata(connection, version)
 
-    async def _ask_metadata(self, connection: OwnConnection, version: int) -> None:
+    async def _ask_metadata(self, connection: BrokerClient, version: int) -> None:
         try:
             answer = await connection.ask(metadata_request(version, 2, CLIENT_ID, all_topics=self._wants_topics()))
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from proxy.quota_admin.asker import Asker
+from proxy.quota_admin.requester import Requester
 from quota.admin.messages import EntityKey
 
 Event = Mapping[str, Any]
@@ -27,7 +27,7 @@ class AuditTrail(Protocol):
         """
 
 
-def who(asker: Asker) -> dict[str, str | None]:
+def who(asker: Requester) -> dict[str, str | None]:
     """Return of an asker what a line says."""
     return {"way": asker.way, "principal": asker.principal, "peer": asker.peer, "listener": asker.listener}
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from aiokafka.errors import KafkaError
 
 from proxy.config.credentials import CredentialsError
-from proxy.quota_store.remote import Answered, Judge, Told, Worker
+from proxy.quota_store.remote import Answered, Judge, StoreState, Worker
 from proxy.quota_store.store import Origin, StoreUnavailable
 from proxy.quota_store.topic.log import Fenced, Settings, TopicProblem, TopicReader, TopicWriter, Truncated, check_topic, problem_of
 from proxy.quota_store.topic.records import TopicState, records_of
@@ -41,7 +41,7 @@ class TopicWorker:
         settings: Settings,
         topic: str,
         place: str,
-        tell: Callable[[Worker, Told], None],
+        tell: Callable[[Worker, StoreState], None],
         *,
         create: bool,
         replication_factor: int | None,
@@ -218,7 +218,7 @@ class TopicWorker:
     def _report(self, origin: Origin, error: str | None = None) -> None:
         if error is None and self._truncated:
             error = self._truncation()
-        self._tell(self, Told(self._state.content(), origin, error, self._state.rejected, self._state.problems))
+        self._tell(self, StoreState(self._state.content(), origin, error, self._state.rejected, self._state.problems))
 
     # --- changes
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from proxy.quota_store.remote import Answered, Judge, Told, Worker
+from proxy.quota_store.remote import Answered, Judge, StoreState, Worker
 from proxy.quota_store.store import Origin, StoreUnavailable
 from proxy.quota_store.zookeeper.client import Conflict, Denied, Lost, ZookeeperClient
 from proxy.quota_store.zookeeper.znode_codec import CONFIG, SWITCHES
@@ -45,7 +45,7 @@ class ZookeeperWorker:
         self,
         make_client: Callable[[Callable[[bool], None]], ZookeeperClient],
         place: str,
-        tell: Callable[[Worker, Told], None],
+        tell: Callable[[Worker, StoreState], None],
         good: ZnodeTree | None,
         now_ms: Callable[[], int],
         *,
@@ -177,7 +177,7 @@ class ZookeeperWorker:
         content = self.tree.content()
         if content != self._content:
             self._content = content
-        self._tell(self, Told(self._content, origin, error, self.tree.rejected, self.tree.problems))
+        self._tell(self, StoreState(self._content, origin, error, self.tree.rejected, self.tree.problems))
 
     # --- changes
 

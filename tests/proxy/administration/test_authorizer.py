@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.quota_admin.asker import Asker, Right, Way
 from proxy.quota_admin.authorizer import Authorizer, Rules, own_part
+from proxy.quota_admin.requester import Requester, Right, Way
 from quota.admin.messages import Alteration, Op, entity_key
 
 ALICE, ADMIN, OWNER, READER, ANONYMOUS = "User:alice", "User:admin", "User:owner", "User:reader", "User:ANONYMOUS"
@@ -11,8 +11,8 @@ UNKNOWN = "User:__unknown__/default/GSSAPI"
 LISTED = Rules("list", frozenset({ADMIN}), frozenset({OWNER}), frozenset({READER}))
 
 
-def asker(principal: str | None, way: Way = "kafka", right: Right | None = None) -> Asker:
-    return Asker(principal, way, "127.0.0.1:5", "default", right)
+def asker(principal: str | None, way: Way = "kafka", right: Right | None = None) -> Requester:
+    return Requester(principal, way, "127.0.0.1:5", "default", right)
 
 
 @pytest.mark.parametrize("principal", [ALICE, ADMIN, ANONYMOUS, UNKNOWN, None])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.quota_admin.asker import Asker
 from proxy.quota_admin.audit.audit import AuditUnavailable, Event
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.authorizer import Authorizer, Rules
 from proxy.quota_admin.limits import ENTRIES_MAX
+from proxy.quota_admin.requester import Requester
 from proxy.quota_admin.service import DENIED, DENIED_DEFAULT, DENIED_SELF, NOT_CONTROLLER, Administration
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import Decide, Origin, StoreContent, StoreUnavailable, T
@@ -19,10 +19,10 @@ from quota.admin.kraft import Change
 from quota.admin.messages import AdminError, Alteration, Component, Op, Result, entity_key
 
 RATE = "producer_byte_rate"
-ADMIN = Asker("User:admin", "kafka", "127.0.0.1:5", "default")
+ADMIN = Requester("User:admin", "kafka", "127.0.0.1:5", "default")
 ALICE = ADMIN._replace(principal="User:alice")
 OWNER = ADMIN._replace(principal="User:owner")
-WRITER = Asker("Token:ops", "http", "127.0.0.1:6", "admin", "write")
+WRITER = Requester("Token:ops", "http", "127.0.0.1:6", "admin", "write")
 USER_BOB = entity_key([("user", "bob")])
 ALL: list[Component] = []
 
@@ -69,7 +69,7 @@ class House:
         self.arrived.append((content, origin))
         self.administration.content_arrived(content, origin)
 
-    async def set(self, asker: Asker, user: str | None, value: float = 5.0, *, validate_only: bool = False) -> Result:
+    async def set(self, asker: Requester, user: str | None, value: float = 5.0, *, validate_only: bool = False) -> Result:
         (result,) = await self.administration.alter(asker, [setting(user, value)], validate_only=validate_only)
         return result
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.quota_store.remote import Told
+from proxy.quota_store.remote import StoreState
 from proxy.quota_store.store import StoreContent
 from proxy.quota_store.zookeeper.reads import Node
 from proxy.quota_store.zookeeper.worker import ZookeeperWorker
@@ -28,12 +28,12 @@ class Reading:
 
 
 @pytest.fixture
-def told() -> list[Told]:
+def told() -> list[StoreState]:
     return []
 
 
 @pytest.fixture
-def worker(told: list[Told]) -> ZookeeperWorker:
+def worker(told: list[StoreState]) -> ZookeeperWorker:
     """One that is connected, and has read everything."""
     made = ZookeeperWorker(lambda _connection_changed: Any, "zookeeper", lambda _worker, one: told.append(one), None, lambda: 0)
     made._connected = made._whole = True
@@ -62,7 +62,7 @@ def put_switch(worker: ZookeeperWorker, mode: str) -> None:
     worker.tree.put_switches(Node(write_switches({"all": mode}), 1, 0))
 
 
-def test_a_change_that_comes_while_it_is_read_is_told_whole(worker: ZookeeperWorker, told: list[Told]) -> None:
+def test_a_change_that_comes_while_it_is_read_is_told_whole(worker: ZookeeperWorker, told: list[StoreState]) -> None:
     """Another store changes a quota and a switch at once. We read the switch, and the quota's notification was before: nobody is told of
     the half, since a watch has fired by then."""
 
@@ -74,7 +74,7 @@ def test_a_change_that_comes_while_it_is_read_is_told_whole(worker: ZookeeperWor
     assert [one.content for one in told] == [StoreContent({ALICE: {RATE: 2.0}}, {"all": "off"})]
 
 
-def test_changes_that_never_end_are_told_all_the_same(worker: ZookeeperWorker, told: list[Told]) -> None:
+def test_changes_that_never_end_are_told_all_the_same(worker: ZookeeperWorker, told: list[StoreState]) -> None:
     """Where one comes during every look, every second look tells."""
 
     def another(rate: int) -> Callable[[], None]:

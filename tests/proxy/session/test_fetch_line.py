@@ -5,7 +5,7 @@ import pytest
 from proxy.base.close_reason import CloseReason
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.quota_scopes import QuotaWindows
-from proxy.session.fetch_line import FetchLine, line_of
+from proxy.session.fetch_queue import FetchQueue, line_of
 from quota.group import QuotaGroup
 from tests.support.fetch_load import FetchLoad
 from tests.support.kafka_frames import fetch, share_fetch
@@ -139,7 +139,7 @@ def test_share_fetches_have_their_share(house: House) -> None:
 
 def test_a_share_grows_when_the_line_is_short_again(house: House) -> None:
     """How long the line was is forgotten after two age steps."""
-    line = FetchLine()
+    line = FetchQueue()
     places = [line.join(now_ms, lambda: None, now_ms) for now_ms in range(10)]
     for place in places[1:]:
         line.leave(place)

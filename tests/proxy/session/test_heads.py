@@ -1,9 +1,9 @@
 """What connections of one kind share of the heads they send."""
 
-from proxy.session.heads import CLIENT_IDS_MAX, Heads
-from proxy.session.heads_met import FRAME_BYTES_MAX
+from proxy.session.header_cache import FRAME_BYTES_MAX
 from proxy.session.identity import UNKNOWN
-from proxy.session.known_head import HEADS_MAX, KnownHead
+from proxy.session.request_classifier import CLIENT_IDS_MAX, RequestClassifier
+from proxy.session.request_context import HEADS_MAX, RequestContext
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from quota.entity import DEFAULT, KafkaPrincipal
 from quota.maker import NOBODY, Maker, maker_at
@@ -15,14 +15,14 @@ def door() -> Rewriter:
     return Rewriter(None, None, ApiVersionsCut(unknown_apis_pass=False), redact_configs=False)
 
 
-def heads(house: House, rewriter: Rewriter, here: Maker = NOBODY) -> Heads:
+def heads(house: House, rewriter: Rewriter, here: Maker = NOBODY) -> RequestClassifier:
     """Those of one connection."""
-    made = Heads(house.settings, rewriter, here=here)
+    made = RequestClassifier(house.settings, rewriter, here=here)
     made.count_in(house.scope)
     return made
 
 
-def resolved(of: Heads, frame: bytes) -> KnownHead:
+def resolved(of: RequestClassifier, frame: bytes) -> RequestContext:
     head = of.resolve(frame, 0, len(frame) - 4)
     assert head is not None
     return head

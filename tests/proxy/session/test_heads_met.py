@@ -6,17 +6,17 @@ import pytest
 
 from protocol.api_keys import API_VERSIONS, TABLE
 from protocol.request_head import read_request_head
-from proxy.session.heads_met import CREDENTIAL_KEYS, FRAME_BYTES_MAX, HEADS_MAX, HeadsMet
+from proxy.session.header_cache import CREDENTIAL_KEYS, FRAME_BYTES_MAX, HEADS_MAX, HeaderCache
 from tests.support.kafka_frames import fetch, plain, request
 
 
-def read(met: HeadsMet, frame: bytes) -> object:
+def read(met: HeaderCache, frame: bytes) -> object:
     return met.read(frame, 0, len(frame) - 4, unknown_apis_pass=False)
 
 
 def test_the_same_bytes_are_read_once() -> None:
     """Two requests that differ in nothing but the correlation id share what was read; it is what reading says."""
-    met = HeadsMet()
+    met = HeaderCache()
     first, second = read(met, plain(1)), read(met, plain(2))
     assert first is second is not None
     plainly = read_request_head(plain(2), 0, len(plain(2)) - 4)
@@ -26,14 +26,14 @@ def test_the_same_bytes_are_read_once() -> None:
 
 def test_another_byte_is_another_head() -> None:
     """Limits of a fetch, versions and client-ids are told apart."""
-    met = HeadsMet()
+    met = HeaderCache()
     frames = [fetch(1), fetch(1, max_bytes=7), fetch(1, version=4), plain(1), plain(1, client_id="other")]
     assert len({id(read(met, frame)) for frame in frames}) == len(frames)
 
 
 def test_what_is_not_here_in_whole_is_not_remembered() -> None:
     """A frame that TCP cut, or a large one, is read as it stands."""
-    met = HeadsMet()
+    met = HeaderCache()
     frame = plain(1)
     assert met.read(frame[:-1], 0, len(frame) - 4, unknown_apis_pass=False) is not read(met, frame)
     large = plain(1, client_id="x" * (FRAME_BYTES_MAX + 1))
@@ -48,7 +48,7 @@ BY_NAME = {api["name"]: api["key"] for api in TABLE["apis"] if ALTERS_OR_SHOWS.s
 @pytest.mark.parametrize("key", BY_NAME.values(), ids=BY_NAME)
 def test_nothing_of_a_credential_is_kept(key: int) -> None:
     """Logins, delegation tokens, SCRAM credentials and altered configurations leave no byte of their body, in any version."""
-    met = HeadsMet()
+    met = HeaderCache()
     for api in (api for api in API_VERSIONS.values() if api.key == key):
         assert read(met, request(api, BODY, 1)) is not None
     read(met, plain(1))  # is remembered
@@ -63,7 +63,7 @@ def test_every_api_whose_body_is_a_credential_is_known() -> None:
 
 def test_the_number_of_heads_is_bounded() -> None:
     """Clients choose their bytes."""
-    met = HeadsMet()
+    met = HeaderCache()
     for number in range(HEADS_MAX + 10):
         read(met, plain(1, client_id=str(number)))
     assert len(met._heads) <= HEADS_MAX

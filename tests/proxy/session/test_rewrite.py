@@ -10,7 +10,7 @@ from protocol.errors import ProtocolError
 from protocol.messages.addresses import splice
 from protocol.messages.api_versions import read_api_keys
 from protocol.steps import Pace, finished
-from proxy.session.known_head import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
+from proxy.session.request_context import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 
 FRAMES = Path(__file__).parents[2] / "vectors" / "frames"

@@ -12,8 +12,8 @@ from typing import Final
 
 from protocol.errors import ProtocolError
 from protocol.messages.client_quotas import QuotaOp, alter_request, read_alter_answer
+from proxy.net.upstream.broker_client import CLIENT_ID
 from proxy.net.upstream.login import LoginFailedError
-from proxy.net.upstream.own_connection import CLIENT_ID
 from proxy.quota_admin.broker_authority import BrokerAuthority
 from proxy.telemetry import log
 from proxy.telemetry.status import LoginState
@@ -31,7 +31,7 @@ Ask = Callable[[bytes], Awaitable[bytes]]
 """Sends one whole request as the account without rights; returns the whole answer."""
 
 
-class CanaryWatch:
+class AuthorizerProbe:
     """Takes the brokers' authority away as long as it is not proven. A verdict stands until the next one.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.config.model import Listener
 from proxy.config.server_names import ServerNames
-from proxy.net.accept.admission import Gate
+from proxy.net.accept.admission import ListenerAdmission
 from proxy.net.accept.listener import Acceptor
 from proxy.net.upstream.routes import Route
 from proxy.session.addresses import Address
@@ -12,7 +12,7 @@ from proxy.session.rewrite import Rewriter
 from proxy.tls.clients import TlsClients
 
 
-class Door:
+class BoundListener:
     """One configured listener: its bootstrap port and its ports of brokers.
 
     Attributes:
@@ -20,12 +20,12 @@ class Door:
         names: of brokers that share the bootstrap port; None: each has a port.
     """
 
-    __slots__ = ("acceptors", "advertised_host", "bootstrap_port", "gate", "listener", "names", "rewriters", "route", "tls")
+    __slots__ = ("acceptors", "admission", "advertised_host", "bootstrap_port", "names", "rewriters", "route", "settings", "tls")
 
-    gate: Gate
+    admission: ListenerAdmission
 
     def __init__(self, listener: Listener, tls: TlsClients | None, route: Route) -> None:
-        self.listener = listener
+        self.settings = listener
         self.route = route
         self.tls = tls
         self.names: ServerNames | None = None if listener.sni is None else listener.sni.names()
@@ -39,8 +39,8 @@ class Door:
 
     def client_port(self, node_id: int) -> int | None:
         """The port at which clients of this listener meet a broker; None when it has none."""
-        if self.listener.sni is not None:
-            return self.listener.sni.advertised_port or self.bootstrap_port
+        if self.settings.sni is not None:
+            return self.settings.sni.advertised_port or self.bootstrap_port
         acceptor = self.acceptors.get(node_id)
         return None if acceptor is None else acceptor.port
 

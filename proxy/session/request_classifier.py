@@ -14,11 +14,23 @@ from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, work_of
 from proxy.meter.usage import Place, UsageCell, api_class
 from proxy.session.administered import CONFIG_KEYS, QUOTA_KEYS
 from proxy.session.identity import is_nobody
-from proxy.session.known_head import ADMIN, ANSWER, CONFIGS, FETCH, LOGIN, MUTATION, NO_ACK, PASS, PREFIX_BYTES_MAX, PRODUCE, KnownHead
 from proxy.session.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.charge import STRICT_SINCE
-from proxy.session.mutations.gate import MutationGate
+from proxy.session.mutations.filter import ControllerMutationFilter
 from proxy.session.mutations.notes import MutationNotes
+from proxy.session.request_context import (
+    ADMIN,
+    ANSWER,
+    CONFIGS,
+    FETCH,
+    LOGIN,
+    MUTATION,
+    NO_ACK,
+    PASS,
+    PREFIX_BYTES_MAX,
+    PRODUCE,
+    RequestContext,
+)
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from quota.declared_groups import NOWHERE, Origin
@@ -46,11 +58,11 @@ NEVER_INHERITS: Final = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
 """Requests that do not take over a debt of request time: a client has to log in and to keep its membership."""
 
 
-class Heads:
+class RequestClassifier:
     """Resolves the request heads of one connection.
 
     A head says nothing of the connection it came by, only of its kind: equal bytes of the same principal, on the same listener, to the
-    same broker are one `KnownHead`. A thousand connections of one application then ask the same few objects. Clients that nobody knows
+    same broker are one `RequestContext`. A thousand connections of one application then ask the same few objects. Clients that nobody knows
     have their share of groups by their address, so of them only those from one address are of one kind.
     """
 
@@ -97,7 +109,7 @@ class Heads:
         """Count in another scope from now on."""
         self._scope = scope
 
-    def resolve(self, data: Buffer, at: int, size: int) -> KnownHead | None:
+    def resolve(self, data: Buffer, at: int, size: int) -> RequestContext | None:
         """Read a request head that is not like the last one; None when more bytes are needed."""
         settings = self._settings
         head = settings.heads_met.read(data, at, size, unknown_apis_pass=settings.unknown_apis_pass)
@@ -133,11 +145,11 @@ class Heads:
             self._met.is_dirty = True
             self._met = None
 
-    def mutation_gate(self) -> MutationGate:
+    def mutation_gate(self) -> ControllerMutationFilter:
         """Return a new gate for requests of one connection that make or delete topics."""
         settings = self._settings
         notes = MutationNotes(self.meter, self.number)
-        return MutationGate(settings.known_sizes, self._rewriter.broker_max, notes)
+        return ControllerMutationFilter(settings.known_sizes, self._rewriter.broker_max, notes)
 
     @property
     def _precedes_login(self) -> bool:
@@ -145,7 +157,7 @@ class Heads:
         login = self.login
         return login is not None and not login.has_succeeded and (login.required or self.broker_times.logs_in)
 
-    def _make(self, head: RequestHead, name: str, prefix: bytes, *, precedes_login: bool) -> KnownHead:
+    def _make(self, head: RequestHead, name: str, prefix: bytes, *, precedes_login: bool) -> RequestContext:
         work = VERSIONS_BEFORE_LOGIN if precedes_login else work_of(head.api.key, head.acks)
         client = self._client(name)
         cell = None
@@ -153,7 +165,7 @@ class Heads:
         if self.place is not None and self.meter is not None:
             others = self._settings.usages.other
             cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key), others)
-        known = KnownHead(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
+        known = RequestContext(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
         known.may_inherit = head.api.key not in NEVER_INHERITS
         if known.kind == FETCH and head.max_bytes_at is not None:
             known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at

@@ -33,7 +33,7 @@ class Deadlines:
 
 
 class Progress:
-    """What the sweeper remembers of one connection between two sweeps."""
+    """What is remembered of one connection between two sweeps."""
 
     __slots__ = ("bytes_in", "frames", "since_ms")
 
@@ -53,7 +53,7 @@ class Taking:
         self.since_ms = since_ms
 
 
-class Sweeper:
+class ConnectionDeadlines:
     """Looks at every connection once a second; `watch` is asked to tell at once when a client leaves that is not read."""
 
     def __init__(self, connections: Callable[[], Iterable[Connection]], deadlines: Deadlines, watch: Callable[[Connection], None]) -> None:

@@ -45,7 +45,7 @@ class AnswerOfOne(Protocol):
         """Take in the whole answer, and say what of it may leave: nothing when it is not the client's."""
 
 
-class KnownHead:
+class RequestContext:
     """One (API version, client-id, head bytes) of all connections of one kind.
 
     A request whose bytes from the client-id on equal `prefix` has the same client, acks and fetch limits,
@@ -124,22 +124,22 @@ class KnownHead:
         self.is_question = False  # ours, on behalf of a request that is answered here
 
 
-class KnownHeads:
+class RequestContexts:
     """Known heads of all connections; a bounded number, since clients choose their bytes."""
 
     __slots__ = ("_heads",)
 
     def __init__(self) -> None:
-        self._heads: dict[object, KnownHead] = {}
+        self._heads: dict[object, RequestContext] = {}
 
     def __len__(self) -> int:
         return len(self._heads)
 
-    def get(self, key: object) -> KnownHead | None:
+    def get(self, key: object) -> RequestContext | None:
         """What was added under `key`, unless it was dropped since."""
         return self._heads.get(key)
 
-    def add(self, key: object, head: KnownHead) -> None:
+    def add(self, key: object, head: RequestContext) -> None:
         """Keep a head; when too many are kept, all others are dropped. Whoever still has one of them goes on with it."""
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()

@@ -8,7 +8,7 @@ Way = Literal["kafka", "http"]
 Right = Literal["read", "write"]
 
 
-class Asker(NamedTuple):
+class Requester(NamedTuple):
     """Where a request comes from, as far as anybody knows."""
 
     principal: str | None

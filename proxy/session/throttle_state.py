@@ -26,7 +26,7 @@ STEP_S = AGE_MAX_MS / 1_000
 """An age step lets no more pass than the bound does in this time; a larger request waits until the debt is over."""
 
 
-class Debt:
+class ThrottleState:
     """The throttle state of one connection. The rate belongs to the group, the debt to the connection.
 
     From a verdict above zero on nothing is read, in `delay` as in `mute`, until the throttle time is over; then one request at a time
@@ -57,9 +57,9 @@ class Debt:
         "in_debt",
         "limits",
         "logging_in",
-        "owed",
         "read_off_until_ms",
         "renewal_by_ms",
+        "responses_pending",
         "session_ends_ms",
         "session_is_short",
         "unanswered",
@@ -85,7 +85,7 @@ class Debt:
         self.limits = False  # whether `in_flight_max` may be less than usual; stays until that says otherwise
         self.in_debt = False
         self.unanswered = False  # whether the last verdict fell on a request that has no answer
-        self.owed = 0  # answers still to come of requests that were in flight when the verdict fell
+        self.responses_pending = 0  # answers still to come of requests that were in flight when the verdict fell
         self.hold_until_ms = 0
         self.debt_until_ms = 0
         self.read_off_until_ms = 0
@@ -124,7 +124,7 @@ class Debt:
         throttle_ms = min(throttle_ms, INT32_MAX)
         self.unanswered = False
         if not was_owed:
-            self.owed = in_flight
+            self.responses_pending = in_flight
             if enforcement.mode is Mode.DELAY or (self.session_ends_ms and now_ms + throttle_ms > self._press_ms(now_ms)):
                 age_ms = now_ms - received_ms
                 hold_ms = max(0, min(throttle_ms, enforcement.delay_max_ms, AGE_MAX_MS - age_ms))
@@ -137,7 +137,7 @@ class Debt:
         if throttle_ms <= 0 or client.enforcement.mode is Mode.OBSERVE:
             self._within_quota(now_ms)
             return
-        self.owed = in_flight
+        self.responses_pending = in_flight
         self.unanswered = True
         self._owe(client, group, now_ms + min(throttle_ms, INT32_MAX), now_ms)
 
@@ -154,7 +154,7 @@ class Debt:
     def pass_answer(self) -> None:
         """An answer that no byte quota judges went by."""
         self._answer_came()
-        self.active = self.in_debt or self.owed > 0
+        self.active = self.in_debt or self.responses_pending > 0
 
     def is_of(self, group: QuotaGroup | None) -> bool:
         """Whether the verdict that lasts longest is that of `group` or of one that it is a part of."""
@@ -166,7 +166,7 @@ class Debt:
         At the end of an age step debt may be left. Then one request goes on, and only if no other connection
         of the group went on in this step: the step is for the client's sake, not a licence.
         """
-        if self.presses(now_ms):
+        if self.session_expiring(now_ms):
             return PRESSED_IN_FLIGHT_MAX
         if self.logging_in:
             return IN_FLIGHT_MAX
@@ -234,21 +234,21 @@ class Debt:
 
     def forgive(self) -> None:
         """Drop what is left: the client is not enforced any more, or the connection drains."""
-        self.owed = 0
+        self.responses_pending = 0
         self.hold_until_ms = self.debt_until_ms = self.read_off_until_ms = 0
         self._leave_debt()
 
     def _answer_came(self) -> bool:
-        if self.owed == 0:
+        if self.responses_pending == 0:
             return False
-        self.owed -= 1
+        self.responses_pending -= 1
         return True
 
     def _owe(self, client: ClientQuota, group: Stepper, until_ms: int, now_ms: int, *, outlives: bool = True) -> None:
         """Owe time to a group, or to the one of its parents whose bound is exceeded."""
         self.client = client
         group = group.limiting
-        self.active = self.in_debt = self.limits = self._attention.wanted = True
+        self.active = self.in_debt = self.limits = self._attention.needs_settle = True
         self._step_taken = False
         if outlives:
             self._until_ms[group] = max(self._until_ms.get(group, 0), until_ms)
@@ -290,7 +290,7 @@ class Debt:
         if self.session_ends_ms and self.in_debt:
             self.hold_until_ms = min(self.debt_until_ms, self.renewal_by_ms)
 
-    def presses(self, now_ms: int) -> bool:
+    def session_expiring(self, now_ms: int) -> bool:
         """Whether the session is about to end, so that all that a client sent before its renewal has to reach the broker now.
 
         Clients renew when 85 to 95 percent of a session are over, behind whatever they have sent by then. What passes so is recorded
@@ -309,11 +309,11 @@ class Debt:
             return until_ms
         return min(until_ms, self.renewal_by_ms if self.logging_in else self.session_ends_ms + HELD_BEYOND_MS_MAX)
 
-    def presses_at_ms(self, now_ms: int) -> int:
+    def expiring_at_ms(self, now_ms: int) -> int:
         """When that begins for a client in debt; 0: never, or it has begun."""
         return self._presses_at_ms if self.in_debt and self.session_ends_ms and now_ms < self._presses_at_ms else 0
 
-    def passes_pressed(self, size_bytes: int) -> bool:
+    def passes_while_expiring(self, size_bytes: int) -> bool:
         """Whether a request may go on for the sake of the renewal behind it; one larger than all that may pass so goes when it is first."""
         if size_bytes > self._pressed_left_bytes < PRESSED_BYTES_MAX:
             self._pressed_left_bytes = 0
@@ -340,7 +340,7 @@ class Debt:
 
     def _leave_debt(self) -> None:
         self.in_debt = False
-        self.active = self.owed > 0
+        self.active = self.responses_pending > 0
         self._until_ms.clear()
         self._left_ms.clear()
 

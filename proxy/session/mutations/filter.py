@@ -16,19 +16,19 @@ from protocol.steps import Pace, Steps
 from proxy.enforcement.mode import INT32_MAX
 from proxy.handler_time import work_of
 from proxy.meter.record import CHARGED, REFUSED
-from proxy.session.known_head import MUTATION, PASS, WHOLE, KnownHead
 from proxy.session.mutations.charge import is_strict, permits_of, sound_places
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.mutations.notes import MutationNotes
-from proxy.session.mutations.questions import PROBE_VERSION, Answers, Question, ask_default, ask_sizes
-from proxy.session.mutations.ticket import Refusal, Ticket, Wait
+from proxy.session.mutations.pending import PendingMutation, Refusal, Wait
+from proxy.session.mutations.probes import PROBE_VERSION, Probe, ProbeResults, ask_default, ask_sizes
+from proxy.session.request_context import MUTATION, PASS, WHOLE, RequestContext
 from quota.entity import UNLIMITED
 from quota.mutation_group import MutationGroup
 
 THROTTLING_QUOTA_EXCEEDED = 89
 
 
-class Passage(NamedTuple):
+class MutationDecision(NamedTuple):
     """What becomes of one request.
 
     Attributes:
@@ -39,14 +39,14 @@ class Passage(NamedTuple):
         refusal: what is answered in its place.
     """
 
-    questions: tuple[Question, ...] = ()
+    questions: tuple[Probe, ...] = ()
     waits: bool = False
     frame: bytes | None = None
-    head: KnownHead | None = None
+    head: RequestContext | None = None
     refusal: Refusal | None = None
 
 
-class MutationGate:
+class ControllerMutationFilter:
     """The requests of one connection that make or delete topics.
 
     Args:
@@ -61,7 +61,7 @@ class MutationGate:
         self._broker_max = broker_max
         self._waiting: _Asked | None = None  # the request that waits for an answer to a question, as it was read
 
-    def judges(self, head: KnownHead, now_ms: int) -> bool:
+    def judges(self, head: RequestContext, now_ms: int) -> bool:
         """Whether a quota applies to this client, so that its request has to be here in whole."""
         group = head.client.mutation(now_ms)
         if group is not None and group.bound < UNLIMITED:
@@ -69,11 +69,11 @@ class MutationGate:
         self._waiting = None  # a quota that was taken away while its request waited
         return False
 
-    def waits_for_its_turn(self, head: KnownHead) -> bool:
+    def waits_for_its_turn(self, head: RequestContext) -> bool:
         """Whether the request may have to wait here: then nothing else is in flight while it does."""
         return not head.client.enforcement.only_observes and is_strict(head.api)
 
-    def judge(self, head: KnownHead, frame: Buffer, *, may_wait: bool) -> Steps[Passage]:
+    def judge(self, head: RequestContext, frame: Buffer, *, may_wait: bool) -> Steps[MutationDecision]:
         """Judge the whole request `frame`, or ask what has to be known for that; some topics at a time, and none before the first pause.
 
         Args:
@@ -86,14 +86,14 @@ class MutationGate:
         now_ms = yield
         group = head.client.mutation(now_ms)
         if group is None:  # a quota that was taken away just now
-            return Passage(head=plain_head(head))
+            return MutationDecision(head=plain_head(head))
         asked, self._waiting = self._waiting, None
         if asked is None:
             asked = yield from self._read(head, group, frame)
         asked.head, asked.group, asked.frame = head, group, frame
         if not self.waits_for_its_turn(head):
             question = (yield from self._question(asked, now_ms)) if may_wait else None
-            return Passage((question,) if question else (), head=self._ticketed(asked, {}, {}, None))
+            return MutationDecision((question,) if question else (), head=self._ticketed(asked, {}, {}, None))
         question = None
         if may_wait:
             question = yield from self._question(asked, now_ms)
@@ -101,19 +101,19 @@ class MutationGate:
                 question = yield from self._question_who_exists(asked, now_ms)
         if question is not None:
             self._waiting = asked
-            return Passage((question,), waits=True)
+            return MutationDecision((question,), waits=True)
         return (yield from self._decide(asked, now_ms))
 
-    def _read(self, head: KnownHead, group: MutationGroup, frame: Buffer) -> Steps[_Asked]:
+    def _read(self, head: RequestContext, group: MutationGroup, frame: Buffer) -> Steps[_Asked]:
         request_head = read_request_head(frame, 0, len(frame) - LENGTH_BYTES)
         if request_head is None:
             raise BadRequestError("the request ends inside its header")
         changes = yield from topic_changes_in_steps(head.api, frame, request_head.body_at)
         pace = Pace()
         sound = yield from sound_places(head.api, changes, pace)
-        return _Asked(head, group, request_head, frame, changes, sound, Answers(self._known), pace)
+        return _Asked(head, group, request_head, frame, changes, sound, ProbeResults(self._known), pace)
 
-    def _question(self, asked: _Asked, now_ms: int) -> Steps[Question | None]:
+    def _question(self, asked: _Asked, now_ms: int) -> Steps[Probe | None]:
         """What has to be known before the request can be reckoned; None: nothing more."""
         answers, api, wanted = asked.answers, asked.head.api, []
         is_create = api.key == ApiKey.CREATE_TOPICS
@@ -136,7 +136,7 @@ class MutationGate:
             return (yield from ask_default(names, asked.request_head.client_id_bytes, answers, asked.pace)) if names else None
         return (yield from self._ask(asked, wanted))
 
-    def _question_who_exists(self, asked: _Asked, now_ms: int) -> Steps[Question | None]:
+    def _question_who_exists(self, asked: _Asked, now_ms: int) -> Steps[Probe | None]:
         """Before topics are refused: which of those to be made exist? They fail and cost nothing, whatever the balance."""
         if asked.head.api.key != ApiKey.CREATE_TOPICS or asked.answers.asked_sizes:
             return None
@@ -149,7 +149,7 @@ class MutationGate:
             return None
         return (yield from self._ask(asked, list(asked.topics())))
 
-    def _ask(self, asked: _Asked, topics: list[TopicChange]) -> Steps[Question | None]:
+    def _ask(self, asked: _Asked, topics: list[TopicChange]) -> Steps[Probe | None]:
         if not topics:
             return None
         api = asked.head.api
@@ -160,7 +160,7 @@ class MutationGate:
     def _permits(self, asked: _Asked, topic: TopicChange, now_ms: int) -> int:
         return permits_of(asked.head.api, topic, asked.answers.size(topic, now_ms), asked.answers.default_partitions)
 
-    def _decide(self, asked: _Asked, now_ms: int) -> Steps[Passage]:
+    def _decide(self, asked: _Asked, now_ms: int) -> Steps[MutationDecision]:
         """Charge topic by topic, in the order of the request; from the first that finds a balance below zero on, refuse."""
         group, api, changes = asked.group, asked.head.api, asked.changes
         charged: dict[int, int] = {}
@@ -191,15 +191,15 @@ class MutationGate:
         if refused and len(refused) == len(changes.topics):
             entries = [refused[place] for place in sorted(refused)]
             answer = results_answer(api, asked.request_head.correlation_id, entries)
-            return Passage(refusal=Refusal(api, asked.head.client, group, answer, wait))
+            return MutationDecision(refusal=Refusal(api, asked.head.client, group, answer, wait))
         frame = None
         if refused:
             frame = cut_request(api, asked.frame, changes, {place for place in range(len(changes.topics)) if place not in refused})
-        return Passage(frame=frame, head=self._ticketed(asked, charged, refused, wait))
+        return MutationDecision(frame=frame, head=self._ticketed(asked, charged, refused, wait))
 
-    def _ticketed(self, asked: _Asked, charged: Mapping[int, int], refused: Mapping[int, bytes], wait: Wait | None) -> KnownHead:
-        head = KnownHead(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix, asked.head.work, asked.head.cell)
-        head.ticket = Ticket(
+    def _ticketed(self, asked: _Asked, charged: Mapping[int, int], refused: Mapping[int, bytes], wait: Wait | None) -> RequestContext:
+        head = RequestContext(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix, asked.head.work, asked.head.cell)
+        head.ticket = PendingMutation(
             asked.head.api,
             asked.head.client,
             asked.group,
@@ -223,13 +223,13 @@ class _Asked:
 
     def __init__(
         self,
-        head: KnownHead,
+        head: RequestContext,
         group: MutationGroup,
         request_head: RequestHead,
         frame: Buffer,
         changes: TopicChanges,
         sound: list[int],
-        answers: Answers,
+        answers: ProbeResults,
         pace: Pace,
     ) -> None:
         self.head = head
@@ -247,14 +247,14 @@ class _Asked:
         return (topics[place] for place in (self.sound[:-1] if but_last else self.sound))
 
 
-def plain_head(head: KnownHead) -> KnownHead:
+def plain_head(head: RequestContext) -> RequestContext:
     """Return the head of a request that no quota judges."""
-    return KnownHead(head.api, head.client, PASS, head.rewrite, head.prefix, head.work, head.cell)
+    return RequestContext(head.api, head.client, PASS, head.rewrite, head.prefix, head.work, head.cell)
 
 
-def question_head(question: Question, head: KnownHead) -> KnownHead:
+def question_head(question: Probe, head: RequestContext) -> RequestContext:
     """Return the head under which the answer to a question is known."""
-    asked = KnownHead(question.api, head.client, PASS, WHOLE, b"", work_of(question.api.key))
+    asked = RequestContext(question.api, head.client, PASS, WHOLE, b"", work_of(question.api.key))
     asked.ticket = question
     asked.is_question = True
     return asked

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
-from proxy.session.fetch_line import FetchLine, Place, line_of
+from proxy.session.fetch_queue import FetchQueue, Place, line_of
 from quota.group import QuotaGroup
 
 UNKNOWN = -1
 
 
-class FetchGate:
+class FetchAdmission:
     """The fetches of one connection that are under way, and the one that waits."""
 
     __slots__ = (
@@ -40,7 +40,7 @@ class FetchGate:
         self._summed_bytes = 0  # ... than is expected its fetches under way may bring
         self._answer_bytes = UNKNOWN  # the size of this connection's last answer
         self._answer_bytes_max = INT32_MAX  # the most that was asked of it
-        self._line: FetchLine | None = None
+        self._line: FetchQueue | None = None
         self._place: Place | None = None
         self._expected_bytes = 0  # of the fetch that was admitted last
         self.bytes_max = 0  # the most that it may bring

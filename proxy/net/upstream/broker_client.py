@@ -17,7 +17,7 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 CLIENT_ID: Final = "sluice"
 
 
-class OwnConnection:
+class BrokerClient:
     """Asks a broker; the next question waits for the answer to the one before it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,7 +69,7 @@ def version_of(ranges: dict[int, tuple[int, int]], key: ApiKey, ours: tuple[int,
 
 
 @contextlib.asynccontextmanager
-async def own_connection(address: HostPort, tls: TlsBrokers | None) -> AsyncIterator[OwnConnection]:
+async def own_connection(address: HostPort, tls: TlsBrokers | None) -> AsyncIterator[BrokerClient]:
     """Connect, and hang up behind the block.
 
     Raises:
@@ -80,7 +80,7 @@ async def own_connection(address: HostPort, tls: TlsBrokers | None) -> AsyncIter
     else:
         name = tls.server_name(address)
         streams = await asyncio.open_connection(address.host, address.port, ssl=tls.keeper.context, server_hostname=name)
-    connection = OwnConnection(*streams)
+    connection = BrokerClient(*streams)
     try:
         yield connection
     finally:

@@ -29,11 +29,11 @@ from protocol.messages.config_resources import (
     joined_answer,
     plain_result,
 )
-from proxy.base.aside import aside
+from proxy.base.offload import aside
 from proxy.net.connection import Connection
-from proxy.quota_admin.asker import Asker
 from proxy.quota_admin.broker_authority import BrokerAuthority
 from proxy.quota_admin.quota_resources import alteration_of, configs_of, entity_of, filter_of
+from proxy.quota_admin.requester import Requester
 from proxy.quota_admin.service import DENIED, Administration
 from proxy.session.administered import CORRELATION_ID, Administered, read_body
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, AdminError, Alteration, Component, Description, Op, Result
@@ -44,7 +44,7 @@ CONFIG_BYTES: Final = 32
 """Of an answer about configurations; so few bytes are one of the things that it takes time to look at."""
 
 
-class QuotaDesk:
+class ClientQuotaApi:
     """Where connections take their requests about quotas."""
 
     def __init__(self, administration: Administration, authority: BrokerAuthority) -> None:
@@ -65,7 +65,7 @@ class QuotaDesk:
         results = await self._alter(connection, asker, request, alterations, validate_only=body.validate_only)
         return await aside(len(results), _alter_answer, api.version, correlation_id, results)
 
-    async def _describe(self, connection: Connection, asker: Asker, request: Administered, body: DescribeRequest) -> DescribeAnswer:
+    async def _describe(self, connection: Connection, asker: Requester, request: Administered, body: DescribeRequest) -> DescribeAnswer:
         allows = None
         if self._administration.authority == "broker":
             judged = await self._authority.judge_description(connection, request)
@@ -77,14 +77,14 @@ class QuotaDesk:
         return await aside(len(found.entries or ()), described, found)
 
     async def _alter(
-        self, connection: Connection, asker: Asker, request: Administered, alterations: list[Alteration], *, validate_only: bool
+        self, connection: Connection, asker: Requester, request: Administered, alterations: list[Alteration], *, validate_only: bool
     ) -> list[Result]:
         if self._administration.authority != "broker":
             return await self._administration.alter(asker, alterations, validate_only=validate_only)
         allows, refused, right = await self._authority.judge(connection, request, alterations)
         return refused + await self._administration.alter(asker, right, validate_only=validate_only, broker_allows=allows)
 
-    async def _answer_configs(self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest) -> bytes:
+    async def _answer_configs(self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest) -> bytes:
         """Answer for users and clients; what else is named the broker is asked first."""
         api, count = request.api, len(body.resources)
         ours, theirs = await aside(count, _sides, body)
@@ -103,7 +103,7 @@ class QuotaDesk:
         return await aside(max(count, len(frame) // CONFIG_BYTES), joined_answer, api, frame, request.correlation_id, body, results)
 
     async def _describe_resources(
-        self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
+        self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
     ) -> dict[int, bytes]:
         allows = None
         if self._administration.authority == "broker":
@@ -124,7 +124,7 @@ class QuotaDesk:
         return results
 
     async def _alter_resources(
-        self, connection: Connection, asker: Asker, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
+        self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
     ) -> dict[int, bytes]:
         may = self._administration.authority == "broker" or self._administration.may_alter(asker)
         results: dict[int, bytes] = {}
@@ -149,11 +149,11 @@ def _refusal(request: Administered, error: AdminError, resource: ConfigResource,
     return plain_result(request.api, CLUSTER_AUTHORIZATION_FAILED, DENIED, resource)
 
 
-def asker_of(connection: Connection) -> Asker:
+def asker_of(connection: Connection) -> Requester:
     """Return who sits at the other end of a connection."""
     principal = connection.session.principal
     host, port = connection.peer
-    return Asker(None if principal is None else str(principal), "kafka", f"{host}:{port}", connection.listener_name)
+    return Requester(None if principal is None else str(principal), "kafka", f"{host}:{port}", connection.listener_name)
 
 
 def _sides(body: ConfigRequest) -> tuple[dict[int, ConfigResource], frozenset[int]]:

@@ -14,11 +14,11 @@ ONCE_ALSO_FIN = select.EPOLLRDHUP | select.EPOLLONESHOT
 RESET = select.EPOLLERR | select.EPOLLHUP
 
 
-class Departures:
+class DisconnectWatcher:
     """Watches client sockets for FIN and RST beside the event loop, which only looks at those that it reads.
 
     A socket that is watched costs nothing until its client leaves; to begin costs one system call, so only those are watched that a quota
-    keeps from being read, whose broker does not take their bytes, or that the sweeper finds paused.
+    keeps from being read, whose broker does not take their bytes, or that `ConnectionDeadlines` finds paused.
     """
 
     def __init__(self, on_left: Callable[[Connection, bool], None]) -> None:

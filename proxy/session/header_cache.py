@@ -27,7 +27,7 @@ INDEX_BYTES = 4  # API key and version
 CORRELATION_ID_BYTES = 4
 
 
-class HeadsMet:
+class HeaderCache:
     """Reads request heads, and remembers those of small frames. The correlation id of a remembered head is not this request's."""
 
     __slots__ = ("_heads",)

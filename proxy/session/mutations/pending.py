@@ -16,7 +16,7 @@ from proxy.session.looked import Looked
 from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.mutations.notes import Balances, MutationNotes
-from proxy.session.mutations.questions import Answers
+from proxy.session.mutations.probes import ProbeResults
 from quota.mutation_group import MutationGroup
 
 
@@ -34,7 +34,7 @@ class Wait:
         return max(0, self._throttle_ms - (now_ms - self._since_ms))
 
 
-class Ticket:
+class PendingMutation:
     """One forwarded request.
 
     Args:
@@ -67,7 +67,7 @@ class Ticket:
         group: MutationGroup,
         changes: TopicChanges,
         sound: list[int],
-        answers: Answers,
+        answers: ProbeResults,
         known: KnownSizes,
         *,
         charged: Mapping[int, int],

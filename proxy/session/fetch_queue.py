@@ -15,20 +15,20 @@ Place = tuple[int, int, Callable[[], None]]
 """Time read, a number that no other place has, and how to tell who stands there."""
 
 
-class FetchLine:
+class FetchQueue:
     """By the time when they were read; only the first is judged, and who goes tells the next one.
 
     Bounded by the number of connections: each has one place at most, and gives it back when it closes.
     """
 
-    __slots__ = ("_crowd", "_crowd_before", "_crowd_since_ms", "_numbers", "_waiting")
+    __slots__ = ("_max_depth", "_max_depth_before", "_max_depth_since_ms", "_numbers", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: list[Place] = []
         self._numbers = 0
-        self._crowd = 0  # the longest that the line was in this age step, and in the one before
-        self._crowd_before = 0
-        self._crowd_since_ms = 0
+        self._max_depth = 0  # the longest that the line was in this age step, and in the one before
+        self._max_depth_before = 0
+        self._max_depth_since_ms = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -38,8 +38,8 @@ class FetchLine:
         self._numbers += 1
         place = (read_ms, self._numbers, tell)
         insort(self._waiting, place)
-        self._look_at_crowd(now_ms)
-        self._crowd = max(self._crowd, len(self._waiting))
+        self._roll_max_depth(now_ms)
+        self._max_depth = max(self._max_depth, len(self._waiting))
         return place
 
     def leave(self, place: Place) -> None:
@@ -63,20 +63,20 @@ class FetchLine:
 
         Those that went of late count too, since they will be back.
         """
-        self._look_at_crowd(now_ms)
-        return window_bytes * WINDOWS_PER_AGE_STEP * GIVEN_OUT / max(self._crowd, self._crowd_before, 1)
+        self._roll_max_depth(now_ms)
+        return window_bytes * WINDOWS_PER_AGE_STEP * GIVEN_OUT / max(self._max_depth, self._max_depth_before, 1)
 
-    def _look_at_crowd(self, now_ms: int) -> None:
-        if now_ms - self._crowd_since_ms >= AGE_MAX_MS:
-            self._crowd_before = self._crowd
-            self._crowd = len(self._waiting)
-            self._crowd_since_ms = now_ms
+    def _roll_max_depth(self, now_ms: int) -> None:
+        if now_ms - self._max_depth_since_ms >= AGE_MAX_MS:
+            self._max_depth_before = self._max_depth
+            self._max_depth = len(self._waiting)
+            self._max_depth_since_ms = now_ms
 
 
-def line_of(group: QuotaGroup) -> FetchLine:
+def line_of(group: QuotaGroup) -> FetchQueue:
     """The line of a group; a group that never had to wait has none."""
     line = group.fetch_line
     if line is None:
-        line = group.fetch_line = FetchLine()
-    assert isinstance(line, FetchLine)
+        line = group.fetch_line = FetchQueue()
+    assert isinstance(line, FetchQueue)
     return line

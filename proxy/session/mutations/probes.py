@@ -30,7 +30,7 @@ LOWEST_METADATA = 4
 PROBE_VERSION = 5
 
 
-class Answers:
+class ProbeResults:
     """What is known for one request: the brokers' Metadata about its topics, and what we saw ourselves."""
 
     __slots__ = ("_by_id", "_by_name", "_has_sizes", "_known", "asked_default", "asked_sizes")
@@ -85,12 +85,12 @@ class Answers:
         self._known.default_partitions = partitions
 
 
-class Question:
+class Probe:
     """A request of our own that is in flight."""
 
     __slots__ = ("_answers", "api", "frame")
 
-    def __init__(self, api: ApiVersion, frame: bytes, answers: Answers) -> None:
+    def __init__(self, api: ApiVersion, frame: bytes, answers: ProbeResults) -> None:
         self.api = api
         self.frame = frame
         self._answers = answers
@@ -108,8 +108,8 @@ class Question:
 
 
 def ask_sizes(
-    topics: Sequence[TopicChange], client_id: bytes | None, answers: Answers, metadata_max: int, pace: Pace, *, want_ids: bool
-) -> Steps[Question]:
+    topics: Sequence[TopicChange], client_id: bytes | None, answers: ProbeResults, metadata_max: int, pace: Pace, *, want_ids: bool
+) -> Steps[Probe]:
     """Ask the broker for the sizes of these topics.
 
     Args:
@@ -126,11 +126,11 @@ def ask_sizes(
         frame = all_topic_sizes_request(version, CORRELATION_ID, client_id)  # brokers of 2.8 to 3.0 do not take ids
     else:
         frame = yield from topic_sizes_request_in_steps(version, CORRELATION_ID, client_id, names, topic_ids, pace)
-    return Question(API_VERSIONS[ApiKey.METADATA << 16 | version], frame, answers)
+    return Probe(API_VERSIONS[ApiKey.METADATA << 16 | version], frame, answers)
 
 
-def ask_default(names: list[str], client_id: bytes | None, answers: Answers, pace: Pace) -> Steps[Question]:
+def ask_default(names: list[str], client_id: bytes | None, answers: ProbeResults, pace: Pace) -> Steps[Probe]:
     """Ask how many partitions these topics would get, by a CreateTopics request that makes nothing."""
     answers.asked_default = True
     frame = yield from default_partitions_request(CORRELATION_ID, client_id, names, pace)
-    return Question(API_VERSIONS[ApiKey.CREATE_TOPICS << 16 | PROBE_VERSION], frame, answers)
+    return Probe(API_VERSIONS[ApiKey.CREATE_TOPICS << 16 | PROBE_VERSION], frame, answers)
