@@ -114,7 +114,7 @@ def test_a_read_that_slipped_in_is_kept_back(house: House) -> None:
     assert peer.broker.take() == slipped
 
 
-@pytest.mark.parametrize("responses_pending", [1, 3, 20])
+@pytest.mark.parametrize("owed", [1, 3, 20])
 def test_answers_owed_leave_at_the_same_deadline(house: House, owed: int) -> None:
     """Whoever was in flight when the verdict fell waits for the first one's deadline; nobody starts a second wait."""
     peer = house.connect()
