@@ -107,7 +107,7 @@ async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -
 
 
 async def test_a_crowd_is_let_in_a_few_at_a_time() -> None:
-    """While more than 128 wait in the kernel's queue, a turn of the event loop accepts 8: whoever is connected already waits for no more than that."""
+    """While more than 128 wait in the kernel's queue, a turn of the event loop accepts 8, so that connected clients wait less."""
     accepted: list[socket.socket] = []
     listening = listen(HOST, 0)
     crowd = [socket.create_connection(listening.getsockname()) for _ in range(CROWD_CONNECTIONS_MIN + 3 * ACCEPTS_PER_TURN)]
