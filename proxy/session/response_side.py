@@ -195,7 +195,7 @@ class ResponseSide(AnswerVerdicts):
         if not in_flight or self._body_left or self._tail is not None or self._held is not None or self._debt.active:
             return False
         expected, head, request_size, _, forwarded_ns = in_flight[0]
-        if len(data) < RESPONSE_HEAD_BYTES or head.__class__ is not RequestContext:
+        if len(data) < RESPONSE_HEAD_BYTES:
             return False
         size, correlation_id = HEAD.unpack_from(data)
         if size + LENGTH_BYTES != len(data) or correlation_id != expected:
@@ -262,7 +262,7 @@ class ResponseSide(AnswerVerdicts):
         in_flight = self._in_flight
         _, head, _, _, sent_ns = in_flight[0]
         request_quota = self.request_quota
-        if head.__class__ is not RequestContext or head.kind != PRODUCE or self._held is not None or self._debt.active:
+        if head.kind != PRODUCE or self._held is not None or self._debt.active:
             return at
         if request_quota is not None and request_quota.enabled and head.work is not None:
             return at
@@ -361,11 +361,9 @@ class ResponseSide(AnswerVerdicts):
         in_flight = self._in_flight
         leaving: list[bytes | memoryview] = []
         while in_flight and in_flight[0][0] is None:
-            _, reply, _, received_ms, _ = in_flight.popleft()
-            if isinstance(reply, Refusal):
-                reply = self._judge_refusal(reply, received_ms, now_ms)
-            assert isinstance(reply, bytes)
-            (leaving if self._held is None else self._held).append(reply)
+            received_ms, reply = in_flight[0][3], in_flight.pop_reply()
+            frame = self._judge_refusal(reply, received_ms, now_ms) if isinstance(reply, Refusal) else reply
+            (leaving if self._held is None else self._held).append(frame)
         return b"".join(leaving) if leaving else None
 
     def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
@@ -421,40 +419,40 @@ class ResponseSide(AnswerVerdicts):
                 if correlation_id != expected:
                     if expected is not None:
                         raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
-                    out += (data[start:at], head.answer(0)[0] if isinstance(head, Refusal) else head)  # type: ignore[arg-type]
+                    reply = in_flight.pop_reply()
+                    out += (data[start:at], reply.answer(0)[0] if isinstance(reply, Refusal) else reply)
                     start = at
-                    in_flight.popleft()
                     continue
                 frame_bytes = size + LENGTH_BYTES
                 if size < LENGTH_BYTES:
                     raise FrameSizeError(f"answer of {size} bytes")
-                kind: int = head.kind  # type: ignore[union-attr]
-                rewrite: int = head.rewrite  # type: ignore[union-attr]
-                work = head.work if times is not None else None  # type: ignore[union-attr]
+                kind: int = head.kind
+                rewrite: int = head.rewrite
+                work = head.work if times is not None else None
                 if kind or rewrite or work is not None:
-                    wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)  # type: ignore[union-attr]
+                    wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)
                     if end - at >= wanted == STAMP_BYTES and data[at + RESPONSE_HEAD_BYTES]:
-                        wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)  # type: ignore[union-attr]
+                        wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)
                     if end - at < wanted:
                         self._keep_tail(data, at, wanted)
                         break
                 looked: Looked | None = None
                 is_clean = False
-                if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (rewrite or head.whole):  # type: ignore[union-attr]
+                if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (rewrite or head.whole):
                     looked, self._looked = self._looked, None
                     if looked is None and rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= end - at:
-                        is_clean = _is_clean(head, rewrite, data, at, frame_bytes)  # type: ignore[arg-type]
-                    if looked is None and not is_clean and _is_looked_at(head, rewrite, end - at, frame_bytes):  # type: ignore[arg-type]
+                        is_clean = _is_clean(head, rewrite, data, at, frame_bytes)
+                    if looked is None and not is_clean and _is_looked_at(head, rewrite, end - at, frame_bytes):
                         looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
                         if looked_bytes > AT_ONCE_BYTES:
-                            self._look_in_steps(head, data, at, frame_bytes, now_ns)  # type: ignore[arg-type]
+                            self._look_in_steps(head, data, at, frame_bytes, now_ns)
                             break
-                        if head.ticket is not None:  # type: ignore[union-attr]
-                            looked = finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms)  # type: ignore[arg-type]
+                        if head.ticket is not None:
+                            looked = finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms)
                 in_flight.popleft()
                 self.answers += 1
-                head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1  # type: ignore[union-attr]
-                cell = head.cell  # type: ignore[union-attr]
+                head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
+                cell = head.cell
                 if cell is not None:
                     cell.requests += 1
                     cell.request_bytes += request_size
@@ -464,30 +462,28 @@ class ResponseSide(AnswerVerdicts):
                     time_ms = 0
                     if looked is not None:
                         self._changes_ms = looked.throttle_ms
-                    if work is not None and not (work.of_login and self._is_free(head, data, at, frame_bytes)):  # type: ignore[arg-type]
+                    if work is not None and not (work.of_login and self._is_free(head, data, at, frame_bytes)):
                         if self._taken_ms == NOT_TAKEN:
-                            time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)  # type: ignore[arg-type]
+                            time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)
                         else:
                             time_ms, self._taken_ms = self._taken_ms, NOT_TAKEN
-                        if time_ms > 0 and head.is_question:  # type: ignore[union-attr]
-                            self._postpone(time_ms, head, now_ms)  # type: ignore[arg-type]
+                        if time_ms > 0 and head.is_question:
+                            self._postpone(time_ms, head, now_ms)
                             time_ms = 0
-                    announce_ms = self._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)  # type: ignore[arg-type]
+                    announce_ms = self._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)
                     if debt.active and self._held is None and debt.hold_until_ms > now_ms:
                         leaving = [*out, data[start:at]]
                         self._held = out = []
                         self.hold_until_ms = debt.hold_until_ms
                         start = at
-                    if self._held is not None and debt.in_debt and not head.is_question:  # type: ignore[union-attr]
-                        place = _throttle_at(head.api, data[at : at + frame_bytes], looked)  # type: ignore[union-attr]
+                    if self._held is not None and debt.in_debt and not head.is_question:
+                        place = _throttle_at(head.api, data[at : at + frame_bytes], looked)
                         self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
                 elif debt.active:
                     debt.pass_answer()
-                if (
-                    announce_ms or looked is not None or (rewrite and not (is_clean or _is_clean(head, rewrite, data, at, frame_bytes)))  # type: ignore[arg-type]
-                ):
+                if announce_ms or looked is not None or (rewrite and not (is_clean or _is_clean(head, rewrite, data, at, frame_bytes))):
                     piece = data[at : at + frame_bytes]
-                    changed = self._change(head, piece, frame_bytes, announce_ms, looked)  # type: ignore[arg-type]
+                    changed = self._change(head, piece, frame_bytes, announce_ms, looked)
                     if changed is not piece:
                         out += (data[start:at], changed)
                         start = min(at + frame_bytes, end)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_EARLY_FRAME_BYTES
@@ -73,7 +71,7 @@ class Session:
             settings, rewriter, number, rules.before_login(peer, tls), self._origin(), maker_at(self._listener, self._host)
         )
         self.login = self._classifier.login = Login(rules, peer, settings.counters, self._identified, tls)
-        self.in_flight: InFlight = deque()
+        self.in_flight = InFlight()
         self.attention = Attention()
         self.buffer = settings.buffers.open(self._host)
         self.debt = ThrottleState(self.attention)
@@ -119,7 +117,7 @@ class Session:
     @property
     def owes_own_reply(self) -> bool:
         """Whether a reply of our own waits for its turn."""
-        return any(correlation_id is None for correlation_id, *_ in self.in_flight)
+        return self.in_flight.owes_own_reply
 
     @property
     def is_quiet(self) -> bool:
@@ -142,9 +140,9 @@ class Session:
     def answer_administered(self, frame: bytes, now_ms: int, now_ns: int) -> None:
         """The request that is answered here has its answer: it leaves next, before answers to questions that nobody waits for."""
         assert self.requests.administered is not None
-        self.responses.judge_questions(self.requests.administered.head.client, now_ms)
-        self.requests.administered = None
-        self.in_flight.appendleft((None, frame, 0, now_ms, now_ns))
+        context, self.requests.administered = self.requests.administered.head, None
+        self.responses.judge_questions(context.client, now_ms)
+        self.in_flight.reply_next(frame, context, now_ms, now_ns)
         self.responses.answers += 1
         self.attention.needs_settle = True
 
@@ -218,7 +216,7 @@ class Session:
         is_timed = request_quota is not None and request_quota.enabled
         unanswered = UnansweredRequests(self.in_flight, self.debt, self._classifier, is_timed=is_timed)
         unanswered.record(now_ms, unfinished=self.requests.unfinished)
-        if any(isinstance(head, RequestContext) and head.kind == FETCH for _, head, _, _, _ in self.in_flight):
+        if any(context.kind == FETCH for _, context, _, _, _ in self.in_flight):
             unanswered.follow(*self.responses.unscanned)
             unanswered.scan(b"", now_ms)  # an answer whose head is here is not kept for it
             self._unanswered = unanswered

@@ -52,7 +52,7 @@ class UnansweredRequests:
         for at, (correlation_id, head, size, _, _) in enumerate(self._in_flight):
             if at >= complete:
                 return
-            if correlation_id is None or not isinstance(head, RequestContext):
+            if correlation_id is None:
                 continue
             if head.cell is not None:
                 head.cell.requests += 1
@@ -135,7 +135,7 @@ class UnansweredRequests:
             if correlation_id != expected or size < LENGTH_BYTES:
                 self._in_flight.clear()
                 return
-            if isinstance(head, RequestContext) and head.kind == FETCH:
+            if head.kind == FETCH:
                 self._record_fetched(head, size, now_ms)
             at += LENGTH_BYTES + size
         self._tail = data[at:]

@@ -98,7 +98,7 @@ class WholeRequests(RequestBytes):
                 return self._take_in(head, data, start, at, size, read_ms)
             return self._note(plain_head(head), data, at, size, now_ns, read_ms)
         (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
-        self._in_flight.append((None, self._reply(correlation_id, head), size, read_ms, now_ns))
+        self._in_flight.append_reply(self._reply(correlation_id, head), head, size, read_ms, now_ns)
         self._attention.needs_settle = True
         return data[:at] + data[end:], at, 0, True
 
@@ -184,9 +184,9 @@ class WholeRequests(RequestBytes):
         self._attention.needs_settle = True
         if not may_wait:  # nobody waits for its verdict any more
             reply, _ = passage.refusal.answer(passage.refusal.left_ms(now_ms))
-            in_flight.append((None, reply, size, read_ms, now_ns))
+            in_flight.append_reply(reply, head, size, read_ms, now_ns)
             return data[:at] + data[end:], at, 1, True
-        in_flight.append((None, passage.refusal, size, read_ms, now_ns))
+        in_flight.append_reply(passage.refusal, head, size, read_ms, now_ns)
         self._keep(data, end, read_ms)  # what is behind it waits for the verdict
         self.stop = Stop.ALONE
         return data[:at], at, 1, False
