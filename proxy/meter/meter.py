@@ -32,6 +32,8 @@ from quota.sensor import SampleRing
 REQUEST: Final = "Request"
 NS_PER_PERCENT_SECOND: Final = 1e7
 NEVER_MS: Final = -1
+RUN_WORDS_END: Final = BATCH_WORDS - 1
+"""Below it there is room for two words."""
 REPEATED_MAX: Final = 4 * BATCH_WORDS
 """Decisions of a batch beyond one for each word: what its writer unfolds at once is bounded."""
 
@@ -89,12 +91,11 @@ class Meter:
     Attributes:
         usage: what clients use, whatever quota they have.
         dropped: decisions that no queue had room for.
-        words, at, now_ms: where the next word of a decision goes, and the time that it would have; see `passed` and `passed_alike`.
-        word: `meter_word` of the group that a word without a tag would be of: the last that one with a tag named; 0: none of this batch.
-        beside: decisions less words: a time is none, a run of equal ones is many.
     """
 
     __slots__ = (
+        "_at",
+        "_beside",
         "_buffer",
         "_comparisons",
         "_describe",
@@ -103,18 +104,16 @@ class Meter:
         "_first_seq",
         "_groups",
         "_hand_over",
+        "_now_ms",
         "_offset_ms",
         "_records",
         "_records_at",
         "_renamed",
         "_steps",
-        "at",
-        "beside",
+        "_word",
+        "_words",
         "dropped",
-        "now_ms",
         "usage",
-        "word",
-        "words",
     )
 
     def __init__(
@@ -131,11 +130,11 @@ class Meter:
         self._offset_ms = wall_offset_ms
         self._everybody = everybody
         self._buffer = buffer or DecisionBuffer()
-        self.words = self._buffer.words
-        self.at = 0
-        self.now_ms = NEVER_MS
-        self.word = 0
-        self.beside = 0
+        self._words = self._buffer.words
+        self._at = 0  # where the next word goes
+        self._now_ms = NEVER_MS  # the time that it has
+        self._word = 0  # `meter_word` of the group that the last word with a tag named, which a word without one is of; 0: none
+        self._beside = 0  # decisions less words: a time is none, a run of equal ones is many
         self._records = self._buffer.records
         self._records_at = 0
         self._first_seq = 0
@@ -150,7 +149,7 @@ class Meter:
     @property
     def next_seq(self) -> int:
         """The number of the next decision."""
-        return self._first_seq + self.at + self.beside
+        return self._first_seq + self._at + self._beside
 
     def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was told or held for."""
@@ -159,20 +158,24 @@ class Meter:
         self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, RECORD)
 
     def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way.
-
-        Where the meter's `now_ms` is this one, see `next_ms`, the group's `meter_word` is not 0, and there is room, that word plus a value
-        from 1 to 2^31 may be put at `words[at]`, `at` be raised by one, and `word` be set to that word, instead. Where `word` is that very
-        object, the value alone is enough.
-        """
+        """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way."""
+        word, at = group.meter_word, self._at
+        if word and now_ms == self._now_ms and at < BATCH_WORDS and 0 < value < VALUE_END:
+            if word is self._word:  # the group that the last word named: the value alone is enough
+                self._words[at] = value
+            else:
+                self._words[at] = word + value
+                self._word = word
+            self._at = at + 1
+            return
         if group.parent is not None:
             self.passed(group.parent, value, now_ms, conn_id, api_index)
         if not 0 <= value < VALUE_END or self._groups >= GROUPS_MAX:
             self._note(group, value, 0, 0, now_ms, conn_id, api_index, RECORD)
             return
         at, word = self._begin_words(group, value, now_ms, 1)
-        self.words[at] = word + value
-        self.at = at + 1
+        self._words[at] = word + value
+        self._at = at + 1
 
     def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         """Note checked records of two `values` or more, all above 0 and below 2^31, that made nobody wait.
@@ -186,37 +189,44 @@ class Meter:
             return
         count = len(values)
         at, word = self._begin_words(group, sum(values), now_ms, count)
-        pack_into(f"<{count}q", self.words, at * WORD_BYTES, word + values[0], *values[1:])
-        self.at = at + count
+        pack_into(f"<{count}q", self._words, at * WORD_BYTES, word + values[0], *values[1:])
+        self._at = at + count
 
     def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note the same as `passed_run` for two or more of one `value` below `RUN_VALUE_END`.
-
-        Where `passed` would allow it, words may be put down instead: that of the first, unless its value alone would be enough, and
-        `MORE` times how many there are beyond this one and the first, less the value; then `at` is raised by one for each, and `beside` by
-        that number.
-        """
+        """Note the same as `passed_run` for two or more of one `value` below `RUN_VALUE_END`."""
+        word, at = group.meter_word, self._at
+        if word and now_ms == self._now_ms and at < RUN_WORDS_END and self._beside <= REPEATED_MAX:
+            more = count - 1
+            if word is not self._word:
+                self._words[at] = word + value
+                self._word = word
+                at += 1
+                more -= 1
+            self._words[at] = more * MORE - value
+            self._at = at + 1
+            self._beside += more
+            return
         if group.parent is not None:
             self.passed_alike(group.parent, value, count, now_ms, conn_id, api_index)
         if self._groups >= GROUPS_MAX:
             self._note_run(group, [value] * count, now_ms, conn_id, api_index)
             return
         at, word = self._begin_words(group, value * count, now_ms, 2)
-        self.words[at] = word + value
-        self.words[at + 1] = (count - 2) * MORE - value
-        self.at = at + 2
-        self.beside += count - 2
+        self._words[at] = word + value
+        self._words[at + 1] = (count - 2) * MORE - value
+        self._at = at + 2
+        self._beside += count - 2
 
-    def next_ms(self, now_ms: int) -> None:
+    def _next_ms(self, now_ms: int) -> None:
         """Let `now_ms` be the time of the words to come."""
-        at = self.at
-        if at == BATCH_WORDS or self.beside > REPEATED_MAX:
+        at = self._at
+        if at == BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
             at = 0
-        self.words[at] = TIME + now_ms
-        self.at = at + 1
-        self.beside -= 1
-        self.now_ms = now_ms
+        self._words[at] = TIME + now_ms
+        self._at = at + 1
+        self._beside -= 1
+        self._now_ms = now_ms
 
     def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
         """Note what was recorded without a look at the bound, or taken back."""
@@ -226,20 +236,20 @@ class Meter:
 
     def _begin_words(self, group: QuotaGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
         """Make room for so many words of a group that has just recorded `value` in all; return where they go, and the word of the group."""
-        if self.at + words >= BATCH_WORDS or self.beside > REPEATED_MAX:
+        if self._at + words >= BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
         if group.metered_bound is not group.bound:
             self._tell(group, value)
-        if now_ms != self.now_ms:
-            self.next_ms(now_ms)
-        at, word = self.at, group.meter_word or group.meter_ref << VALUE_BITS | PASSED
-        self.word = word
+        if now_ms != self._now_ms:
+            self._next_ms(now_ms)
+        at, word = self._at, group.meter_word or group.meter_ref << VALUE_BITS | PASSED
+        self._word = word
         if group.parent is None:
             group.meter_word = word
         return at, word
 
     def _note_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
-        if self.at + len(values) > BATCH_WORDS:
+        if self._at + len(values) > BATCH_WORDS:
             self.flush()
         if group.metered_bound is not group.bound:
             self._tell(group, sum(values))
@@ -250,15 +260,15 @@ class Meter:
         self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int, kind: int
     ) -> None:
         """Note a decision with all that is known of it."""
-        if self.at == BATCH_WORDS:
+        if self._at == BATCH_WORDS:
             self.flush()
         if group.metered_bound is not group.bound:
             self._tell(group, value)
         at = self._records_at
         RAW.pack_into(self._records, at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, kind)
         self._records_at = at + RECORD_BYTES
-        self.words[self.at] = RECORDED
-        self.at += 1
+        self._words[self._at] = RECORDED
+        self._at += 1
 
     def _record_above(self, group: Metered, value: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> int:
         """Note a checked record for the parents of a group, each with what it said itself; return what the group itself said."""
@@ -273,7 +283,7 @@ class Meter:
         self, group: Metered, step: BucketStep, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int
     ) -> None:
         """Note what a bucket decided about controller mutations: few, so that every level has room for them."""
-        if self.at == BATCH_WORDS:
+        if self._at == BATCH_WORDS:
             self.flush()
         self._steps.append((self.next_seq, step.before, step.since_ms + self._offset_ms, step.after))
         self._note(group, step.permits, throttle_ms, applied_ms, now_ms, conn_id, api_index, step.kind)
@@ -309,13 +319,13 @@ class Meter:
         self._flush(hand_over)
 
     def _flush(self, hand_over: Callable[[Batch], bool]) -> None:
-        count = self.at + self.beside
+        count = self._at + self._beside
         compared = self._comparisons.take()
         if not count and not self._facts and not compared:
             return
         facts = [*self._facts, {"buckets": self._steps}] if self._steps else self._facts
         facts = facts + compared if compared else facts
-        words, records = self._buffer.take(self.at, self._records_at, self._first_seq + count)
+        words, records = self._buffer.take(self._at, self._records_at, self._first_seq + count)
         batch = Batch(self._first_seq, count, words, records, facts)
         self._steps = []
         if hand_over(batch):
@@ -325,8 +335,8 @@ class Meter:
             if count:
                 self._lose(count)
         self._first_seq += count
-        self.at = self.beside = self._records_at = self.word = 0
-        self.now_ms = NEVER_MS
+        self._at = self._beside = self._records_at = self._word = 0
+        self._now_ms = NEVER_MS
 
     def _lose(self, count: int) -> None:
         """Let decisions go; the facts stay for the next batch, with word of the gap."""
@@ -372,10 +382,6 @@ class TracingMeter(Meter):
     """Notes who asked for what too, and what no sensor recorded (level `trace`)."""
 
     __slots__ = ()
-
-    def next_ms(self, now_ms: int) -> None:
-        """Let `now_ms` be the time of what is to come: each record has its own."""
-        self.now_ms = now_ms
 
     def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record with its connection and API."""

@@ -17,12 +17,17 @@ more for each request: docs/adr/0009.
 
 
 class InFlight(deque[Entry]):
-    """The FIFO of requests, and the replies of Sluice's own that wait in it for their turn."""
+    """The FIFO of requests, and the replies of Sluice's own that wait in it for their turn.
 
-    __slots__ = ("_own_replies",)
+    Attributes:
+        answers: those that have begun.
+    """
+
+    __slots__ = ("_own_replies", "answers")
 
     def __init__(self) -> None:
         super().__init__()
+        self.answers = 0
         self._own_replies: list[bytes | Refusal] = []  # one for each entry without a correlation id, in the same order
 
     @property

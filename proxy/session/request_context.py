@@ -31,6 +31,8 @@ WALK = 2  # Fetch 16+: followed while it passes, its last tag section is looked 
 ENDPOINTS = 3  # Produce 10+: rewritten only where it names new leaders
 BROKERS = 4  # Metadata: held as far as its brokers, which come first; topics pass as they come
 
+_PRODUCES: Final = frozenset({PRODUCE, NO_ACK})
+
 HEADS_MAX: Final = 2_048
 PREFIX_BYTES_MAX: Final = 256
 """A request whose head is longer is read anew each time: clients choose how long it is."""
@@ -122,6 +124,33 @@ class RequestContext:
         self.ticket: AnswerOfOne | None = None
         self.may_inherit = True  # its client waits for what departed connections of its groups left
         self.is_question = False  # ours, on behalf of a request that is answered here
+
+    def count(self, requests: int, request_bytes: int, response_bytes: int, amount_bytes: int) -> None:
+        """Add what requests like this one used to the usage of their client.
+
+        Args:
+            requests: how many of them.
+            request_bytes: of all these requests.
+            response_bytes: of all their answers.
+            amount_bytes: what counts for the byte quota of their kind: the size of a Produce request, of the answer to a Fetch.
+        """
+        cell, kind = self.cell, self.kind
+        if cell is not None:
+            cell.requests += requests
+            cell.request_bytes += request_bytes
+            cell.response_bytes += response_bytes
+            if kind == FETCH:
+                cell.fetch_bytes += amount_bytes
+        elif kind == FETCH:
+            self.client.usage.own_fetch_bytes += amount_bytes
+        elif kind in _PRODUCES:
+            self.client.usage.own_produce_bytes += amount_bytes
+
+    def count_time(self, handler_ns: int) -> None:
+        """Add handler time of one request to the usage of its client."""
+        self.client.usage.request_ns += handler_ns
+        if self.cell is not None:
+            self.cell.handler_ns += handler_ns
 
 
 class RequestContexts:

@@ -353,12 +353,7 @@ class RequestSide(WholeRequests):
         client = head.client
         client.usage.requests[head.key] += 1
         self.frames_unanswered += 1
-        cell = head.cell
-        if cell is None:
-            client.usage.own_produce_bytes += size
-        else:
-            cell.requests += 1
-            cell.request_bytes += size
+        head.count(1, size, 0, size)
         if head.work is not None:
             client.exempt(int(self._classifier.broker_times.estimate(head.work, size)), now_ms)
         group = client.produce(now_ms)

@@ -6,7 +6,6 @@ change changes: four bytes of throttle time, hosts and ports; everything else is
 
 from __future__ import annotations
 
-from itertools import islice
 from struct import Struct
 
 from protocol.api_keys import ApiKey, ApiVersion
@@ -18,9 +17,7 @@ from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.steps import Pace, Steps, finished
 from proxy.enforcement.quota_scope import ClientQuota
-from proxy.meter.batch import BATCH_WORDS
-from proxy.meter.meter import Meter
-from proxy.meter.record import MORE, RUN_VALUE_END
+from proxy.handler_time import ConnectionHandlerTime
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.attention import Attention
 from proxy.session.fetch_admission import FetchAdmission
@@ -29,36 +26,42 @@ from proxy.session.login import Login
 from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
 from proxy.session.mutations.pending import Refusal
 from proxy.session.request_classifier import RequestClassifier
-from proxy.session.request_context import BROKERS, ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, RequestContext
+from proxy.session.request_context import BROKERS, ENDPOINTS, FETCH, LOGIN, MUTATION, PRODUCE, WALK, WHOLE, RequestContext
 from proxy.session.rewrite import Rewriter, Walker
 from proxy.session.throttle_state import ThrottleState
 from proxy.telemetry.latency import SHIFT
-from quota.group import QuotaGroup
 
 HEAD = Struct(">ii")  # size, correlation id
 
 SIZE = Struct(">i")
 NOT_TAKEN = -1
-RUN_WORDS_END = BATCH_WORDS - 1  # below it there is room for two words
 RUN_BYTES = 32 * 1024  # of answers in which something has to be looked at, so many are taken as a run
 SMALL_BYTES = 512  # what is found in shorter answers is found at once: there are at most as many as requests in flight
 STAMP_BYTES = 24  # enough of a Fetch answer to reach its throttle time when the header carries no tagged fields
 
 
-class ResponseSide(AnswerVerdicts):
+class ResponseSide:
     """What the broker sends on one connection.
 
     Attributes:
+        verdicts: what answers mean for quotas.
         hold_until_ms: above 0: an answer is held until then.
         broken: nothing behind this leaves; `Connection.settle` ends the connection.
         work: a long answer that is looked at in steps, by `go_on`; what is read meanwhile is kept behind it.
     """
 
     __slots__ = (
+        "_attention",
         "_body_left",
+        "_classifier",
+        "_debt",
+        "_fetch_admission",
         "_held",
         "_held_stamps",
+        "_in_flight",
+        "_login",
         "_looked",
+        "_number",
         "_rewriter",
         "_tail",
         "_tail_need",
@@ -66,6 +69,7 @@ class ResponseSide(AnswerVerdicts):
         "_walker",
         "broken",
         "hold_until_ms",
+        "verdicts",
         "work",
         "work_bytes",
     )
@@ -75,12 +79,19 @@ class ResponseSide(AnswerVerdicts):
         in_flight: InFlight,
         attention: Attention,
         debt: ThrottleState,
-        gate: FetchAdmission,
+        fetch_admission: FetchAdmission,
         rewriter: Rewriter,
-        heads: RequestClassifier,
+        classifier: RequestClassifier,
         login: Login,
     ) -> None:
-        super().__init__(in_flight, attention, debt, gate, heads, login)
+        self._in_flight = in_flight
+        self._attention = attention
+        self._debt = debt
+        self._classifier = classifier
+        self._login = login
+        self._fetch_admission = fetch_admission
+        self._number = classifier.number
+        self.verdicts = AnswerVerdicts(in_flight, attention, debt, fetch_admission, classifier, login)
         self._rewriter = rewriter
         self._body_left = 0
         self._tail: bytearray | None = None
@@ -94,6 +105,16 @@ class ResponseSide(AnswerVerdicts):
         self._looked: Looked | None = None  # what was found in the long answer that comes next
         self.work: LongAnswer | None = None
         self.work_bytes = 0  # of that answer
+
+    @property
+    def answers(self) -> int:
+        """How many answers have begun."""
+        return self._in_flight.answers
+
+    @property
+    def times(self) -> ConnectionHandlerTime | None:
+        """What is known of the handler time on this connection; None: no quota has asked for it."""
+        return self.verdicts.times
 
     @property
     def held_bytes(self) -> int:
@@ -169,8 +190,8 @@ class ResponseSide(AnswerVerdicts):
         """Go on behind what was followed so far."""
         body_left = self._body_left
         if body_left:
-            if body_left <= len(data) and self._paying is not None:
-                self._pay_rest(self._paying, now_ms, now_ns)
+            if body_left <= len(data) and self.verdicts.paying is not None:
+                self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
             if self._walker is not None:
                 return self._walk_on(data, now_ms, now_ns)
             if body_left >= len(data):
@@ -181,8 +202,8 @@ class ResponseSide(AnswerVerdicts):
 
     def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
         """So many bytes of the broker, at most `passing_bytes`, go to the client as they came."""
-        if size == self._body_left and self._paying is not None:
-            self._pay_rest(self._paying, now_ms, now_ns)
+        if size == self._body_left and self.verdicts.paying is not None:
+            self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
         self._body_left -= size
 
     def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
@@ -202,17 +223,16 @@ class ResponseSide(AnswerVerdicts):
             return False
         if not head.is_bare and not _is_plain(head, data, 0, len(data)):
             return False
-        request_quota = self.request_quota
+        verdicts = self.verdicts
+        request_quota = verdicts.request_quota
         if request_quota is not None and request_quota.enabled and head.work is not None:
             if head.work.of_login or request_quota.custom_callback:  # which is asked for each group at each answer, and not twice
                 return False
-            if self.times is None:
-                self._take_times()
-            self._taken_ms = self._take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
+            self._taken_ms = verdicts.take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
             if self._taken_ms > 0:
                 return False
+        # What follows is `AnswerVerdicts.judge` and `RequestContext.count` for one answer, written out: docs/adr/0009.
         client, cell, kind = head.client, head.cell, head.kind
-        amount, group = 0, None
         if kind == PRODUCE:
             amount, group = request_size, client.produce(now_ms)
             if group is not None and not group.record_within(amount, now_ms):
@@ -228,27 +248,16 @@ class ResponseSide(AnswerVerdicts):
             else:
                 cell.fetch_bytes += amount
             self._fetch_admission.answered(amount)
+        else:
+            amount, group = 0, None
         if cell is not None:
             cell.requests += 1
             cell.request_bytes += request_size
             cell.response_bytes += size
-            if group is not None:
-                meter = self._meter
-                assert meter is not None
-                if now_ms != meter.now_ms:
-                    meter.next_ms(now_ms)
-                word, at = group.meter_word, meter.at
-                if word and at < BATCH_WORDS:
-                    if word is meter.word:
-                        meter.words[at] = amount
-                    else:
-                        meter.words[at] = word + amount
-                        meter.word = word
-                    meter.at = at + 1
-                else:
-                    meter.passed(group, amount, now_ms, self._number, head.index)
+            if group is not None and verdicts.meter is not None:
+                verdicts.meter.passed(group, amount, now_ms, self._number, head.index)
         in_flight.popleft()
-        self.answers += 1
+        in_flight.answers += 1
         self._taken_ms = NOT_TAKEN
         head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
         return True
@@ -257,44 +266,19 @@ class ResponseSide(AnswerVerdicts):
         """Note the answers from `at` on to Produce requests that are alike, if they are within the quota for certain.
 
         Returns:
-            Where they end. What is recorded in one step is what one by one would record: sums of integers below 2^53 are exact.
+            Where they end.
         """
         in_flight = self._in_flight
         _, head, _, _, sent_ns = in_flight[0]
-        request_quota = self.request_quota
+        request_quota = self.verdicts.request_quota
         if head.kind != PRODUCE or self._held is not None or self._debt.active:
             return at
         if request_quota is not None and request_quota.enabled and head.work is not None:
             return at
         count, size, amount, end = self._find_run(head, data, at)
-        client, cell = head.client, head.cell
-        group = client.produce(now_ms)
-        if count < 2 or (group is not None and not group.record_within(amount, now_ms)):
+        if count < 2 or not self.verdicts.record_run_within(head, count, size, amount, now_ms):
             return at
-        if cell is None:
-            client.usage.own_produce_bytes += amount
-        else:
-            cell.requests += count
-            cell.request_bytes += amount
-            cell.response_bytes += end - at - count * LENGTH_BYTES
-            if group is not None:
-                meter = self._meter
-                assert meter is not None
-                if now_ms != meter.now_ms:
-                    meter.next_ms(now_ms)
-                word, to = group.meter_word, meter.at
-                if word and 0 < size < RUN_VALUE_END and to < RUN_WORDS_END:
-                    more = count - 1
-                    if word is not meter.word:
-                        meter.words[to] = word + size
-                        meter.word = word
-                        to += 1
-                        more -= 1
-                    meter.words[to] = more * MORE - size
-                    meter.at = to + 1
-                    meter.beside += more
-                else:
-                    self._meter_run(meter, head, group, count, size, now_ms)
+        head.count(count, amount, end - at - count * LENGTH_BYTES, amount)
         latencies = head.latencies
         if in_flight[count - 1][4] == sent_ns:  # as nearly always: they were forwarded together
             latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
@@ -303,7 +287,7 @@ class ResponseSide(AnswerVerdicts):
         else:
             for _ in range(count):
                 latencies[(now_ns - in_flight.popleft()[4] >> SHIFT).bit_length()] += 1
-        self.answers += count
+        in_flight.answers += count
         return end
 
     def _find_run(self, head: RequestContext, data: bytes | memoryview, at: int) -> tuple[int, int, int, int]:
@@ -331,14 +315,6 @@ class ResponseSide(AnswerVerdicts):
             amount += request_size
             at = behind
         return count, size_of_each, amount, at
-
-    def _meter_run(self, meter: Meter, head: RequestContext, group: QuotaGroup, count: int, size: int, now_ms: int) -> None:
-        """Note the first `count` requests in flight, of `size` bytes each (0: they differ), which `group` has recorded."""
-        if 0 < size < RUN_VALUE_END:
-            meter.passed_alike(group, size, count, now_ms, self._number, head.index)
-        else:
-            sizes = [request_size for _, _, request_size, _, _ in islice(self._in_flight, count)]
-            meter.passed_run(group, sizes, now_ms, self._number, head.index)
 
     def release(self, now_ms: int) -> bytes | memoryview | None:
         """The hold is over, or is ended early: return what waited; what is left of its wait is announced in it."""
@@ -368,7 +344,7 @@ class ResponseSide(AnswerVerdicts):
 
     def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
         """A request that is answered here has its answer: that is held as a broker's would be, for the time that it cost the broker."""
-        self._judge_questions(client, now_ms)
+        self.verdicts.judge_questions(client, now_ms)
         if self._held is None and self._debt.hold_until_ms > now_ms:
             self._held = []
             self.hold_until_ms = self._debt.hold_until_ms
@@ -376,7 +352,7 @@ class ResponseSide(AnswerVerdicts):
     def _judge_refusal(self, refusal: Refusal, received_ms: int, now_ms: int) -> bytes:
         """Treat a reply of our own that refuses like the answer of a broker: it is held or announces the wait."""
         throttle_ms = refusal.left_ms(now_ms)
-        self._questions_ms = 0  # the quota of mutations makes its client wait
+        self.verdicts.forget_questions()  # the quota of mutations makes its client wait
         if throttle_ms > 0:
             refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
         debt = self._debt
@@ -405,8 +381,8 @@ class ResponseSide(AnswerVerdicts):
         leaving: list[bytes | memoryview] | None = None  # what was before an answer that is held
         looked_bytes = 0
         self._body_left = 0
-        request_quota = self.request_quota
-        times = None if request_quota is None or not request_quota.enabled else self.times or self._take_times()
+        verdicts = self.verdicts
+        times = verdicts.enabled_times()
         try:
             while at < end:
                 if end - at < RESPONSE_HEAD_BYTES:
@@ -450,27 +426,33 @@ class ResponseSide(AnswerVerdicts):
                         if head.ticket is not None:
                             looked = finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms)
                 in_flight.popleft()
-                self.answers += 1
+                in_flight.answers += 1
                 head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
-                cell = head.cell
-                if cell is not None:
-                    cell.requests += 1
-                    cell.request_bytes += request_size
-                    cell.response_bytes += size
+                amount = 0
+                if kind == PRODUCE:
+                    amount = request_size
+                elif kind == FETCH:
+                    amount = _fetched_bytes(head.api, data, at, size)
+                head.count(1, request_size, size, amount)
                 announce_ms = 0
                 if kind or work is not None:
                     time_ms = 0
-                    if looked is not None:
-                        self._changes_ms = looked.throttle_ms
-                    if work is not None and not (work.of_login and self._is_free(head, data, at, frame_bytes)):
+                    if work is not None and not (work.of_login and verdicts.is_free(head, data, at, frame_bytes)):
                         if self._taken_ms == NOT_TAKEN:
-                            time_ms = self._take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)
+                            time_ms = verdicts.take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)
                         else:
                             time_ms, self._taken_ms = self._taken_ms, NOT_TAKEN
                         if time_ms > 0 and head.is_question:
-                            self._postpone(time_ms, head, now_ms)
+                            verdicts.postpone(time_ms, head, now_ms)
                             time_ms = 0
-                    announce_ms = self._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)
+                    if kind < MUTATION:
+                        announce_ms = self._judge(head, data[at : at + frame_bytes], amount, received_ms, time_ms, now_ms)
+                    elif kind == LOGIN:
+                        self._settle_login(head, data[at : at + frame_bytes], received_ms, is_judged=time_ms > 0)
+                        announce_ms = verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
+                    else:
+                        changes_ms = 0 if looked is None else looked.throttle_ms
+                        announce_ms = verdicts.judge_changes(head, changes_ms, received_ms, time_ms, now_ms)
                     if debt.active and self._held is None and debt.hold_until_ms > now_ms:
                         leaving = [*out, data[start:at]]
                         self._held = out = []
@@ -572,6 +554,10 @@ class ResponseSide(AnswerVerdicts):
             self._walker = None
         for piece in in_pieces([passed]):
             yield self._emit(piece)
+
+    def _judge(self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int) -> int:
+        """Record the bytes that an answer counts; `frame` is what is here of it. Returns milliseconds to announce in it."""
+        return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
 
     def _settle_login(self, head: RequestContext, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
         if self._debt.active and not is_judged:
@@ -678,6 +664,14 @@ class ResponseSide(AnswerVerdicts):
         self._tail = bytearray(data[at:])
         self._tail_need = need
         self._attention.needs_settle = True
+
+
+def _fetched_bytes(api: ApiVersion, data: bytes | memoryview, at: int, size: int) -> int:
+    """What the answer to a Fetch counts: 4 + body, as Kafka meters it. Its correlation id takes the place of the 4."""
+    if not api.response_header_version:
+        return size
+    no_tags = size > LENGTH_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0
+    return size - (1 if no_tags else (response_header_len(api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES)
 
 
 def _bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_bytes: int) -> int:

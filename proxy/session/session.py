@@ -143,7 +143,7 @@ class Session:
         context, self.requests.administered = self.requests.administered.head, None
         self.responses.judge_questions(context.client, now_ms)
         self.in_flight.reply_next(frame, context, now_ms, now_ns)
-        self.responses.answers += 1
+        self.in_flight.answers += 1
         self.attention.needs_settle = True
 
     def broker_max(self, key: int) -> int:
@@ -165,7 +165,7 @@ class Session:
     def count_in(self, scope: QuotaScope) -> None:
         """Count in another scope from now on: the scope changed, or the broker's node id was learnt."""
         self._classifier.count_in(scope)
-        self.responses.request_quota = scope.request
+        self.responses.verdicts.request_quota = scope.request
         self.requests.forget_heads()
 
     def settings_changed(self, now_ms: int) -> None:
@@ -212,7 +212,7 @@ class Session:
     def leave(self, now_ms: int) -> None:
         """The connection ends: record what was forwarded and not answered, and leave to the groups what is owed to them."""
         self.debt.depart(now_ms)
-        request_quota = self.responses.request_quota
+        request_quota = self.responses.verdicts.request_quota
         is_timed = request_quota is not None and request_quota.enabled
         unanswered = UnansweredRequests(self.in_flight, self.debt, self._classifier, is_timed=is_timed)
         unanswered.record(now_ms, unfinished=self.requests.unfinished)

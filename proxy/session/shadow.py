@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from protocol.limits import LENGTH_BYTES
 from protocol.messages.throttle_time import throttle_at
 from protocol.primitives import INT32
 from proxy.enforcement.mode import INT32_MAX
@@ -27,43 +26,28 @@ class ShadowResponseSide(ResponseSide):
     def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         return at
 
-    def _judge(
-        self,
-        head: RequestContext,
-        data: bytes | memoryview,
-        at: int,
-        size: int,
-        request_size: int,
-        received_ms: int,
-        time_ms: int,
-        now_ms: int,
-    ) -> int:
+    def _judge(self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int) -> int:
         quota_type = _TYPES.get(head.kind)
         if quota_type is None:
-            return super()._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)
+            return super()._judge(head, frame, amount, received_ms, time_ms, now_ms)
         group = head.client.produce(now_ms) if head.kind == PRODUCE else head.client.fetch(now_ms)
         before_ms = 0 if group is None else group.throttle_ms_total
-        announce_ms = super()._judge(head, data, at, size, request_size, received_ms, time_ms, now_ms)
+        announce_ms = super()._judge(head, frame, amount, received_ms, time_ms, now_ms)
         ours_ms = 0 if group is None else group.throttle_ms_total - before_ms
-        broker_ms = _broker_ms(head, data[at : at + size + LENGTH_BYTES])
+        broker_ms = _broker_ms(head, frame)
         if broker_ms <= 0 >= max(ours_ms, time_ms):
             return announce_ms
         self.counts.compared(quota_type, broker_ms, max(ours_ms, time_ms))
-        if self._meter is not None:
+        if self.verdicts.meter is not None:
             judging = group if ours_ms > 0 or (group is not None and time_ms <= 0) else self._timing(head, now_ms)
-            self._note(head, quota_type, judging, broker_ms, max(ours_ms, time_ms), now_ms)
+            client_ref = None if head.cell is None else head.cell.client_ref
+            self.verdicts.meter.compared(quota_type, judging, client_ref, broker_ms, min(max(ours_ms, time_ms), INT32_MAX), now_ms)
         return announce_ms
 
     def _timing(self, head: RequestContext, now_ms: int) -> QuotaGroup | None:
         """Who is held to a share of the broker's time, and has had a request timed."""
-        is_timed = head.work is not None and self.request_quota is not None and self.request_quota.enabled
+        is_timed = head.work is not None and self.verdicts.enabled_times() is not None
         return head.client.request(now_ms) if is_timed else None
-
-    def _note(self, head: RequestContext, quota_type: str, group: QuotaGroup | None, broker_ms: int, ours_ms: int, now_ms: int) -> None:
-        """Meter the two throttles of an answer, under the group whose verdict is ours."""
-        assert self._meter is not None
-        client_ref = None if head.cell is None else head.cell.client_ref
-        self._meter.compared(quota_type, group, client_ref, broker_ms, min(ours_ms, INT32_MAX), now_ms)
 
 
 def _broker_ms(head: RequestContext, frame: bytes | memoryview) -> int:

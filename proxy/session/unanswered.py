@@ -54,9 +54,7 @@ class UnansweredRequests:
                 return
             if correlation_id is None:
                 continue
-            if head.cell is not None:
-                head.cell.requests += 1
-                head.cell.request_bytes += size
+            head.count(1, size, 0, size if head.kind == PRODUCE else 0)
             if self._is_timed:
                 self._record_time(head, size, now_ms)
             if head.kind == PRODUCE:
@@ -66,8 +64,6 @@ class UnansweredRequests:
 
     def _record_produced(self, head: RequestContext, size: int, now_ms: int) -> None:
         client = head.client
-        if head.cell is None:
-            client.usage.own_produce_bytes += size
         group = client.produce(now_ms)
         if group is not None:
             self._recorded(head, group, size, group.record(size, now_ms), now_ms, client.produce_throttled)
@@ -78,9 +74,7 @@ class UnansweredRequests:
         if head.work is None:
             return
         charged_ns = int(self._classifier.broker_times.estimate(head.work, size))
-        client.usage.request_ns += charged_ns
-        if head.cell is not None:
-            head.cell.handler_ns += charged_ns
+        head.count_time(charged_ns)
         group = client.request(now_ms)
         if group is None:
             if client.is_exempt:
@@ -143,11 +137,7 @@ class UnansweredRequests:
 
     def _record_fetched(self, head: RequestContext, size: int, now_ms: int) -> None:
         client, amount = head.client, size - head.api.response_header_version
-        if head.cell is None:
-            client.usage.own_fetch_bytes += amount
-        else:
-            head.cell.fetch_bytes += amount
-            head.cell.response_bytes += size
+        head.count(0, 0, size, amount)
         group = client.fetch(now_ms)
         if group is not None:
             self._recorded(head, group, amount, group.record(amount, now_ms), now_ms, client.fetch_throttled)

@@ -86,7 +86,7 @@ _FORGIVEN: Final = (Connection, "_depart", _forgiven)
 # --- the time of requests
 
 _wait_max_ms = AnswerVerdicts._wait_max_ms
-_is_free = AnswerVerdicts._is_free
+_is_free = AnswerVerdicts.is_free
 _joined: Final = "JoinGroup was among the requests of these heads"
 
 
@@ -138,7 +138,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         _instead((AnswerVerdicts, "_wait_max_ms", _silenced_for_no_time)),
     ),
     "refused-logins-free": Mutant(
-        "request", "refused handshakes are nobody's time", _instead((AnswerVerdicts, "_is_free", _free_of_charge))
+        "request", "refused handshakes are nobody's time", _instead((AnswerVerdicts, "is_free", _free_of_charge))
     ),
     "fetches-guessed-small": Mutant(
         "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchAdmission, "may_follow", _always))

@@ -9,6 +9,7 @@ from proxy.enforcement.quota_scope import ClientQuota
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
 from proxy.net.throttled_channels import ThrottledChannels
+from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.fetch_admission import FetchAdmission
 from proxy.session.request_classifier import RequestClassifier
 from proxy.session.request_side import RequestSide
@@ -36,7 +37,7 @@ POINTS: list[tuple[type[Any], str]] = [
     (ResponseSide, "scan"),
     (ResponseSide, "_scan_answers"),
     (ResponseSide, "_judge"),
-    (ResponseSide, "_take_time"),
+    (AnswerVerdicts, "take_time"),
     (ResponseSide, "_change"),
     (ResponseSide, "release"),
     (ResponseSide, "take_own_replies"),

@@ -50,14 +50,14 @@ class BrokerChannel(Channel):
     def pause(self, reason: int) -> None:
         """Stop reading until every reason is gone; how long answers take is not known meanwhile."""
         super().pause(reason)
-        self._responses.pause()
+        self._responses.verdicts.pause()
 
     def resume(self, reasons: int) -> None:
         """Take back reasons; reading goes on when none is left."""
         was_paused = self.pauses
         super().resume(reasons)
         if was_paused and not self.pauses:
-            self._responses.resume(now_ns())
+            self._responses.verdicts.resume(now_ns())
 
     def data_received(self, data: bytes) -> None:
         """Let the session match the answers and send on what may leave."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.meter.batch import BATCH_WORDS, Batch
 from proxy.meter.buffer import DecisionBuffer, left_behind
 from proxy.meter.meter import REPEATED_MAX, Meter, Metered, TracingMeter
-from proxy.meter.record import GROUPS_MAX, MORE, RECORD, RUN_VALUE_END, UNRECORD
+from proxy.meter.record import GROUPS_MAX, RECORD, RUN_VALUE_END, UNRECORD
 from quota.child_group import ChildGroup
 from quota.group import QuotaGroup
 from tests.support.noted_decisions import decisions_of
@@ -77,35 +77,6 @@ STEPS = st.lists(
 )
 
 
-def takes_the_short_way(meter: Meter, group: QuotaGroup, value: int, now_ms: int) -> bool:
-    """Put the word down as the data path does, where `passed` says that one may."""
-    if now_ms != meter.now_ms:
-        meter.next_ms(now_ms)
-    if not group.meter_word or meter.at >= BATCH_WORDS or not 0 < value < 2**31:
-        return False
-    meter.words[meter.at] = value if group.meter_word is meter.word else group.meter_word + value
-    meter.word = group.meter_word
-    meter.at += 1
-    return True
-
-
-def takes_the_short_way_of_runs(meter: Meter, group: QuotaGroup, values: list[int], now_ms: int) -> bool:
-    """Put the words of a run down as the data path does, where `passed_alike` says that one may."""
-    if now_ms != meter.now_ms:
-        meter.next_ms(now_ms)
-    if not group.meter_word or meter.at >= BATCH_WORDS - 1:
-        return False
-    if group.meter_word is not meter.word:
-        meter.words[meter.at] = group.meter_word + values[0]
-        meter.word = group.meter_word
-        meter.at += 1
-        values = values[1:]
-    meter.words[meter.at] = (len(values) - 1) * MORE - values[0]
-    meter.beside += len(values) - 1
-    meter.at += 1
-    return True
-
-
 def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
     """Let the meter note what these steps say."""
     meter = notes.meter
@@ -113,14 +84,11 @@ def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
         group = notes.groups[at] if what not in ("time", "flush") else notes.groups[0]
         match what:
             case "passed":
-                if value % 2 or not takes_the_short_way(meter, group, value, notes.now_ms):
-                    meter.passed(group, value, notes.now_ms, CONNECTION, API)
+                meter.passed(group, value, notes.now_ms, CONNECTION, API)
                 notes.expects(group, [value])
             case "run":
                 alike = value.count(value[0]) == len(value)
-                if alike and value[0] % 2 and value[0] < RUN_VALUE_END and takes_the_short_way_of_runs(meter, group, value, notes.now_ms):
-                    pass
-                elif alike and value[0] < RUN_VALUE_END:
+                if alike and value[0] < RUN_VALUE_END:
                     meter.passed_alike(group, value[0], len(value), notes.now_ms, CONNECTION, API)
                 else:
                     meter.passed_run(group, value, notes.now_ms, CONNECTION, API)
@@ -211,12 +179,12 @@ def test_after_a_loss_nobody_takes_the_short_way_before_being_told_of() -> None:
     for one in (group, other):
         one.record(400, notes.now_ms)
         notes.meter.passed(one, 400, notes.now_ms, CONNECTION, API)
-    assert takes_the_short_way(notes.meter, group, 400, notes.now_ms)
+    assert group.meter_word
     notes.meter.flush()
     other.record(400, notes.now_ms)
     notes.meter.passed(other, 400, notes.now_ms, CONNECTION, API)
-    assert takes_the_short_way(notes.meter, other, 400, notes.now_ms)
-    assert not takes_the_short_way(notes.meter, group, 400, notes.now_ms)
+    assert other.meter_word
+    assert not group.meter_word
 
 
 def test_more_groups_than_words_can_name_take_records() -> None:
@@ -232,8 +200,8 @@ def test_more_groups_than_words_can_name_take_records() -> None:
     assert len(notes.batches[0].words) // 8 == 3
 
 
-def test_a_run_of_equal_values_takes_two_words() -> None:
-    """However many they are; and a batch of such runs ends before its writer would unfold too much at once."""
+def test_a_run_of_equal_values_takes_one_word() -> None:
+    """However many they are, but for a second one that names their group at the beginning of a batch; and a batch of such runs ends before its writer would unfold too much at once."""
     notes = Notes()
     group = notes.groups[0]
     for _ in range(10 * BATCH_WORDS // 1_000):
@@ -241,5 +209,5 @@ def test_a_run_of_equal_values_takes_two_words() -> None:
         notes.expects(group, [9] * 1_000)
     notes.meter.flush()
     assert notes.read() == notes.expected
-    assert sum(len(batch.words) for batch in notes.batches) // 8 == 2 * (10 * BATCH_WORDS // 1_000) + len(notes.batches)
+    assert sum(len(batch.words) for batch in notes.batches) // 8 == 10 * BATCH_WORDS // 1_000 + 2 * len(notes.batches)
     assert max(batch.count for batch in notes.batches) <= REPEATED_MAX + BATCH_WORDS
