@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from proxy.base.close_reason import CloseReason
+from proxy.base.pause_reason import MEMORY
 from proxy.net.connection import Connection
-from proxy.net.relay.flow import MEMORY, WRITE_LOW_BYTES, Channel
+from proxy.net.relay.flow import WRITE_LOW_BYTES, Channel
 from proxy.session.buffers import BufferAccount
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters

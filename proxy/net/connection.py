@@ -12,15 +12,17 @@ from protocol.errors import ProtocolError
 from proxy.base.clock import now_ms, now_ns
 from proxy.base.close_reason import CloseReason, reason_of
 from proxy.base.host_port import HostPort
+from proxy.base.pause_reason import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE
 from proxy.net.departure import Departure
 from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.net.relay.broker_channel import BrokerChannel
 from proxy.net.relay.client_channel import ClientChannel
-from proxy.net.relay.flow import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE, Channel
+from proxy.net.relay.flow import Channel
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import Reader, Turns, Worker
 from proxy.session.administered import BrokersAnswer
+from proxy.session.reading import ReadStep
 from proxy.session.request_bytes import Stop
 from proxy.session.session import Session
 from proxy.telemetry.counters import Counters
@@ -147,26 +149,63 @@ class Connection:
             transport.write(data)
 
     def settle(self, now: int) -> None:
-        """Carry out what the session decided: pauses, the timer, kept bytes, our own replies."""
+        """Carry out what the session decided: what leaves, what is read, when to look again."""
         if self.closing:
             return
-        if self.session.responses.broken is not None:
-            raise self.session.responses.broken
-        if self.session.login.news:
+        session = self.session
+        session.settle(now)
+        if session.login.news:
             self._follow_login()
-        ahead = self.session.requests.ahead
-        is_ahead = ahead is not None and ahead.is_noted and ahead.settle(now)
-        times = self.session.responses.times
-        if times is not None and times.rtt_due <= 0:
-            times.set_rtt(min_rtt_ns(self.broker.fileno()))
-        while True:
-            own = self.session.responses.take_own_replies(now) if self.session.in_flight else None
-            if own is not None:
-                self.write_client(own)
-            hold_ms = self._settle_hold(now)
-            read_ms = self._settle_reading(now)
-            if not self.session.responses.owes_reply_now:
-                break
+        if session.wants_rtt:
+            session.set_rtt(min_rtt_ns(self.broker.fileno()))
+        step = session.reading.next_step(now, now_ns(), draining=self.draining)
+        while step.again:
+            self._send(step)
+            step = session.reading.next_step(now, now_ns(), draining=self.draining)
+        self._send(step)
+        self._read(step)
+        self._hand_on()
+        end_ms = self._settle_end(now) if self.departure is not None or self.draining else 0
+        if self.closing:
+            return
+        wake_at_ms = min(filter(None, (step.hold_until_ms, step.wake_at_ms, end_ms)), default=0)
+        if wake_at_ms or self.wake_at_ms:
+            self._owner.timers.schedule(self, wake_at_ms)
+        if not session.reserve(self.client.login_bytes):
+            self.end_for_room()
+            return
+        session.attention.needs_settle = bool(wake_at_ms or self.departure is not None or self.draining or session.is_unsettled)
+
+    def _send(self, step: ReadStep) -> None:
+        """Send what leaves in a step."""
+        if step.to_client is not None:
+            self.write_client(step.to_client)
+        if step.to_broker is not None:
+            self.write_broker(step.to_broker)
+
+    def _read(self, step: ReadStep) -> None:
+        """Read from both sides as the last step says."""
+        if step.hold_until_ms:
+            self.broker.pause(THROTTLE)
+            self._shrink_broker_buffer()
+        else:
+            self.broker.resume(THROTTLE)
+        if step.is_throttled:
+            self._shrink_client_buffer()
+        if step.pause:
+            self._pause_client(step.pause)
+        else:
+            self.client.resume(THROTTLE | IN_FLIGHT)
+        if step.in_next_turn:
+            self._loop.call_soon(self._next_turn)
+        if step.reads_in_turns:
+            self.client.pause(LONG_REQUEST)
+            self._owner.long_requests.add(self.client)
+        if step.is_free:
+            self._restore_buffers()
+
+    def _hand_on(self) -> None:
+        """Hand on what others do for this connection: steps with a long frame, a request that is answered here."""
         if self._has_work():
             self._owner.long_work.add(self)
         if self._question is not None:
@@ -175,31 +214,6 @@ class Connection:
         if administered is not None and not administered.begun:
             administered.begun = True
             self._owner.administer(self)
-        end_ms = 0
-        if self.departure is not None or self.draining:
-            end_ms = self._settle_end(now)
-            if self.closing:
-                return
-        if hold_ms or read_ms or end_ms:
-            self._owner.timers.schedule(self, min(filter(None, (hold_ms, read_ms, end_ms))))
-        elif self.wake_at_ms:
-            self._owner.timers.schedule(self, 0)
-        session = self.session
-        if not session.reserve(self.client.login_bytes):
-            self.end_for_room()
-            return
-        session.attention.needs_settle = bool(
-            session.buffer.reserved_bytes
-            or hold_ms
-            or read_ms
-            or session.requests.stop
-            or session.debt.active
-            or is_ahead
-            or self.departure is not None
-            or self.draining
-            or session.owes_own_reply
-            or session.requests.administered is not None
-        )
 
     def _has_work(self) -> bool:
         """Whether a long frame is looked at in steps; the broker is not read while it is one of its own."""
@@ -275,98 +289,13 @@ class Connection:
             self.session.release_unenforced(now)
             self.wake(now)
 
-    def _settle_hold(self, now: int) -> int:
-        """Hold or release answers; return when to look again, 0 for never."""
-        responses = self.session.responses
-        if not responses.hold_until_ms:
-            return 0
-        hold_until_ms = self.session.debt.held_until_ms(responses.hold_until_ms)
-        if now < hold_until_ms and not self.draining:
-            self.broker.pause(THROTTLE)
-            self._shrink_broker_buffer()
-            return hold_until_ms
-        held = responses.release(now)
-        if held is not None:
-            self.write_client(held)
-        self.broker.resume(THROTTLE)
-        return 0
-
-    def _settle_reading(self, now: int) -> int:
-        """Pause or resume the client's side; return when to look again, 0 for never."""
-        requests, debt = self.session.requests, self.session.debt
-        if self.draining:
-            return self._drain_reading(now)
-        while True:
-            if debt.active or now < debt.read_off_until_ms:
-                self._shrink_client_buffer()
-            if now < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
-                self.session.fetch_admission.step_aside()
-                if debt.unanswered and requests.in_frame:  # nothing is held that could wait: the frame itself comes in whole
-                    self.client.resume(THROTTLE | IN_FLIGHT)
-                    return debt.read_off_until_ms
-                self._pause_client(THROTTLE)
-                return debt.read_off_until_ms
-            stop = requests.stop
-            if stop is Stop.NONE:
-                break
-            if stop is Stop.THROTTLE and now < requests.resume_at_ms:
-                self._pause_client(THROTTLE)
-                return requests.resume_at_ms
-            if stop is Stop.IN_FLIGHT:
-                in_flight_max = debt.in_flight_max(now)
-                if (
-                    len(self.session.in_flight)
-                    >= (in_flight_max if debt.session_expiring(now) else min(requests.in_flight_stop, in_flight_max))
-                    > 0
-                ):
-                    self._pause_client(IN_FLIGHT)
-                    return debt.expiring_at_ms(now)
-            alone = stop is Stop.ALONE and self.session.in_flight and not requests.ungated
-            if alone or requests.waits_for_us or (stop is Stop.LOGIN and self.session.login.awaits):
-                self._pause_client(IN_FLIGHT)
-                return 0
-            if stop is Stop.TURN:
-                self._pause_client(IN_FLIGHT)
-                self._loop.call_soon(self._next_turn)
-                return 0
-            onward = requests.resume(now, now_ns())
-            if onward is not None:
-                self.write_broker(onward)
-        self.client.resume(THROTTLE | IN_FLIGHT)
-        if requests.is_long and self.departure is None:
-            self.client.pause(LONG_REQUEST)
-            self._owner.long_requests.add(self.client)
-        if not debt.active:
-            self._restore_buffers()
-        return 0
-
     def _pause_client(self, reason: int) -> None:
         """Read no more from the client for now. Who has closed its side is read to the end: a reset would take the rest back."""
-        if self.departure is not None:
+        if self.departure is not None and reason != DRAIN:
             return
         self.client.pause(reason)
         if reason == THROTTLE and self.watched_fd < 0:  # what it owes is left to its group when it leaves, and it may be back at once
             self._owner.watch_client(self)
-
-    def _drain_reading(self, now: int) -> int:
-        """Read no more than the rest of a frame; what waits for a request that is answered here, or for a fetch, still has its turn.
-
-        Returns:
-            When to look again, 0 for never.
-        """
-        requests = self.session.requests
-        has_turn = requests.stops_for_us or requests.waits_behind_fetch
-        if has_turn and not requests.waits_for_us and (requests.stop is not Stop.THROTTLE or now >= requests.resume_at_ms):
-            onward = requests.resume(now, now_ns())
-            if onward is not None:
-                self.write_broker(onward)
-            has_turn = requests.stops_for_us or requests.waits_behind_fetch
-        requests.draining = not has_turn
-        if requests.draining and requests.in_frame:
-            self.client.resume(THROTTLE | IN_FLIGHT)  # it may have begun before its client was throttled
-        else:
-            self.client.pause(DRAIN)
-        return requests.resume_at_ms if requests.waits_behind_fetch else 0
 
     def _next_turn(self) -> None:
         """Go on with the frames that were too many for one callback."""
@@ -395,46 +324,27 @@ class Connection:
             self.wake(now_ms())
 
     def _settle_end(self, now: int) -> int:
-        """The client has closed its side, or we drain: end when nothing is owed any more. Returns when to look again, 0 for never."""
-        session, departure = self.session, self.departure
-        end_ms = 0
-        if departure is not None:
-            end_ms = self._settle_departure(departure, now)
-            if self.closing:
-                return 0
-        requests, responses = session.requests, session.responses
-        owed = len(session.in_flight) - (requests.unfinished if self.client_eof_ms else 0)
-        if owed > 0 or responses.in_frame or responses.hold_until_ms or requests.administered is not None:
-            return end_ms
-        if self.draining:
-            if not requests.waits_behind_fetch and (self.client_eof_ms or not requests.in_frame):
-                self.close(CloseReason.DRAIN)
-        elif self.client_eof_ms and not requests.keeps:
-            self.close(CloseReason.CLIENT_CLOSED)
+        """End when nothing is owed any more: the client has closed its side, or we drain. Returns when to look again, 0 for never."""
+        end_ms = 0 if self.departure is None else self._settle_departure(self.departure, now)
+        if not self.closing:
+            reason = self.session.reading.end_reason(client_eof=bool(self.client_eof_ms), draining=self.draining)
+            if reason is not None:
+                self.close(reason)
         return end_ms
 
     def _settle_departure(self, departure: Departure, now: int) -> int:
         """Tell the broker when no more will come, and drop what is not taken in time. Returns when to look again."""
-        end_ms = departure.since_ms + self._owner.departed_ms
-        if now >= end_ms:
-            self._drop(CloseReason.HALF_CLOSE_DEADLINE)
-            return 0
-        session, requests = self.session, self.session.requests
-        has_sent_all = not requests.keeps and requests.stop is not Stop.LOGIN and not requests.stops_for_us
-        if self.client_eof_ms and session.in_flight and has_sent_all:
+        session, transport = self.session, self.client.transport
+        if self.client_eof_ms and session.in_flight and session.reading.has_sent_all:
             self._half_close_broker()
-        transport = self.client.transport
         untaken_bytes = 0 if transport is None or self.client.lost else transport.get_write_buffer_size()
-        drop_ms = departure.drops_answers_at_ms(untaken_bytes, now)
-        if not drop_ms:
-            return end_ms
-        if now < drop_ms:
-            return min(end_ms, drop_ms)
-        if requests.keeps and transport is not None:
-            transport.abort()  # what it sent goes on without it
-            return end_ms
-        self._drop(CloseReason.HALF_CLOSE_DEADLINE)
-        return 0
+        end_ms = departure.since_ms + self._owner.departed_ms
+        step = departure.next_step(untaken_bytes, now, end_ms, keeps_requests=session.requests.keeps and transport is not None)
+        if step.drops:
+            self._drop(CloseReason.HALF_CLOSE_DEADLINE)
+        elif step.aborts_client and transport is not None:
+            transport.abort()
+        return step.wake_at_ms
 
     def _drop(self, reason: CloseReason) -> None:
         """End at once, with all that is left."""

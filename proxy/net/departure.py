@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
 from quota.client_address import client_network
 
 UNTAKEN_MS: Final = 4_900
 """So long such a client may take nothing of the answers that are ready for it."""
 CONNECTIONS_PER_ADDRESS_MAX: Final = 64
+
+
+class DepartureStep(NamedTuple):
+    """What happens to a connection whose client has closed its side.
+
+    Attributes:
+        wake_at_ms: when to ask again.
+        aborts_client: the client's socket is dropped with the answers that it does not take; its requests go on without it.
+        drops: the connection ends with all that is left.
+    """
+
+    wake_at_ms: int
+    aborts_client: bool = False
+    drops: bool = False
 
 
 class Departure:
@@ -29,13 +43,26 @@ class Departure:
         self._untaken_bytes = 0
         self._untaken_since_ms = 0
 
-    def drops_answers_at_ms(self, untaken_bytes: int, now_ms: int) -> int:
-        """Return when answers are dropped if the client takes nothing until then; 0: it has taken all.
+    def next_step(self, untaken_bytes: int, now_ms: int, end_ms: int, *, keeps_requests: bool) -> DepartureStep:
+        """Decide what happens to a connection whose client has closed its side.
 
         Args:
-            untaken_bytes: what was written to it and has not left yet.
+            untaken_bytes: answers that were written to the client and have not left yet.
             now_ms: monotonic milliseconds.
+            end_ms: when the connection ends at the latest.
+            keeps_requests: whether requests of the client wait to go on.
         """
+        if now_ms >= end_ms:
+            return DepartureStep(0, drops=True)
+        drop_ms = self._drops_answers_at_ms(untaken_bytes, now_ms)
+        if not drop_ms:
+            return DepartureStep(end_ms)
+        if now_ms < drop_ms:
+            return DepartureStep(min(end_ms, drop_ms))
+        return DepartureStep(end_ms, aborts_client=True) if keeps_requests else DepartureStep(0, drops=True)
+
+    def _drops_answers_at_ms(self, untaken_bytes: int, now_ms: int) -> int:
+        """Return when answers are dropped if the client takes nothing until then; 0: it has taken all."""
         if not untaken_bytes:
             self._untaken_since_ms = 0
         elif not self._untaken_since_ms or untaken_bytes < self._untaken_bytes:

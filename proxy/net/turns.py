@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
-from proxy.net.relay.flow import LONG_REQUEST
+from proxy.base.pause_reason import LONG_REQUEST
 
 READS_PER_TURN: Final = 4
 """A read brings up to 256 KiB that are kept. Everybody else waits for all reads of a turn."""

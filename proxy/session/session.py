@@ -16,6 +16,7 @@ from proxy.session.fetch_admission import FetchAdmission
 from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.in_flight import InFlight
 from proxy.session.login import Login
+from proxy.session.reading import Reading
 from proxy.session.request_bytes import Stop
 from proxy.session.request_classifier import RequestClassifier
 from proxy.session.request_context import AS_IT_IS, FETCH, PASS, WHOLE, RequestContext
@@ -48,6 +49,7 @@ class Session:
         "fetch_admission",
         "in_flight",
         "login",
+        "reading",
         "requests",
         "responses",
     )
@@ -93,6 +95,7 @@ class Session:
 
         if isinstance(self.responses, ShadowResponseSide):
             self.responses.counts = settings.counters.shadow
+        self.reading = Reading(self.in_flight, self.debt, self.fetch_admission, self.login, self.requests, self.responses)
 
     @property
     def number(self) -> int:
@@ -114,10 +117,42 @@ class Session:
         """Who the client is; None: nobody knows, and such may not stay."""
         return self._classifier.principal
 
+    def settle(self, now_ms: int) -> None:
+        """Bring in line what depends on answers and on time, before the connection asks for the next step.
+
+        Raises:
+            ProtocolError: an answer of the broker cannot be understood, or must not leave.
+        """
+        if self.responses.broken is not None:
+            raise self.responses.broken
+        ahead = self.requests.ahead
+        if ahead is not None and ahead.is_noted:
+            ahead.settle(now_ms)
+
     @property
-    def owes_own_reply(self) -> bool:
-        """Whether a reply of our own waits for its turn."""
-        return self.in_flight.owes_own_reply
+    def is_unsettled(self) -> bool:
+        """Whether an event, or the time, may change what the connection has to do."""
+        requests = self.requests
+        return bool(
+            self.buffer.reserved_bytes
+            or self.responses.hold_until_ms
+            or requests.stop
+            or self.debt.active
+            or (requests.ahead is not None and requests.ahead.is_noted)
+            or self.in_flight.owes_own_reply
+            or requests.administered is not None
+        )
+
+    @property
+    def wants_rtt(self) -> bool:
+        """Whether the round-trip time to the broker has to be measured anew."""
+        times = self.responses.times
+        return times is not None and times.rtt_due <= 0
+
+    def set_rtt(self, rtt_ns: int) -> None:
+        """Take in the shortest round-trip time to the broker that the kernel knows."""
+        if self.responses.times is not None:
+            self.responses.times.set_rtt(rtt_ns)
 
     @property
     def is_quiet(self) -> bool:

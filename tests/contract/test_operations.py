@@ -7,7 +7,7 @@ import pytest
 
 from proxy.app import reload
 from proxy.base.close_reason import CloseReason
-from proxy.net.relay.flow import REASON_NAMES
+from proxy.base.pause_reason import REASON_NAMES
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs/operations.md").read_text()

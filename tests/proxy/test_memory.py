@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from proxy.base.close_reason import CloseReason
+from proxy.base.pause_reason import MEMORY, PEER_FULL, THROTTLE
 from proxy.net.buffer_budget import NO_PRESSURE, PAUSING, REFUSING, UNTAKEN_MS, BufferBudget
-from proxy.net.relay.flow import MEMORY, PEER_FULL, THROTTLE, Channel
+from proxy.net.relay.flow import Channel
 from proxy.session.buffers import BufferAccount
 from proxy.telemetry.counters import Counters
 

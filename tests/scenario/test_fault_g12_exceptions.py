@@ -11,6 +11,7 @@ from proxy.net.gateway import Gateway
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.answer_verdicts import AnswerVerdicts
 from proxy.session.fetch_admission import FetchAdmission
+from proxy.session.reading import Reading
 from proxy.session.request_classifier import RequestClassifier
 from proxy.session.request_side import RequestSide
 from proxy.session.response_side import ResponseSide
@@ -59,8 +60,8 @@ POINTS: list[tuple[type[Any], str]] = [
     (RequestClassifier, "resolve"),
     (RequestClassifier, "_make"),
     (Connection, "settle"),
-    (Connection, "_settle_hold"),
-    (Connection, "_settle_reading"),
+    (Reading, "next_step"),
+    (Connection, "_read"),
     (Connection, "_settle_end"),
     (Connection, "_shrink_client_buffer"),
     (Connection, "_shrink_broker_buffer"),

@@ -8,27 +8,9 @@ from typing import Protocol, cast
 
 from protocol.errors import ProtocolError
 from proxy.base.clock import now_ms
+from proxy.base.pause_reason import PEER_FULL, REASON_NAMES
 from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.session.session import Session
-
-# Plain ints: an IntFlag costs a microsecond per operation, and these are set on the data path.
-THROTTLE = 1  # a quota: reading is off, or an answer is held
-PEER_FULL = 2  # the other side does not take what we have
-IN_FLIGHT = 4  # enough requests forwarded, or enough frames for one turn
-DRAIN = 8
-MEMORY = 16  # the process holds too much
-LONG_ANSWER = 32  # a long answer is looked at in steps
-LONG_REQUEST = 64  # the rest of a long request is read when its turn comes
-
-REASON_NAMES = {
-    THROTTLE: "throttle",
-    PEER_FULL: "peer_full",
-    IN_FLIGHT: "in_flight",
-    DRAIN: "drain",
-    MEMORY: "memory",
-    LONG_ANSWER: "long_answer",
-    LONG_REQUEST: "long_request",
-}
 
 WRITE_HIGH_BYTES = 256 * 1024
 WRITE_LOW_BYTES = 64 * 1024

@@ -201,7 +201,7 @@ def test_more_groups_than_words_can_name_take_records() -> None:
 
 
 def test_a_run_of_equal_values_takes_one_word() -> None:
-    """However many they are, but for a second one that names their group at the beginning of a batch; and a batch of such runs ends before its writer would unfold too much at once."""
+    """However many they are; only at the beginning of a batch a second one names their group. A batch of such runs is bounded."""
     notes = Notes()
     group = notes.groups[0]
     for _ in range(10 * BATCH_WORDS // 1_000):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.net.relay.flow import THROTTLE
+from proxy.base.pause_reason import THROTTLE
 from tests.support.kafka_frames import answered, fetch, plain, produced, throttle_ms
 from tests.support.memory_connection import House, Peer
 from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_for, pipelined, produce_for, produce_of

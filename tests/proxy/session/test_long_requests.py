@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from protocol.limits import MAX_CHANGE_REQUEST_BYTES
 from proxy.base.close_reason import CloseReason
+from proxy.base.pause_reason import LONG_REQUEST
 from proxy.enforcement.mode import Mode
-from proxy.net.relay.flow import LONG_REQUEST
 from proxy.net.turns import READS_PER_TURN
 from proxy.session.unfinished_frame import PIECE_BYTES, UnfinishedFrame
 from tests.support.kafka_frames import api_of, produce, produced, request, request_ids

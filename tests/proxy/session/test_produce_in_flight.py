@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from proxy.base.pause_reason import IN_FLIGHT
 from proxy.enforcement.mode import Mode
-from proxy.net.relay.flow import IN_FLIGHT
 from tests.support.kafka_frames import answered, fetch, plain, produced
 from tests.support.memory_connection import House
 from tests.support.verdicts import PRODUCE_VERSION, produce_of

@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.base.pause_reason import IN_FLIGHT
 from proxy.enforcement.mode import Mode
-from proxy.net.relay.flow import IN_FLIGHT
 from tests.support.kafka_frames import answered, plain
 from tests.support.memory_connection import House
 

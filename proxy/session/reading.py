@@ -1,0 +1,159 @@
+"""What the state of a session means for the sockets of its connection: what leaves, whether the client is read, when to look again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.base.close_reason import CloseReason
+from proxy.base.pause_reason import DRAIN, IN_FLIGHT, THROTTLE
+from proxy.session.fetch_admission import FetchAdmission
+from proxy.session.in_flight import InFlight
+from proxy.session.login import Login
+from proxy.session.request_bytes import Stop
+from proxy.session.request_side import RequestSide
+from proxy.session.response_side import ResponseSide
+from proxy.session.throttle_state import ThrottleState
+
+
+@dataclass(slots=True)
+class ReadStep:
+    """What a connection carries out next.
+
+    Attributes:
+        to_client: bytes that leave now.
+        to_broker: bytes that go on now.
+        again: ask for the next step when this one is carried out; the attributes below are not set before the last step.
+        hold_until_ms: an answer is held until then, and the broker is not read; 0: the broker is read.
+        pause: why the client is not read, of `pause_reason`; 0: it is read.
+        wake_at_ms: when to ask again; 0: at the next event.
+        in_next_turn: ask again in the next turn of the event loop.
+        is_throttled: the client's receive buffer is made small, so that what it sends waits with it.
+        is_free: receive buffers get their usual size back.
+        reads_in_turns: a long request comes, and is read in turns with those of other connections.
+    """
+
+    to_client: bytes | memoryview | None = None
+    to_broker: bytes | None = None
+    again: bool = False
+    hold_until_ms: int = 0
+    pause: int = 0
+    wake_at_ms: int = 0
+    in_next_turn: bool = False
+    is_throttled: bool = False
+    is_free: bool = False
+    reads_in_turns: bool = False
+
+
+class Reading:
+    """Decides the next step of one connection."""
+
+    __slots__ = ("_debt", "_fetch_admission", "_in_flight", "_login", "_requests", "_responses")
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        debt: ThrottleState,
+        fetch_admission: FetchAdmission,
+        login: Login,
+        requests: RequestSide,
+        responses: ResponseSide,
+    ) -> None:
+        self._in_flight = in_flight
+        self._debt = debt
+        self._fetch_admission = fetch_admission
+        self._login = login
+        self._requests = requests
+        self._responses = responses
+
+    def next_step(self, now_ms: int, now_ns: int, *, draining: bool) -> ReadStep:
+        """Return the next step; replies and answers whose time has come leave first.
+
+        Raises:
+            ProtocolError: what was kept of the client cannot be understood, or asks for what is refused.
+        """
+        responses = self._responses
+        own = responses.take_own_replies(now_ms) if self._in_flight else None
+        if own is not None:
+            return ReadStep(to_client=own, again=True)
+        step = ReadStep()
+        if responses.hold_until_ms:
+            hold_until_ms = self._debt.held_until_ms(responses.hold_until_ms)
+            if draining or now_ms >= hold_until_ms:
+                return ReadStep(to_client=responses.release(now_ms), again=True)
+            step.hold_until_ms = hold_until_ms
+        if draining:
+            self._read_rest(step, now_ms, now_ns)
+        else:
+            self._read(step, now_ms, now_ns)
+        step.again = step.again or responses.owes_reply_now
+        return step
+
+    def _read(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
+        """Decide whether the client is read, or what was kept of it goes on."""
+        requests, debt = self._requests, self._debt
+        step.is_throttled = debt.active or now_ms < debt.read_off_until_ms
+        if now_ms < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
+            self._fetch_admission.step_aside()
+            step.wake_at_ms = debt.read_off_until_ms
+            if not (debt.unanswered and requests.in_frame):  # else nothing is held that could wait: the frame itself comes in whole
+                step.pause = THROTTLE
+            return
+        stop = requests.stop
+        if stop is Stop.NONE:
+            step.is_free = not debt.active
+            step.reads_in_turns = requests.is_long and not debt.departed
+        elif stop is Stop.THROTTLE and now_ms < requests.resume_at_ms:
+            step.pause, step.wake_at_ms = THROTTLE, requests.resume_at_ms
+        elif stop is Stop.IN_FLIGHT and self._is_full(now_ms):
+            step.pause, step.wake_at_ms = IN_FLIGHT, debt.expiring_at_ms(now_ms)
+        elif self._waits_for_an_answer(stop):
+            step.pause = IN_FLIGHT
+        elif stop is Stop.TURN:
+            step.pause, step.in_next_turn = IN_FLIGHT, True
+        else:
+            step.to_broker = requests.resume(now_ms, now_ns)
+            step.again = True
+
+    def _is_full(self, now_ms: int) -> bool:
+        """Whether as many requests are in flight as may be."""
+        debt = self._debt
+        in_flight_max = debt.in_flight_max(now_ms)
+        if not debt.session_expiring(now_ms):
+            in_flight_max = min(self._requests.in_flight_stop, in_flight_max)
+        return len(self._in_flight) >= in_flight_max > 0
+
+    def _waits_for_an_answer(self, stop: Stop) -> bool:
+        """Whether what is kept goes on when the broker, or Sluice itself, has answered what was sent before."""
+        requests = self._requests
+        if requests.waits_for_us or (stop is Stop.LOGIN and self._login.awaits):
+            return True
+        return stop is Stop.ALONE and bool(self._in_flight) and not requests.ungated
+
+    def _read_rest(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
+        """Read no more than the rest of a frame; what waits for a request that is answered here, or for a fetch, still has its turn."""
+        requests = self._requests
+        has_turn = requests.stops_for_us or requests.waits_behind_fetch
+        if has_turn and not requests.waits_for_us and (requests.stop is not Stop.THROTTLE or now_ms >= requests.resume_at_ms):
+            step.to_broker = requests.resume(now_ms, now_ns)
+            has_turn = requests.stops_for_us or requests.waits_behind_fetch
+        requests.draining = not has_turn
+        if not (requests.draining and requests.in_frame):  # else the frame may have begun before its client was throttled
+            step.pause = DRAIN
+        step.wake_at_ms = requests.resume_at_ms if requests.waits_behind_fetch else 0
+
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether all that was read of the client has gone on."""
+        requests = self._requests
+        return not requests.keeps and requests.stop is not Stop.LOGIN and not requests.stops_for_us
+
+    def end_reason(self, *, client_eof: bool, draining: bool) -> CloseReason | None:
+        """Why the connection ends now that its client has sent its last byte, or Sluice drains; None: something is still owed."""
+        requests, responses = self._requests, self._responses
+        owed = len(self._in_flight) - (requests.unfinished if client_eof else 0)
+        if owed > 0 or responses.in_frame or responses.hold_until_ms or requests.administered is not None:
+            return None
+        if draining:
+            is_done = not requests.waits_behind_fetch and (client_eof or not requests.in_frame)
+            return CloseReason.DRAIN if is_done else None
+        return CloseReason.CLIENT_CLOSED if client_eof and not requests.keeps else None
