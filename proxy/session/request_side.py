@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from protocol.api_keys import ApiKey
-from protocol.errors import ProtocolError
+from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.attention import Attention
@@ -24,6 +24,7 @@ from proxy.session.request_classifier import RequestClassifier
 from proxy.session.request_context import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, RequestContext
 from proxy.session.requests_ahead import RequestsAhead
 from proxy.session.throttle_state import ThrottleState
+from proxy.session.unfinished_frame import UnfinishedFrame
 from proxy.session.whole_requests import WholeRequests
 from quota.entity import UNLIMITED
 from quota.group import QuotaGroup
@@ -261,6 +262,72 @@ class RequestSide(WholeRequests):
         if start == 0 and at == len(data):
             return frozen(data)
         return bytes(data[start:at]) if at > start else None
+
+    # --- tokens of a login
+
+    def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
+        """Note a token, whole and by itself, that goes to the broker from where it lies. False: it is something else, nothing was done.
+
+        Raises:
+            ProtocolError: it cannot be read.
+        """
+        if self.stop or self._body_left or self._kept is not None or self.draining:
+            return False
+        if self._login.bare:
+            if self.in_frame or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
+                return False
+            self._login.sent_bare(frame[LENGTH_BYTES:])
+        else:
+            if self._tail is not None or len(frame) < HEAD_BYTES or len(self._in_flight) >= IN_FLIGHT_MAX:
+                return False
+            size, index, correlation_id = HEAD.unpack_from(frame)
+            if index >> 16 != ApiKey.SASL_AUTHENTICATE:
+                return False
+            head = self._classifier.resolve(frame, 0, size)
+            if head is None:
+                raise ProtocolError("request head is longer than its frame", reason="bad_header")
+            self._login.requested(head.api, frame, head.head_bytes)
+            self._debt.logs_in(now_ms)
+            self.forget_heads()
+            self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
+            head.client.usage.requests[head.key] += 1
+        self.frames += 1
+        if self._login.awaits:
+            self._tail = None
+            self._keep(b"", 0, now_ms)
+            self.stop = Stop.LOGIN
+        return True
+
+    def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
+        """Follow tokens that travel bare, each when the one before it was answered."""
+        login = self._login
+        onward = bytearray()
+        while len(tail) >= LENGTH_BYTES:
+            (size,) = INT32.unpack_from(tail)
+            if not 0 <= size <= login.frame_bytes_max:
+                raise FrameSizeError(f"token of {size} bytes, limit {login.frame_bytes_max}")
+            end = LENGTH_BYTES + size
+            if len(tail) < min(end, LENGTH_BYTES + 2):
+                break
+            if login.bare_ends(tail[LENGTH_BYTES : min(end, LENGTH_BYTES + 2)]):
+                login.end_bare()
+                self._tail = None
+                rest = self._scan_heads(bytes(tail), 0, 0, now_ms, now_ns, now_ms)
+                return bytes(onward) + (rest or b"")
+            if len(tail) < end:
+                break
+            login.sent_bare(tail[LENGTH_BYTES:end])
+            onward += tail[:end]
+            del tail[:end]
+            self.frames += 1
+            if login.awaits:
+                self._tail = None
+                self._keep(tail, 0, now_ms)
+                self.stop = Stop.LOGIN
+                return bytes(onward)
+        self._tail = UnfinishedFrame(tail, LENGTH_BYTES)
+        self._attention.needs_settle = True
+        return bytes(onward) or None
 
     def _inherits(self, head: RequestContext, now_ms: int) -> bool:
         """Before the first request of each group: take over the longest debt that a departed connection left to it."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.api_keys import ApiKey
-from protocol.errors import FrameSizeError, ProtocolError
+from protocol.errors import ProtocolError
 from protocol.limits import (
     HEAD_BYTES,
     LENGTH_BYTES,
@@ -16,7 +15,6 @@ from protocol.limits import (
 )
 from protocol.messages.topic_changes import check_topic_count
 from protocol.steps import finished
-from proxy.enforcement.mode import IN_FLIGHT_MAX
 from proxy.session.administered import is_for_us, read_administered
 from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight
@@ -24,11 +22,10 @@ from proxy.session.login import Login
 from proxy.session.looked import AT_ONCE_BYTES
 from proxy.session.mutations.filter import ControllerMutationFilter, MutationDecision, plain_head, question_head
 from proxy.session.mutations.probes import CORRELATION_ID
-from proxy.session.request_bytes import HEAD, INT32, RequestBytes, Stop
+from proxy.session.request_bytes import INT32, RequestBytes, Stop
 from proxy.session.request_classifier import RequestClassifier
 from proxy.session.request_context import ADMIN, LOGIN, MUTATION, RequestContext
 from proxy.session.throttle_state import ThrottleState
-from proxy.session.unfinished_frame import UnfinishedFrame
 
 Step = tuple[bytes | bytearray, int, int, bool]
 """The bytes as they go on, where in them the next request begins, how many requests were noted, and whether scanning goes on."""
@@ -55,13 +52,6 @@ class WholeRequests(RequestBytes):
         self._login = login
         self._looked_bytes = 0  # of requests that were looked at as a whole in this call
         self._mutations: ControllerMutationFilter | None = None  # made when it is needed: few connections make or delete topics
-
-    def forget_heads(self) -> None:
-        """Resolve every client anew: principal, scope or settings changed."""
-        raise NotImplementedError
-
-    def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
-        raise NotImplementedError
 
     def _take_whole(
         self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
@@ -196,39 +186,6 @@ class WholeRequests(RequestBytes):
         """The largest request of a login, or bare token, that may come now."""
         return self._login.frame_bytes_max
 
-    def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
-        """Note a token, whole and by itself, that goes to the broker from where it lies. False: it is something else, nothing was done.
-
-        Raises:
-            ProtocolError: it cannot be read.
-        """
-        if self.stop or self._body_left or self._kept is not None or self.draining:
-            return False
-        if self._login.bare:
-            if self.in_frame or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
-                return False
-            self._login.sent_bare(frame[LENGTH_BYTES:])
-        else:
-            if self._tail is not None or len(frame) < HEAD_BYTES or len(self._in_flight) >= IN_FLIGHT_MAX:
-                return False
-            size, index, correlation_id = HEAD.unpack_from(frame)
-            if index >> 16 != ApiKey.SASL_AUTHENTICATE:
-                return False
-            head = self._classifier.resolve(frame, 0, size)
-            if head is None:
-                raise ProtocolError("request head is longer than its frame", reason="bad_header")
-            self._login.requested(head.api, frame, head.head_bytes)
-            self._debt.logs_in(now_ms)
-            self.forget_heads()
-            self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
-            head.client.usage.requests[head.key] += 1
-        self.frames += 1
-        if self._login.awaits:
-            self._tail = None
-            self._keep(b"", 0, now_ms)
-            self.stop = Stop.LOGIN
-        return True
-
     def _log_in(self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, now_ns: int, read_ms: int) -> Step:
         """Watch a message of a login go to the broker; what is behind it waits for the answer."""
         end = at + LENGTH_BYTES + size
@@ -264,34 +221,3 @@ class WholeRequests(RequestBytes):
         self._keep(data, end, read_ms)
         self.stop = Stop.ANSWERED
         return data, at, 1, False
-
-    def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
-        """Follow tokens that travel bare, each when the one before it was answered."""
-        login = self._login
-        onward = bytearray()
-        while len(tail) >= LENGTH_BYTES:
-            (size,) = INT32.unpack_from(tail)
-            if not 0 <= size <= login.frame_bytes_max:
-                raise FrameSizeError(f"token of {size} bytes, limit {login.frame_bytes_max}")
-            end = LENGTH_BYTES + size
-            if len(tail) < min(end, LENGTH_BYTES + 2):
-                break
-            if login.bare_ends(tail[LENGTH_BYTES : min(end, LENGTH_BYTES + 2)]):
-                login.end_bare()
-                self._tail = None
-                rest = self._scan_heads(bytes(tail), 0, 0, now_ms, now_ns, now_ms)
-                return bytes(onward) + (rest or b"")
-            if len(tail) < end:
-                break
-            login.sent_bare(tail[LENGTH_BYTES:end])
-            onward += tail[:end]
-            del tail[:end]
-            self.frames += 1
-            if login.awaits:
-                self._tail = None
-                self._keep(tail, 0, now_ms)
-                self.stop = Stop.LOGIN
-                return bytes(onward)
-        self._tail = UnfinishedFrame(tail, LENGTH_BYTES)
-        self._attention.needs_settle = True
-        return bytes(onward) or None
