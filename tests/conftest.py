@@ -10,6 +10,7 @@ from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT, ZOOKEEPER, KafkaUnavailableError, class_path
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.zookeeper import ZookeeperServer
+from tests.support.side_by_side import divide, is_worker
 from tests.support.time_shares import TimeShares, rank
 from tests.support.tools import in_ci
 
@@ -25,9 +26,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(TimeShares())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the layers from cheap to dear; within a layer the order stays."""
-    items.sort(key=lambda item: rank(item.nodeid))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In one process run the layers from cheap to dear; within a layer the order stays."""
+    if is_worker(config):
+        divide(items)
+    else:
+        items.sort(key=lambda item: rank(item.nodeid))
 
 
 def _require(version: str) -> None:

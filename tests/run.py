@@ -1,6 +1,6 @@
-"""`python -m tests.run [pytest arguments]`: fetch real brokers and clients into build/, run all layers in one pytest run.
+"""`python -m tests.run [pytest arguments]`: fetch real brokers and clients into build/, run the tests in one pytest run.
 
-Its closing line is last.
+Without arguments all layers run, side by side in some processes; with arguments pytest runs in one. Its closing line is last.
 
 What this machine lacks for real brokers is said before and, by pytest's list of skips, after. With CI=true that is a failure instead.
 """
@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.kafka.jars import VERSIONS, KafkaUnavailableError, class_path
 from tests.support.node_clients import NodeUnavailableError, installed
+from tests.support.side_by_side import options
 from tests.support.time_shares import TimeShares
 from tests.support.tools import in_ci
 
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> int:
     _prepare_brokers()
     _prepare_node_clients()
     shares = TimeShares({"fetching brokers and clients": time.monotonic() - started})
-    return int(pytest.main(arguments, plugins=[shares]))
+    return int(pytest.main(arguments or options(), plugins=[shares]))
 
 
 def _prepare_brokers() -> None:

@@ -18,6 +18,8 @@ from tests.support.ledger import Ledger
 from tests.support.sluice_process import SluiceProcess
 from tests.support.wire import WireConnection, produce_frame, request_frame
 
+pytestmark = pytest.mark.long
+
 HANG_SECONDS = 60
 QUICK: confluent.Settings = {**IDEMPOTENT, "reconnect.backoff.max.ms": 500, "topic.metadata.refresh.fast.interval.ms": 100}
 BROKERS_FAULT = {"broker_closed", "broker_reset", "upstream_unreachable"}

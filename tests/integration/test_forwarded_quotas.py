@@ -18,7 +18,7 @@ from tests.support.patience import until_true
 from tests.support.places import ROOT
 from tests.support.sluice_process import SluiceFailedError, SluiceProcess
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 BOUND = 400_000
 BEYOND = 11 * BOUND + 1_000_000
 """What a window lets through at once, and some."""

@@ -17,6 +17,8 @@ from tests.support.places import temporary_directory
 from tests.support.sluice_process import SluiceProcess, write_quotas
 from tests.support.wire import WireConnection, produce_frame
 
+pytestmark = pytest.mark.long
+
 BODY_BYTES = 512
 MIXED_SIZES = (0, 1, 100, 1_024, 16_384, 900 * 1_024)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -22,7 +22,7 @@ from tests.support.kafka.tool_calls import ProducerLoad, run_producer, start_pro
 from tests.support.places import temporary_directory
 from tests.support.sluice_process import SluiceProcess, write_quotas
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 USERS = {"PLAIN": "alice", "SCRAM-SHA-256": sasl.SCRAM_USER, "SCRAM-SHA-512": sasl.SCRAM_USER, "OAUTHBEARER": "Ünï=code,<default>"}
 RECORDS = 30

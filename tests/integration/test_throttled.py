@@ -19,7 +19,7 @@ from tests.support.kafka.tool_calls import ProducerLoad, producer_result, run_co
 from tests.support.places import temporary_directory
 from tests.support.sluice_process import QuotaEntry, SluiceProcess, write_quotas
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 BOUND = 300_000
 RECORDS = 4_000
 RECORD_BYTES = 1_000

@@ -24,7 +24,7 @@ from tests.support.kafka.tool_calls import ProducerLoad, run_producer
 from tests.support.places import temporary_directory
 from tests.support.sluice_process import SluiceProcess, write_quotas
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 HOST, NAME = "127.0.0.1", "kafka.example.org"
 VALUES = [b"x" * 1_000] * 600
 

@@ -15,6 +15,8 @@ from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_frames import API_VERSIONS, METADATA, Request, api_versions_request, metadata_request
 from tests.support.scripted_sockets import until
 
+pytestmark = pytest.mark.long
+
 TINY = 1e-6
 """Percent: any request is too much, and waits for a window."""
 WINDOW_MS = 1_000

@@ -27,6 +27,8 @@ from tests.support.scripted_frames import (
 )
 from tests.support.scripted_sockets import End, for_a_while, until
 
+pytestmark = pytest.mark.long
+
 WINDOW_S = 10  # ten whole samples of one second: what the first second's traffic is measured over
 LONG_MS = 60_000
 

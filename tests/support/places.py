@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.side_by_side import worker
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 LOGS = BUILD / "logs"
@@ -17,7 +19,8 @@ RUN = BUILD / "run"
 def log_file(name: str) -> Path:
     """Return an empty file for a child's output; it stays after the run and the next run overwrites it."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    path = LOGS / f"{name}.log"
+    number, count = worker()
+    path = LOGS / (f"{name}.log" if count == 1 else f"{name}-{number}.log")
     path.write_bytes(b"")
     return path
 

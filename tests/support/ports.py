@@ -7,7 +7,8 @@ it yet.
 
 from collections import deque
 
-from proxy.demo.ports import TRIES, free_ports
+from proxy.demo.ports import FIRST_PORT, LAST_PORT, TRIES, free_ports
+from tests.support.side_by_side import worker
 
 BROKER_PORTS = 12
 """Room behind a bootstrap port P for the ports P + 1 + node_id."""
@@ -35,10 +36,18 @@ def free_port_range(count: int) -> int:
     for _ in range(TRIES):
         first = free_ports(count)
         ports = range(first, first + count)
-        if not any(first < given.stop and given.start < ports.stop for given in _given):
+        if _is_of_this_process(ports) and not any(first < given.stop and given.start < ports.stop for given in _given):
             _given.append(ports)
             return first
     raise RuntimeError(f"no {count} neighbouring ports that were not given lately")
+
+
+def _is_of_this_process(ports: range) -> bool:
+    """Tests that run side by side have ports of their own: what one process chose may not be bound yet when another one looks."""
+    number, count = worker()
+    share = (LAST_PORT - FIRST_PORT) // count
+    first = FIRST_PORT + number * share
+    return first <= ports.start and ports.stop <= first + share
 
 
 def split_address(address: str) -> tuple[str, int]:

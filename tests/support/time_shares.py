@@ -9,6 +9,8 @@ LAYERS = ("protocol", "quota", "proxy", "contract", "support", "fuzz", "adversar
 """Cheap ones first: what is broken below is seen before a broker starts."""
 ON_SPARK: Final = "  of them on Spark"
 """Those that share a session, whatever their layer."""
+SPARK_GROUP: Final = "@spark"
+"""How the names of these tests end where they ran in another process, see `side_by_side`."""
 
 
 def layer_of(nodeid: str) -> str:
@@ -35,6 +37,7 @@ class TimeShares:
         self._seconds: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._on_spark: set[str] = set()
+        self._processes = 1
         self._started = time.monotonic()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -43,19 +46,29 @@ class TimeShares:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a phase of a test to its layer."""
-        names = [layer_of(report.nodeid), *([ON_SPARK] if report.nodeid in self._on_spark else [])]
+        is_on_spark = report.nodeid in self._on_spark or report.nodeid.endswith(SPARK_GROUP)
+        names = [layer_of(report.nodeid), *([ON_SPARK] if is_on_spark else [])]
         for name in names:
             self._seconds[name] = self._seconds.get(name, 0.0) + report.duration
             self._counts[name] = self._counts.get(name, 0) + (report.when == "call" or report.skipped)
 
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Learn in how many processes the tests run."""
+        self._processes = session.config.getoption("numprocesses", default=None) or 1
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table."""
-        total = time.monotonic() - self._started
+        """Print the table; shares are of the time that all processes have together."""
+        total = (time.monotonic() - self._started) * self._processes
         rest = total - sum(seconds for name, seconds in self._seconds.items() if name != ON_SPARK)
         rows = [(name, seconds, "") for name, seconds in self._before.items()]
-        rows += [(name, seconds, f"{self._counts[name]} tests") for name, seconds in self._seconds.items()]
-        rows.append(("collecting and the rest", rest, ""))
+        rows += [(name, seconds, f"{self._counts[name]} tests") for name, seconds in sorted(self._seconds.items(), key=_by_layer)]
+        rows.append(("collecting and the rest", rest, "" if self._processes == 1 else f"in {self._processes} processes side by side"))
         whole = total + sum(self._before.values())
         terminalreporter.section("share of time")
         for name, seconds, remark in rows:
             terminalreporter.write_line(f"{name:<24} {seconds:7.1f} s {100 * seconds / whole:5.1f} %  {remark}".rstrip())
+
+
+def _by_layer(row: tuple[str, float]) -> tuple[int, str]:
+    name, _ = row
+    return (rank(f"tests/{name}/"), name) if name != ON_SPARK else (rank("tests/pipeline/"), "pipeline~")
