@@ -2,7 +2,7 @@
 
 Two asyncio protocols per connection, flow control both ways, nothing else. It is the unit that the cost bench counts in.
 
-    python -m bench.pump LISTEN_PORT UPSTREAM_PORT [PEM [ours]]  both on 127.0.0.1; prints "ready", ends when its standard input ends;
+    python -m bench.pump LISTEN_PORT UPSTREAM_PORT [PEM [ours]]  both on 127.0.0.1; ends with its standard input;
                                                                  with a certificate and its key it ends TLS, by uvloop's own or by Sluice's
 """
 

@@ -157,16 +157,22 @@ class Meter:
             throttle_ms = self._record_above(group, value, applied_ms, now_ms, conn_id, api_index)
         self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, RECORD)
 
-    def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note a checked record of `value` that made nobody wait: nearly all of them, so they take the shortest way."""
+    def passes(self, group: QuotaGroup, value: int, now_ms: int) -> bool:
+        """Note what `passed` does in one word, as nearly always; `value` is above 0 and below 2^34. False: nothing was done."""
         word, at = group.meter_word, self._at
-        if word and now_ms == self._now_ms and at < BATCH_WORDS and 0 < value < VALUE_END:
-            if word is self._word:  # the group that the last word named: the value alone is enough
-                self._words[at] = value
-            else:
-                self._words[at] = word + value
-                self._word = word
-            self._at = at + 1
+        if not word or now_ms != self._now_ms or at >= BATCH_WORDS:
+            return False
+        if word is self._word:  # the group that the last word named: the value alone is enough
+            self._words[at] = value
+        else:
+            self._words[at] = word + value
+            self._word = word
+        self._at = at + 1
+        return True
+
+    def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Note a checked record of `value` that made nobody wait."""
+        if 0 < value < VALUE_END and self.passes(group, value, now_ms):
             return
         if group.parent is not None:
             self.passed(group.parent, value, now_ms, conn_id, api_index)

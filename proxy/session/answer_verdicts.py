@@ -206,8 +206,10 @@ class AnswerVerdicts:
         Args:
             beyond_bytes: how many bytes were read behind the end of the answer; below zero: so many are to come.
         """
-        work, times, client = head.work, self._times(), head.client
+        work, times, client = head.work, self.times, head.client
         assert work is not None
+        if times is None:
+            times = self._times()
         amount = request_size if work.by_request else size
         if beyond_bytes >= 0:
             charged_ns = int(times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0))

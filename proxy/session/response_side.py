@@ -61,6 +61,7 @@ class ResponseSide:
         "_in_flight",
         "_login",
         "_looked",
+        "_meter",
         "_number",
         "_rewriter",
         "_tail",
@@ -73,6 +74,9 @@ class ResponseSide:
         "work",
         "work_bytes",
     )
+
+    compares = False
+    """Whether each answer takes the long way, to be compared with what the broker announces in it."""
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class ResponseSide:
         self._login = login
         self._fetch_admission = fetch_admission
         self._number = classifier.number
+        self._meter = classifier.meter
         self.verdicts = AnswerVerdicts(in_flight, attention, debt, fetch_admission, classifier, login)
         self._rewriter = rewriter
         self._body_left = 0
@@ -254,8 +259,9 @@ class ResponseSide:
             cell.requests += 1
             cell.request_bytes += request_size
             cell.response_bytes += size
-            if group is not None and verdicts.meter is not None:
-                verdicts.meter.passed(group, amount, now_ms, self._number, head.index)
+            meter = self._meter
+            if group is not None and meter is not None and not meter.passes(group, amount, now_ms):
+                meter.passed(group, amount, now_ms, self._number, head.index)
         in_flight.popleft()
         in_flight.answers += 1
         self._taken_ms = NOT_TAKEN
@@ -446,7 +452,11 @@ class ResponseSide:
                             verdicts.postpone(time_ms, head, now_ms)
                             time_ms = 0
                     if kind < MUTATION:
-                        announce_ms = self._judge(head, data[at : at + frame_bytes], amount, received_ms, time_ms, now_ms)
+                        if self.compares:
+                            frame = data[at : at + frame_bytes]
+                            announce_ms = self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
+                        else:
+                            announce_ms = verdicts.judge(head, amount, received_ms, time_ms, now_ms)
                     elif kind == LOGIN:
                         self._settle_login(head, data[at : at + frame_bytes], received_ms, is_judged=time_ms > 0)
                         announce_ms = verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
@@ -555,8 +565,10 @@ class ResponseSide:
         for piece in in_pieces([passed]):
             yield self._emit(piece)
 
-    def _judge(self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int) -> int:
-        """Record the bytes that an answer counts; `frame` is what is here of it. Returns milliseconds to announce in it."""
+    def _judge_and_compare(
+        self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int
+    ) -> int:
+        """As `AnswerVerdicts.judge`; `frame` is what is here of the answer."""
         return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
 
     def _settle_login(self, head: RequestContext, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:

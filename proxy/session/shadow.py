@@ -18,6 +18,7 @@ class ShadowResponseSide(ResponseSide):
 
     __slots__ = ("counts",)
 
+    compares = True
     counts: ShadowCounts
 
     def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
@@ -26,13 +27,15 @@ class ShadowResponseSide(ResponseSide):
     def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         return at
 
-    def _judge(self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int) -> int:
+    def _judge_and_compare(
+        self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int
+    ) -> int:
         quota_type = _TYPES.get(head.kind)
         if quota_type is None:
-            return super()._judge(head, frame, amount, received_ms, time_ms, now_ms)
+            return super()._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
         group = head.client.produce(now_ms) if head.kind == PRODUCE else head.client.fetch(now_ms)
         before_ms = 0 if group is None else group.throttle_ms_total
-        announce_ms = super()._judge(head, frame, amount, received_ms, time_ms, now_ms)
+        announce_ms = super()._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
         ours_ms = 0 if group is None else group.throttle_ms_total - before_ms
         broker_ms = _broker_ms(head, frame)
         if broker_ms <= 0 >= max(ours_ms, time_ms):

@@ -37,7 +37,7 @@ POINTS: list[tuple[type[Any], str]] = [
     (RequestSide, "resume"),
     (ResponseSide, "scan"),
     (ResponseSide, "_scan_answers"),
-    (ResponseSide, "_judge"),
+    (AnswerVerdicts, "judge"),
     (AnswerVerdicts, "take_time"),
     (ResponseSide, "_change"),
     (ResponseSide, "release"),
