@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench kafka clean
+.PHONY: help setup demo test soak check bench kafka clean
 
 help:  ## explain the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ demo: $(VENV)/.demo  ## mock cluster, Sluice and four clients; ends by itself wi
 
 test: $(VENV)/.dev  ## all tests; what a missing tool prevents is named
 	@$(BIN)/python -m tests.run
+
+soak: $(VENV)/.dev  ## all tests, RUNS times (10); ends with the first run that fails
+	@for run in $$(seq $(or $(RUNS),10)); do echo "run $$run"; $(BIN)/python -m tests.run || exit 1; done
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .
