@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.adversary import program
-from tests.adversary.house import run
+from tests.adversary.proxy_fixture import run
 from tests.adversary.mutants import MUTANTS
 from tests.adversary.search import GOALS, Hole, search, wrong_with
 

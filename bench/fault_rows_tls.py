@@ -32,7 +32,7 @@ WAYS_TO_STALL = "silent", "half a hello", "after the hello"
 GOOD = produce_request(7, filler=200, client_id="good").whole()
 
 
-class House:
+class ProxyFixture:
     """A proxy with TLS, and clients that trust it."""
 
     def __init__(self, bench: Bench, authority: Authority) -> None:
@@ -58,7 +58,7 @@ class House:
 
 
 @contextlib.contextmanager
-def tls_house(folder: Path, *flags: str, produce: float = 1e12) -> Iterator[House]:
+def tls_fixture(folder: Path, *flags: str, produce: float = 1e12) -> Iterator[ProxyFixture]:
     """Sluice with TLS in front of a scripted broker."""
     authority = Authority(folder, "faults")
     server = authority.issue("faults-server", hosts=(HOST,))
@@ -68,7 +68,7 @@ def tls_house(folder: Path, *flags: str, produce: float = 1e12) -> Iterator[Hous
         f'[listener.tls]\ncertificate = "{server.certificate}"\nkey = "{server.key}"\n'
     )
     with proxied(folder, ScriptedBroker(answer_and_forget), produce=produce, flags=("--config", str(config), *flags), learn=False) as bench:
-        yield House(bench, authority)
+        yield ProxyFixture(bench, authority)
 
 
 def answer_and_forget(connection: BrokerConnection, request: Request) -> None:
@@ -95,12 +95,12 @@ def d2_tls_closes(folder: Path) -> list[Figure]:
     """100 runs by TLS: a muted client sends 4 KiB to 3 MiB and closes, by close_notify or a bare FIN: bytes that never arrived."""
     kinds = itertools.cycle(itertools.product(FIRST_FRAMES, QUEUED_BYTES, ENDS))
     runs = [(number, *kind) for number, kind in zip(range(CLOSE_RUNS), kinds, strict=False)]
-    with tls_house(folder, "--enforcement", "mute", produce=BOUND) as house, ThreadPoolExecutor(CLOSES_AT_ONCE) as threads:
-        sent = dict(threads.map(lambda run: _close_muted(house, *run), runs))
+    with tls_fixture(folder, "--enforcement", "mute", produce=BOUND) as proxy, ThreadPoolExecutor(CLOSES_AT_ONCE) as threads:
+        sent = dict(threads.map(lambda run: _close_muted(proxy, *run), runs))
         end = time.monotonic() + CLOSE_SECONDS_MAX
-        for connection in list(house.bench.broker.connections):
+        for connection in list(proxy.bench.broker.connections):
             connection.ended.wait(max(0.0, end - time.monotonic()))
-        arrived = dict(filter(None, map(_queued_of, list(house.bench.broker.connections))))
+        arrived = dict(filter(None, map(_queued_of, list(proxy.bench.broker.connections))))
     lost = sum(len(frames) - len(arrived.get(name, b"")) for name, frames in sent.items())
     wrong = sum(arrived.get(name) != frames for name, frames in sent.items())
     return [
@@ -109,11 +109,11 @@ def d2_tls_closes(folder: Path) -> list[Figure]:
     ]
 
 
-def _close_muted(house: House, number: int, first_bytes: int, queued_bytes: int, end: str) -> tuple[bytes, bytes]:
+def _close_muted(proxy: ProxyFixture, number: int, first_bytes: int, queued_bytes: int, end: str) -> tuple[bytes, bytes]:
     """One client; returns its name and what it sent while it was muted."""
     name = f"close-{number:03}"
     queued = produce_request(7, filler=queued_bytes // QUEUED_FRAMES, client_id=name, acks=0).whole() * QUEUED_FRAMES
-    connection = house.connect()
+    connection = proxy.connect()
     ask(connection, produce_request(7, filler=first_bytes, client_id=name).whole())
     connection.sendall(queued)
     if end == ENDS[0]:
@@ -135,19 +135,19 @@ def _queued_of(connection: BrokerConnection) -> tuple[bytes, bytes] | None:
 
 def e12_stalled_handshakes(folder: Path) -> list[Figure]:
     """500 handshakes that stall, in three ways, while 100 good ones come each second: what those feel, and when the others are gone."""
-    with tls_house(folder) as house, ExitStack() as stack:
-        calm = p99(_good_ones(house, 1.0))
+    with tls_fixture(folder) as proxy, ExitStack() as stack:
+        calm = p99(_good_ones(proxy, 1.0))
         stalled: list[socket.socket] = []
         began = time.monotonic()
         gone: list[float] = []
         watcher = threading.Thread(target=_watch, args=(stalled, began, gone), daemon=True)
         for number in range(STALLED):
-            connection = stack.enter_context(socket.create_connection((HOST, house.port), 5))
-            hello = house.hello()
+            connection = stack.enter_context(socket.create_connection((HOST, proxy.port), 5))
+            hello = proxy.hello()
             connection.sendall({"silent": b"", "half a hello": hello[:100]}.get(WAYS_TO_STALL[number % 3], hello))
             stalled.append(connection)
         watcher.start()
-        beside = _good_ones(house, STALL_SECONDS)
+        beside = _good_ones(proxy, STALL_SECONDS)
         watcher.join(5)
     return [
         Figure("E12", f"p99 of a good client's connect, handshake and request, beside {STALLED} that stall", ms(p99(beside)), 300, "ms"),
@@ -158,14 +158,14 @@ def e12_stalled_handshakes(folder: Path) -> list[Figure]:
     ]
 
 
-def _good_ones(house: House, seconds: float) -> list[float]:
+def _good_ones(proxy: ProxyFixture, seconds: float) -> list[float]:
     """100 a second; returns how long each took until its request was answered."""
     times: list[float] = []
     began = time.monotonic()
     for number in range(int(seconds * GOOD_PER_SECOND)):
         time.sleep(max(0.0, began + number / GOOD_PER_SECOND - time.monotonic()))
         start = time.monotonic()
-        with contextlib.suppress(OSError), house.connect() as connection:
+        with contextlib.suppress(OSError), proxy.connect() as connection:
             ask(connection, GOOD)
             times.append(time.monotonic() - start)
     return times

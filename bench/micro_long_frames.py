@@ -14,7 +14,7 @@ from collections.abc import Callable
 from bench.attack_frames import ATTACKER, MAKERS, attack
 from bench.frames import METADATA, metadata_answer
 from proxy.enforcement.mode import Mode
-from tests.support.memory_connection import House
+from tests.support.memory_connection import ProxyFixture
 
 HOST, PORT = "127.0.0.1", 19_092
 READ_BYTES = 256 * 1024
@@ -44,30 +44,30 @@ class Clock:
 def play(name: str) -> list[float]:
     """Send one request and its answer; the CPU milliseconds of each call."""
     what, clock = attack(name), Clock()
-    with House(mode=Mode.MUTE) as house:
-        house.set_quota(mutation=UNREACHABLE, produce=UNREACHABLE, fetch=UNREACHABLE, client_id=ATTACKER)
-        peer = house.connect(lambda _node_id, _host, _port: (HOST, PORT))
+    with ProxyFixture(mode=Mode.MUTE) as proxy:
+        proxy.set_quota(mutation=UNREACHABLE, produce=UNREACHABLE, fetch=UNREACHABLE, client_id=ATTACKER)
+        peer = proxy.connect(lambda _node_id, _host, _port: (HOST, PORT))
         arrive, answer = clock.timed(peer.client.arrive), clock.timed(peer.broker.arrive)
-        call_later = house.loop.call_later
-        house.loop.call_later = lambda delay_s, callback, *rest: call_later(delay_s, clock.timed(callback), *rest)  # type: ignore[method-assign]
+        call_later = proxy.loop.call_later
+        proxy.loop.call_later = lambda delay_s, callback, *rest: call_later(delay_s, clock.timed(callback), *rest)  # type: ignore[method-assign]
         gc.collect()
         gc.disable()
         for at in range(0, len(what.requests), READ_BYTES):
             arrive(what.requests[at : at + READ_BYTES])
-        house.wait(0)
+        proxy.wait(0)
         if what.answer is not None:
             whole = what.answer.whole()
             asked = peer.broker.take()
             if asked[4:6] == struct.pack(">h", METADATA):  # how large are the topics?
                 said = metadata_answer(asked[7], HOST, PORT).whole()
                 answer(said[:4] + asked[8:12] + said[8:])
-                house.wait(0)
+                proxy.wait(0)
                 asked = peer.broker.take()
             if asked[4:6] != what.requests[4:6]:
                 raise RuntimeError(f"{name}: the request did not reach the broker")
             for at in range(0, len(whole), READ_BYTES):
                 answer(whole[at : at + READ_BYTES])
-                house.wait(0)
+                proxy.wait(0)
             if not peer.client.take():
                 raise RuntimeError(f"{name}: no answer")
         gc.enable()

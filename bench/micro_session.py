@@ -23,7 +23,7 @@ from proxy.net.relay.flow import Channel
 from quota.declared_groups import Conditions, DeclaredGroup
 from quota.entity import ClientQuotaType
 from quota.pattern import Pattern
-from tests.support.memory_connection import BROKER, House, MemoryTransport
+from tests.support.memory_connection import BROKER, ProxyFixture, MemoryTransport
 
 ROUNDS = 15
 PAIRS = 4_000
@@ -42,8 +42,8 @@ LOADS: dict[str, tuple[Template, Template]] = {
 class Sink(MemoryTransport):
     """A transport that forgets what is written to it, at no cost of ours."""
 
-    def __init__(self, house: House, channel: Channel) -> None:
-        super().__init__(house.loop, channel)
+    def __init__(self, proxy: ProxyFixture, channel: Channel) -> None:
+        super().__init__(proxy.loop, channel)
         self.write: Callable[[bytes], None] = deque[bytes](maxlen=1).append  # type: ignore[method-assign]
 
 
@@ -57,17 +57,17 @@ def prepared(
     depth: int = 1,
 ) -> Callable[[int], float]:
     """Return what plays so many requests and their answers, `depth` of them in one piece, and says the CPU microseconds that each took."""
-    house = House()
+    proxy = ProxyFixture()
     if metered:
-        house.settings.meter = Meter(lambda _batch: True, lambda _group: ({"quota_type": "Produce"}, {}), 0)
+        proxy.settings.meter = Meter(lambda _batch: True, lambda _group: ({"quota_type": "Produce"}, {}), 0)
     if parent:
         bounds, everybody = {ClientQuotaType.PRODUCE: FREE, ClientQuotaType.FETCH: FREE}, Conditions(client_ids=(Pattern("*"),))
-        house.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
-    house.set_quota(produce=FREE, fetch=FREE, request=FREE if request_time else None, client_id=CLIENT_ID)
+        proxy.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
+    proxy.set_quota(produce=FREE, fetch=FREE, request=FREE if request_time else None, client_id=CLIENT_ID)
     request, answer = load[0].whole(), bytearray(load[1].whole())
     answer[4:8] = request[8:12]  # the correlation id
     requests, answers = request * depth, bytes(answer) * depth
-    pairs = [_attached(house, metered=metered) for _ in range(connections)]
+    pairs = [_attached(proxy, metered=metered) for _ in range(connections)]
 
     def play(count: int) -> float:
         turns = max(1, count // connections // depth)
@@ -92,12 +92,12 @@ def no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _attached(house: House, *, metered: bool) -> Connection:
-    connection = house.connect(_one_broker).connection
+def _attached(proxy: ProxyFixture, *, metered: bool) -> Connection:
+    connection = proxy.connect(_one_broker).connection
     if metered:
         connection.session.meet_place(Place(BROKER, "default"))
-    connection.broker.attach(cast("asyncio.Transport", Sink(house, connection.broker)))
-    connection.client.attach(cast("asyncio.Transport", Sink(house, connection.client)))
+    connection.broker.attach(cast("asyncio.Transport", Sink(proxy, connection.broker)))
+    connection.client.attach(cast("asyncio.Transport", Sink(proxy, connection.client)))
     connection.client_made()
     return connection
 

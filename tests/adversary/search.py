@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocol.steps import ITEMS_PER_STEP
 from proxy.session.looked import AT_ONCE_BYTES
 from tests.adversary.frames import ASKED
-from tests.adversary.house import UNIT_SERVICE_US, Outcome, Spoil, run
+from tests.adversary.proxy_fixture import UNIT_SERVICE_US, Outcome, Spoil, run
 from tests.adversary.program import ACTIONS, CLIENT_IDS, PAUSES, SLOTS, WAITS_MS, Circumstances, Program, Step
 
 SIZES = (100, 2_000, 10_000, 36_000, 36_000, 80_000, 300_000)

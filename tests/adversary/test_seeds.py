@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.adversary import program
-from tests.adversary.house import run
+from tests.adversary.proxy_fixture import run
 from tests.adversary.search import wrong_with
 
 SEEDS = sorted((Path(__file__).parent / "seeds").glob("*.json"))

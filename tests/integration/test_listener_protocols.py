@@ -26,7 +26,7 @@ USERS = {"PLAINTEXT": "ANONYMOUS", "SSL": "ANONYMOUS", "SASL_PLAINTEXT": "alice"
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class ProxyFixture:
     """Sluice and where each protocol is spoken."""
 
     sluice: SluiceProcess
@@ -40,7 +40,7 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(sasl_kafka: KafkaCluster) -> Iterator[House]:
+def proxy(sasl_kafka: KafkaCluster) -> Iterator[ProxyFixture]:
     """Four listeners: those with a login lead to the broker's SASL listener, the others to its plain one, which `[upstream]` names."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(temporary_directory("protocols")))
@@ -56,7 +56,7 @@ def house(sasl_kafka: KafkaCluster) -> Iterator[House]:
         process = SluiceProcess("", port=ports["PLAINTEXT"], config=config, quotas=quotas, name="sluice-protocols")
         sluice = stack.enter_context(process)
         until_true(lambda: len(sluice.events("broker_port_bound")) >= 2, "the plain ports of the broker")
-        yield House(sluice, ports, authority.file)
+        yield ProxyFixture(sluice, ports, authority.file)
 
 
 def listener(protocol: str, port: int, sasl_bootstrap: str) -> str:
@@ -76,15 +76,15 @@ def recorded(sluice: SluiceProcess) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.parametrize("protocol", USERS)
-def test_clients_of_every_protocol(protocol: str, house: House, sasl_kafka: KafkaCluster) -> None:
+def test_clients_of_every_protocol(protocol: str, proxy: ProxyFixture, sasl_kafka: KafkaCluster) -> None:
     """Records go in and come out by each listener, and all of them count for one client-id of one broker."""
     topic = new_topic(sasl_kafka.bootstrap, f"protocol-{protocol.lower().replace('_', '-')}")
-    bootstrap, settings = f"{HOST}:{house.ports[protocol]}", house.settings(protocol)
-    before = recorded(house.sluice).get(("", CLIENT_ID), 0)
+    bootstrap, settings = f"{HOST}:{proxy.ports[protocol]}", proxy.settings(protocol)
+    before = recorded(proxy.sluice).get(("", CLIENT_ID), 0)
     user = {"direction": "produce", "user": USERS[protocol], "client_id": CLIENT_ID}
-    of_user = house.sluice.metric("kafka_quota_bytes_total", **user)
+    of_user = proxy.sluice.metric("kafka_quota_bytes_total", **user)
     assert confluent.produce(bootstrap, topic, VALUES, settings=settings) == len(VALUES)
     assert confluent.consume(bootstrap, topic, len(VALUES), f"group-{protocol}", settings=settings) == VALUES
-    assert recorded(house.sluice)["", CLIENT_ID] - before >= len(VALUES) * len(VALUES[0])
+    assert recorded(proxy.sluice)["", CLIENT_ID] - before >= len(VALUES) * len(VALUES[0])
     assert confluent.stored_count(sasl_kafka.bootstrap, topic, 1) == len(VALUES)
-    assert house.sluice.metric("kafka_quota_bytes_total", **user) - of_user >= len(VALUES) * len(VALUES[0])
+    assert proxy.sluice.metric("kafka_quota_bytes_total", **user) - of_user >= len(VALUES) * len(VALUES[0])

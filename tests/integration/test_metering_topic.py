@@ -19,7 +19,7 @@ from proxy.metering.layout import SEGMENTS
 from proxy.metering.topic import TopicSink
 from proxy.telemetry.counters import MeteringCounts
 from tests.support.clients import confluent
-from tests.support.metering_writer_house import WriterHouse
+from tests.support.metering_writer_fixture import MeteringWriterFixture
 from tests.support.ports import free_port_range
 
 SETTLED_S = 30
@@ -27,13 +27,13 @@ SETTLED_S = 30
 
 def file_sets(directory: Path, count: int) -> None:
     """Write one run of so many file sets, each marked for the topic."""
-    house = WriterHouse(directory, publish=True)
-    house.writer.start()
+    proxy = MeteringWriterFixture(directory, publish=True)
+    proxy.writer.start()
     for number in range(count):
-        house.play(2_000, number)
-        house.meter.flush()
-        house.writer.rotate()
-    assert house.writer.stop(60)
+        proxy.play(2_000, number)
+        proxy.meter.flush()
+        proxy.writer.rotate()
+    assert proxy.writer.stop(60)
 
 
 def reach(bootstrap: str) -> Callable[[], dict[str, Any]]:

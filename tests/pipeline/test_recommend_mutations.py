@@ -20,7 +20,7 @@ from pipeline.whatif.buckets import Steps
 from quota.mutation_group import MutationGroup
 from sluice_cli.meter import meter
 from tests.pipeline.test_recommend import accepted
-from tests.support.metered_house import MeteredHouse
+from tests.support.metered_fixture import MeteredFixture
 from tests.support.metering_buckets import CHARGED, OWED, REFUSED, SETTLED, START_MS, Buckets, write_buckets
 from tests.support.metering_topics import write_topics
 from tests.support.topic_frames import create
@@ -310,15 +310,15 @@ def test_every_run_begins_with_a_full_bucket(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_what_the_proxy_metered_goes_round(tmp_path: Path, level: str) -> None:
     """From requests through the proxy's own writer: 30 topics of 8 partitions at once, of which the last needs 232 mutations."""
-    with MeteredHouse(tmp_path / "in", level=level) as house:
-        house.set_quota(mutation=AMPLE)
-        talk = Talk(house, TopicModel())
+    with MeteredFixture(tmp_path / "in", level=level) as proxy:
+        proxy.set_quota(mutation=AMPLE)
+        talk = Talk(proxy, TopicModel())
         for number in range(4):
-            house.wait(100_000)
+            proxy.wait(100_000)
             talk.says(create(number, {f"t{number}-{at}": 8 for at in range(30)}, client_id="etl"))
-        house.wait(60_000)
+        proxy.wait(60_000)
         talk.says(create(9, {"last": 1}, client_id="etl"))
-        assert house.written().kinds() == {}
+        assert proxy.written().kinds() == {}
     written = tmp_path / "quotas.toml"
     found, expected = proposals("--in", tmp_path / "in", "--percentile", 100, "--headroom", 1, "--out", written)
     [proposal] = [item for item in found if item["quota_type"] == "ControllerMutation"]
@@ -330,10 +330,10 @@ def test_what_the_proxy_metered_goes_round(tmp_path: Path, level: str) -> None:
 
 def test_who_has_no_quota_is_not_metered(tmp_path: Path) -> None:
     """So nothing is proposed for such a client; a quota that nobody reaches makes the record."""
-    with MeteredHouse(tmp_path) as house:
-        talk = Talk(house, TopicModel())
+    with MeteredFixture(tmp_path) as proxy:
+        talk = Talk(proxy, TopicModel())
         talk.says(create(1, {"unmetered": 8}, client_id="etl"))
-        house.set_quota(mutation=AMPLE)
+        proxy.set_quota(mutation=AMPLE)
         talk.says(create(2, {"metered": 5}, client_id="etl"))
-        assert house.written().kinds() == {}
-    assert [row["value"] for row in house.rows("events") if row["kind"] == CHARGED] == [5]
+        assert proxy.written().kinds() == {}
+    assert [row["value"] for row in proxy.rows("events") if row["kind"] == CHARGED] == [5]

@@ -32,7 +32,7 @@ from proxy.metering.forget import forget_user
 from sluice_cli.meter import meter
 from tests.support.html_page import check_page
 from tests.support.metering_scene import START_MS, Client, write_scene
-from tests.support.metering_writer_house import WALL_MS, WriterHouse
+from tests.support.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 
 CAST = [
     Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2),
@@ -351,16 +351,16 @@ def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:
 
 def test_file_sets_without_a_decision_are_told_apart(tmp_path: Path) -> None:
     """A proxy whose clients have no quota rotates without deciding anything: its file sets have one first number, and all of them count."""
-    house = WriterHouse(tmp_path)
-    house.writer.start()
+    proxy = MeteringWriterFixture(tmp_path)
+    proxy.writer.start()
     client = {"client_ref": 0, "principal_type": "User", "principal": "a", "client_id": "c", "name_form": "plain"}
-    house.meter.tell({"client": client})
+    proxy.meter.tell({"client": client})
     for number in range(3):
         row = (0, 1, "1", "default", "produce", 5, 500, 100, 400, 0, 0, 0, 0, 0, 1)
-        house.meter.tell({"usage": {"second_ms": WALL_MS + 1_000 * number, "rows": [row]}})
-        house.meter.flush()
-        house.writer.rotate()
-    assert house.writer.stop(10.0)
+        proxy.meter.tell({"usage": {"second_ms": WALL_MS + 1_000 * number, "rows": [row]}})
+        proxy.meter.flush()
+        proxy.writer.rotate()
+    assert proxy.writer.stop(10.0)
     inputs = find_inputs(tmp_path)
     assert [item.manifest.part for item in inputs] == list(range(len(inputs)))
     assert sum(item.manifest.usage.requests for item in inputs) == 15

@@ -13,7 +13,7 @@ from pipeline.manifest import find_manifests
 from pipeline.schemas import EVENTS
 from pipeline.validation.local import validate
 from pipeline.validation.stem_verdict import judge_stem
-from tests.support.metering_writer_house import WriterHouse
+from tests.support.metering_writer_fixture import MeteringWriterFixture
 
 Rows = list[dict[str, Any]]
 
@@ -21,12 +21,12 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file set of the proxy's writer, with what was taken back."""
-    house = WriterHouse(tmp_path_factory.mktemp("trace"), header={"level": "trace"})
-    house.writer.start()
-    house.play(2_000, 1)
-    house.meter.flush()
-    assert house.writer.stop(60)
-    return house.directory
+    proxy = MeteringWriterFixture(tmp_path_factory.mktemp("trace"), header={"level": "trace"})
+    proxy.writer.start()
+    proxy.play(2_000, 1)
+    proxy.meter.flush()
+    assert proxy.writer.stop(60)
+    return proxy.directory
 
 
 def found_in(trace: Path, change: Callable[[Rows], object]) -> dict[str, int]:

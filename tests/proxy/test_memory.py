@@ -81,7 +81,7 @@ class FakeConnection:
         return self.client.transport.reads, self.broker.transport.reads
 
 
-class House:
+class ProxyFixture:
     """A budget and what it counts."""
 
     def __init__(self) -> None:
@@ -105,33 +105,33 @@ class House:
 
 def test_everything_that_is_held_counts() -> None:
     """Unsent bytes of both sides, what the sessions keep, and what closed connections still send."""
-    house = House()
-    house.connect(to_client=1, to_broker=20, kept=4_300)
-    house.connect()
-    house.connect(to_client=50_000).closing = True
-    house.look()
-    assert house.counters.buffered_bytes == 54_321
-    assert (house.counters.buffer_bytes_max, house.counters.memory_pressure) == (BUDGET, NO_PRESSURE)
+    proxy = ProxyFixture()
+    proxy.connect(to_client=1, to_broker=20, kept=4_300)
+    proxy.connect()
+    proxy.connect(to_client=50_000).closing = True
+    proxy.look()
+    assert proxy.counters.buffered_bytes == 54_321
+    assert (proxy.counters.buffer_bytes_max, proxy.counters.memory_pressure) == (BUDGET, NO_PRESSURE)
 
 
 def test_the_largest_backlogs_pause_first_and_only_as_many_as_needed() -> None:
     """At 90 % it is the side that fills a backlog which is not read; the others go on."""
-    house = House()
-    large, small = house.connect(to_client=500 * KIB), house.connect(to_broker=400 * KIB)
-    assert house.look() == (PAUSING, True)
+    proxy = ProxyFixture()
+    large, small = proxy.connect(to_client=500 * KIB), proxy.connect(to_broker=400 * KIB)
+    assert proxy.look() == (PAUSING, True)
     assert (large.reads, small.reads) == ((True, False), (True, True))
     assert large.broker.paused_for == ("memory",)
     large.set(to_client=505 * KIB)
     small.set(to_broker=410 * KIB)
-    assert house.look() == (PAUSING, True)
-    assert (large.reads, small.reads, house.counters.memory_pauses) == ((True, False), (True, True), 1)
+    assert proxy.look() == (PAUSING, True)
+    assert (large.reads, small.reads, proxy.counters.memory_pauses) == ((True, False), (True, True), 1)
 
 
 def test_an_upload_that_the_broker_does_not_take_pauses_its_client() -> None:
     """Bytes on their way to the broker stop the client's side, not the broker's."""
-    house = House()
-    upload = house.connect(to_broker=900 * KIB)
-    house.look()
+    proxy = ProxyFixture()
+    upload = proxy.connect(to_broker=900 * KIB)
+    proxy.look()
     assert upload.reads == (False, True)
 
 
@@ -145,12 +145,12 @@ def test_an_upload_that_the_broker_does_not_take_pauses_its_client() -> None:
 )
 def test_what_began_ends_well_below_where_it_began(percents: list[int], levels: list[int]) -> None:
     """Hysteresis: a sum that hovers about a mark does not switch to and fro."""
-    house = House()
-    reader = house.connect()
+    proxy = ProxyFixture()
+    reader = proxy.connect()
     seen = []
     for percent in percents:
         reader.set(to_client=percent * BUDGET // 100)
-        level, accepting = house.look()
+        level, accepting = proxy.look()
         assert accepting == (level < REFUSING)
         assert reader.reads == (True, level == NO_PRESSURE)
         seen.append(level)
@@ -159,24 +159,24 @@ def test_what_began_ends_well_below_where_it_began(percents: list[int], levels: 
 
 def test_a_side_whose_backlog_is_gone_is_read_again_whatever_others_hold() -> None:
     """A frame that must become whole before it may leave is never starved by the budget that it fills."""
-    house = House()
-    rewriting = house.connect(to_client=166 * KIB, kept=832 * KIB)
-    assert house.look() == (REFUSING, False)
+    proxy = ProxyFixture()
+    rewriting = proxy.connect(to_client=166 * KIB, kept=832 * KIB)
+    assert proxy.look() == (REFUSING, False)
     assert rewriting.reads == (True, False)
     rewriting.set()
-    house.look()
+    proxy.look()
     assert rewriting.reads == (True, True)
-    assert house.counters.memory_pressure == PAUSING
+    assert proxy.counters.memory_pressure == PAUSING
 
 
 def test_other_reasons_to_pause_stay() -> None:
     """Memory is one reason in a set: reading goes on when the set is empty."""
-    house = House()
-    reader = house.connect(to_client=950 * KIB)
+    proxy = ProxyFixture()
+    reader = proxy.connect(to_client=950 * KIB)
     reader.broker.pause(PEER_FULL)
-    house.look()
+    proxy.look()
     reader.set()
-    house.look()
+    proxy.look()
     assert reader.broker.paused_for == ("peer_full",)
     reader.broker.resume(PEER_FULL | THROTTLE | MEMORY)
     assert reader.reads == (True, True)
@@ -184,60 +184,60 @@ def test_other_reasons_to_pause_stay() -> None:
 
 def test_a_connection_that_ended_is_forgotten() -> None:
     """Neither a lost transport nor one that is closing is paused or read again."""
-    house = House()
-    gone = house.connect(to_client=950 * KIB)
-    house.look()
+    proxy = ProxyFixture()
+    gone = proxy.connect(to_client=950 * KIB)
+    proxy.look()
     gone.broker.lost = True
     gone.broker.transport.resume_reading = None
-    house.connections.clear()
-    assert house.look() == (NO_PRESSURE, True)
+    proxy.connections.clear()
+    assert proxy.look() == (NO_PRESSURE, True)
     gone.closing = True
-    house.connections.append(gone)
-    house.look()
+    proxy.connections.append(gone)
+    proxy.look()
     assert gone.client.paused_for == ()
 
 
 def test_a_reload_changes_the_budget() -> None:
     """The next look measures by the new limit."""
-    house = House()
-    house.connect(to_client=950 * KIB)
-    assert house.look() == (REFUSING, False)
-    house.budget.bytes_max = 2 * BUDGET
-    assert house.look() == (NO_PRESSURE, True)
-    assert house.account.bytes_max == 2 * BUDGET
+    proxy = ProxyFixture()
+    proxy.connect(to_client=950 * KIB)
+    assert proxy.look() == (REFUSING, False)
+    proxy.budget.bytes_max = 2 * BUDGET
+    assert proxy.look() == (NO_PRESSURE, True)
+    assert proxy.account.bytes_max == 2 * BUDGET
 
 
 def test_who_takes_nothing_under_pressure_goes_after_five_seconds() -> None:
     """Of those that were paused, where most waits at one address first, and only until the sum is small again; one that took it stays."""
-    house = House()
-    many = [house.connect(to_client=200 * KIB, host="10.0.0.66") for _ in range(3)]
-    single = house.connect(to_client=250 * KIB)
-    took = house.connect(to_client=100 * KIB)
-    assert house.look(1_000) == (REFUSING, False)
+    proxy = ProxyFixture()
+    many = [proxy.connect(to_client=200 * KIB, host="10.0.0.66") for _ in range(3)]
+    single = proxy.connect(to_client=250 * KIB)
+    took = proxy.connect(to_client=100 * KIB)
+    assert proxy.look(1_000) == (REFUSING, False)
     took.set()
-    house.look(1_000 + UNTAKEN_MS - 1)
-    assert not any(connection.closed for connection in house.connections)
-    house.look(1_000 + UNTAKEN_MS)
+    proxy.look(1_000 + UNTAKEN_MS - 1)
+    assert not any(connection.closed for connection in proxy.connections)
+    proxy.look(1_000 + UNTAKEN_MS)
     assert [connection.closed for connection in many].count([CloseReason.SLOW_READER]) == 1
     assert (single.closed, took.closed) == ([], [])
-    assert house.look(1_001 + UNTAKEN_MS) == (NO_PRESSURE, True)
+    assert proxy.look(1_001 + UNTAKEN_MS) == (NO_PRESSURE, True)
 
 
 def test_an_upload_that_its_broker_does_not_take_is_not_the_clients_fault() -> None:
     """Only clients that take nothing go; a broker that takes nothing has its own deadline."""
-    house = House()
-    upload = house.connect(to_broker=950 * KIB)
-    house.look(0)
-    house.look(10 * UNTAKEN_MS)
+    proxy = ProxyFixture()
+    upload = proxy.connect(to_broker=950 * KIB)
+    proxy.look(0)
+    proxy.look(10 * UNTAKEN_MS)
     assert (upload.closed, upload.reads) == ([], (False, True))
 
 
 def test_frames_give_way_before_answers_that_nobody_takes_use_up_their_room() -> None:
     """What was unsent at the last look leaves less for frames, but never less than 40 % of the limit."""
-    house = House()
-    reader = house.connect(to_client=300 * KIB)
-    house.look()
-    assert house.account.frames_bytes_max == pytest.approx(600 * KIB)
+    proxy = ProxyFixture()
+    reader = proxy.connect(to_client=300 * KIB)
+    proxy.look()
+    assert proxy.account.frames_bytes_max == pytest.approx(600 * KIB)
     reader.set(to_client=900 * KIB)
-    house.look()
-    assert house.account.frames_bytes_max == pytest.approx(400 * KIB)
+    proxy.look()
+    assert proxy.account.frames_bytes_max == pytest.approx(400 * KIB)

@@ -57,142 +57,142 @@ def scopes(*, per_cluster: bool = False, choice: CallbackChoice | None = None) -
 
 def test_a_scope_for_each_broker() -> None:
     """As in Kafka, each broker counts for itself."""
-    house = scopes()
-    assert house.of(X) is house.of(X)
-    assert house.of(X) is not house.of(Y)
-    assert [scope.label for scope in house.all()] == ["x:9092", "y:9092"]
+    proxy = scopes()
+    assert proxy.of(X) is proxy.of(X)
+    assert proxy.of(X) is not proxy.of(Y)
+    assert [scope.label for scope in proxy.all()] == ["x:9092", "y:9092"]
 
 
 def test_one_scope_for_the_cluster() -> None:
     """Which Kafka cannot do."""
-    house = scopes(per_cluster=True)
-    assert house.of(X) is house.of(Y)
-    assert house.of(X).label == "cluster"
-    house.learn(1, X)
-    assert house.of(X).label == "cluster"
+    proxy = scopes(per_cluster=True)
+    assert proxy.of(X) is proxy.of(Y)
+    assert proxy.of(X).label == "cluster"
+    proxy.learn(1, X)
+    assert proxy.of(X).label == "cluster"
 
 
 def test_a_scope_learns_its_node_id() -> None:
     """Sensors are kept by address until the id is known, then go on under it."""
-    house = scopes()
-    before = house.of(X)
-    house.learn(1, X)
-    assert house.of(X) is before
+    proxy = scopes()
+    before = proxy.of(X)
+    proxy.learn(1, X)
+    assert proxy.of(X) is before
     assert before.label == "1"
-    house.learn(2, Y)
-    assert house.of(Y).label == "2"
+    proxy.learn(2, Y)
+    assert proxy.of(Y).label == "2"
 
 
 def test_a_broker_that_moved_keeps_its_sensors() -> None:
     """They go with the node id; whoever gets its old address begins anew."""
-    house = scopes()
-    house.learn(1, X)
-    sensors = house.of(X)
-    house.learn(1, Y)
-    assert house.of(Y) is sensors
-    house.learn(2, X)
-    assert house.of(X) is not sensors
-    assert [house.of(X).label, house.of(Y).label] == ["2", "1"]
+    proxy = scopes()
+    proxy.learn(1, X)
+    sensors = proxy.of(X)
+    proxy.learn(1, Y)
+    assert proxy.of(Y) is sensors
+    proxy.learn(2, X)
+    assert proxy.of(X) is not sensors
+    assert [proxy.of(X).label, proxy.of(Y).label] == ["2", "1"]
 
 
 def test_a_broker_that_moved_where_somebody_was_counted(made: list[Noted]) -> None:
     """Connections that met its new address before its id was known ask again, and count in its sensors."""
-    house = scopes(choice=CallbackChoice(Noted))
+    proxy = scopes(choice=CallbackChoice(Noted))
     asked: list[str] = []
-    house.on_moved = lambda: asked.append("again")
-    house.learn(1, X)
-    sensors = house.of(X)
-    stray = house.of(Y)
-    house.learn(1, Y)
-    assert house.of(Y) is sensors is not stray
+    proxy.on_moved = lambda: asked.append("again")
+    proxy.learn(1, X)
+    sensors = proxy.of(X)
+    stray = proxy.of(Y)
+    proxy.learn(1, Y)
+    assert proxy.of(Y) is sensors is not stray
     assert asked == ["again"]
     assert [callback.is_closed for callback in made] == [False, False, True]
-    assert len(house.callbacks) == 2
+    assert len(proxy.callbacks) == 2
 
 
 def test_a_broker_that_two_routes_lead_to() -> None:
     """It counts once, whichever of its addresses was met first, and moves by each route for itself."""
-    house = scopes()
+    proxy = scopes()
     asked: list[str] = []
-    house.on_moved = lambda: asked.append("again")
-    sensors, stray = house.of(X), house.of(Y)
-    house.learn(1, X)
-    house.learn(1, Y, 1)
-    assert house.of(X) is house.of(Y) is sensors is not stray
+    proxy.on_moved = lambda: asked.append("again")
+    sensors, stray = proxy.of(X), proxy.of(Y)
+    proxy.learn(1, X)
+    proxy.learn(1, Y, 1)
+    assert proxy.of(X) is proxy.of(Y) is sensors is not stray
     assert asked == ["again"]
-    house.learn(1, Z)
-    assert house.of(Z) is house.of(Y) is sensors
-    assert (house.node_id(X), house.node_id(Y), house.node_id(Z)) == (None, 1, 1)
-    assert house.of(X) is not sensors
+    proxy.learn(1, Z)
+    assert proxy.of(Z) is proxy.of(Y) is sensors
+    assert (proxy.node_id(X), proxy.node_id(Y), proxy.node_id(Z)) == (None, 1, 1)
+    assert proxy.of(X) is not sensors
 
 
 def test_a_route_to_a_broker_that_nobody_was_led_to_yet() -> None:
     """Its scope is that of the broker from the first connection on."""
-    house = scopes()
-    house.learn(1, X)
-    house.learn(1, Y, 1)
-    assert house.of(X) is house.of(Y)
-    assert [scope.label for scope in house.all()] == ["1"]
+    proxy = scopes()
+    proxy.learn(1, X)
+    proxy.learn(1, Y, 1)
+    assert proxy.of(X) is proxy.of(Y)
+    assert [scope.label for scope in proxy.all()] == ["1"]
 
 
 def test_moves_leave_nothing_behind() -> None:
     """A broker that moves for ever has one scope."""
-    house = scopes()
-    house.learn(1, ("h0", 1))
-    sensors = house.of(("h0", 1))
+    proxy = scopes()
+    proxy.learn(1, ("h0", 1))
+    sensors = proxy.of(("h0", 1))
     for number in range(1, 1_000):
-        house.learn(1, (f"h{number}", 1))
-    assert house.all() == [sensors]
-    assert len(house._scopes) == len(house._node_ids) == len(house._routes) == 1
+        proxy.learn(1, (f"h{number}", 1))
+    assert proxy.all() == [sensors]
+    assert len(proxy._scopes) == len(proxy._node_ids) == len(proxy._routes) == 1
 
 
 def test_every_scope_has_the_table() -> None:
     """Those that are there and those that come later; who leaves the table has no quota."""
-    house = scopes()
-    before = house.of(X)
-    house.apply_table(TABLE)
-    for scope in (before, house.of(Y)):
+    proxy = scopes()
+    before = proxy.of(X)
+    proxy.apply_table(TABLE)
+    for scope in (before, proxy.of(Y)):
         assert scope.produce.group(ANONYMOUS, "etl", 0).bound == 1_000.0
         assert not scope.fetch.limits
-    house.apply_table({})
+    proxy.apply_table({})
     assert before.produce.limits == {}
 
 
 def test_a_table_fills_all_four_types() -> None:
     """Each manager gets its own part; a part that is gone takes its limits along."""
-    house = scopes()
-    house.apply_table(FULL_TABLE)
-    scope = house.of(X)
+    proxy = scopes()
+    proxy.apply_table(FULL_TABLE)
+    scope = proxy.of(X)
     managers = (scope.produce, scope.fetch, scope.request, scope.mutation)
     assert [manager.group(ANONYMOUS, "etl", 0).bound for manager in managers] == [100.0, 200.0, 300.0, 400.0]
-    house.apply_table(TABLE)
+    proxy.apply_table(TABLE)
     assert [dict(manager.limits) for manager in managers] == [{ETL: 1_000.0}, {}, {}, {}]
 
 
 def test_mutations_are_counted_for_the_cluster() -> None:
     """One manager for all scopes: in Kafka one controller holds the buckets. It outlives a change of scope."""
-    house = scopes()
-    house.apply_table(FULL_TABLE)
-    group = house.of(X).mutation.group(ANONYMOUS, "etl", 0)
-    assert house.of(Y).mutation.group(ANONYMOUS, "etl", 0) is group
-    house.change(per_cluster=True, choice=CallbackChoice(), statics={})
-    assert house.of(X).mutation.group(ANONYMOUS, "etl", 0) is group
+    proxy = scopes()
+    proxy.apply_table(FULL_TABLE)
+    group = proxy.of(X).mutation.group(ANONYMOUS, "etl", 0)
+    assert proxy.of(Y).mutation.group(ANONYMOUS, "etl", 0) is group
+    proxy.change(per_cluster=True, choice=CallbackChoice(), statics={})
+    assert proxy.of(X).mutation.group(ANONYMOUS, "etl", 0) is group
 
 
 def test_a_new_bucket_is_full() -> None:
     """On a clock that starts near 0 too: Kafka's is, because its clock is old."""
-    house = scopes()
-    house.apply_table({ClientQuotaType.CONTROLLER_MUTATION: {ETL: 0.3}})
-    group = house.mutation.group(ANONYMOUS, "etl", 5)
+    proxy = scopes()
+    proxy.apply_table({ClientQuotaType.CONTROLLER_MUTATION: {ETL: 0.3}})
+    group = proxy.mutation.group(ANONYMOUS, "etl", 5)
     assert group.tokens(5) == 11 * 1.0 * 0.3
     assert group.tokens(60_000) == 11 * 1.0 * 0.3
 
 
 def test_windows_are_those_of_the_configuration() -> None:
     """Controller mutations have their own; a request is never throttled for longer than one window."""
-    house = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={}, windows=QuotaWindows(5, 2_000, 7, 3_000))
-    house.apply_table(FULL_TABLE)
-    scope = house.of(X)
+    proxy = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={}, windows=QuotaWindows(5, 2_000, 7, 3_000))
+    proxy.apply_table(FULL_TABLE)
+    scope = proxy.of(X)
     assert [(one.num_samples, one.window_ms) for one in scope.own_managers] == [(5, 2_000)] * 3
     assert (scope.mutation.num_samples, scope.mutation.window_ms) == (7, 3_000)
     assert scope.request.record_handler_time(ANONYMOUS, "etl", 10**12, 0) == 2_000
@@ -200,60 +200,60 @@ def test_windows_are_those_of_the_configuration() -> None:
 
 def test_groups_are_found_anew_when_something_changed() -> None:
     """A client asks for its groups once; a quota or a switch makes it ask again, and in another scope they are others."""
-    house = scopes()
-    client = ClientQuota(house.of(X), ANONYMOUS, "etl", Usage("", "etl"), Counters(), Policy(Enforcement()))
+    proxy = scopes()
+    client = ClientQuota(proxy.of(X), ANONYMOUS, "etl", Usage("", "etl"), Counters(), Policy(Enforcement()))
     assert (client.request(0), client.mutation(0)) == (None, None)
-    house.apply_table(FULL_TABLE)
+    proxy.apply_table(FULL_TABLE)
     request, mutation = client.request(0), client.mutation(0)
     assert request is not None
     assert mutation is not None
     assert (request.bound, mutation.bound) == (300.0, 400.0)
-    house.switch(request=False, mutation=False)
+    proxy.switch(request=False, mutation=False)
     assert (client.request(0), client.mutation(0)) == (None, None)
-    house.switch()
-    elsewhere = ClientQuota(house.of(Y), ANONYMOUS, "etl", Usage("", "etl"), Counters(), Policy(Enforcement()))
+    proxy.switch()
+    elsewhere = ClientQuota(proxy.of(Y), ANONYMOUS, "etl", Usage("", "etl"), Counters(), Policy(Enforcement()))
     assert elsewhere.request(0) is not client.request(0) is request
     assert elsewhere.mutation(0) is mutation
 
 
 def test_idle_groups_of_all_types_are_forgotten() -> None:
     """After an hour without a record."""
-    house = scopes()
-    house.apply_table(FULL_TABLE)
-    scope = house.of(X)
+    proxy = scopes()
+    proxy.apply_table(FULL_TABLE)
+    scope = proxy.of(X)
     for manager in (*scope.own_managers, scope.mutation):
         manager.record_no_throttle(ANONYMOUS, "etl", 1.0, 0)
-    house.expire(3_600_000)
+    proxy.expire(3_600_000)
     assert [len(manager.groups()) for manager in (*scope.own_managers, scope.mutation)] == [1, 1, 1, 1]
-    house.expire(3_600_001)
+    proxy.expire(3_600_001)
     assert [len(manager.groups()) for manager in (*scope.own_managers, scope.mutation)] == [0, 0, 0, 0]
 
 
 def test_switches_reach_every_scope() -> None:
     """Now and later."""
-    house = scopes()
-    before = house.of(X)
-    house.switch(produce=False, fetch=True, request=False, mutation=True)
-    for scope in (before, house.of(Y)):
+    proxy = scopes()
+    before = proxy.of(X)
+    proxy.switch(produce=False, fetch=True, request=False, mutation=True)
+    for scope in (before, proxy.of(Y)):
         assert (scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on) == (False, True, False, True)
 
 
 def test_a_callback_for_each_scope(made: list[Noted]) -> None:
     """It is told its settings, its broker's id when that is learnt, the quotas, the cluster, and its end; mutations have one too."""
-    house = scopes(choice=CallbackChoice(Noted, {"key": "value"}))
-    house.apply_table(TABLE)
-    scope = house.of(X)
-    house.learn(7, X)
+    proxy = scopes(choice=CallbackChoice(Noted, {"key": "value"}))
+    proxy.apply_table(TABLE)
+    scope = proxy.of(X)
+    proxy.learn(7, X)
     cluster = Cluster("c", (7,), ())
-    house.update_cluster(cluster)
-    house.update_cluster(cluster)
-    house.of(Y)
+    proxy.update_cluster(cluster)
+    proxy.update_cluster(cluster)
+    proxy.of(Y)
     of_mutations, first, second = made
     assert of_mutations.configs == [{"key": "value", "broker.id": -1}]
     assert first.configs == [{"key": "value", "broker.id": -1}, {"key": "value", "broker.id": 7}]
     assert first.clusters == second.clusters == of_mutations.clusters == [cluster]
     assert scope.produce.group(ANONYMOUS, "etl", 0).bound == 1_000.0
-    house.close()
+    proxy.close()
     assert all(callback.is_closed for callback in made)
 
 
@@ -274,9 +274,9 @@ class ByFirstLetter(DefaultQuotaCallback):
 def test_a_callback_groups_every_type_by_its_settings(per_cluster: bool) -> None:
     """Request time and controller mutations too: clients that it puts together spend one budget, with the limit of the settings."""
     limits = {quota_type.value: 10.0 * number for number, quota_type in enumerate(ClientQuotaType, 1)}
-    house = scopes(per_cluster=per_cluster, choice=CallbackChoice(ByFirstLetter, {"limits": limits}))
-    house.learn(1, X)
-    scope = house.of(X)
+    proxy = scopes(per_cluster=per_cluster, choice=CallbackChoice(ByFirstLetter, {"limits": limits}))
+    proxy.learn(1, X)
+    scope = proxy.of(X)
     one, other, stranger = (
         ClientQuota(scope, ANONYMOUS, name, Usage("", name), Counters(), Policy(Enforcement()))
         for name in ("acme-etl", "acme-web", "globex")
@@ -293,33 +293,33 @@ def test_a_callback_groups_every_type_by_its_settings(per_cluster: bool) -> None
 
 def test_another_callback_keeps_groups_with_equal_tags(made: list[Noted]) -> None:
     """History goes on, the old callback is closed after the new one is in place."""
-    house = scopes()
-    house.apply_table(TABLE)
-    group = house.of(X).produce.group(ANONYMOUS, "etl", 0)
-    house.change(per_cluster=False, choice=CallbackChoice(Noted), statics={})
-    assert house.of(X).produce.group(ANONYMOUS, "etl", 0) is group
+    proxy = scopes()
+    proxy.apply_table(TABLE)
+    group = proxy.of(X).produce.group(ANONYMOUS, "etl", 0)
+    proxy.change(per_cluster=False, choice=CallbackChoice(Noted), statics={})
+    assert proxy.of(X).produce.group(ANONYMOUS, "etl", 0) is group
     assert group.bound == 1_000.0
-    house.change(per_cluster=False, choice=CallbackChoice(), statics={})
+    proxy.change(per_cluster=False, choice=CallbackChoice(), statics={})
     assert [callback.is_closed for callback in made] == [True, True]
-    assert house.callbacks == []
+    assert proxy.callbacks == []
 
 
 def test_another_scope_begins_anew() -> None:
     """Connections ask for their scope again."""
-    house = scopes()
+    proxy = scopes()
     asked: list[str] = []
-    house.on_moved = lambda: asked.append("again")
-    before = house.of(X)
-    house.change(per_cluster=True, choice=CallbackChoice(), statics={})
+    proxy.on_moved = lambda: asked.append("again")
+    before = proxy.of(X)
+    proxy.change(per_cluster=True, choice=CallbackChoice(), statics={})
     assert asked == ["again"]
-    assert house.of(X) is not before
-    assert house.of(X) is house.of(Y)
+    assert proxy.of(X) is not before
+    assert proxy.of(X) is proxy.of(Y)
 
 
 def test_a_static_default(made: list[Noted]) -> None:
     """It holds who matches nothing, in scopes that are there and those to come."""
-    house = scopes()
-    before = house.of(X)
-    house.change(per_cluster=False, choice=CallbackChoice(), statics={ClientQuotaType.PRODUCE: 500.0})
-    for scope in (before, house.of(Y)):
+    proxy = scopes()
+    before = proxy.of(X)
+    proxy.change(per_cluster=False, choice=CallbackChoice(), statics={ClientQuotaType.PRODUCE: 500.0})
+    for scope in (before, proxy.of(Y)):
         assert scope.produce.group(ANONYMOUS, "whoever", 0).bound == 500.0

@@ -33,7 +33,7 @@ connection_creation_rate = 20
 """
 
 
-class House:
+class ProxyFixture:
     """An admin port, and the command line before it."""
 
     def __init__(self, port: ChangingPort, folder: Path) -> None:
@@ -62,14 +62,14 @@ ALL = {
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def proxy(tmp_path: Path) -> AsyncIterator[ProxyFixture]:
     async with ChangingPort(tmp_path) as port:
-        yield House(port, tmp_path)
+        yield ProxyFixture(port, tmp_path)
 
 
-async def test_a_file_is_applied_and_then_nothing_differs(house: House) -> None:
+async def test_a_file_is_applied_and_then_nothing_differs(proxy: ProxyFixture) -> None:
     """Every entity of the file, in one go; the second time there is nothing to do."""
-    done = await house.run("apply", str(house.file), "--yes")
+    done = await proxy.run("apply", str(proxy.file), "--yes")
     assert (done.exit_code, done.output.splitlines()) == (
         0,
         [
@@ -80,18 +80,18 @@ async def test_a_file_is_applied_and_then_nothing_differs(house: House) -> None:
             "4 values of 3 entities changed",
         ],
     )
-    assert house.kept == ALL
-    again = await house.run("apply", str(house.file), "--yes")
+    assert proxy.kept == ALL
+    again = await proxy.run("apply", str(proxy.file), "--yes")
     assert (again.exit_code, again.output) == (0, "nothing to change\n")
-    same = await house.run("diff", str(house.file), by="ro")
+    same = await proxy.run("diff", str(proxy.file), by="ro")
     assert (same.exit_code, same.output) == (0, "nothing differs\n")
 
 
-async def test_what_is_not_in_the_file_stays_unless_pruned(house: House) -> None:
+async def test_what_is_not_in_the_file_stays_unless_pruned(proxy: ProxyFixture) -> None:
     """diff shows it and says so with exit code 1; apply deletes it only when told to."""
-    await house.run("apply", str(house.file), "--yes")
-    house.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n')
-    differing = await house.run("diff", str(house.file), by="ro")
+    await proxy.run("apply", str(proxy.file), "--yes")
+    proxy.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n')
+    differing = await proxy.run("diff", str(proxy.file), by="ro")
     assert (differing.exit_code, differing.output.splitlines()) == (
         1,
         [
@@ -102,113 +102,113 @@ async def test_what_is_not_in_the_file_stays_unless_pruned(house: House) -> None
             "4 values of 3 entities differ",
         ],
     )
-    kept = await house.run("apply", str(house.file), "--yes")
-    assert f"3 values that are not in {house.file} stay; --prune deletes them" in kept.output
-    assert house.kept == ALL | {"user=alice": {RATE: 7.0, "consumer_byte_rate": 5_000.0}}
-    assert (await house.run("apply", str(house.file), "--yes", "--prune")).exit_code == 0
-    assert house.kept == {"user=alice": {RATE: 7.0}}
+    kept = await proxy.run("apply", str(proxy.file), "--yes")
+    assert f"3 values that are not in {proxy.file} stay; --prune deletes them" in kept.output
+    assert proxy.kept == ALL | {"user=alice": {RATE: 7.0, "consumer_byte_rate": 5_000.0}}
+    assert (await proxy.run("apply", str(proxy.file), "--yes", "--prune")).exit_code == 0
+    assert proxy.kept == {"user=alice": {RATE: 7.0}}
 
 
-async def test_nothing_is_changed_before_all_is_judged(house: House) -> None:
+async def test_nothing_is_changed_before_all_is_judged(proxy: ProxyFixture) -> None:
     """One entity that is refused, here by its name's length, and nobody's quota changes."""
-    house.file.write_text(FILE + f'[[quota]]\nuser = "{"x" * 2_000}"\nproducer_byte_rate = 5\n')
-    done = await house.run("apply", str(house.file), "--yes")
+    proxy.file.write_text(FILE + f'[[quota]]\nuser = "{"x" * 2_000}"\nproducer_byte_rate = 5\n')
+    done = await proxy.run("apply", str(proxy.file), "--yes")
     assert done.exit_code == 1
     assert "INVALID_REQUEST: A name may have at most 1024 bytes." in done.output
     assert done.output.endswith("sluice quotas: 1 of 4 entities were refused; nothing was changed\n")
-    assert house.kept == {}
+    assert proxy.kept == {}
 
 
-async def test_nobody_to_ask_means_no(house: House) -> None:
+async def test_nobody_to_ask_means_no(proxy: ProxyFixture) -> None:
     """Where there is no terminal, --yes has to be said."""
-    done = await house.run("apply", str(house.file))
-    assert (done.exit_code, "there is nobody to ask; write --yes" in done.output, house.kept) == (2, True, {})
+    done = await proxy.run("apply", str(proxy.file))
+    assert (done.exit_code, "there is nobody to ask; write --yes" in done.output, proxy.kept) == (2, True, {})
 
 
-async def test_a_token_that_may_only_read_changes_nothing(house: House) -> None:
+async def test_a_token_that_may_only_read_changes_nothing(proxy: ProxyFixture) -> None:
     """The port says no in one line."""
-    done = await house.run("apply", str(house.file), "--yes", by="ro")
-    assert (done.exit_code, house.kept) == (1, {})
+    done = await proxy.run("apply", str(proxy.file), "--yes", by="ro")
+    assert (done.exit_code, proxy.kept) == (1, {})
     assert done.output.endswith(": Cluster authorization failed.\n")
 
 
-async def test_metering_that_is_not_there_is_said(house: House) -> None:
+async def test_metering_that_is_not_there_is_said(proxy: ProxyFixture) -> None:
     """And the rest is done."""
-    done = await house.run("apply", str(house.file), "--yes", "--metering", str(house.folder / "none"))
+    done = await proxy.run("apply", str(proxy.file), "--yes", "--metering", str(proxy.folder / "none"))
     assert done.exit_code == 0
     assert "what the last day would have been like cannot be told: " in done.output
     assert "none: no such directory" in done.output
 
 
-async def test_history_tells_who_did_what(house: House) -> None:
+async def test_history_tells_who_did_what(proxy: ProxyFixture) -> None:
     """The last lines, oldest first; and whether all are whole."""
-    await house.run("apply", str(house.file), "--yes")
-    await house.run("switch", "all", "observe")
-    lines = (await house.run("history", "--limit", "2", by="ro")).output.splitlines()
+    await proxy.run("apply", str(proxy.file), "--yes")
+    await proxy.run("switch", "all", "observe")
+    lines = (await proxy.run("history", "--limit", "2", by="ro")).output.splitlines()
     assert [line.split(" ", 4)[0] for line in lines] == ["6", "7"]
     assert lines[0].endswith(": asked to switch all")
     assert " http Token:ops 127.0.0.1:" in lines[1]
     assert lines[1].endswith(": all: no switch -> observe")
-    assert '"event": "switched"' in (await house.run("history", "--limit", "1", "--json")).output
-    whole = await house.run("history", "--verify", by="ro")
+    assert '"event": "switched"' in (await proxy.run("history", "--limit", "1", "--json")).output
+    whole = await proxy.run("history", "--verify", by="ro")
     assert (whole.exit_code, whole.output.startswith("7 lines, whole; the last is number 7 with SHA-256 ")) == (0, True)
 
 
-async def test_rollback_goes_back_to_how_it_was(house: House) -> None:
+async def test_rollback_goes_back_to_how_it_was(proxy: ProxyFixture) -> None:
     """Values and switches that were changed since; what was not is not touched."""
-    await house.run("apply", str(house.file), "--yes")
-    before, at = house.kept, (await house.port.audit.history(limit=1))[0]["seq"]
-    house.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n[[quota]]\nuser = "bob"\nproducer_byte_rate = 8\n')
-    await house.run("apply", str(house.file), "--yes", "--prune")
-    await house.run("switch", "entity:user=alice", "off")
-    done = await house.run("rollback", "--to", str(at), "--yes")
+    await proxy.run("apply", str(proxy.file), "--yes")
+    before, at = proxy.kept, (await proxy.port.audit.history(limit=1))[0]["seq"]
+    proxy.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n[[quota]]\nuser = "bob"\nproducer_byte_rate = 8\n')
+    await proxy.run("apply", str(proxy.file), "--yes", "--prune")
+    await proxy.run("switch", "entity:user=alice", "off")
+    done = await proxy.run("rollback", "--to", str(at), "--yes")
     assert done.exit_code == 0, done.output
     assert "- user 'bob': producer_byte_rate=8" in done.output
-    assert (house.kept, dict(house.port.store.content.switches)) == (before, {})
-    assert (await house.run("history", "--verify")).exit_code == 0
-    again = await house.run("rollback", "--to", "0", "--yes")
-    assert (again.exit_code, house.kept) == (0, {})
+    assert (proxy.kept, dict(proxy.port.store.content.switches)) == (before, {})
+    assert (await proxy.run("history", "--verify")).exit_code == 0
+    again = await proxy.run("rollback", "--to", "0", "--yes")
+    assert (again.exit_code, proxy.kept) == (0, {})
 
 
-async def test_infinity_survives_history_and_rollback(house: House) -> None:
+async def test_infinity_survives_history_and_rollback(proxy: ProxyFixture) -> None:
     """JSON has no number for it."""
     parts, ops = (("user", "bob"),), [Op("request_percentage", math.inf, False)]
     writer = Requester("Token:ops", "http", "", "admin", "write")
-    await house.port.administration.alter(writer, [Alteration(parts, ops)], validate_only=False)
-    assert (await house.run("describe", "--user", "bob")).output == "user 'bob': request_percentage=inf\n"
-    assert (await house.run("history", "--limit", "1")).output.endswith("request_percentage - -> inf\n")
-    assert (await house.run("rollback", "--to", "0", "--yes")).exit_code == 0
-    assert house.kept == {}
+    await proxy.port.administration.alter(writer, [Alteration(parts, ops)], validate_only=False)
+    assert (await proxy.run("describe", "--user", "bob")).output == "user 'bob': request_percentage=inf\n"
+    assert (await proxy.run("history", "--limit", "1")).output.endswith("request_percentage - -> inf\n")
+    assert (await proxy.run("rollback", "--to", "0", "--yes")).exit_code == 0
+    assert proxy.kept == {}
 
 
-async def test_switches_are_printed_set_and_taken_away(house: House) -> None:
+async def test_switches_are_printed_set_and_taken_away(proxy: ProxyFixture) -> None:
     """In the one form that is kept."""
-    assert (await house.run("switch", by="ro")).output == "no switch is set: all is as the configuration says\n"
-    assert (await house.run("switch", "entity:user=a b", "off")).output == "entity:user=a%20b: off\n"
-    assert (await house.run("switch", "all", "observe")).output == "entity:user=a%20b: off\nall: observe\n"
-    assert (await house.run("switch", "entity:user=a%20b", "default")).output == "all: observe\n"
-    assert (await house.run("switch", "all")).exit_code == 2
-    wrong = await house.run("switch", "everybody", "off")
+    assert (await proxy.run("switch", by="ro")).output == "no switch is set: all is as the configuration says\n"
+    assert (await proxy.run("switch", "entity:user=a b", "off")).output == "entity:user=a%20b: off\n"
+    assert (await proxy.run("switch", "all", "observe")).output == "entity:user=a%20b: off\nall: observe\n"
+    assert (await proxy.run("switch", "entity:user=a%20b", "default")).output == "all: observe\n"
+    assert (await proxy.run("switch", "all")).exit_code == 2
+    wrong = await proxy.run("switch", "everybody", "off")
     assert (wrong.exit_code, "is nothing to switch; write all, listener:NAME" in wrong.output) == (2, True)
 
 
-async def test_single_quotas_pass_by_the_port_too(house: House) -> None:
+async def test_single_quotas_pass_by_the_port_too(proxy: ProxyFixture) -> None:
     """Set, described, deleted, as at brokers."""
-    assert (await house.run("set", "--user", "bob", "producer_byte_rate=1MiB")).output == "user 'bob': producer_byte_rate=1048576\n"
-    assert (await house.run("set", "--user-default", "request_percentage=5")).output == "default user: request_percentage=5\n"
-    assert (await house.run("describe", "--user", "bob", by="ro")).output == "user 'bob': producer_byte_rate=1048576\n"
-    assert len((await house.run("describe", by="ro")).output.splitlines()) == 2
-    assert (await house.run("delete", "--user-default")).output == "default user: no quota\n"
-    assert house.kept == {"user=bob": {RATE: 1_048_576.0}}
+    assert (await proxy.run("set", "--user", "bob", "producer_byte_rate=1MiB")).output == "user 'bob': producer_byte_rate=1048576\n"
+    assert (await proxy.run("set", "--user-default", "request_percentage=5")).output == "default user: request_percentage=5\n"
+    assert (await proxy.run("describe", "--user", "bob", by="ro")).output == "user 'bob': producer_byte_rate=1048576\n"
+    assert len((await proxy.run("describe", by="ro")).output.splitlines()) == 2
+    assert (await proxy.run("delete", "--user-default")).output == "default user: no quota\n"
+    assert proxy.kept == {"user=bob": {RATE: 1_048_576.0}}
 
 
-async def test_explain_by_the_port_alone(house: House) -> None:
+async def test_explain_by_the_port_alone(proxy: ProxyFixture) -> None:
     """The ladder, and what is used now."""
-    await house.run("apply", str(house.file), "--yes")
-    lines = (await house.run("explain", "--user", "alice", "--client-id", "c", by="ro")).output.splitlines()
+    await proxy.run("apply", str(proxy.file), "--yes")
+    lines = (await proxy.run("explain", "--user", "alice", "--client-id", "c", by="ro")).output.splitlines()
     assert lines[0] == "producer_byte_rate: 1048576"
     assert "  => user 'alice': 1048576" in lines
-    rates = (await house.run("explain", "--ip", "192.0.2.7", by="ro")).output
+    rates = (await proxy.run("explain", "--ip", "192.0.2.7", by="ro")).output
     assert "now at 1: 192.0.2.7 opens 20 connections a second of 20, has 3 open" in rates
 
 

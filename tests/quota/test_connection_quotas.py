@@ -15,7 +15,7 @@ NOW_MS = 50_000
 ALICE, BOB = (0, "192.0.2.1"), (0, "192.0.2.2")
 
 
-def house(*listeners: str, protected: str | None = None, num_samples: int = 2) -> ConnectionQuotas:
+def proxy(*listeners: str, protected: str | None = None, num_samples: int = 2) -> ConnectionQuotas:
     """Connection quotas without a limit, two samples of one second."""
     return ConnectionQuotas(listeners or ("external",), protected=protected, num_samples=num_samples)
 
@@ -36,7 +36,7 @@ def come(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = N
 
 def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
     """20 pass, the 21st is closed after 50 ms; with 30 it is 33 ms, and the average of both is 41.5."""
-    quotas = house("external", "admin")
+    quotas = proxy("external", "admin")
     quotas.ips.update_rate(ALICE[1], 20)
     assert [come(quotas) for _ in range(20)] == [ACCEPTED] * 20
     assert come(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=50)
@@ -53,7 +53,7 @@ def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
 @pytest.mark.parametrize("name", ["external", "internal"])
 def test_a_rate_of_zero_lets_nobody_in(name: str) -> None:
     """Closed after one window, nothing is counted; a protected listener is no exception."""
-    quotas = house("external", "internal", protected="internal")
+    quotas = proxy("external", "internal", protected="internal")
     quotas.ips.update_rate(None, 0)
     assert come(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
     assert quotas.broker_rate.rate(NOW_MS) == listener_of(quotas, name).rate.rate(NOW_MS) == 0.0
@@ -62,7 +62,7 @@ def test_a_rate_of_zero_lets_nobody_in(name: str) -> None:
 
 def test_the_rate_of_the_process_makes_listeners_wait() -> None:
     """With 10 a second the 11th waits 100 ms, and a protected listener does not wait for the others."""
-    quotas = house("external", "internal", protected="internal")
+    quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(UNLIMITED_CONNECTIONS, 10)
     assert [come(quotas) for _ in range(10)] == [ACCEPTED] * 10
     decision = quotas.arrive(listener_of(quotas), NOW_MS)
@@ -73,7 +73,7 @@ def test_the_rate_of_the_process_makes_listeners_wait() -> None:
 
 def test_an_address_may_have_so_many() -> None:
     """3 by default and 5 by an override; who is one too many is refused and not counted, and a place that is free is given again."""
-    quotas = house()
+    quotas = proxy()
     quotas.ips.max_connections, quotas.ips.max_overrides = 3, {BOB[1]: 5}
     assert [come(quotas) for _ in range(4)] == [ACCEPTED] * 3 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=3)]
     assert [come(quotas, BOB) for _ in range(6)] == [ACCEPTED] * 5 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=5)]
@@ -84,7 +84,7 @@ def test_an_address_may_have_so_many() -> None:
 
 def test_a_sole_listener_is_not_protected() -> None:
     """With 3 connections and 2 a second the 3rd waits 500 ms, the 4th 1,000 ms and then for a slot."""
-    quotas = house("external", protected="external")
+    quotas = proxy("external", protected="external")
     quotas.update_process(3, 2)
     assert [come(quotas) for _ in range(3)] == [ACCEPTED] * 3
     assert quotas.arrive(listener_of(quotas), NOW_MS + 500) == Decision(Outcome.WAIT, NOW_MS + 1_000, for_slot=True, delay_ms=500)
@@ -95,7 +95,7 @@ def test_a_sole_listener_is_not_protected() -> None:
 
 def test_a_protected_listener_goes_beyond_and_others_make_room() -> None:
     """Its own limit holds for it, that of the process does not; the others have to close what is too many."""
-    quotas = house("external", "internal", protected="internal")
+    quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(2, UNLIMITED_CONNECTIONS)
     quotas.update_listener("internal", 2, UNLIMITED_CONNECTIONS)
     assert [come(quotas), come(quotas)] == [ACCEPTED] * 2
@@ -149,7 +149,7 @@ def test_the_table_of_rates_is_bounded() -> None:
 
 def test_nobody_leaves_who_has_not_come() -> None:
     """Un-counting an address that has no connection is a bug, not a number below zero."""
-    quotas = house()
+    quotas = proxy()
     with pytest.raises(QuotaError, match=r"192\.0\.2\.1"):
         quotas.leave(listener_of(quotas), ALICE)
     assert quotas.total == 0
@@ -183,7 +183,7 @@ def test_ipv6_by_prefix() -> None:
 
 def test_blocked_time_is_a_share_of_the_last_minute() -> None:
     """What is over counts by its length, what lasts from its beginning; reading it changes nothing."""
-    listener = listener_of(house())
+    listener = listener_of(proxy())
     assert listener.blocked_ratio(0) == 0.0
     listener.record_blocked(3_000, 30_000)
     assert listener.blocked_ratio(30_000) == listener.blocked_ratio(30_000) == 0.1
@@ -198,7 +198,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["alice", "bob"]), st.integers(0, 700
 @given(steps=STEPS, bound=st.integers(1, 9), most=st.integers(1, 5), slots=st.integers(1, 8))
 def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: int, most: int, slots: int) -> None:
     """Whatever comes and goes: counts equal who is connected, no limit is exceeded, and nothing is left when all have gone."""
-    quotas = house("external", "internal", protected="internal")
+    quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(slots, UNLIMITED_CONNECTIONS)
     quotas.ips.update_rate(None, bound)
     quotas.ips.max_connections = most
@@ -223,7 +223,7 @@ def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: 
 @given(gaps=st.lists(st.integers(0, 1_500), max_size=80), bound=st.integers(1, 12), num_samples=st.integers(2, 11))
 def test_who_waits_as_told_stays_within_the_rate(gaps: list[int], bound: int, num_samples: int) -> None:
     """One after the other, each after its wait: no more come through than a burst and the rate allow."""
-    quotas = house(num_samples=num_samples)
+    quotas = proxy(num_samples=num_samples)
     quotas.update_process(UNLIMITED_CONNECTIONS, bound)
     now_ms, through = NOW_MS, []
     for gap in gaps:
@@ -263,7 +263,7 @@ def test_without_a_bound_the_rate_is_the_same(times: list[int]) -> None:
 
 def test_rates_that_are_switched_off_count_nothing() -> None:
     """Nobody comes too fast, nothing is recorded; a slot is needed all the same."""
-    quotas = house()
+    quotas = proxy()
     quotas.update_process(3, 1)
     quotas.ips.update_rate(None, 1)
     listener = listener_of(quotas)
@@ -278,7 +278,7 @@ def test_rates_that_are_switched_off_count_nothing() -> None:
 
 def test_only_what_was_counted_is_taken_back() -> None:
     """An address that is too fast, where the rates of process and listener are off: those stay as they are."""
-    quotas = house()
+    quotas = proxy()
     quotas.ips.update_rate(None, 0)
     listener = listener_of(quotas)
     quotas.take_slot(listener)

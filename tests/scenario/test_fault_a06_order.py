@@ -8,7 +8,7 @@ import pytest
 from proxy.base.close_reason import CloseReason
 from tests.support.gateway_fixture import open_gateway
 from tests.support.kafka_frames import answer_ids, answered, plain
-from tests.support.memory_connection import House
+from tests.support.memory_connection import ProxyFixture
 from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted_frames import Request, produce_answer, produce_request
 
@@ -18,7 +18,7 @@ ORDERS = 10_000
 def test_a06_ten_thousand_orders() -> None:
     """Whatever the order, what left are the answers in the order of the requests up to the first that is wrong; then both sides end."""
     order = random.Random(6)
-    with House() as house:
+    with ProxyFixture() as proxy:
         for number in range(ORDERS):
             count = order.randrange(1, 8)
             ids = [order.randrange(-5, 5) for _ in range(count)] if number % 2 else list(range(count))
@@ -27,9 +27,9 @@ def test_a06_ten_thousand_orders() -> None:
             if number % 3 == 0:
                 given.insert(order.randrange(count + 1), order.choice([*ids, 77, -(2**31)]))
             right = list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, given, strict=False)))
-            peer = house.connect()
+            peer = proxy.connect()
             assert peer.sends(*map(plain, ids)) == [correlation_id & 0xFFFFFFFF for correlation_id in ids]
-            house.closed.clear()
+            proxy.closed.clear()
             data = b"".join(map(answered, given))
             step = order.choice([1, 3, 9, 1_000])
             for at in range(0, len(data), step):
@@ -37,11 +37,11 @@ def test_a06_ten_thousand_orders() -> None:
             delivered = [int.from_bytes(frame.to_bytes(4, "big"), "big", signed=True) for frame in answer_ids(peer.client.take())]
             assert delivered == [pair[0] for pair in right]
             if len(given) == len(right):
-                assert house.closed == []
+                assert proxy.closed == []
             elif len(right) == len(ids):
-                assert [reason for reason, _ in house.closed] == [CloseReason.RESPONSE_UNSOLICITED]
+                assert [reason for reason, _ in proxy.closed] == [CloseReason.RESPONSE_UNSOLICITED]
             else:
-                assert [reason for reason, _ in house.closed] == [CloseReason.RESPONSE_MISMATCH]
+                assert [reason for reason, _ in proxy.closed] == [CloseReason.RESPONSE_MISMATCH]
             peer.connection.close(CloseReason.SHUTDOWN)
 
 

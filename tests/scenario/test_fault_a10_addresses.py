@@ -11,7 +11,7 @@ from protocol.messages.addresses import splice_report
 from proxy.base.close_reason import CloseReason
 from tests.support.gateway_fixture import open_gateway
 from tests.support.kafka_frames import endpoint, fetch, fetched, metadata, metadata_answer, produce, produced
-from tests.support.memory_connection import House
+from tests.support.memory_connection import ProxyFixture
 from tests.support.places import ROOT
 from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted_frames import Node, Request, metadata_request
@@ -57,26 +57,26 @@ def golden() -> list[dict[str, Any]]:
 def test_a10_no_golden_answer_gives_a_host_away(cut: int) -> None:
     """In one piece or in many, each leaves without a single real host, or not at all and the connection ends."""
     scanned, closed, seen = 0, 0, set()
-    with House() as house:
+    with ProxyFixture() as proxy:
         for case in golden():
             api = API_VERSIONS[case["key"] << 16 | case["version"]]
             answer = bytes.fromhex(case["frame"])
             hosts = hosts_in(api, answer)
             request = bytearray(requests()[case["key"], case["version"]])
             request[8:12] = answer[4:8]
-            house.closed.clear()
-            peer = house.connect(ours)
+            proxy.closed.clear()
+            peer = proxy.connect(ours)
             peer.client.arrive(bytes(request))
             for at in range(0, len(answer), cut):
                 peer.broker.arrive(answer[at : at + cut])
-            house.wait(0)
+            proxy.wait(0)
             left = peer.client.take()
             for host in hosts:
                 assert host not in left, case["name"]
-            if house.closed:
+            if proxy.closed:
                 closed += 1
-                assert house.closed[0][0] is CloseReason.UNMAPPED, case["name"]
-                assert house.counters.unmapped == closed
+                assert proxy.closed[0][0] is CloseReason.UNMAPPED, case["name"]
+                assert proxy.counters.unmapped == closed
                 assert left == b"", case["name"]
             else:
                 assert int.from_bytes(left[:4], "big") + 4 == len(left), case["name"]
@@ -90,21 +90,21 @@ def test_a10_no_golden_answer_gives_a_host_away(cut: int) -> None:
 
 def test_a10_a_broker_without_a_port_is_not_shown() -> None:
     """An answer that names one closes the connection instead."""
-    with House() as house:
+    with ProxyFixture() as proxy:
         for case in golden():
             answer = bytes.fromhex(case["frame"])
             if not any(node_id >= 0 for node_id in case["ids"]) or case.get("controllers"):
                 continue
             request = bytearray(requests()[case["key"], case["version"]])
             request[8:12] = answer[4:8]
-            peer = house.connect(lambda _node_id, _host, _port: None)
+            peer = proxy.connect(lambda _node_id, _host, _port: None)
             peer.client.arrive(bytes(request))
             peer.broker.arrive(answer)
             left = peer.client.take()
             for host in hosts_in(API_VERSIONS[case["key"] << 16 | case["version"]], answer):
                 assert host not in left, case["name"]
             peer.connection.close(CloseReason.SHUTDOWN)
-    assert house.closed
+    assert proxy.closed
 
 
 REAL = "secret-broker-7.internal.example"

@@ -20,7 +20,7 @@ from pipeline.manifest import Manifest, find_manifests, problems_of
 from pipeline.validation.local import validate
 from proxy.metering.repair import repair
 from tests.support import disk_full, killed_writer
-from tests.support.metering_writer_house import WriterHouse
+from tests.support.metering_writer_fixture import MeteringWriterFixture
 from tests.support.places import ROOT
 
 NO_NAMESPACE = "unshare failed"
@@ -64,25 +64,25 @@ def test_c2_a_sink_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
         entered.set()
         stuck.wait(30)
 
-    house = WriterHouse(tmp_path, also=also, waiting_bytes_max=1_000_000)
-    house.writer.start()
-    house.play(1_000, 0)
-    house.meter.flush()
+    proxy = MeteringWriterFixture(tmp_path, also=also, waiting_bytes_max=1_000_000)
+    proxy.writer.start()
+    proxy.play(1_000, 0)
+    proxy.meter.flush()
     assert entered.wait(30)
-    house.play(120_000, 1)
-    house.meter.flush()
-    dropped = house.meter.dropped
+    proxy.play(120_000, 1)
+    proxy.meter.flush()
+    dropped = proxy.meter.dropped
     assert dropped > 50_000
-    assert house.writer.counts.waiting_bytes <= 1_000_000
+    assert proxy.writer.counts.waiting_bytes <= 1_000_000
     stuck.set()
-    while house.writer.counts.waiting_bytes:
+    while proxy.writer.counts.waiting_bytes:
         time.sleep(0.01)
-    house.play(60_000, 2)
-    house.meter.flush()
-    assert house.writer.stop(60)
+    proxy.play(60_000, 2)
+    proxy.meter.flush()
+    assert proxy.writer.stop(60)
     verdict = validate(tmp_path)
     assert verdict.kinds() == {}
-    assert verdict.dropped == house.writer.counts.dropped_decisions >= dropped  # more where this machine is slow to write the rest
+    assert verdict.dropped == proxy.writer.counts.dropped_decisions >= dropped  # more where this machine is slow to write the rest
     assert verdict.decisions + verdict.unjudged + verdict.dropped == 181_000
     assert 0 < verdict.unjudged < 10_000
 

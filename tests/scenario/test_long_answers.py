@@ -13,7 +13,7 @@ from tests.support.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_frames import Request, fetch_answer, fetch_request
 from tests.support.scripted_sockets import until
-from tests.support.tls_house import House
+from tests.support.tls_fixture import ProxyFixture
 
 VERSION = 12
 _random = random.Random(7)
@@ -129,9 +129,9 @@ async def _broker_leaves(broker: ScriptedBroker, sluice: RunningGateway) -> None
 
 async def test_a_client_by_tls(tmp_path: Path) -> None:
     """Its records are made of the shared buffer before the next read."""
-    house = House(tmp_path)
-    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
-        client = await house.connect(sluice.broker_port(1))
+    proxy = ProxyFixture(tmp_path)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
+        client = await proxy.connect(sluice.broker_port(1))
         for number in range(5):
             broker.records = some_records(2_000_000)
             assert await client.ask(fetch_request(number)) == fetch_answer(VERSION, number, broker.records)

@@ -29,34 +29,34 @@ from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_frames import PRODUCE, Request, metadata_request, produce_answer, produce_request, throttle_ms_of
 from tests.support.scripted_sockets import HOST, guarded, until
 from tests.support.scripted_tls import ScriptedTls
-from tests.support.tls_house import House, TlsClient
+from tests.support.tls_fixture import ProxyFixture, TlsClient
 
 ALICE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 10_000.0}}
 
 
-async def refused(house: House, port: int, own: Files | None) -> None:
+async def refused(proxy: ProxyFixture, port: int, own: Files | None) -> None:
     """Connect and ask; with TLS 1.3 a client hears only then that it was refused."""
 
     async def ask() -> None:
-        await (await house.connect(port, own)).ask(metadata_request(1))
+        await (await proxy.connect(port, own)).ask(metadata_request(1))
 
     with pytest.raises((ssl.SSLError, OSError, asyncio.IncompleteReadError)):
         await ask()
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
+def proxy(tmp_path: Path) -> ProxyFixture:
     """Certificates of one authority."""
-    return House(tmp_path)
+    return ProxyFixture(tmp_path)
 
 
-async def test_a_client_by_tls_is_served_and_learns_sluices_ports(house: House) -> None:
+async def test_a_client_by_tls_is_served_and_learns_sluices_ports(proxy: ProxyFixture) -> None:
     """Bootstrap and the broker's own port speak TLS; addresses are rewritten as ever."""
-    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
-        client = await house.connect(sluice.port)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
+        client = await proxy.connect(sluice.port)
         assert sluice.broker_port(1).to_bytes(4, "big") in await client.ask(metadata_request(3))
         await client.close()
-        at_broker = await house.connect(sluice.broker_port(1))
+        at_broker = await proxy.connect(sluice.broker_port(1))
         big = bytes(700_000)
         assert await at_broker.ask(produce_request(4, big)) == produce_answer(9, 4)
         assert broker.connections[-1].requests[-1].frame == produce_request(4, big)
@@ -65,13 +65,13 @@ async def test_a_client_by_tls_is_served_and_learns_sluices_ports(house: House) 
         await until(lambda: not sluice.gateway._closing)
 
 
-async def test_the_subject_of_a_certificate_is_the_user(house: House) -> None:
+async def test_the_subject_of_a_certificate_is_the_user(proxy: ProxyFixture) -> None:
     """mTLS: alice's quota holds for whom the authority calls alice, by the mapping rules; nobody else is held."""
-    listener = house.listener(client_auth="required", client_ca=house.authority.file, principal_mapping_rules="RULE:^CN=(.*)$/$1/L")
-    bob = house.authority.issue("bob")
+    listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file, principal_mapping_rules="RULE:^CN=(.*)$/$1/L")
+    bob = proxy.authority.issue("bob")
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=ALICE, listeners=(listener,), clean=False) as sluice:
-        for own, is_held in ((house.alice, True), (bob, False)):
-            client = await house.connect(sluice.broker_port(1), own)
+        for own, is_held in ((proxy.alice, True), (bob, False)):
+            client = await proxy.connect(sluice.broker_port(1), own)
             answer = await client.ask(produce_request(1, bytes(105_000)))
             assert (throttle_ms_of(PRODUCE, 9, answer) > 0) == is_held
             (connection,) = sluice.connections
@@ -91,11 +91,11 @@ class Told(PrincipalBuilder):
 
 
 @pytest.mark.parametrize("piece", [3, 100_000])
-async def test_a_login_inside_tls(house: House, piece: int) -> None:
+async def test_a_login_inside_tls(proxy: ProxyFixture, piece: int) -> None:
     """A token that comes by TLS is read into a buffer of ours as any other, and nothing of it stays in TLS's own."""
-    listener = msgspec.structs.replace(house.listener(), protocol="SASL_SSL")
+    listener = msgspec.structs.replace(proxy.listener(), protocol="SASL_SSL")
     async with ScriptedBroker(lets_in) as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
-        client = await house.connect(sluice.port)
+        client = await proxy.connect(sluice.port)
         await client.ask(sasl_frames.handshake("PLAIN"))
         (connection,) = await sluice.until_connections(1)
         login = connection.client._login
@@ -123,13 +123,13 @@ async def lets_in(connection: BrokerConnection, asked: Request) -> None:
         await connection.answer(asked)
 
 
-async def test_a_principal_builder_is_told_what_tls_knows(house: House) -> None:
+async def test_a_principal_builder_is_told_what_tls_knows(proxy: ProxyFixture) -> None:
     """Protocol, server name, certificate, and the name that the rules make of its subject."""
-    listener = house.listener(client_auth="required", client_ca=house.authority.file)
+    listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file)
     listener = msgspec.structs.replace(listener, principal_builder=f"{__name__}:Told")
     Told.contexts.clear()
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
-        context = house.context(house.alice)
+        context = proxy.context(proxy.alice)
         context.check_hostname = False
         streams = await guarded(asyncio.open_connection(HOST, sluice.port, ssl=context, server_hostname="kafka.example.org"))
         client = TlsClient(*streams)
@@ -139,35 +139,35 @@ async def test_a_principal_builder_is_told_what_tls_knows(house: House) -> None:
         await client.close()
     (told,) = Told.contexts
     assert (told.protocol, told.sni, told.name) == ("SSL", "kafka.example.org", "CN=alice")
-    assert told.certificate == ssl.PEM_cert_to_DER_cert(house.alice.certificate.read_text())
+    assert told.certificate == ssl.PEM_cert_to_DER_cert(proxy.alice.certificate.read_text())
 
 
-async def test_who_shows_no_certificate_or_a_strange_one_is_refused(house: House, tmp_path: Path) -> None:
+async def test_who_shows_no_certificate_or_a_strange_one_is_refused(proxy: ProxyFixture, tmp_path: Path) -> None:
     """`required` means required: the handshake fails, and the log says why."""
     (tmp_path / "strange").mkdir()
     strange = Authority(tmp_path / "strange", "nobody").issue("alice")
-    listener = house.listener(client_auth="required", client_ca=house.authority.file)
+    listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
         for own in (None, strange):
-            await refused(house, sluice.port, own)
+            await refused(proxy, sluice.port, own)
         await sluice.until_closed("tls_handshake", 2)
         assert not broker.connections
 
 
-async def test_a_subject_that_no_rule_fits_is_refused(house: House) -> None:
+async def test_a_subject_that_no_rule_fits_is_refused(proxy: ProxyFixture) -> None:
     """Kafka refuses such a client, and so does Sluice: it must not end up in somebody's quota."""
-    listener = house.listener(client_auth="required", client_ca=house.authority.file, principal_mapping_rules="RULE:^OU=(.*)$/$1/")
+    listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file, principal_mapping_rules="RULE:^OU=(.*)$/$1/")
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
-        await refused(house, sluice.port, house.alice)
+        await refused(proxy, sluice.port, proxy.alice)
         await sluice.until_closed("no_principal")
 
 
-async def test_requested_lets_in_who_has_none(house: House) -> None:
+async def test_requested_lets_in_who_has_none(proxy: ProxyFixture) -> None:
     """Without a certificate a client is anonymous, with one it is who that says."""
-    listener = house.listener(client_auth="requested", client_ca=house.authority.file)
+    listener = proxy.listener(client_auth="requested", client_ca=proxy.authority.file)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
-        for own, principal in ((None, "User:ANONYMOUS"), (house.alice, "User:CN=alice")):
-            client = await house.connect(sluice.port, own)
+        for own, principal in ((None, "User:ANONYMOUS"), (proxy.alice, "User:CN=alice")):
+            client = await proxy.connect(sluice.port, own)
             await client.ask(metadata_request(1))
             (connection,) = sluice.connections
             assert str(connection.session.principal) == principal
@@ -175,10 +175,10 @@ async def test_requested_lets_in_who_has_none(house: House) -> None:
             await sluice.until_connections(0)
 
 
-async def test_d10_what_is_no_tls_gets_one_reason(house: House) -> None:
+async def test_d10_what_is_no_tls_gets_one_reason(proxy: ProxyFixture) -> None:
     """Kafka in plain text and HTTP on a TLS port end by `not_tls`, who says nothing by the deadline; their slots are free again."""
     limits = {"tls_handshake_ms": 600}
-    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), limits=limits, serves=False) as sluice:
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), limits=limits, serves=False) as sluice:
         for first in (metadata_request(1), b"GET / HTTP/1.1\r\n\r\n"):
             client = await sluice.client()
             await client.send(first)
@@ -191,19 +191,19 @@ async def test_d10_what_is_no_tls_gets_one_reason(house: House) -> None:
         assert sluice.gateway.listeners[0].admission.quota.connections == 0
 
 
-async def test_a_new_certificate_needs_no_restart_and_a_bad_one_changes_nothing(house: House) -> None:
+async def test_a_new_certificate_needs_no_restart_and_a_bad_one_changes_nothing(proxy: ProxyFixture) -> None:
     """Who connects after a reload meets the new certificate, who is connected stays; one that cannot be used is passed over."""
-    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
-        before = await house.connect(sluice.port)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
+        before = await proxy.connect(sluice.port)
         serial = before.writer.get_extra_info("peercert")["serialNumber"]
-        house.authority.issue("server", hosts=(HOST,))
+        proxy.authority.issue("server", hosts=(HOST,))
         assert await sluice.reload()
-        after = await house.connect(sluice.port)
+        after = await proxy.connect(sluice.port)
         renewed = after.writer.get_extra_info("peercert")["serialNumber"]
         assert renewed != serial
-        house.server.certificate.write_text("rubbish")
+        proxy.server.certificate.write_text("rubbish")
         await sluice.reload()
-        again = await house.connect(sluice.port)
+        again = await proxy.connect(sluice.port)
         assert again.writer.get_extra_info("peercert")["serialNumber"] == renewed
         for client in (before, after, again):
             await client.ask(metadata_request(1))
@@ -216,21 +216,21 @@ def rejected(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def test_a_certificate_that_changes_is_taken_over_by_itself(
-    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody has to tell: files are looked at every few seconds. The gauge follows; an expired one is named in the log and passed over."""
     monkeypatch.setattr(contexts, "REFRESH_S", 0.05)
     caplog.set_level(logging.INFO)
-    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
-        before = await house.connect(sluice.port)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
+        before = await proxy.connect(sluice.port)
         (ends,) = sluice.counters.certificate_expiries_s.values()
-        house.authority.issue("server", hosts=(HOST,), days=60)
+        proxy.authority.issue("server", hosts=(HOST,), days=60)
         await until(lambda: sluice.counters.certificate_expiries_s["listener.test"] > ends)
         assert "certificate_reloaded" in caplog.text
-        renewed = (await house.connect(sluice.port)).writer.get_extra_info("peercert")["serialNumber"]
-        house.authority.issue("server", hosts=(HOST,), days=-1, since_days=9)
+        renewed = (await proxy.connect(sluice.port)).writer.get_extra_info("peercert")["serialNumber"]
+        proxy.authority.issue("server", hosts=(HOST,), days=-1, since_days=9)
         await until(lambda: any("ended on" in problem for problem in rejected(caplog)))  # also seen: the certificate without its key yet
-        after = await house.connect(sluice.port)
+        after = await proxy.connect(sluice.port)
         assert after.writer.get_extra_info("peercert")["serialNumber"] == renewed
         for client in (before, after):
             await client.ask(metadata_request(1))
@@ -239,14 +239,14 @@ async def test_a_certificate_that_changes_is_taken_over_by_itself(
 
 @pytest.mark.parametrize("end", ["close_notify", "fin"])
 @pytest.mark.parametrize("queued_bytes", [4_096, 3_000_000])
-async def test_d02_a_muted_client_that_leaves_loses_nothing(house: House, queued_bytes: int, end: str) -> None:
+async def test_d02_a_muted_client_that_leaves_loses_nothing(proxy: ProxyFixture, queued_bytes: int, end: str) -> None:
     """What a muted client sent before it closed, by close_notify and FIN or by a bare FIN, reaches the broker whole."""
     everybody = {ClientQuotaType.PRODUCE: {ClientQuotaEntity(None, "<default>"): 1_000_000.0}}
     async with (
         ScriptedBroker() as broker,
-        open_gateway(broker, mode="mute", table=everybody, listeners=(house.listener(),), clean=False) as sluice,
+        open_gateway(broker, mode="mute", table=everybody, listeners=(proxy.listener(),), clean=False) as sluice,
     ):
-        client = ScriptedTls(await sluice.client(sluice.broker_port(1)), house.context(), HOST)
+        client = ScriptedTls(await sluice.client(sluice.broker_port(1)), proxy.context(), HOST)
         await client.shake_hands()
         assert throttle_ms_of(PRODUCE, 9, await client.ask(produce_request(1, bytes(11_200_000)))) > 0
         (connection,) = sluice.connections
@@ -265,24 +265,24 @@ async def test_d02_a_muted_client_that_leaves_loses_nothing(house: House, queued
         await sluice.until_connections(0)
 
 
-async def stall(sluice: RunningGateway, house: House, how: str) -> ScriptedClient:
+async def stall(sluice: RunningGateway, proxy: ProxyFixture, how: str) -> ScriptedClient:
     """A client whose handshake stops: before its first byte, in the middle of its hello, or after it."""
     client = await sluice.client()
-    hello = ScriptedTls(client, house.context(), HOST).next_words()
+    hello = ScriptedTls(client, proxy.context(), HOST).next_words()
     await client.send({"silent": b"", "half a hello": hello[:100], "hello": hello}[how])
     return client
 
 
 @pytest.mark.parametrize("how", ["silent", "half a hello", "hello"])
-async def test_e12_stalled_handshakes_keep_nobody_out(house: House, how: str) -> None:
+async def test_e12_stalled_handshakes_keep_nobody_out(proxy: ProxyFixture, how: str) -> None:
     """While they stall a good client is served; each is closed by the deadline, has the reason in the log, and gives its slot back."""
     count = 3 * UNDER_WAY_MAX // 2
     async with (
         ScriptedBroker() as broker,
-        open_gateway(broker, listeners=(house.listener(),), limits={"tls_handshake_ms": 1_500}, clean=False) as sluice,
+        open_gateway(broker, listeners=(proxy.listener(),), limits={"tls_handshake_ms": 1_500}, clean=False) as sluice,
     ):
-        stalled = [await stall(sluice, house, how) for _ in range(count)]
-        good = await house.connect(sluice.port)
+        stalled = [await stall(sluice, proxy, how) for _ in range(count)]
+        good = await proxy.connect(sluice.port)
         assert await good.ask(produce_request(4)) == produce_answer(9, 4)
         assert sluice.closes.get("tls_handshake_deadline", 0) < count, "the good one did not wait for them to go"
         await sluice.until_closed("tls_handshake_deadline", count)
@@ -293,14 +293,14 @@ async def test_e12_stalled_handshakes_keep_nobody_out(house: House, how: str) ->
         await good.close()
 
 
-async def test_e12_a_crowd_that_stalls_after_its_hello_is_thinned_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_e12_a_crowd_that_stalls_after_its_hello_is_thinned_out(proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond 64 handshakes under way those that are silent for longest are ended long before the deadline, when others come."""
     monkeypatch.setattr(handshakes, "STALLED_S", 0.0)
-    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(house.listener(),), clean=False) as sluice:
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
         for _ in range(UNDER_WAY_MAX + 10):
-            await stall(sluice, house, "hello")
+            await stall(sluice, proxy, "hello")
         await sluice.until_closed("tls_handshake_deadline", 9)
-        good = await house.connect(sluice.port)
+        good = await proxy.connect(sluice.port)
         assert await good.ask(produce_request(4)) == produce_answer(9, 4)
         await good.close()
 
@@ -325,12 +325,12 @@ async def tls_front(broker: ScriptedBroker, context: ssl.SSLContext) -> AsyncIte
     server.close()
 
 
-async def test_brokers_are_met_by_tls(house: House) -> None:
+async def test_brokers_are_met_by_tls(proxy: ProxyFixture) -> None:
     """Answers come through; a broker's certificate is verified, by name too, and Sluice shows its own where one is asked for."""
-    own = house.authority.issue("sluice")
-    context = server_context(TlsFiles(house.server.certificate, house.server.key, ca=house.authority.file), "required", time.time())
+    own = proxy.authority.issue("sluice")
+    context = server_context(TlsFiles(proxy.server.certificate, proxy.server.key, ca=proxy.authority.file), "required", time.time())
     async with ScriptedBroker() as broker, tls_front(broker, context) as port:
-        tls = UpstreamTls(ca=house.authority.file, certificate=own.certificate, key=own.key)
+        tls = UpstreamTls(ca=proxy.authority.file, certificate=own.certificate, key=own.key)
         upstream = Upstream(bootstrap=(HostPort(HOST, port),), tls=tls)
         async with open_gateway(broker, upstream=upstream, probed=False, clean=False) as sluice:
             await until(lambda: sluice.app.prober.answered_ms is not None)
@@ -341,7 +341,7 @@ async def test_brokers_are_met_by_tls(house: House) -> None:
 
 
 @pytest.mark.parametrize("server_name", [None, "kafka.example.org"])
-async def test_brokers_are_told_whom_sluice_wants(house: House, tmp_path: Path, server_name: str | None) -> None:
+async def test_brokers_are_told_whom_sluice_wants(proxy: ProxyFixture, tmp_path: Path, server_name: str | None) -> None:
     """The host that is connected to, or `server_name`, goes to the broker in the hello (SNI), and its certificate has to be for it."""
     (tmp_path / "named").mkdir()
     named = Authority(tmp_path / "named", "named")
@@ -360,11 +360,11 @@ async def test_brokers_are_told_whom_sluice_wants(house: House, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("spoil", ["name", "authority"])
-async def test_a_broker_that_cannot_prove_itself_is_unreachable(house: House, tmp_path: Path, spoil: str) -> None:
+async def test_a_broker_that_cannot_prove_itself_is_unreachable(proxy: ProxyFixture, tmp_path: Path, spoil: str) -> None:
     """Another name or another authority: the client is closed, the reason says TLS, no byte of it went there."""
-    context = server_context(TlsFiles(house.server.certificate, house.server.key), "none", time.time())
+    context = server_context(TlsFiles(proxy.server.certificate, proxy.server.key), "none", time.time())
     (tmp_path / "strange").mkdir()
-    ca = Authority(tmp_path / "strange", "nobody").file if spoil == "authority" else house.authority.file
+    ca = Authority(tmp_path / "strange", "nobody").file if spoil == "authority" else proxy.authority.file
     tls = UpstreamTls(ca=ca, server_name="kafka.example.org" if spoil == "name" else None)
     async with ScriptedBroker() as broker, tls_front(broker, context) as port:
         upstream = Upstream(bootstrap=(HostPort(HOST, port),), tls=tls)

@@ -16,7 +16,7 @@ from typing import Any
 import proxy.metering.segment as segment
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
-from tests.support.metering_writer_house import WriterHouse
+from tests.support.metering_writer_fixture import MeteringWriterFixture
 
 NO_TMPFS = 77
 DISK = "1m"
@@ -52,45 +52,45 @@ def main(directory: Path, kind: str) -> int:
         return NO_TMPFS
     if kind == "device":
         segment._Appender = _Device  # type: ignore[misc]
-    house = WriterHouse(directory, waiting_bytes_max=3_000_000)
-    house.writer.start()
-    counts, seed = house.writer.counts, 0
+    proxy = MeteringWriterFixture(directory, waiting_bytes_max=3_000_000)
+    proxy.writer.start()
+    counts, seed = proxy.writer.counts, 0
     if kind in STAND_INS:
-        _begin_whole(house)
+        _begin_whole(proxy)
         _fill(kind)
     while not (counts.write_errors and counts.dropped_decisions):
-        house.play(4_000, seed)
-        house.meter.flush()
+        proxy.play(4_000, seed)
+        proxy.meter.flush()
         seed += 1
         time.sleep(0.02)
     assert counts.write_errors > 0
-    assert house.problems[0] is not None
+    assert proxy.problems[0] is not None
     _make_room(directory, kind)
     deadline = time.monotonic() + RECOVERED_S
-    while counts.waiting_bytes or house.problems[-1] is not None:
+    while counts.waiting_bytes or proxy.problems[-1] is not None:
         assert time.monotonic() < deadline
-        house.now_ms += 20
+        proxy.now_ms += 20
         time.sleep(0.02)
-    assert house.problems[-1] is None
-    house.play(30_000, seed)
-    house.meter.flush()
-    assert house.writer.stop(60)
+    assert proxy.problems[-1] is None
+    proxy.play(30_000, seed)
+    proxy.meter.flush()
+    assert proxy.writer.stop(60)
     verdict = validate(directory)
     assert verdict.kinds() == {}, verdict.kinds()
-    assert verdict.dropped == counts.dropped_decisions == house.meter.dropped
-    assert verdict.decisions + verdict.unjudged + verdict.dropped == house.meter.next_seq
+    assert verdict.dropped == counts.dropped_decisions == proxy.meter.dropped
+    assert verdict.decisions + verdict.unjudged + verdict.dropped == proxy.meter.next_seq
     assert [problem for manifest in find_manifests(directory) for problem in problems_of(directory, manifest)] == []
     assert list(directory.rglob(".tmp-*")) == []
     return 0
 
 
-def _begin_whole(house: WriterHouse) -> None:
+def _begin_whole(proxy: MeteringWriterFixture) -> None:
     """Let something be written before the disk is full, as it is on the others."""
-    house.play(4_000, 1_000)
-    house.meter.flush()
-    while house.writer.counts.waiting_bytes:
+    proxy.play(4_000, 1_000)
+    proxy.meter.flush()
+    while proxy.writer.counts.waiting_bytes:
         time.sleep(0.01)
-    assert house.writer.counts.decisions == 4_000
+    assert proxy.writer.counts.decisions == 4_000
 
 
 def _fill(kind: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from proxy.base.close_reason import CloseReason
 from tests.support.kafka_frames import fetch
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import ProxyFixture, Peer
 from tests.support.verdicts import FETCH_VERSION, fetched_of
 
 MAX_BYTES_AT = 4 + 8 + 2 + 3 + 4 + 4 + 4  # length, header with client-id "etl", replica id, longest wait, min_bytes
@@ -30,25 +30,25 @@ class FetchLoad:
         takes_ms: how long the broker takes.
     """
 
-    def __init__(self, house: House, connections: int, asks_bytes: int, *, batch_bytes: int = 0, takes_ms: int = 5) -> None:
-        self._house = house
+    def __init__(self, proxy: ProxyFixture, connections: int, asks_bytes: int, *, batch_bytes: int = 0, takes_ms: int = 5) -> None:
+        self._proxy = proxy
         self._asks_bytes = asks_bytes
         self._batch_bytes = batch_bytes
         self._takes_ms = takes_ms
         self._at_broker: list[tuple[int, Fetcher, int]] = []
-        self.fetchers = [Fetcher(house.connect()) for _ in range(connections)]
+        self.fetchers = [Fetcher(proxy.connect()) for _ in range(connections)]
         self.passed_bytes = 0
         self.answers = 0
         self.waits_ms: list[int] = []  # from when a fetch was sent until it reached the broker
 
     def run(self, seconds: float) -> None:
         """Let them fetch for so long."""
-        end_ms = self._house.now_ms + int(seconds * 1000)
-        while self._house.now_ms < end_ms:
+        end_ms = self._proxy.now_ms + int(seconds * 1000)
+        while self._proxy.now_ms < end_ms:
             for fetcher in self.fetchers:
                 self._move(fetcher)
             self._answer()
-            self._house.wait(self._takes_ms)
+            self._proxy.wait(self._takes_ms)
 
     def close(self, fetcher: Fetcher) -> None:
         """One of them leaves."""
@@ -59,7 +59,7 @@ class FetchLoad:
     @property
     def oldest_ms(self) -> int:
         """How long the one that waits longest has waited."""
-        waiting = [self._house.now_ms - one.asked_ms for one in self.fetchers if one.asked and not self._is_at_broker(one)]
+        waiting = [self._proxy.now_ms - one.asked_ms for one in self.fetchers if one.asked and not self._is_at_broker(one)]
         return max([*waiting, 0])
 
     def _is_at_broker(self, fetcher: Fetcher) -> bool:
@@ -70,16 +70,16 @@ class FetchLoad:
             self.answers += 1
             fetcher.asked = 0
         if not fetcher.asked:
-            fetcher.asked, fetcher.asked_ms = self.answers + 1, self._house.now_ms
+            fetcher.asked, fetcher.asked_ms = self.answers + 1, self._proxy.now_ms
             fetcher.peer.client.arrive(fetch(fetcher.asked, version=FETCH_VERSION, max_bytes=self._asks_bytes))
         request = fetcher.peer.broker.take()
         if request:
-            self.waits_ms.append(self._house.now_ms - fetcher.asked_ms)
+            self.waits_ms.append(self._proxy.now_ms - fetcher.asked_ms)
             max_bytes = int.from_bytes(request[MAX_BYTES_AT : MAX_BYTES_AT + 4], "big")
-            self._at_broker.append((self._house.now_ms + self._takes_ms, fetcher, max(max_bytes, self._batch_bytes)))
+            self._at_broker.append((self._proxy.now_ms + self._takes_ms, fetcher, max(max_bytes, self._batch_bytes)))
 
     def _answer(self) -> None:
-        now_ms = self._house.now_ms
+        now_ms = self._proxy.now_ms
         due = [one for one in self._at_broker if one[0] <= now_ms]
         self._at_broker = [one for one in self._at_broker if one[0] > now_ms]
         for _, fetcher, size in due:

@@ -13,7 +13,7 @@ from proxy.metering.names import Names
 from proxy.metering.usage_facts import usage_facts
 from proxy.telemetry.counters import OTHER, Usage
 from quota.entity import ANONYMOUS
-from tests.support.metering_writer_house import WALL_MS, WriterHouse
+from tests.support.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 
 FLUSH_S = 0.05
 PER_MS = 20
@@ -29,24 +29,24 @@ def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", used: An
     place = Path(directory)
     make_directory(place / SEGMENTS)
     buffer = DecisionBuffer(pending_path(place, run_id))
-    house = WriterHouse(place, buffer=buffer, header={"run_id": run_id}, rotate_ms=150)
+    proxy = MeteringWriterFixture(place, buffer=buffer, header={"run_id": run_id}, rotate_ms=150)
     others, served_at = Usage(OTHER, OTHER), Place(("b", 1), "default")
-    cells = [house.meter.usage.cell(served_at, Usage("ANONYMOUS", f"c{at}"), ANONYMOUS, PRODUCE, others) for at in range(CLIENTS)]
-    house.writer.start()
-    house.meter.flush()
-    while not house.writer.counts.segments:
+    cells = [proxy.meter.usage.cell(served_at, Usage("ANONYMOUS", f"c{at}"), ANONYMOUS, PRODUCE, others) for at in range(CLIENTS)]
+    proxy.writer.start()
+    proxy.meter.flush()
+    while not proxy.writer.counts.segments:
         time.sleep(0.001)
     flushed_s = time.monotonic()
     while True:
         for _ in range(PER_MS):
-            house.play(1, seed, every_ms=(0, 0, 0, 1))
+            proxy.play(1, seed, every_ms=(0, 0, 0, 1))
             seed += 1
             cells[seed % CLIENTS].requests += 1
             used[seed % CLIENTS] += 1
-            truth.value = house.meter.next_seq
+            truth.value = proxy.meter.next_seq
         if time.monotonic() - flushed_s > FLUSH_S:
             flushed_s = time.monotonic()
-            for fact in usage_facts(house.meter.usage, Names(), house.now_ms + WALL_MS, lambda _address: 1):
-                house.meter.tell(fact)
-            house.meter.flush()
+            for fact in usage_facts(proxy.meter.usage, Names(), proxy.now_ms + WALL_MS, lambda _address: 1):
+                proxy.meter.tell(fact)
+            proxy.meter.flush()
         time.sleep(0.001)

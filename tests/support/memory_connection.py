@@ -204,11 +204,11 @@ class NoSocket:
 class Peer:
     """One client and its broker, as the test plays them."""
 
-    def __init__(self, house: "House", connection: Connection) -> None:
-        self.house = house
+    def __init__(self, proxy: "ProxyFixture", connection: Connection) -> None:
+        self.proxy = proxy
         self.connection = connection
-        self.client = MemoryTransport(house.loop, connection.client)
-        self.broker = MemoryTransport(house.loop, connection.broker)
+        self.client = MemoryTransport(proxy.loop, connection.client)
+        self.broker = MemoryTransport(proxy.loop, connection.broker)
         connection.broker.connection_made(cast("asyncio.Transport", self.broker))
         connection.client.connection_made(cast("asyncio.Transport", self.client))
 
@@ -237,7 +237,7 @@ class Peer:
         return self.client.take()
 
 
-class House:
+class ProxyFixture:
     """Everything around the connections: settings, quotas, timers, and the clock inside its block. Acts as their owner."""
 
     def __init__(self, *, produce: float | None = None, fetch: float | None = None, **settings: Any) -> None:

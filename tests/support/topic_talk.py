@@ -1,6 +1,6 @@
 """A client, its connection through the proxy, and a broker that has topics: requests that make or delete them, in memory."""
 
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import ProxyFixture, Peer
 from tests.support.topic_frames import Answer, read_answer
 from tests.support.topic_model import TopicModel, split
 
@@ -8,10 +8,10 @@ from tests.support.topic_model import TopicModel, split
 class Talk:
     """One client, its connection, and a broker that has topics."""
 
-    def __init__(self, house: House, model: TopicModel) -> None:
-        self.house = house
+    def __init__(self, proxy: ProxyFixture, model: TopicModel) -> None:
+        self.proxy = proxy
         self.model = model
-        self.peer: Peer = house.connect()
+        self.peer: Peer = proxy.connect()
 
     def says(self, *frames: bytes) -> bytes:
         """The client sends, the broker answers whatever reaches it; returns what the client gets now."""
@@ -37,5 +37,5 @@ class Talk:
     @property
     def tokens(self) -> float:
         """The balance of the client's bucket."""
-        (group,) = self.house.scope.mutation.groups()
-        return group.tokens(self.house.now_ms)
+        (group,) = self.proxy.scope.mutation.groups()
+        return group.tokens(self.proxy.now_ms)

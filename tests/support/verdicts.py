@@ -5,7 +5,7 @@ as whole seconds have passed since its first record and none of its samples has 
 """
 
 from tests.support.kafka_frames import CLIENT_ID, fetched, produce
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import ProxyFixture, Peer
 
 BOUND = 1_000.0
 FREE_BYTES = 10_000
@@ -36,9 +36,9 @@ def fetched_for(throttle_ms: int, correlation_id: int) -> bytes:
     return fetched_of(FREE_BYTES + throttle_ms, correlation_id)
 
 
-def pipelined(house: House, peer: Peer, *frames: bytes) -> list[int]:
+def pipelined(proxy: ProxyFixture, peer: Peer, *frames: bytes) -> list[int]:
     """Send a pipeline while its quota is large, then make that 1,000 bytes per second: otherwise less would be in flight at the verdict."""
-    house.set_quota(produce=1e9)
+    proxy.set_quota(produce=1e9)
     forwarded = peer.sends(*frames)
-    house.set_quota(produce=BOUND)
+    proxy.set_quota(produce=BOUND)
     return forwarded

@@ -50,7 +50,7 @@ class FullDisk(AuditLog):
         return await super().append(events)
 
 
-class House:
+class ProxyFixture:
     """An administration with a store in memory and a log in memory."""
 
     def __init__(self, rules: Rules | None = None, profile: Any = "kraft") -> None:
@@ -84,68 +84,68 @@ def setting(user: str | None, value: float = 5.0, key: str = RATE) -> Alteration
 
 
 @pytest.fixture
-async def house() -> House:
-    return House()
+async def proxy() -> ProxyFixture:
+    return ProxyFixture()
 
 
-async def test_what_is_allowed_is_made_and_written_down(house: House) -> None:
+async def test_what_is_allowed_is_made_and_written_down(proxy: ProxyFixture) -> None:
     """First what was asked, then what was done, with the value before; the answer comes last."""
-    assert await house.set(ADMIN, "bob", 5.0) == Result(USER_BOB)
-    assert await house.set(WRITER, "bob", 6.0) == Result(USER_BOB)
-    assert house.store.content.quotas == {USER_BOB: {RATE: 6.0}}
+    assert await proxy.set(ADMIN, "bob", 5.0) == Result(USER_BOB)
+    assert await proxy.set(WRITER, "bob", 6.0) == Result(USER_BOB)
+    assert proxy.store.content.quotas == {USER_BOB: {RATE: 6.0}}
     admin = {"way": "kafka", "principal": "User:admin", "peer": "127.0.0.1:5", "listener": "default"}
     token = {"way": "http", "principal": "Token:ops", "peer": "127.0.0.1:6", "listener": "admin"}
     bob = {"user": "bob"}
-    assert await house.lines() == [
+    assert await proxy.lines() == [
         {"seq": 1, "event": "asked", **admin, "what": "alter", "entries": [{"entity": bob, "ops": [{"key": RATE, "value": 5.0}]}]},
         {"seq": 2, "event": "changed", "entity": bob, "key": RATE, "old": None, "new": 5.0, **admin, "request": 1},
         {"seq": 3, "event": "asked", **token, "what": "alter", "entries": [{"entity": bob, "ops": [{"key": RATE, "value": 6.0}]}]},
         {"seq": 4, "event": "changed", "entity": bob, "key": RATE, "old": 5.0, "new": 6.0, **token, "request": 3},
     ]
-    assert house.counts.changes == {"kafka": 1, "http": 1}
+    assert proxy.counts.changes == {"kafka": 1, "http": 1}
 
 
-async def test_who_may_not_gets_31_before_anything_is_looked_at(house: House) -> None:
+async def test_who_may_not_gets_31_before_anything_is_looked_at(proxy: ProxyFixture) -> None:
     """Entry by entry, whatever is wrong with it; nothing is changed."""
     nonsense = [setting(""), Alteration([], []), setting("bob", -1.0), setting("bob", key="x" * 5_000)]
-    results = await house.administration.alter(ALICE, nonsense, validate_only=False)
+    results = await proxy.administration.alter(ALICE, nonsense, validate_only=False)
     assert {(result.error_code, result.error_message) for result in results} == {(31, DENIED)}
-    assert house.administration.describe(ALICE, [Component("", 9, None)], strict=False) == (31, None, None)
-    assert await house.administration.alter(ALICE, [], validate_only=False) == []
-    assert house.counts.denials == {"kafka": 2}
-    assert not house.store.content.quotas
+    assert proxy.administration.describe(ALICE, [Component("", 9, None)], strict=False) == (31, None, None)
+    assert await proxy.administration.alter(ALICE, [], validate_only=False) == []
+    assert proxy.counts.denials == {"kafka": 2}
+    assert not proxy.store.content.quotas
 
 
-async def test_a_request_that_only_asks_changes_nothing(house: House) -> None:
+async def test_a_request_that_only_asks_changes_nothing(proxy: ProxyFixture) -> None:
     """Its results are those of the real one."""
-    assert await house.set(ADMIN, "bob", validate_only=True) == Result(USER_BOB)
-    assert (await house.set(ADMIN, "", validate_only=True)).error_code == 42
-    assert (await house.set(ADMIN, "admin", validate_only=True)).error_message == DENIED_SELF
-    assert not house.store.content.quotas
-    assert await house.lines() == []
+    assert await proxy.set(ADMIN, "bob", validate_only=True) == Result(USER_BOB)
+    assert (await proxy.set(ADMIN, "", validate_only=True)).error_code == 42
+    assert (await proxy.set(ADMIN, "admin", validate_only=True)).error_message == DENIED_SELF
+    assert not proxy.store.content.quotas
+    assert await proxy.lines() == []
 
 
-async def test_one_may_not_change_a_default_that_holds_for_oneself(house: House) -> None:
+async def test_one_may_not_change_a_default_that_holds_for_oneself(proxy: ProxyFixture) -> None:
     """Neither set it nor take it away, and it is refused before it is judged; who has a quota of their own may, and a super principal."""
-    await house.set(OWNER, None, 9.0)
+    await proxy.set(OWNER, None, 9.0)
     denied = Result(entity_key([("user", None)]), 31, DENIED_DEFAULT)
     gone = Alteration([("user", None)], [Op(RATE, 0.0, True)])
-    results = await house.administration.alter(ADMIN, [setting(None, -1.0), setting("bob")], validate_only=False)
+    results = await proxy.administration.alter(ADMIN, [setting(None, -1.0), setting("bob")], validate_only=False)
     assert set(results) == {denied, Result(USER_BOB)}
-    assert await house.administration.alter(ADMIN, [gone], validate_only=False) == [denied]
-    assert house.store.content.quotas[denied.entity] == {RATE: 9.0}
-    assert house.counts.denials == {"kafka": 2}
-    await house.set(OWNER, "admin")
-    assert (await house.set(ADMIN, None, 7.0)).error_code == 0
-    assert house.store.content.quotas[denied.entity] == {RATE: 7.0}
+    assert await proxy.administration.alter(ADMIN, [gone], validate_only=False) == [denied]
+    assert proxy.store.content.quotas[denied.entity] == {RATE: 9.0}
+    assert proxy.counts.denials == {"kafka": 2}
+    await proxy.set(OWNER, "admin")
+    assert (await proxy.set(ADMIN, None, 7.0)).error_code == 0
+    assert proxy.store.content.quotas[denied.entity] == {RATE: 7.0}
 
 
-async def test_one_may_not_change_what_is_for_oneself(house: House) -> None:
+async def test_one_may_not_change_what_is_for_oneself(proxy: ProxyFixture) -> None:
     """Others in the same request are changed; a super principal may."""
-    results = await house.administration.alter(ADMIN, [setting("admin"), setting("bob")], validate_only=False)
+    results = await proxy.administration.alter(ADMIN, [setting("admin"), setting("bob")], validate_only=False)
     assert {(result.entity, result.error_code) for result in results} == {(entity_key([("user", "admin")]), 31), (USER_BOB, 0)}
-    assert (await house.set(OWNER, "owner")).error_code == 0
-    assert set(house.store.content.quotas) == {USER_BOB, entity_key([("user", "owner")])}
+    assert (await proxy.set(OWNER, "owner")).error_code == 0
+    assert set(proxy.store.content.quotas) == {USER_BOB, entity_key([("user", "owner")])}
 
 
 @pytest.mark.parametrize(
@@ -159,100 +159,100 @@ async def test_one_may_not_change_what_is_for_oneself(house: House) -> None:
         Alteration([("t" * 1_025, "x")], []),
     ],
 )
-async def test_what_is_too_large_is_refused_alone(house: House, alteration: Alteration) -> None:
+async def test_what_is_too_large_is_refused_alone(proxy: ProxyFixture, alteration: Alteration) -> None:
     """With Kafka's error for a request that makes no sense."""
-    results = await house.administration.alter(ADMIN, [alteration, setting("bob")], validate_only=False)
+    results = await proxy.administration.alter(ADMIN, [alteration, setting("bob")], validate_only=False)
     assert [result.error_code for result in results] == [42, 0]
     assert " at most " in (results[0].error_message or "")
 
 
-async def test_too_many_entries_are_refused_together(house: House) -> None:
+async def test_too_many_entries_are_refused_together(proxy: ProxyFixture) -> None:
     """One more than 1,000, and nothing is changed; just 1,000 are."""
     alterations = [setting(f"u{at}") for at in range(ENTRIES_MAX + 1)]
-    assert {result.error_code for result in await house.administration.alter(ADMIN, alterations, validate_only=False)} == {42}
-    assert not house.store.content.quotas
-    assert {result.error_code for result in await house.administration.alter(ADMIN, alterations[1:], validate_only=False)} == {0}
-    assert len(house.store.content.quotas) == ENTRIES_MAX
+    assert {result.error_code for result in await proxy.administration.alter(ADMIN, alterations, validate_only=False)} == {42}
+    assert not proxy.store.content.quotas
+    assert {result.error_code for result in await proxy.administration.alter(ADMIN, alterations[1:], validate_only=False)} == {0}
+    assert len(proxy.store.content.quotas) == ENTRIES_MAX
 
 
-async def test_host_names_are_not_looked_up(house: House) -> None:
+async def test_host_names_are_not_looked_up(proxy: ProxyFixture) -> None:
     """Nobody makes Sluice ask a name server."""
     local = Alteration([("ip", "localhost")], [Op("connection_creation_rate", 5.0, False)])
-    (result,) = await house.administration.alter(ADMIN, [local], validate_only=False)
+    (result,) = await proxy.administration.alter(ADMIN, [local], validate_only=False)
     assert (result.error_code, result.error_message) == (42, "localhost is not a valid IP or resolvable host.")
 
 
-async def test_what_cannot_be_written_down_is_not_done(house: House) -> None:
+async def test_what_cannot_be_written_down_is_not_done(proxy: ProxyFixture) -> None:
     """The error names the log; with room again it goes on."""
-    house.audit.room = 0
-    result = await house.set(ADMIN, "bob")
+    proxy.audit.room = 0
+    result = await proxy.set(ADMIN, "bob")
     assert result.error_code == -1
     assert (result.error_message or "").startswith("Nothing was changed, since it could not be written down: audit.file: ")
     with pytest.raises(AdminError, match="Nothing was changed"):
-        await house.administration.switch(WRITER, "all", "off")
-    assert house.store.content == ({}, {})
-    house.audit.room = 10
-    assert (await house.set(ADMIN, "bob")).error_code == 0
+        await proxy.administration.switch(WRITER, "all", "off")
+    assert proxy.store.content == ({}, {})
+    proxy.audit.room = 10
+    assert (await proxy.set(ADMIN, "bob")).error_code == 0
 
 
-async def test_what_was_done_and_could_not_be_written_down_is_an_error(house: House) -> None:
+async def test_what_was_done_and_could_not_be_written_down_is_an_error(proxy: ProxyFixture) -> None:
     """That it was asked for is on the disk already."""
-    house.audit.room = 1
-    result = await house.set(ADMIN, "bob")
+    proxy.audit.room = 1
+    result = await proxy.set(ADMIN, "bob")
     assert (result.error_code, (result.error_message or "")[:47]) == (-1, "It was changed, and could not be written down: ")
-    assert [line["event"] for line in await house.lines()] == ["asked"]
+    assert [line["event"] for line in await proxy.lines()] == ["asked"]
 
 
 @pytest.mark.parametrize("certain", [True, False])
-async def test_a_store_that_is_gone_is_an_error_to_try_again(house: House, certain: bool) -> None:
+async def test_a_store_that_is_gone_is_an_error_to_try_again(proxy: ProxyFixture, certain: bool) -> None:
     """Which entries were wrong anyway keep their own errors; the log says that it failed."""
-    house.store.lost = StoreUnavailable("quotas.connect: 127.0.0.1:2181 does not answer; look at ZooKeeper", is_certain=certain)
-    results = await house.administration.alter(ADMIN, [setting(""), setting("bob")], validate_only=False)
+    proxy.store.lost = StoreUnavailable("quotas.connect: 127.0.0.1:2181 does not answer; look at ZooKeeper", is_certain=certain)
+    results = await proxy.administration.alter(ADMIN, [setting(""), setting("bob")], validate_only=False)
     assert [(result.error_code, result.error_message) for result in results] == [
         (42, "Empty user not supported"),
         (NOT_CONTROLLER, "quotas.connect: 127.0.0.1:2181 does not answer; look at ZooKeeper"),
     ]
-    asked, failed = await house.lines()
+    asked, failed = await proxy.lines()
     assert (asked["event"], failed["event"], failed["request"], failed["certain"]) == ("asked", "failed", asked["seq"], certain)
 
 
-async def test_what_others_changed_in_the_store_is_written_down(house: House) -> None:
+async def test_what_others_changed_in_the_store_is_written_down(proxy: ProxyFixture) -> None:
     """As from outside: nobody here knows who it was; what was changed here is not told twice."""
-    await house.set(ADMIN, "bob", 5.0)
+    await proxy.set(ADMIN, "bob", 5.0)
     outside = StoreContent({USER_BOB: {RATE: 7.0}, entity_key([("ip", None)]): {"connection_creation_rate": 3.0}}, {"all": "observe"})
-    house.store.content = outside
-    house.administration.content_arrived(outside, "outside")
-    await house.administration.close()
+    proxy.store.content = outside
+    proxy.administration.content_arrived(outside, "outside")
+    await proxy.administration.close()
     nobody = {"way": "outside", "principal": None, "peer": "", "listener": ""}
-    assert (await house.lines())[2:] == [
+    assert (await proxy.lines())[2:] == [
         {"seq": 3, "event": "changed", "entity": {"user": "bob"}, "key": RATE, "old": 5.0, "new": 7.0, **nobody},
         {"seq": 4, "event": "changed", "entity": {"ip": None}, "key": "connection_creation_rate", "old": None, "new": 3.0, **nobody},
         {"seq": 5, "event": "switched", "target": "all", "old": None, "new": "observe", **nobody},
     ]
-    assert house.counts.changes == {"kafka": 1, "outside": 3}
-    house.administration.content_arrived(StoreContent({}, {}), "outside")
-    await house.administration.close()
-    assert [(line["event"], line["new"]) for line in (await house.lines())[5:]] == [
+    assert proxy.counts.changes == {"kafka": 1, "outside": 3}
+    proxy.administration.content_arrived(StoreContent({}, {}), "outside")
+    await proxy.administration.close()
+    assert [(line["event"], line["new"]) for line in (await proxy.lines())[5:]] == [
         ("changed", None),
         ("changed", None),
         ("switched", None),
     ]
 
 
-async def test_changes_of_many_are_written_down_in_their_order(house: House) -> None:
+async def test_changes_of_many_are_written_down_in_their_order(proxy: ProxyFixture) -> None:
     """Also where thousands are compared in a thread: who takes changes back later needs to know which one came first."""
     many = {entity_key([("user", f"u{number}")]): {RATE: 1.0} for number in range(1_000)}
     for value in (1.0, 2.0):
-        house.store.content = StoreContent({**many, USER_BOB: {RATE: value}}, {})
-        house.administration.content_arrived(house.store.content, "outside")
-    await house.set(ADMIN, "bob", 3.0)
-    await house.administration.close()
-    lines = [line for line in await house.lines() if line["event"] == "changed" and line["entity"] == {"user": "bob"}]
+        proxy.store.content = StoreContent({**many, USER_BOB: {RATE: value}}, {})
+        proxy.administration.content_arrived(proxy.store.content, "outside")
+    await proxy.set(ADMIN, "bob", 3.0)
+    await proxy.administration.close()
+    lines = [line for line in await proxy.lines() if line["event"] == "changed" and line["entity"] == {"user": "bob"}]
     assert [(line["old"], line["new"]) for line in lines] == [(None, 1.0), (1.0, 2.0), (2.0, 3.0)]
-    assert house.counts.changes == {"kafka": 1, "outside": 1_002}
+    assert proxy.counts.changes == {"kafka": 1, "outside": 1_002}
 
 
-async def test_what_another_wrote_in_between_is_told_apart(house: House) -> None:
+async def test_what_another_wrote_in_between_is_told_apart(proxy: ProxyFixture) -> None:
     """A content that brings both a change of our own and somebody else's."""
 
     class Busy(LostStore):
@@ -267,15 +267,15 @@ async def test_what_another_wrote_in_between_is_told_apart(house: House) -> None
             self._on_content(self.content, "own")
             return answer
 
-    house.store.__class__ = Busy
-    await house.administration.alter(ADMIN, [setting("bob"), setting("carol")], validate_only=False)
-    await house.administration.close()
-    lines = await house.lines()
+    proxy.store.__class__ = Busy
+    await proxy.administration.alter(ADMIN, [setting("bob"), setting("carol")], validate_only=False)
+    await proxy.administration.close()
+    lines = await proxy.lines()
     changed = {(line["way"], line["key"], line["old"], line["new"]) for line in lines if line["event"] == "changed"}
     assert changed == {("kafka", RATE, 1.0, 5.0), ("kafka", RATE, None, 5.0), ("outside", "request_percentage", None, 9.0)}
 
 
-async def test_who_gives_up_does_not_stop_what_was_begun(house: House) -> None:
+async def test_who_gives_up_does_not_stop_what_was_begun(proxy: ProxyFixture) -> None:
     """A client that goes while its change is made: it is made and written down."""
     reached, go_on = asyncio.Event(), asyncio.Event()
 
@@ -285,100 +285,100 @@ async def test_who_gives_up_does_not_stop_what_was_begun(house: House) -> None:
             await go_on.wait()
             return await super().alter(decide)
 
-    house.store.__class__ = Slow
-    asking = asyncio.ensure_future(house.set(ADMIN, "bob"))
+    proxy.store.__class__ = Slow
+    asking = asyncio.ensure_future(proxy.set(ADMIN, "bob"))
     await reached.wait()
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
     go_on.set()
-    await house.administration.close()
-    assert house.store.content.quotas == {USER_BOB: {RATE: 5.0}}
-    assert [line["event"] for line in await house.lines()] == ["asked", "changed"]
+    await proxy.administration.close()
+    assert proxy.store.content.quotas == {USER_BOB: {RATE: 5.0}}
+    assert [line["event"] for line in await proxy.lines()] == ["asked", "changed"]
 
 
-async def test_many_at_once_keep_their_order(house: House) -> None:
+async def test_many_at_once_keep_their_order(proxy: ProxyFixture) -> None:
     """The log tells the values one after the other, each the old one of the next."""
-    await asyncio.gather(*(house.set(ADMIN, "bob", float(at + 1)) for at in range(30)))
-    changed = [line for line in await house.lines() if line["event"] == "changed"]
+    await asyncio.gather(*(proxy.set(ADMIN, "bob", float(at + 1)) for at in range(30)))
+    changed = [line for line in await proxy.lines() if line["event"] == "changed"]
     assert [line["old"] for line in changed[1:]] == [line["new"] for line in changed[:-1]]
-    assert house.store.content.quotas[USER_BOB][RATE] == changed[-1]["new"]
+    assert proxy.store.content.quotas[USER_BOB][RATE] == changed[-1]["new"]
 
 
 async def test_the_zookeeper_profile_keeps_what_its_brokers_keep() -> None:
     """0 is kept; a fraction is cut; NaN is not."""
-    house = House(profile="zookeeper")
-    assert (await house.set(ADMIN, "bob", 0.0)).error_code == 0
-    assert house.store.content.quotas == {USER_BOB: {RATE: 0.0}}
-    assert (await house.set(ADMIN, "bob", 1_234.9999999)).error_code == 0
-    assert house.store.content.quotas == {USER_BOB: {RATE: 1_235.0}}
-    assert (await house.set(ADMIN, "bob", float("nan"))).error_code == 42
+    proxy = ProxyFixture(profile="zookeeper")
+    assert (await proxy.set(ADMIN, "bob", 0.0)).error_code == 0
+    assert proxy.store.content.quotas == {USER_BOB: {RATE: 0.0}}
+    assert (await proxy.set(ADMIN, "bob", 1_234.9999999)).error_code == 0
+    assert proxy.store.content.quotas == {USER_BOB: {RATE: 1_235.0}}
+    assert (await proxy.set(ADMIN, "bob", float("nan"))).error_code == 42
     percent = setting("bob", 12.5, "request_percentage")
     twice = [percent, Alteration([("user", "bob")], [Op(RATE, 0.0, True), Op("request_percentage", 1e-7, False)])]
-    await house.administration.alter(ADMIN, twice, validate_only=False)
-    assert house.store.content.quotas == {USER_BOB: {"request_percentage": 1e-7}}
-    assert house.administration.describe(ADMIN, ALL, strict=False) == (0, None, {USER_BOB: {"request_percentage": 1e-7}})
+    await proxy.administration.alter(ADMIN, twice, validate_only=False)
+    assert proxy.store.content.quotas == {USER_BOB: {"request_percentage": 1e-7}}
+    assert proxy.administration.describe(ADMIN, ALL, strict=False) == (0, None, {USER_BOB: {"request_percentage": 1e-7}})
 
 
-async def test_without_bound_is_a_value_too(house: House) -> None:
+async def test_without_bound_is_a_value_too(proxy: ProxyFixture) -> None:
     """Kafka keeps infinity for shares of time; the log has a word for it, where JSON has no number."""
     share = setting("bob", float("inf"), "request_percentage")
-    assert await house.administration.alter(ADMIN, [share], validate_only=False) == [Result(USER_BOB)]
-    assert (await house.lines())[-1]["new"] == "inf"
+    assert await proxy.administration.alter(ADMIN, [share], validate_only=False) == [Result(USER_BOB)]
+    assert (await proxy.lines())[-1]["new"] == "inf"
 
 
-async def test_switches_pass_the_same_door(house: House) -> None:
+async def test_switches_pass_the_same_door(proxy: ProxyFixture) -> None:
     """Who may, what can be switched, to what; written down with what was before."""
     for target in ("all", "listener:default", "entity:user=bob", "entity:user=<default>,client-id=x", "entity:ip=10.0.0.1"):
-        await house.administration.switch(WRITER, target, "observe")
-    await house.administration.switch(WRITER, "all", "off")
-    await house.administration.switch(WRITER, "all", None)
-    await house.administration.switch(WRITER, "all", None)
-    assert list(house.store.content.switches) == [
+        await proxy.administration.switch(WRITER, target, "observe")
+    await proxy.administration.switch(WRITER, "all", "off")
+    await proxy.administration.switch(WRITER, "all", None)
+    await proxy.administration.switch(WRITER, "all", None)
+    assert list(proxy.store.content.switches) == [
         "listener:default",
         "entity:user=bob",
         "entity:user=<default>,client-id=x",
         "entity:ip=10.0.0.1",
     ]
-    told = [(line["target"], line["old"], line["new"]) for line in await house.lines() if line["event"] == "switched"]
+    told = [(line["target"], line["old"], line["new"]) for line in await proxy.lines() if line["event"] == "switched"]
     assert told[-2:] == [("all", "observe", "off"), ("all", "off", None)]
     with pytest.raises(AdminError, match=DENIED):
-        await house.administration.switch(ALICE, "all", "off")
+        await proxy.administration.switch(ALICE, "all", "off")
     with pytest.raises(AdminError, match=DENIED_SELF):
-        await house.administration.switch(ADMIN, "entity:client-id=x,user=admin", "off")
+        await proxy.administration.switch(ADMIN, "entity:client-id=x,user=admin", "off")
     with pytest.raises(AdminError, match="is no mode of a switch"):
-        await house.administration.switch(WRITER, "all", "loud")
+        await proxy.administration.switch(WRITER, "all", "loud")
 
 
 @pytest.mark.parametrize("target", ["", "ALL", "listener:a b", "entity:user=", "entity:ip=10.0.0.1,user=u", "entity:user=%zz"])
-async def test_what_cannot_be_switched(house: House, target: str) -> None:
+async def test_what_cannot_be_switched(proxy: ProxyFixture, target: str) -> None:
     """It is refused with Kafka's error for what makes no sense."""
     with pytest.raises(AdminError) as caught:
-        await house.administration.switch(WRITER, target, "off")
+        await proxy.administration.switch(WRITER, target, "off")
     assert caught.value.code == 42
 
 
 async def test_who_logged_in_sees_their_own_quotas_where_that_is_set() -> None:
     """And of others nothing."""
-    house = House(Rules("list", frozenset({"User:admin"}), describe_self=True))
+    proxy = ProxyFixture(Rules("list", frozenset({"User:admin"}), describe_self=True))
     for user in ("alice", "bob", None):
-        await house.set(WRITER, user)
-    found = house.administration.describe(ALICE, ALL, strict=False).entries
+        await proxy.set(WRITER, user)
+    found = proxy.administration.describe(ALICE, ALL, strict=False).entries
     assert found is not None
     assert set(found) == {entity_key([("user", "alice")]), entity_key([("user", None)])}
-    assert house.administration.describe(ALICE._replace(principal="User:ANONYMOUS"), ALL, strict=False).error_code == 31
-    assert len(house.administration.describe(ADMIN, ALL, strict=False).entries or ()) == 3
+    assert proxy.administration.describe(ALICE._replace(principal="User:ANONYMOUS"), ALL, strict=False).error_code == 31
+    assert len(proxy.administration.describe(ADMIN, ALL, strict=False).entries or ()) == 3
 
 
-async def test_denials_are_counted_and_a_few_written_down(house: House) -> None:
+async def test_denials_are_counted_and_a_few_written_down(proxy: ProxyFixture) -> None:
     """One line a second, which says how many there were since the one before."""
     for _ in range(50):
-        await house.set(ALICE, "bob")
-    house.now_ms += 1_000
-    await house.set(ALICE, "bob")
-    await house.administration.close()
-    assert house.counts.denials == {"kafka": 51}
-    assert [(line["event"], line["principal"], line["untold"]) for line in await house.lines()] == [
+        await proxy.set(ALICE, "bob")
+    proxy.now_ms += 1_000
+    await proxy.set(ALICE, "bob")
+    await proxy.administration.close()
+    assert proxy.counts.denials == {"kafka": 51}
+    assert [(line["event"], line["principal"], line["untold"]) for line in await proxy.lines()] == [
         ("denied", "User:alice", 0),
         ("denied", "User:alice", 49),
     ]

@@ -10,18 +10,18 @@ from proxy.meter.comparisons import Comparisons
 from proxy.meter.meter import Meter
 from tests.support.kafka_frames import produce, produced
 from tests.support.memory_connection import Peer
-from tests.support.metered_house import WALL_MS, MeteredHouse
-from tests.support.metering_writer_house import describe
+from tests.support.metered_fixture import WALL_MS, MeteredFixture
+from tests.support.metering_writer_fixture import describe
 
 BOUND = 100.0
 ROW = (1, "Produce", None, None, 5, 0)
 
 
-def shadowing(directory: Path, *, produce: float | None) -> MeteredHouse:
+def shadowing(directory: Path, *, produce: float | None) -> MeteredFixture:
     """A house before brokers that keep the quotas."""
-    house = MeteredHouse(directory, produce=produce, mode=Mode.OBSERVE)
-    house.settings.shadows = True
-    return house
+    proxy = MeteredFixture(directory, produce=produce, mode=Mode.OBSERVE)
+    proxy.settings.shadows = True
+    return proxy
 
 
 def produces(peer: Peer, number: int, *, broker_ms: int) -> None:
@@ -30,35 +30,35 @@ def produces(peer: Peer, number: int, *, broker_ms: int) -> None:
 
 def test_what_both_say_of_an_answer_is_a_row(tmp_path: Path) -> None:
     """With the group whose verdict is ours, and the client; answers that nobody throttled are no rows."""
-    with shadowing(tmp_path, produce=BOUND) as house:
-        peer = house.connect()
+    with shadowing(tmp_path, produce=BOUND) as proxy:
+        peer = proxy.connect()
         produces(peer, 1, broker_ms=7)
-        told_ms = house.now_ms
-        verdict = house.written()
-    [row] = house.rows("comparisons")
-    [group] = house.rows("dim_group")
+        told_ms = proxy.now_ms
+        verdict = proxy.written()
+    [row] = proxy.rows("comparisons")
+    [group] = proxy.rows("dim_group")
     assert (row["quota_type"], row["broker_ms"], row["ts_ms"]) == ("Produce", 7, told_ms + WALL_MS)
     assert row["sluice_ms"] == verdict.counts["Produce"]["throttle_ms"] > 7
     assert (row["group_ref"], group["tag_client_id"]) == (group["group_ref"], "etl")
-    assert [client["client_id"] for client in house.rows("dim_client") if client["client_ref"] == row["client_ref"]] == ["etl"]
+    assert [client["client_id"] for client in proxy.rows("dim_client") if client["client_ref"] == row["client_ref"]] == ["etl"]
 
 
 def test_a_throttle_that_no_quota_here_explains_is_a_row(tmp_path: Path) -> None:
     """Its group is null; a broker that throttles nothing makes no rows."""
-    with shadowing(tmp_path, produce=None) as house:
-        peer = house.connect()
+    with shadowing(tmp_path, produce=None) as proxy:
+        peer = proxy.connect()
         produces(peer, 1, broker_ms=0)
         produces(peer, 2, broker_ms=30)
-        house.written()
-    assert [(row["group_ref"], row["broker_ms"], row["sluice_ms"]) for row in house.rows("comparisons")] == [(None, 30, 0)]
+        proxy.written()
+    assert [(row["group_ref"], row["broker_ms"], row["sluice_ms"]) for row in proxy.rows("comparisons")] == [(None, 30, 0)]
 
 
 def test_where_sluice_keeps_the_quotas_nothing_is_compared(tmp_path: Path) -> None:
     """Not a row, whoever throttles."""
-    with MeteredHouse(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as house:
-        produces(house.connect(), 1, broker_ms=7)
-        house.written()
-    assert house.rows("comparisons") == []
+    with MeteredFixture(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as proxy:
+        produces(proxy.connect(), 1, broker_ms=7)
+        proxy.written()
+    assert proxy.rows("comparisons") == []
     assert [manifest.dropped_comparisons for manifest in find_manifests(tmp_path)] == [0]
 
 
@@ -94,10 +94,10 @@ def test_what_no_queue_takes_is_counted_with_the_next() -> None:
 
 def test_answers_that_come_together_are_compared_one_by_one(tmp_path: Path) -> None:
     """Also those that ordinary sessions would note in one step."""
-    with shadowing(tmp_path, produce=1e9) as house:
-        peer = house.connect()
+    with shadowing(tmp_path, produce=1e9) as proxy:
+        peer = proxy.connect()
         produces(peer, 1, broker_ms=0)
         peer.client.arrive(produce(2, size=2_000) + produce(3, size=2_000))
         peer.broker.arrive(produced(2, throttle_ms=5) + produced(3, throttle_ms=6))
-        house.written()
-    assert [(row["broker_ms"], row["sluice_ms"]) for row in house.rows("comparisons")] == [(5, 0), (6, 0)]
+        proxy.written()
+    assert [(row["broker_ms"], row["sluice_ms"]) for row in proxy.rows("comparisons")] == [(5, 0), (6, 0)]

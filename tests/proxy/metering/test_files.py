@@ -12,7 +12,7 @@ import pytest
 from proxy.base.files import put
 from proxy.metering.files import ROWS_WITH_AN_END, UNCOMPRESSED, write_parquet
 from proxy.metering.schema import DIM_BOUND, SAMPLES
-from tests.support.metering_writer_house import WriterHouse
+from tests.support.metering_writer_fixture import MeteringWriterFixture
 
 LIVE_MS = 12_000
 
@@ -91,13 +91,13 @@ def test_a_file_that_cannot_be_read_again_is_none(tmp_path: Path, monkeypatch: p
 def test_what_was_decided_is_on_the_disk_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both files of an open segment are synchronized once a second of the run's own time, and not with every batch."""
     steps = steps_of(monkeypatch)
-    house = WriterHouse(tmp_path)
-    house.writer.start()
+    proxy = MeteringWriterFixture(tmp_path)
+    proxy.writer.start()
     for number in range(20):
-        house.play(10, number, every_ms=(10,))
-        house.meter.flush()
-        while house.writer.counts.waiting_bytes:
+        proxy.play(10, number, every_ms=(10,))
+        proxy.meter.flush()
+        while proxy.writer.counts.waiting_bytes:
             pass
     for kind in (".arrows.open", ".facts.open"):
         assert 2 <= sum(step.startswith("fsync") and step.endswith(kind) for step in steps) <= 4, steps  # of two seconds
-    assert house.writer.stop(60)
+    assert proxy.writer.stop(60)

@@ -18,7 +18,7 @@ from proxy.metering.topic import PART_HEADER, PATH_HEADER, TopicSink
 from proxy.metering.usage_facts import usage_facts
 from proxy.telemetry.counters import OTHER, MeteringCounts, Usage
 from quota.entity import KafkaPrincipal
-from tests.support.metering_writer_house import WALL_MS, WriterHouse
+from tests.support.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 
 SETTLED_S = 20
 
@@ -56,18 +56,18 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> type[Broker]:
 
 def file_sets(directory: Path, count: int) -> None:
     """Write one run of so many file sets, in which alice is named, each marked for the topic."""
-    house = WriterHouse(directory, publish=True)
+    proxy = MeteringWriterFixture(directory, publish=True)
     usage, others = Usage("alice", "etl"), Usage(OTHER, OTHER)
-    alice = house.meter.usage.cell(Place(("b", 1), "default"), usage, KafkaPrincipal("User", "alice"), PRODUCE, others)
-    house.writer.start()
+    alice = proxy.meter.usage.cell(Place(("b", 1), "default"), usage, KafkaPrincipal("User", "alice"), PRODUCE, others)
+    proxy.writer.start()
     for number in range(count):
-        house.play(500, number)
+        proxy.play(500, number)
         alice.requests += 1
-        for fact in usage_facts(house.meter.usage, Names(), house.now_ms + WALL_MS, lambda _address: 1):
-            house.meter.tell(fact)
-        house.meter.flush()
-        house.writer.rotate()
-    assert house.writer.stop(60)
+        for fact in usage_facts(proxy.meter.usage, Names(), proxy.now_ms + WALL_MS, lambda _address: 1):
+            proxy.meter.tell(fact)
+        proxy.meter.flush()
+        proxy.writer.rotate()
+    assert proxy.writer.stop(60)
 
 
 def publish(directory: Path) -> tuple[MeteringCounts, list[str | None]]:
@@ -159,11 +159,11 @@ def test_a_file_set_is_sent_when_it_is_whole(tmp_path: Path, broker: type[Broker
 
 def test_what_is_repaired_is_sent_too(tmp_path: Path, broker: type[Broker]) -> None:
     """A segment says that it is to be sent, whoever converts it."""
-    house = WriterHouse(tmp_path, publish=True)
-    house.writer.start()
-    house.play(500, 1)
-    house.meter.flush()
-    while house.writer.counts.decisions < 500:
+    proxy = MeteringWriterFixture(tmp_path, publish=True)
+    proxy.writer.start()
+    proxy.play(500, 1)
+    proxy.meter.flush()
+    while proxy.writer.counts.decisions < 500:
         time.sleep(0.001)
     assert repair(tmp_path).problems == []
     assert publish(tmp_path)[0].file_sets_published == 1

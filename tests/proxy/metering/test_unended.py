@@ -22,7 +22,7 @@ from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
 from proxy.metering.writer import MeteringWriter, WriterSettings
 from tests.support.metering_alone import metering_alone
-from tests.support.metering_writer_house import RUN, WALL_MS, WriterHouse
+from tests.support.metering_writer_fixture import RUN, WALL_MS, MeteringWriterFixture
 from tests.support.places import ROOT
 
 
@@ -33,17 +33,17 @@ class Killed:
         make_directory(directory / SEGMENTS)
         self.directory = directory
         self.pending = pending_path(directory, RUN["run_id"])
-        self.house = WriterHouse(directory, buffer=DecisionBuffer(self.pending), retention=Retention(proxy_id=RUN["proxy_id"]))
-        self.house.writer.start()
-        while not self.house.writer.counts.segments:
+        self.proxy = MeteringWriterFixture(directory, buffer=DecisionBuffer(self.pending), retention=Retention(proxy_id=RUN["proxy_id"]))
+        self.proxy.writer.start()
+        while not self.proxy.writer.counts.segments:
             time.sleep(0.001)
 
     def write(self, decisions: int) -> None:
         """Decide, and wait until all of it stands in a file set and the next segment has begun."""
-        self.house.play(decisions, 1)
-        self.house.meter.flush()
-        self.house.writer.rotate()
-        while self.house.writer.counts.segments < 2 or not made(self.directory) or len(self.open_segments()) > 1:
+        self.proxy.play(decisions, 1)
+        self.proxy.meter.flush()
+        self.proxy.writer.rotate()
+        while self.proxy.writer.counts.segments < 2 or not made(self.directory) or len(self.open_segments()) > 1:
             time.sleep(0.001)
         with converting(self.directory, RUN["proxy_id"]):
             pass  # this conversion has looked for runs without an end, and will not find ours
@@ -69,7 +69,7 @@ class Killed:
 def killed(tmp_path: Path) -> Any:
     one = Killed(tmp_path)
     yield one
-    one.house.writer.stop(10)
+    one.proxy.writer.stop(10)
     one.pending.unlink(missing_ok=True)
 
 
@@ -87,7 +87,7 @@ def cut(killed: Killed) -> None:
 def test_what_was_decided_between_two_segments_is_counted(killed: Killed, damage: Any) -> None:
     """Killed where no segment is open, or one that does not say whose it is yet: the decisions of the last flush are a gap."""
     killed.write(500)
-    killed.house.play(20, 2)
+    killed.proxy.play(20, 2)
     damage(killed)
     killed.die()
     done = repair(killed.directory)
@@ -103,9 +103,9 @@ def test_what_was_decided_between_two_segments_is_counted(killed: Killed, damage
 
 def test_a_segment_of_another_version_stays_and_is_named(killed: Killed) -> None:
     """What was noted in another way is not guessed at: one line says whose work it is, and nothing of it is lost."""
-    killed.house.play(500, 1)
-    killed.house.meter.flush()
-    while killed.house.writer.counts.decisions < 500:
+    killed.proxy.play(500, 1)
+    killed.proxy.meter.flush()
+    while killed.proxy.writer.counts.decisions < 500:
         time.sleep(0.001)
     killed.die()
     (stem,) = left_over(killed.directory)
@@ -133,7 +133,7 @@ def start_another(directory: Path, proxy_id: str) -> None:
 def test_the_next_start_counts_it_too(killed: Killed) -> None:
     """Where nobody repairs, the converter of the next proxy of the same name does, before anything else; what another left is its own."""
     killed.write(500)
-    killed.house.play(20, 2)
+    killed.proxy.play(20, 2)
     killed.lose_the_segment()
     killed.die()
     start_another(killed.directory, "sluice-2")
@@ -146,7 +146,7 @@ def test_the_next_start_counts_it_too(killed: Killed) -> None:
 def test_a_buffer_in_use_is_left_alone(killed: Killed) -> None:
     """A proxy that lives and has no segment open, because its disk is full, keeps its decisions whoever starts or repairs beside it."""
     killed.write(500)
-    killed.house.play(20, 2)
+    killed.proxy.play(20, 2)
     killed.lose_the_segment()
     assert repair(killed.directory).manifests == []
 
@@ -163,7 +163,7 @@ def test_a_buffer_in_use_is_left_alone(killed: Killed) -> None:
 
 def test_a_buffer_of_a_run_that_ended_goes(killed: Killed) -> None:
     killed.write(500)
-    assert killed.house.writer.stop(10)
+    assert killed.proxy.writer.stop(10)
     assert not killed.pending.exists()
     DecisionBuffer(killed.pending).usage_rows(1)
     assert repair(killed.directory).manifests == []
@@ -181,13 +181,13 @@ def test_a_hand_over_that_is_cut_counts_each_decision_once(tmp_path: Path) -> No
             found.append(left_behind(path))
             return True
 
-        house = WriterHouse(tmp_path, buffer=buffer)
-        house.play(30, 1)
+        proxy = MeteringWriterFixture(tmp_path, buffer=buffer)
+        proxy.play(30, 1)
         assert left_behind(path) == (30, 0)
         whole = path.read_bytes()
-        house.meter._hand_over = take
-        house.meter.flush()
-        house.play(2, 2)
+        proxy.meter._hand_over = take
+        proxy.meter.flush()
+        proxy.play(2, 2)
         numbers = path.read_bytes()[-16:]
         path.write_bytes(whole[:-16] + (~30).to_bytes(8, "little", signed=True) + numbers[8:])
         assert left_behind(path) == (30, 0)
@@ -198,21 +198,21 @@ def test_a_hand_over_that_is_cut_counts_each_decision_once(tmp_path: Path) -> No
 
 def test_what_nobody_may_lose_is_kept_through_an_idle_rotation(tmp_path: Path) -> None:
     """A segment that holds nothing but how brokers throttled beside us is kept; one that holds nothing at all begins anew in its place."""
-    house = WriterHouse(tmp_path, rotate_ms=1_000)
-    house.writer.start()
-    while not house.writer.counts.segments:
+    proxy = MeteringWriterFixture(tmp_path, rotate_ms=1_000)
+    proxy.writer.start()
+    while not proxy.writer.counts.segments:
         time.sleep(0.001)
     (facts,) = (tmp_path / SEGMENTS).glob(f"*{FACTS_SUFFIX}")
     began = facts.stat().st_size
-    house.now_ms += 5_000
+    proxy.now_ms += 5_000
     while facts.stat().st_size == began:
         time.sleep(0.001)
-    house.meter.compared("Produce", None, None, 100, 50, house.now_ms)
-    house.meter.flush()
-    house.now_ms += 5_000
-    while house.writer.counts.segments < 2:
+    proxy.meter.compared("Produce", None, None, 100, 50, proxy.now_ms)
+    proxy.meter.flush()
+    proxy.now_ms += 5_000
+    while proxy.writer.counts.segments < 2:
         time.sleep(0.001)
-    assert house.writer.stop(10)
+    assert proxy.writer.stop(10)
     first, *_ = sorted(find_manifests(tmp_path), key=lambda one: one.part)
     assert [entry.rows for entry in first.files if entry.table == "comparisons"] == [1]
     assert first.first_ts_ms == WALL_MS + 6_000
@@ -240,7 +240,7 @@ except OSError as error:
 def test_what_was_half_written_beside_segments_goes(killed: Killed) -> None:
     """A header that had not got its name yet is no segment: it stands in the way of none, and repair leaves nothing of it."""
     killed.write(500)
-    killed.house.play(20, 2)
+    killed.proxy.play(20, 2)
     killed.lose_the_segment()
     halves = [killed.directory / SEGMENTS / f".tmp-{RUN['run_id']}-{seq:016d}.facts.open" for seq in (500, 700)]
     for half in halves:
@@ -254,18 +254,18 @@ def test_what_was_half_written_beside_segments_goes(killed: Killed) -> None:
 
 def test_one_converts_at_a_time(tmp_path: Path) -> None:
     """The child of a proxy that was killed goes on converting; who comes next waits for it."""
-    house = WriterHouse(tmp_path, retention=Retention(proxy_id=RUN["proxy_id"]))
+    proxy = MeteringWriterFixture(tmp_path, retention=Retention(proxy_id=RUN["proxy_id"]))
     make_directory(tmp_path / SEGMENTS)
-    house.writer.start()
+    proxy.writer.start()
     with converting(tmp_path, RUN["proxy_id"]):
-        house.play(500, 1)
-        house.meter.flush()
-        house.writer.rotate()
-        while house.writer.counts.segments < 2:
+        proxy.play(500, 1)
+        proxy.meter.flush()
+        proxy.writer.rotate()
+        while proxy.writer.counts.segments < 2:
             time.sleep(0.001)
         time.sleep(0.2)
         assert made(tmp_path) == 0
-    assert house.writer.stop(10)
+    assert proxy.writer.stop(10)
     assert validate(tmp_path).decisions == 500
 
 

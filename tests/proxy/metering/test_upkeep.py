@@ -23,26 +23,26 @@ from proxy.metering.names import Names
 from proxy.metering.repair import repair
 from proxy.metering.retention import Retention, apply_retention
 from tests.support.kafka_frames import answered, plain, produced
-from tests.support.metered_house import MeteredHouse
+from tests.support.metered_fixture import MeteredFixture
 from tests.support.metering_directory import write_stem
 from tests.support.metering_rows import PROXY_ID, RUN_ID
-from tests.support.metering_writer_house import WALL_MS, WriterHouse
+from tests.support.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 from tests.support.verdicts import BOUND, PRODUCE_VERSION, produce_of
 
 PROXY = "sluice-1"
 repair_command = repair_command_of(repair)
 
 
-def file_sets(directory: Path, count: int) -> WriterHouse:
+def file_sets(directory: Path, count: int) -> MeteringWriterFixture:
     """Write one run of so many file sets."""
-    house = WriterHouse(directory)
-    house.writer.start()
+    proxy = MeteringWriterFixture(directory)
+    proxy.writer.start()
     for number in range(count):
-        house.play(2_000, number)
-        house.meter.flush()
-        house.writer.rotate()
-    assert house.writer.stop(60)
-    return house
+        proxy.play(2_000, number)
+        proxy.meter.flush()
+        proxy.writer.rotate()
+    assert proxy.writer.stop(60)
+    return proxy
 
 
 def test_the_oldest_go_first_and_nothing_else_is_missing(tmp_path: Path) -> None:
@@ -62,17 +62,17 @@ def test_the_oldest_go_first_and_nothing_else_is_missing(tmp_path: Path) -> None
 
 def test_files_that_are_too_old_go(tmp_path: Path) -> None:
     """`max_age` looks at the last decision of a file set; what has no files any more has no directory either."""
-    house = file_sets(tmp_path, 3)
-    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=10**9, now_ms=house.now_ms + WALL_MS)) == 0
+    proxy = file_sets(tmp_path, 3)
+    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=10**9, now_ms=proxy.now_ms + WALL_MS)) == 0
     file_sets_before = len(find_manifests(tmp_path))
-    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=1, now_ms=house.now_ms + WALL_MS + 10)) == file_sets_before
+    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=1, now_ms=proxy.now_ms + WALL_MS + 10)) == file_sets_before
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
 @pytest.mark.parametrize("removals", range(3))
 def test_retention_that_was_killed_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int) -> None:
     """Between the ledger and the last file: what is left can be proved, the next time takes away the rest, and each counts once."""
-    house = file_sets(tmp_path, 4)
+    proxy = file_sets(tmp_path, 4)
     before = find_manifests(tmp_path)
     limits = Retention(age_ms_max=1, now_ms=before[1].last_ts_ms + 2)
     left, remove = [None] * removals, retention.remove
@@ -97,7 +97,7 @@ def test_retention_that_was_killed_is_gone_on_with(tmp_path: Path, monkeypatch: 
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == named_files
     (run,) = json.loads((tmp_path / "removed" / f"proxy={PROXY}.json").read_text())["runs"]
     assert (run["file_sets"], run["last_seq"]) == (2, before[1].last_seq)
-    assert house.problems == []
+    assert proxy.problems == []
 
 
 def test_a_manifest_that_was_never_finished_is_no_file_set(tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ def test_files_are_for_owner_and_group(tmp_path: Path) -> None:
 
 def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
     """An open segment becomes a file set; a half-written file goes; a second run finds nothing to do."""
-    house = WriterHouse(tmp_path)
-    house.writer.start()
-    house.play(3_000, 1)
-    house.meter.flush()
-    while house.writer.counts.waiting_bytes:
+    proxy = MeteringWriterFixture(tmp_path)
+    proxy.writer.start()
+    proxy.play(3_000, 1)
+    proxy.meter.flush()
+    while proxy.writer.counts.waiting_bytes:
         pass
     half = tmp_path / "samples" / "schema=1" / f"proxy={PROXY}" / "date=2026-11-21" / ".tmp-x.parquet"
     half.parent.mkdir(parents=True)
@@ -142,11 +142,11 @@ def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", [b"[1]\n", b"3\n", b'{"run":3}\n', b'{"run":{"proxy_id":"sluice-1"}}\n', None], ids=str)
 def test_repair_leaves_what_is_no_segment_of_ours(tmp_path: Path, line: bytes | None) -> None:
     """Something else under such a name, a directory even, stops nothing: the others are made whole."""
-    house = WriterHouse(tmp_path)
-    house.writer.start()
-    house.play(500, 1)
-    house.meter.flush()
-    while house.writer.counts.decisions < 500:
+    proxy = MeteringWriterFixture(tmp_path)
+    proxy.writer.start()
+    proxy.play(500, 1)
+    proxy.meter.flush()
+    while proxy.writer.counts.decisions < 500:
         time.sleep(0.001)
     other = tmp_path / "segments" / "0.facts.open"
     if line is None:
@@ -168,42 +168,42 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path, command: Any) 
     assert done.output.count("\n") == 1
 
 
-def named(directory: Path, names: Names) -> MeteredHouse:
+def named(directory: Path, names: Names) -> MeteredFixture:
     """Write what user ANONYMOUS with client-id etl did under a quota of its own."""
-    with MeteredHouse(directory, produce=BOUND, mode=Mode.MUTE, names=names) as house:
-        peer = house.connect()
+    with MeteredFixture(directory, produce=BOUND, mode=Mode.MUTE, names=names) as proxy:
+        peer = proxy.connect()
         peer.asks(produce_of(500, 1), produced(1, version=PRODUCE_VERSION))
         peer.asks(plain(2), answered(2))
-        assert house.written().kinds() == {}
-    return house
+        assert proxy.written().kinds() == {}
+    return proxy
 
 
 def test_keyed_names_are_equal_where_names_are_and_say_nothing(tmp_path: Path) -> None:
     """A hash stands for the client-id in groups and in rules, the same everywhere; the name is in no file."""
     names = Names("keyed", b"k" * 16)
-    house = named(tmp_path, names)
-    group = house.rows("dim_group")[0]
+    proxy = named(tmp_path, names)
+    group = proxy.rows("dim_group")[0]
     assert group["tag_client_id"] == names("etl") != "etl"
-    assert house.rows("dim_bound")[0]["rule"] == f"client-id={names('etl')}"
+    assert proxy.rows("dim_bound")[0]["rule"] == f"client-id={names('etl')}"
     assert [path for path in tmp_path.rglob("*.parquet") if b"etl" in path.read_bytes()] == []
 
 
 def test_names_can_be_left_out(tmp_path: Path) -> None:
     """Groups are still apart, by number alone."""
-    house = named(tmp_path, Names("none"))
-    assert house.rows("dim_group")[0]["tag_client_id"] is None
+    proxy = named(tmp_path, Names("none"))
+    assert proxy.rows("dim_group")[0]["tag_client_id"] is None
     assert [path for path in tmp_path.rglob("*.parquet") if b"etl" in path.read_bytes()] == []
 
 
 def test_forget_takes_a_user_out_and_leaves_every_fact(tmp_path: Path) -> None:
     """The name is in no file any more; facts, proof and manifests are as right as before. Forgetting twice is forgetting once."""
-    house = named(tmp_path, Names())
-    usage, samples = house.rows("usage"), house.rows("samples")
+    proxy = named(tmp_path, Names())
+    usage, samples = proxy.rows("usage"), proxy.rows("samples")
     done = CliRunner().invoke(forget_command, [str(tmp_path), "--user", "ANONYMOUS"])
     assert done.exit_code == 0, done.output
     assert "1 row in 1 file set" in done.output
-    assert {row["principal"] for row in house.rows("dim_client")} == {"__forgotten__"}
-    assert (house.rows("usage"), house.rows("samples")) == (usage, samples)
+    assert {row["principal"] for row in proxy.rows("dim_client")} == {"__forgotten__"}
+    assert (proxy.rows("usage"), proxy.rows("samples")) == (usage, samples)
     assert [problem for one in find_manifests(tmp_path) for problem in problems_of(tmp_path, one)] == []
     assert validate(tmp_path).kinds() == {}
     assert "0 rows" in CliRunner().invoke(forget_command, [str(tmp_path), "--user", "ANONYMOUS"]).output

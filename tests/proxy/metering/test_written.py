@@ -18,24 +18,24 @@ from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSetti
 from proxy.telemetry.counters import OTHER, Usage
 from quota.entity import ANONYMOUS
 from tests.support.metering_alone import LISTENER, metering_alone
-from tests.support.metering_writer_house import RUN, WALL_MS, WriterHouse
+from tests.support.metering_writer_fixture import RUN, WALL_MS, MeteringWriterFixture
 
 
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_what_was_decided_is_what_can_be_worked_out_again(tmp_path: Path, level: str) -> None:
     """Three file sets of one run, with a bound that changes between and inside them, are judged exact and complete."""
-    house = WriterHouse(tmp_path, header={"level": level})
-    house.writer.start()
+    proxy = MeteringWriterFixture(tmp_path, header={"level": level})
+    proxy.writer.start()
     for part in range(3):
-        house.play(6_000, part)
-        house.groups[0].update_bound(5_000.0 * (part + 1))
-        house.play(1_000, part)
-        house.meter.flush()
-        house.writer.rotate()
-        house.groups[1].update_bound(9_000.0 * (part + 1))
-    house.play(10, 9)
-    house.meter.flush()
-    assert house.writer.stop(60)
+        proxy.play(6_000, part)
+        proxy.groups[0].update_bound(5_000.0 * (part + 1))
+        proxy.play(1_000, part)
+        proxy.meter.flush()
+        proxy.writer.rotate()
+        proxy.groups[1].update_bound(9_000.0 * (part + 1))
+    proxy.play(10, 9)
+    proxy.meter.flush()
+    assert proxy.writer.stop(60)
     verdict = validate(tmp_path)
     assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
     assert verdict.decisions == 21_010
@@ -68,12 +68,12 @@ async def _metered(directory: Path) -> None:
 @pytest.mark.parametrize("limit", [{"rotate_decisions": 5_000}, {"rotate_bytes": 20_000}])
 def test_a_segment_that_is_large_enough_becomes_a_file_set(tmp_path: Path, limit: dict[str, int]) -> None:
     """By decisions as by bytes: what many alike decisions take says nothing of what their conversion takes."""
-    house = WriterHouse(tmp_path, **limit)
-    house.writer.start()
+    proxy = MeteringWriterFixture(tmp_path, **limit)
+    proxy.writer.start()
     for seed in range(6):
-        house.play(3_000, seed)
-        house.meter.flush()
-    assert house.writer.stop(60)
+        proxy.play(3_000, seed)
+        proxy.meter.flush()
+    assert proxy.writer.stop(60)
     found = [manifest.last_seq - manifest.first_seq + 1 for manifest in find_manifests(tmp_path) if manifest.counts]
     assert (len(found) > 1, sum(found), max(found) < 18_000) == (True, 18_000, True)
     if "rotate_decisions" in limit:
@@ -84,15 +84,15 @@ def test_a_segment_that_is_large_enough_becomes_a_file_set(tmp_path: Path, limit
 
 def test_what_there_was_no_room_for_at_the_end_is_counted(tmp_path: Path) -> None:
     """Decisions that were turned away with none behind them stand in `gaps`: the last batch has room, and word of them goes with it."""
-    house = WriterHouse(tmp_path, waiting_bytes_max=0)
-    house.writer.start()
-    house.play(300, 1)
-    house.meter.flush()
-    house.play(20, 2)
-    house.meter.finish(house.writer.hand_over_last)
-    assert house.writer.stop(60)
+    proxy = MeteringWriterFixture(tmp_path, waiting_bytes_max=0)
+    proxy.writer.start()
+    proxy.play(300, 1)
+    proxy.meter.flush()
+    proxy.play(20, 2)
+    proxy.meter.finish(proxy.writer.hand_over_last)
+    assert proxy.writer.stop(60)
     verdict = validate(tmp_path)
-    assert (verdict.kinds(), verdict.dropped, verdict.unjudged) == ({}, house.meter.dropped, 20)
+    assert (verdict.kinds(), verdict.dropped, verdict.unjudged) == ({}, proxy.meter.dropped, 20)
     assert any("300 decisions that could not be written" in line for line in verdict.incomplete)
 
 
@@ -131,17 +131,17 @@ def test_what_a_reload_cannot_change_is_not_said_to_have_changed(tmp_path: Path)
 
 def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
     """File sets of usage alone stand between those of decisions, each naming the one before it: one that is deleted is noticed."""
-    house = WriterHouse(tmp_path)
-    house.writer.start()
+    proxy = MeteringWriterFixture(tmp_path)
+    proxy.writer.start()
     for part in range(4):
         if part % 3 == 0:
-            house.play(500, part)
+            proxy.play(500, part)
         client = {"client_ref": 0, "principal_type": "User", "name_form": "plain", "principal": "alice", "client_id": "etl"}
-        house.meter.tell({"client": client})
-        house.meter.tell({"usage": {"second_ms": WALL_MS, "rows": [(0, 1, "1", "main", "produce", *[1] * 10)]}})
-        house.meter.flush()
-        house.writer.rotate()
-    assert house.writer.stop(60)
+        proxy.meter.tell({"client": client})
+        proxy.meter.tell({"usage": {"second_ms": WALL_MS, "rows": [(0, 1, "1", "main", "produce", *[1] * 10)]}})
+        proxy.meter.flush()
+        proxy.writer.rotate()
+    assert proxy.writer.stop(60)
     manifests = find_manifests(tmp_path)
     assert [bool(one.counts) for one in manifests] == [True, False, False, True, False]
     assert validate(tmp_path).incomplete == []
@@ -153,14 +153,14 @@ def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
 
 def test_batches_that_nothing_explains_are_left_out(tmp_path: Path) -> None:
     """A machine that dies may keep decisions whose groups it lost: what is explained becomes a file set, the rest is missing in it."""
-    house = WriterHouse(tmp_path)
-    house.writer.start()
+    proxy = MeteringWriterFixture(tmp_path)
+    proxy.writer.start()
     for seed, last in ((1, 4), (2, 5)):
-        groups, house.groups = house.groups, house.groups[:last]
-        house.play(3_000, seed)
-        house.meter.flush()
-        house.groups = groups
-        while house.writer.counts.waiting_bytes:
+        groups, proxy.groups = proxy.groups, proxy.groups[:last]
+        proxy.play(3_000, seed)
+        proxy.meter.flush()
+        proxy.groups = groups
+        while proxy.writer.counts.waiting_bytes:
             pass
     facts = next((tmp_path / "segments").glob("*.facts.open"))
     lines = facts.read_bytes().splitlines(keepends=True)
@@ -175,11 +175,11 @@ def test_batches_that_nothing_explains_are_left_out(tmp_path: Path) -> None:
 
 def test_a_crash_leaves_whole_batches(tmp_path: Path) -> None:
     """A segment cut in the middle of a batch gives a file set that says so, exact for all that is in it."""
-    house = WriterHouse(tmp_path)
-    house.writer.start()
-    house.play(20_000, 1)
-    house.meter.flush()
-    while house.writer.counts.decisions < 20_000:
+    proxy = MeteringWriterFixture(tmp_path)
+    proxy.writer.start()
+    proxy.play(20_000, 1)
+    proxy.meter.flush()
+    while proxy.writer.counts.decisions < 20_000:
         pass
     raw = next((tmp_path / "segments").glob("*.arrows.open"))
     raw.write_bytes(raw.read_bytes()[: -raw.stat().st_size // 10])

@@ -174,7 +174,7 @@ def test_any_changes_can_be_written_and_read_again(batches: list[list[StoreChang
 # --- the store
 
 
-class House:
+class ProxyFixture:
     """A file store and what it handed on."""
 
     def __init__(self, path: Path, **options: bool) -> None:
@@ -196,40 +196,40 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def house(path: Path) -> House:
-    house = House(path)
-    await house.store.start()
-    return house
+async def proxy(path: Path) -> ProxyFixture:
+    proxy = ProxyFixture(path)
+    await proxy.store.start()
+    return proxy
 
 
-async def test_an_alteration_is_in_the_file_and_in_force(house: House, path: Path) -> None:
+async def test_an_alteration_is_in_the_file_and_in_force(proxy: ProxyFixture, path: Path) -> None:
     """When it returns; the file keeps its mode, and an alteration that changes nothing writes nothing."""
     inode = path.stat().st_ino
-    await house.set(ALICE, PRODUCE, 7.0)
+    await proxy.set(ALICE, PRODUCE, 7.0)
     assert path.read_text() == TYPED.replace('"1MiB"', "7")
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert path.stat().st_ino != inode
-    assert [origin for origin, _ in house.seen] == ["start", "own"]
-    assert house.seen[-1][1] is house.store.content
+    assert [origin for origin, _ in proxy.seen] == ["start", "own"]
+    assert proxy.seen[-1][1] is proxy.store.content
     inode = path.stat().st_ino
-    await house.set(ALICE, PRODUCE, 7.0)
+    await proxy.set(ALICE, PRODUCE, 7.0)
     assert path.stat().st_ino == inode
-    assert await house.store.reload()
-    assert len(house.seen) == 2
+    assert await proxy.store.reload()
+    assert len(proxy.seen) == 2
     assert sorted(one.name for one in path.parent.iterdir()) == ["quotas.toml", "quotas.toml.lock"]
 
 
-async def test_an_edit_by_hand_that_came_before_is_taken_first(house: House, path: Path) -> None:
+async def test_an_edit_by_hand_that_came_before_is_taken_first(proxy: ProxyFixture, path: Path) -> None:
     """It is the newer content: what was typed and what was altered both hold."""
     path.write_text(TYPED.replace("= 5", "= 6"))
-    await house.set(BOB, FETCH, 8.0)
-    assert [origin for origin, _ in house.seen] == ["start", "outside", "own"]
-    assert house.store.content.quotas[ALICE][FETCH] == 6.0
+    await proxy.set(BOB, FETCH, 8.0)
+    assert [origin for origin, _ in proxy.seen] == ["start", "outside", "own"]
+    assert proxy.store.content.quotas[ALICE][FETCH] == 6.0
     assert "consumer_byte_rate = 6" in path.read_text()
     assert "consumer_byte_rate = 8" in path.read_text()
 
 
-async def test_an_edit_between_reading_and_writing_has_the_question_asked_again(house: House, path: Path) -> None:
+async def test_an_edit_between_reading_and_writing_has_the_question_asked_again(proxy: ProxyFixture, path: Path) -> None:
     """Whoever decides sees the newer content."""
     asked: list[float] = []
 
@@ -240,37 +240,37 @@ async def test_an_edit_between_reading_and_writing_has_the_question_asked_again(
             path.write_text(TYPED.replace("= 5", "= 100"))
         return held + 1, [Change(ALICE, FETCH, held + 1)]
 
-    assert await house.store.alter(raise_by_one) == 101.0
+    assert await proxy.store.alter(raise_by_one) == 101.0
     assert asked == [5.0, 100.0]
     assert "consumer_byte_rate = 101" in path.read_text()
 
 
-async def test_a_broken_file_refuses_changes_and_keeps_what_was_good(house: House, path: Path) -> None:
+async def test_a_broken_file_refuses_changes_and_keeps_what_was_good(proxy: ProxyFixture, path: Path) -> None:
     """One line says where and what to do; the file is not touched."""
     path.write_text(TYPED + "[[quo")
     with pytest.raises(StoreUnavailable, match=r"quotas.toml: is not TOML: .*; mend it first, nothing was changed") as caught:
-        await house.set(ALICE, PRODUCE, 7.0)
+        await proxy.set(ALICE, PRODUCE, 7.0)
     assert caught.value.is_certain
     assert path.read_text() == TYPED + "[[quo"
-    assert house.store.content.quotas[ALICE][PRODUCE] == 2.0**20
-    assert house.store.status.error is not None
+    assert proxy.store.content.quotas[ALICE][PRODUCE] == 2.0**20
+    assert proxy.store.status.error is not None
     path.write_text(TYPED)
-    await house.set(ALICE, PRODUCE, 7.0)
-    assert house.store.status.error is None
+    await proxy.set(ALICE, PRODUCE, 7.0)
+    assert proxy.store.status.error is None
 
 
-async def test_a_file_that_others_may_write_is_not_altered(house: House, path: Path) -> None:
+async def test_a_file_that_others_may_write_is_not_altered(proxy: ProxyFixture, path: Path) -> None:
     """Who may write it could set quotas past all rights; where altering is on, Sluice does not start with it."""
     path.chmod(0o664)
     with pytest.raises(StoreUnavailable, match=f"run `chmod go-w {path}`, nothing was changed"):
-        await house.set(ALICE, PRODUCE, 7.0)
+        await proxy.set(ALICE, PRODUCE, 7.0)
     assert path.read_text() == TYPED
     with pytest.raises(ConfigProblems, match="chmod go-w"):
-        await House(path, altering=True).store.start()
-    await House(path).store.start()
+        await ProxyFixture(path, altering=True).store.start()
+    await ProxyFixture(path).store.start()
 
 
-async def test_what_cannot_be_written_changes_nothing(house: House, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_written_changes_nothing(proxy: ProxyFixture, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk: one line, the old file, the old quotas, and no leftovers."""
 
     def full(_: int) -> None:
@@ -278,56 +278,56 @@ async def test_what_cannot_be_written_changes_nothing(house: House, path: Path, 
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreUnavailable, match="cannot be written: No space left on device; nothing was changed"):
-        await house.set(ALICE, PRODUCE, 7.0)
+        await proxy.set(ALICE, PRODUCE, 7.0)
     assert path.read_text() == TYPED
-    assert house.store.content.quotas[ALICE][PRODUCE] == 2.0**20
+    assert proxy.store.content.quotas[ALICE][PRODUCE] == 2.0**20
     assert sorted(one.name for one in path.parent.iterdir()) == ["quotas.toml", "quotas.toml.lock"]
 
 
 async def test_the_zookeeper_profile_keeps_zero_and_below(path: Path) -> None:
     """What Kafka with ZooKeeper stores is stored, and read again by whoever starts with that profile, and by nobody else."""
-    house = House(path, any_sign=True)
-    await house.store.start()
-    await house.set(ALICE, PRODUCE, 0.0)
-    await house.set(BOB, PERCENT, -0.5)
-    again = House(path, any_sign=True)
+    proxy = ProxyFixture(path, any_sign=True)
+    await proxy.store.start()
+    await proxy.set(ALICE, PRODUCE, 0.0)
+    await proxy.set(BOB, PERCENT, -0.5)
+    again = ProxyFixture(path, any_sign=True)
     await again.store.start()
     assert again.store.content.quotas == {ALICE: {PRODUCE: 0.0, FETCH: 5.0}, BOB: {PERCENT: -0.5}}
     with pytest.raises(ConfigProblems, match="is not above 0"):
-        await House(path).store.start()
+        await ProxyFixture(path).store.start()
 
 
 async def test_behind_a_symlink_the_file_is_replaced_and_not_the_link(path: Path, tmp_path: Path) -> None:
     """Both names go on to mean one file."""
     link = tmp_path / "link.toml"
     link.symlink_to("quotas.toml")
-    house = House(link)
-    await house.store.start()
-    await house.set(ALICE, PRODUCE, 7.0)
+    proxy = ProxyFixture(link)
+    await proxy.store.start()
+    await proxy.set(ALICE, PRODUCE, 7.0)
     assert link.is_symlink()
     assert path.read_text() == TYPED.replace('"1MiB"', "7")
 
 
-async def test_a_lock_that_stays_held_is_one_line(house: House, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_that_stays_held_is_one_line(proxy: ProxyFixture, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process is waited for, but not for ever."""
     monkeypatch.setattr("proxy.quota_store.file.lock.LOCK_TRIES", 2)
     lock = FileLock(path)
     with pytest.raises(StoreUnavailable, match="another process holds it; try again, nothing was changed"):
-        await house.set(ALICE, PRODUCE, 7.0)
+        await proxy.set(ALICE, PRODUCE, 7.0)
     lock.release()
-    await house.set(ALICE, PRODUCE, 7.0)
+    await proxy.set(ALICE, PRODUCE, 7.0)
 
 
-async def test_who_asked_may_go(house: House, path: Path) -> None:
+async def test_who_asked_may_go(proxy: ProxyFixture, path: Path) -> None:
     """What was begun is finished, whole, and in force."""
-    asking = asyncio.ensure_future(house.set(ALICE, PRODUCE, 7.0))
+    asking = asyncio.ensure_future(proxy.set(ALICE, PRODUCE, 7.0))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await house.store.close()
+    await proxy.store.close()
     assert path.read_text() == TYPED.replace('"1MiB"', "7")
-    assert house.store.content.quotas[ALICE][PRODUCE] == 7.0
+    assert proxy.store.content.quotas[ALICE][PRODUCE] == 7.0
 
 
 COUNTING = """

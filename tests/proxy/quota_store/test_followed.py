@@ -23,7 +23,7 @@ OF_ALICE = ClientQuotaEntity("alice")
 PRODUCE = "producer_byte_rate"
 
 
-class House:
+class ProxyFixture:
     """Followed quotas, and what they put in place."""
 
     def __init__(self) -> None:
@@ -64,35 +64,35 @@ class Silent(MemoryStore):
 
 async def test_nothing_is_altered_before_quotas_are_read() -> None:
     """The admin port is open by then; it says that they are not."""
-    house = House()
-    assert house.quotas.status.error == "quotas are not read yet"
+    proxy = ProxyFixture()
+    assert proxy.quotas.status.error == "quotas are not read yet"
     with pytest.raises(StoreUnavailable, match="not read yet"):
-        await house.quotas.alter(lambda _: (None, []))
+        await proxy.quotas.alter(lambda _: (None, []))
 
 
 async def test_another_store_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     """Its content is in force when `use` returns; what the old one held is gone, and it is not followed any more."""
-    house = House()
-    await house.quotas.use(memory)
-    await house.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 5.0)]))
-    assert house.produce == {OF_ALICE: 5.0}
+    proxy = ProxyFixture()
+    await proxy.quotas.use(memory)
+    await proxy.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 5.0)]))
+    assert proxy.produce == {OF_ALICE: 5.0}
     path = tmp_path / "quotas.toml"
     path.write_text('[[quota]]\nip = "10.0.0.1"\nconnection_creation_rate = 3\n')
-    await house.quotas.use(lambda on_content: FileStore(path, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
-    assert (house.produce, house.rates) == ({}, {"10.0.0.1": 3})
-    assert [origin for origin, _ in house.told] == ["start", "own", "start"]
-    assert house.quotas.status.source == f"file:{path}"
-    await house.quotas.close()
+    await proxy.quotas.use(lambda on_content: FileStore(path, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
+    assert (proxy.produce, proxy.rates) == ({}, {"10.0.0.1": 3})
+    assert [origin for origin, _ in proxy.told] == ["start", "own", "start"]
+    assert proxy.quotas.status.source == f"file:{path}"
+    await proxy.quotas.close()
 
 
 async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong or silent: the one before stays, is followed, and can be altered."""
-    house = House()
-    await house.quotas.use(memory)
-    await house.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 5.0)]))
+    proxy = ProxyFixture()
+    await proxy.quotas.use(memory)
+    await proxy.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 5.0)]))
     path = tmp_path / "nowhere.toml"
     with pytest.raises(ConfigProblems, match="cannot be read"):
-        await house.quotas.use(lambda on_content: FileStore(path, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
+        await proxy.quotas.use(lambda on_content: FileStore(path, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
     made: list[Silent] = []
 
     def silent(on_content: OnContent) -> QuotaStore:
@@ -103,24 +103,24 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, monke
         module, "OTHER_S", 0.01
     )  # for the silent one alone: a file is read in a thread, which takes its time on a busy machine
     with pytest.raises(ConfigProblems, match=r"quotas.store: .*; reload again"):
-        await house.quotas.use(silent)
+        await proxy.quotas.use(silent)
     assert made[0].closed
-    assert house.produce == {OF_ALICE: 5.0}
-    await house.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 6.0)]))
-    assert house.produce == {OF_ALICE: 6.0}
-    await house.quotas.close()
+    assert proxy.produce == {OF_ALICE: 5.0}
+    await proxy.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 6.0)]))
+    assert proxy.produce == {OF_ALICE: 6.0}
+    await proxy.quotas.close()
 
 
 async def test_a_bound_of_zero_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     """Once, with what holds instead."""
-    house = House()
-    await house.quotas.use(memory)
+    proxy = ProxyFixture()
+    await proxy.quotas.use(memory)
     for value in (5.0, 0.0, -1.0):
-        await house.quotas.alter(lambda _, value=value: (None, [Change(ALICE, PRODUCE, value)]))  # type: ignore[misc]
-    assert house.produce == {OF_ALICE: 5.0}
-    assert house.quotas.status.replaced == 1
+        await proxy.quotas.alter(lambda _, value=value: (None, [Change(ALICE, PRODUCE, value)]))  # type: ignore[misc]
+    assert proxy.produce == {OF_ALICE: 5.0}
+    assert proxy.quotas.status.replaced == 1
     assert [record.getMessage() for record in caplog.records] == ["quota_not_enforced_as_kept"]
-    await house.quotas.close()
+    await proxy.quotas.close()
 
 
 MANY = [Change(entity_key([("user", f"u{number}")]), PRODUCE, 1.0) for number in range(AT_ONCE + 1)]
@@ -128,27 +128,27 @@ MANY = [Change(entity_key([("user", f"u{number}")]), PRODUCE, 1.0) for number in
 
 async def test_many_quotas_are_put_in_force_as_one() -> None:
     """Worked out in a thread: until all of a change holds nothing of it does, and who asked for it hears of it afterwards."""
-    house = House()
-    await house.quotas.use(memory)
-    await house.quotas.alter(lambda _: (None, MANY))
-    assert len(house.produce) == len(MANY)
-    assert house.quotas.content is house.told[-1][1]
-    changing = asyncio.create_task(house.quotas.alter(lambda _: (None, [change._replace(value=2.0) for change in MANY])))
+    proxy = ProxyFixture()
+    await proxy.quotas.use(memory)
+    await proxy.quotas.alter(lambda _: (None, MANY))
+    assert len(proxy.produce) == len(MANY)
+    assert proxy.quotas.content is proxy.told[-1][1]
+    changing = asyncio.create_task(proxy.quotas.alter(lambda _: (None, [change._replace(value=2.0) for change in MANY])))
     seen = set()
     while not changing.done():
-        seen.add(tuple(sorted(set(house.produce.values()))))
-        described = {values[PRODUCE] for values in house.quotas.content.quotas.values()}
-        assert described == set(house.produce.values())
+        seen.add(tuple(sorted(set(proxy.produce.values()))))
+        described = {values[PRODUCE] for values in proxy.quotas.content.quotas.values()}
+        assert described == set(proxy.produce.values())
         await asyncio.sleep(0)
-    assert set(house.produce.values()) == {2.0}
+    assert set(proxy.produce.values()) == {2.0}
     assert seen <= {(1.0,), (2.0,)}
     assert (1.0,) in seen
-    await house.quotas.close()
+    await proxy.quotas.close()
 
 
 async def test_contents_come_into_force_in_their_order() -> None:
     """Those of this process each; of others the newest takes the place of one that waits. Little waits behind much."""
-    house = House()
+    proxy = ProxyFixture()
     arrive: list[OnContent] = []
 
     class Elsewhere(MemoryStore):
@@ -156,13 +156,13 @@ async def test_contents_come_into_force_in_their_order() -> None:
             super().__init__(on_content, now_ms=now_ms, wall_time_s=wall_time_s)
             arrive.append(on_content)
 
-    await house.quotas.use(Elsewhere)
+    await proxy.quotas.use(Elsewhere)
     many = changed(EMPTY, MANY)
     contents = [changed(many, [Change(ALICE, PRODUCE, float(number))]) for number in range(1, 5)]
     for origin, content in zip(("own", "outside", "outside", "own"), contents, strict=True):
         arrive[0](content, origin)  # type: ignore[arg-type]
     arrive[0](EMPTY, "outside")
-    await house.quotas.reload()
-    assert house.told[1:] == [("own", contents[0]), ("outside", contents[2]), ("own", contents[3]), ("outside", EMPTY)]
-    assert house.produce == {}
-    await house.quotas.close()
+    await proxy.quotas.reload()
+    assert proxy.told[1:] == [("own", contents[0]), ("outside", contents[2]), ("own", contents[3]), ("outside", EMPTY)]
+    assert proxy.produce == {}
+    await proxy.quotas.close()

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.memory_connection import House
+from tests.support.memory_connection import ProxyFixture
 from tests.support.verdicts import BOUND
 
 
 @pytest.fixture
-def house() -> Iterator[House]:
+def proxy() -> Iterator[ProxyFixture]:
     """A house in which client-id etl may produce and fetch 1,000 bytes per second, in `delay`."""
-    with House(produce=BOUND, fetch=BOUND) as house:
-        yield house
+    with ProxyFixture(produce=BOUND, fetch=BOUND) as proxy:
+        yield proxy

@@ -17,7 +17,7 @@ from quota.entity import ClientQuotaType
 from quota.pattern import Pattern
 from tests.proxy.session.test_segmentation import books_of, client_address, exchange
 from tests.support.kafka_frames import produce, produced
-from tests.support.memory_connection import BROKER, House, Peer
+from tests.support.memory_connection import BROKER, ProxyFixture, Peer
 from tests.support.noted_decisions import decisions_of
 
 OLD = -1
@@ -34,7 +34,7 @@ def produce_or(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
     return (produce(number, size=size, version=7), produced(number, version=7)) if kind == OLD else exchange(kind, number, size)
 
 
-def metered(meter_of_level: type[Meter], **quotas: Any) -> tuple[House, list[Batch]]:
+def metered(meter_of_level: type[Meter], **quotas: Any) -> tuple[ProxyFixture, list[Batch]]:
     """A house that meters into a list."""
     batches: list[Batch] = []
 
@@ -42,13 +42,13 @@ def metered(meter_of_level: type[Meter], **quotas: Any) -> tuple[House, list[Bat
         batches.append(batch)
         return True
 
-    house = House(**quotas)
-    house.settings.meter = meter_of_level(keep, lambda _group: ({"quota_type": "Produce"}, {}), 0)
-    return house, batches
+    proxy = ProxyFixture(**quotas)
+    proxy.settings.meter = meter_of_level(keep, lambda _group: ({"quota_type": "Produce"}, {}), 0)
+    return proxy, batches
 
 
-def connected(house: House) -> Peer:
-    peer = house.connect(client_address)
+def connected(proxy: ProxyFixture) -> Peer:
+    peer = proxy.connect(client_address)
     peer.connection.session.meet_place(Place(BROKER, "default"))
     return peer
 
@@ -69,12 +69,12 @@ def relay(
 ) -> tuple[bytes, list[object]]:
     """Send all requests, then their answers, so many bytes at a time (0: one answer); return what the client got, and the books."""
     pairs = [produce_or(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
-    house, batches = metered(meter_of_level, produce=bound, fetch=UNLIMITED, mode=mode)
-    with house:
+    proxy, batches = metered(meter_of_level, produce=bound, fetch=UNLIMITED, mode=mode)
+    with proxy:
         if parent:
             everybody, bounds = Conditions(client_ids=(Pattern("*"),)), {ClientQuotaType.PRODUCE: bound}
-            house.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
-        peer = connected(house)
+            proxy.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
+        peer = connected(proxy)
         peer.client.arrive(b"".join(request for request, _ in pairs))
         answers = [answer for _, answer in pairs]
         if lengths:
@@ -85,12 +85,12 @@ def relay(
         else:
             for answer in answers:
                 peer.broker.arrive(answer)
-        meter = house.settings.meter
+        meter = proxy.settings.meter
         assert meter is not None
         meter.flush()
         rows = sorted(rows_of(batches))  # a run is noted for one group of a chain after the other
         usage = sorted(meter.usage.take())
-        return peer.client.take(), [books_of(house, peer), rows, usage]
+        return peer.client.take(), [books_of(proxy, peer), rows, usage]
 
 
 @pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
@@ -134,21 +134,21 @@ def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level:
 )
 def test_groups_that_take_turns_in_one_millisecond_are_told_apart(turns: list[tuple[int, int, int, int]]) -> None:
     """Each decision is noted for its client's group, wherever others stand between: one answer or a run, behind a throttle, a new time."""
-    house, batches = metered(Meter, mode=Mode.OBSERVE)
+    proxy, batches = metered(Meter, mode=Mode.OBSERVE)
     expected: list[tuple[int, int, int]] = []
-    with house:
+    with proxy:
         peers = []
         for number, bound in enumerate((UNLIMITED, 2 * UNLIMITED, 3_000.0)):
-            house.set_quota(produce=bound, client_id=f"app-{number}")
-            peers.append(connected(house))
+            proxy.set_quota(produce=bound, client_id=f"app-{number}")
+            peers.append(connected(proxy))
         refs: dict[int, int] = {}
         for client, count, size, wait_ms in turns:
-            house.wait(wait_ms if wait_ms > 5 else 0)
+            proxy.wait(wait_ms if wait_ms > 5 else 0)
             request = produce(1, size=size, version=7, client_id=f"app-{client}")
             peers[client].client.arrive(request * count)
             peers[client].broker.arrive(produced(1, version=7) * count)
-            expected += [(refs.setdefault(client, len(refs)), house.now_ms, len(request) - 4)] * count
-        meter = house.settings.meter
+            expected += [(refs.setdefault(client, len(refs)), proxy.now_ms, len(request) - 4)] * count
+        meter = proxy.settings.meter
         assert meter is not None
         meter.flush()
     assert [row[:3] for row in rows_of(batches)] == expected
@@ -157,15 +157,15 @@ def test_groups_that_take_turns_in_one_millisecond_are_told_apart(turns: list[tu
 @pytest.mark.parametrize("together", [False, True])
 def test_a_debt_that_was_served_ends_with_a_run(together: bool) -> None:
     """The answers that were owed when it began are counted off one by one."""
-    house, _ = metered(Meter, produce=1_000.0, mode=Mode.MUTE)
-    with house:
-        peer = connected(house)
+    proxy, _ = metered(Meter, produce=1_000.0, mode=Mode.MUTE)
+    with proxy:
+        peer = connected(proxy)
         pairs = [produce_or(OLD, number, 1) for number in range(4)]
         peer.client.arrive(b"".join(request for request, _ in pairs))
-        connected(house).asks(*produce_or(OLD, 1, 20_000))  # of the same quota
+        connected(proxy).asks(*produce_or(OLD, 1, 20_000))  # of the same quota
         peer.broker.arrive(pairs[0][1])
         assert peer.connection.session.debt.active
-        house.wait(60_000)
+        proxy.wait(60_000)
         peer.broker.arrive(pairs[1][1])
         assert peer.connection.session.debt.active
         rest = [answer for _, answer in pairs[2:]]
@@ -177,15 +177,15 @@ def test_a_debt_that_was_served_ends_with_a_run(together: bool) -> None:
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
     """Changed between two answers of one millisecond, it is told with the number of the second one."""
-    house, batches = metered(Meter, produce=UNLIMITED)
-    with house:
-        peer = connected(house)
+    proxy, batches = metered(Meter, produce=UNLIMITED)
+    with proxy:
+        peer = connected(proxy)
         request, answer = produce_or(OLD, 1, 50)
         for bound in (UNLIMITED, UNLIMITED, 2 * UNLIMITED):
-            house.set_quota(produce=bound)
+            proxy.set_quota(produce=bound)
             peer.client.arrive(request * depth)
             peer.broker.arrive(answer * depth)
-        meter = house.settings.meter
+        meter = proxy.settings.meter
         assert meter is not None
         meter.flush()
     told = [(fact["bound"]["from_seq"], fact["bound"]["bound"]) for batch in batches for fact in batch.facts if "bound" in fact]
@@ -195,17 +195,17 @@ def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
 @pytest.mark.parametrize("depth", [1, 16])
 def test_more_decisions_than_a_buffer_holds_fit_into_a_millisecond(depth: int) -> None:
     """The full buffer is handed over in between; none is lost."""
-    house, batches = metered(Meter, produce=UNLIMITED)
-    with house:
-        peer = connected(house)
+    proxy, batches = metered(Meter, produce=UNLIMITED)
+    with proxy:
+        peer = connected(proxy)
         requests, answers = zip(*(produce_or(OLD, 1, 50 + number) for number in range(depth)), strict=True)
         turns = BATCH_WORDS // depth + 5
         for _ in range(turns):
             peer.client.arrive(b"".join(requests))
             peer.broker.arrive(b"".join(answers))
-        meter = house.settings.meter
+        meter = proxy.settings.meter
         assert meter is not None
         assert len(batches) == 1
         meter.flush()
     assert sum(usage[4] for usage in meter.usage.take()) == turns * depth
-    assert list(rows_of(batches)) == [(0, house.now_ms, len(request) - 4, 0) for request in requests] * turns
+    assert list(rows_of(batches)) == [(0, proxy.now_ms, len(request) - 4, 0) for request in requests] * turns

@@ -12,8 +12,8 @@ from quota.declared_groups import GROUP_TAG, Conditions, DeclaredGroup
 from quota.entity import ClientQuotaEntity, ClientQuotaType
 from quota.pattern import Pattern
 from tests.support.kafka_frames import fetch, produced
-from tests.support.memory_connection import House, Peer
-from tests.support.metered_house import MeteredHouse
+from tests.support.memory_connection import ProxyFixture, Peer
+from tests.support.metered_fixture import MeteredFixture
 from tests.support.topic_frames import QUOTA_EXCEEDED, create, read_answer
 from tests.support.topic_model import TopicModel, split
 from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
@@ -31,44 +31,44 @@ SAAS = DeclaredGroup("saas", None, {PRODUCE: 1_500.0, FETCH: 1_500.0})
 TENANTS = (SAAS, DeclaredGroup("acme", ids("acme-*"), ACME.bounds, "saas"), DeclaredGroup("globex", ids("globex-*"), ACME.bounds, "saas"))
 
 
-def announced(house: House, peer: Peer, size: int, number: int, client_id: str) -> int:
+def announced(proxy: ProxyFixture, peer: Peer, size: int, number: int, client_id: str) -> int:
     """Produce so many bytes in `mute`; return for how long nothing is read afterwards."""
-    house.enforcement.mode = Mode.MUTE
+    proxy.enforcement.mode = Mode.MUTE
     assert peer.sends(produce_of(size, number, client_id=client_id)) == [number]
     assert peer.answers(produced(number, version=PRODUCE_VERSION)) == [number]
     debt = peer.connection.session.debt
-    return debt.debt_until_ms - house.now_ms if debt.in_debt else 0
+    return debt.debt_until_ms - proxy.now_ms if debt.in_debt else 0
 
 
 def test_members_share_a_budget() -> None:
     """Two client-ids on two connections, one budget; a client of no group is nobody's."""
-    with House() as house:
-        house.declare(ACME)
-        one, other, stranger = house.connect(), house.connect(), house.connect()
-        assert announced(house, one, 8_000, 1, "acme-etl") == 0
-        assert announced(house, stranger, 50_000, 1, "web") == 0
-        assert announced(house, other, 4_000, 1, "acme-web") == 2_000
+    with ProxyFixture() as proxy:
+        proxy.declare(ACME)
+        one, other, stranger = proxy.connect(), proxy.connect(), proxy.connect()
+        assert announced(proxy, one, 8_000, 1, "acme-etl") == 0
+        assert announced(proxy, stranger, 50_000, 1, "web") == 0
+        assert announced(proxy, other, 4_000, 1, "acme-web") == 2_000
 
 
 def test_a_client_counts_for_its_groups_parent() -> None:
     """Each tenant is within its own budget, both together are not within the parent's: the second one waits for that."""
-    with House() as house:
-        house.declare(*TENANTS)
-        assert announced(house, house.connect(), 9_000, 1, "acme-a") == 0
-        assert announced(house, house.connect(), 9_000, 1, "globex-a") == 2_000
-        usage = house.usages.get("ANONYMOUS", "globex-a")
+    with ProxyFixture() as proxy:
+        proxy.declare(*TENANTS)
+        assert announced(proxy, proxy.connect(), 9_000, 1, "acme-a") == 0
+        assert announced(proxy, proxy.connect(), 9_000, 1, "globex-a") == 2_000
+        usage = proxy.usages.get("ANONYMOUS", "globex-a")
         assert usage.throttle_ms == {("Produce", f"{GROUP_TAG}=saas"): 2_000}
-        groups = {group.tags[GROUP_TAG]: group for group in house.scope.produce.groups()}
+        groups = {group.tags[GROUP_TAG]: group for group in proxy.scope.produce.groups()}
         assert [groups[name].recorded_total for name in ("acme", "globex", "saas")] == [9_000, 9_000, 18_000]
         assert [len(groups[name].verdicts) for name in ("acme", "globex", "saas")] == [0, 0, 1]
 
 
 def test_the_longest_throttle_holds() -> None:
     """A tenant over its own budget and the parent's waits for the longer of the two."""
-    with House() as house:
-        house.declare(*TENANTS)
-        assert announced(house, house.connect(), 16_000, 1, "acme-a") == 6_000
-        usage = house.usages.get("ANONYMOUS", "acme-a")
+    with ProxyFixture() as proxy:
+        proxy.declare(*TENANTS)
+        assert announced(proxy, proxy.connect(), 16_000, 1, "acme-a") == 6_000
+        usage = proxy.usages.get("ANONYMOUS", "acme-a")
         assert usage.throttle_ms == {("Produce", f"{GROUP_TAG}=acme"): 6_000}
 
 
@@ -76,48 +76,48 @@ def test_listener_and_network() -> None:
     """Who comes in by this listener, or from this network, is in the group, whatever it calls itself."""
     office = DeclaredGroup("office", Conditions(networks=networks_of(["10.1.0.0/16"])), {PRODUCE: 1_000.0})
     edge = DeclaredGroup("edge", Conditions(listeners=frozenset({"edge"})), {PRODUCE: 1_000.0})
-    with House() as house:
-        house.declare(office, edge)
-        assert announced(house, house.connect(rules=INSIDE, host="10.1.2.3"), 9_000, 1, "a") == 0
-        assert announced(house, house.connect(rules=EDGE, host="10.1.9.9"), 3_000, 1, "b") == 2_000
-        assert announced(house, house.connect(rules=EDGE, host="10.2.0.1"), 11_000, 1, "a") == 1_000
-        assert announced(house, house.connect(rules=INSIDE, host="10.2.0.1"), 90_000, 1, "a") == 0
+    with ProxyFixture() as proxy:
+        proxy.declare(office, edge)
+        assert announced(proxy, proxy.connect(rules=INSIDE, host="10.1.2.3"), 9_000, 1, "a") == 0
+        assert announced(proxy, proxy.connect(rules=EDGE, host="10.1.9.9"), 3_000, 1, "b") == 2_000
+        assert announced(proxy, proxy.connect(rules=EDGE, host="10.2.0.1"), 11_000, 1, "a") == 1_000
+        assert announced(proxy, proxy.connect(rules=INSIDE, host="10.2.0.1"), 90_000, 1, "a") == 0
 
 
 def test_a_fetch_waits_for_the_parents_budget() -> None:
     """Before it goes to the broker, for what a sibling fetched; nothing stays noted as under way."""
-    with House() as house:
-        house.declare(*TENANTS)
-        first, second = house.connect(), house.connect()
+    with ProxyFixture() as proxy:
+        proxy.declare(*TENANTS)
+        first, second = proxy.connect(), proxy.connect()
         first.asks(fetch(1, version=FETCH_VERSION, client_id="acme-a"), fetched_of(14_000, 1))
         assert second.sends(fetch(2, version=FETCH_VERSION, client_id="globex-a", max_bytes=5_000)) == []
-        house.wait(11_500)
+        proxy.wait(11_500)
         assert second.forwarded() == [2]
-        parent = next(group for group in house.scope.fetch.groups() if group.tags == {GROUP_TAG: "saas"})
+        parent = next(group for group in proxy.scope.fetch.groups() if group.tags == {GROUP_TAG: "saas"})
         assert parent.pending > 0
         second.answers(fetched_of(1_000, 2))
-        assert [group.pending for group in house.scope.fetch.groups()] == [0] * 3
+        assert [group.pending for group in proxy.scope.fetch.groups()] == [0] * 3
 
 
 def test_topics_are_refused_for_the_parents_sake() -> None:
     """A tenant with tokens of its own is refused when its siblings have emptied the parent's bucket."""
     bounds = {MUTATION: 10.0}
-    with House() as house:
-        house.declare(
+    with ProxyFixture() as proxy:
+        proxy.declare(
             DeclaredGroup("saas", None, {MUTATION: 1.0}),
             DeclaredGroup("acme", ids("acme-*"), bounds, "saas"),
             DeclaredGroup("globex", ids("globex-*"), bounds, "saas"),
         )
-        model, one, other = TopicModel(), house.connect(), house.connect()
+        model, one, other = TopicModel(), proxy.connect(), proxy.connect()
         assert errors(one, model, create(1, {"a": 20}, client_id="acme-a")) == [("a", 0)]
         assert errors(other, model, create(2, {"b": 1}, client_id="globex-a")) == [("b", QUOTA_EXCEEDED)]
-        balances = {group.tags[GROUP_TAG]: group.tokens(house.now_ms) for group in house.scope.mutation.groups()}
+        balances = {group.tags[GROUP_TAG]: group.tokens(proxy.now_ms) for group in proxy.scope.mutation.groups()}
         assert balances == {"saas": -9.0, "acme": 90.0, "globex": 110.0}
 
 
 def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | None, int]]:
     """What becomes of topics that a client wants to make."""
-    peer.house.enforcement.mode = Mode.MUTE
+    peer.proxy.enforcement.mode = Mode.MUTE
     peer.client.arrive(request)
     while asked := peer.broker.take():
         for frame in split(asked):
@@ -127,40 +127,40 @@ def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | No
 
 def test_a_change_is_in_force_with_the_next_request() -> None:
     """Another budget, another pattern, another parent, no group at all: on the same connections, with what was recorded."""
-    with House() as house:
-        house.declare(ACME)
-        etl, web = house.connect(), house.connect()
-        assert announced(house, etl, 8_000, 1, "acme-etl") == 0
-        house.declare(DeclaredGroup("acme", ids("acme-*"), {PRODUCE: 500.0}))
-        assert announced(house, etl, 100, 2, "acme-etl") == 6_200
-        house.wait(6_200)
-        house.declare(DeclaredGroup("acme", ids("web"), {PRODUCE: 500.0}))
-        assert announced(house, etl, 50_000, 3, "acme-etl") == 0
-        assert announced(house, web, 100, 1, "web") == 6_200
-        house.declare()
-        house.wait(6_200)
-        assert announced(house, web, 50_000, 2, "web") == 0
-        assert house.closed == []
+    with ProxyFixture() as proxy:
+        proxy.declare(ACME)
+        etl, web = proxy.connect(), proxy.connect()
+        assert announced(proxy, etl, 8_000, 1, "acme-etl") == 0
+        proxy.declare(DeclaredGroup("acme", ids("acme-*"), {PRODUCE: 500.0}))
+        assert announced(proxy, etl, 100, 2, "acme-etl") == 6_200
+        proxy.wait(6_200)
+        proxy.declare(DeclaredGroup("acme", ids("web"), {PRODUCE: 500.0}))
+        assert announced(proxy, etl, 50_000, 3, "acme-etl") == 0
+        assert announced(proxy, web, 100, 1, "web") == 6_200
+        proxy.declare()
+        proxy.wait(6_200)
+        assert announced(proxy, web, 50_000, 2, "web") == 0
+        assert proxy.closed == []
 
 
 def test_a_switch_over_a_group() -> None:
     """Switches are for clients, whatever group they are in."""
-    with House() as house:
-        house.declare(ACME)
-        house.switch({"entity:client-id=acme-etl": "off"})
-        assert announced(house, house.connect(), 50_000, 1, "acme-etl") == 0
-        assert announced(house, house.connect(), 11_000, 1, "acme-web") == 1_000
+    with ProxyFixture() as proxy:
+        proxy.declare(ACME)
+        proxy.switch({"entity:client-id=acme-etl": "off"})
+        assert announced(proxy, proxy.connect(), 50_000, 1, "acme-etl") == 0
+        assert announced(proxy, proxy.connect(), 11_000, 1, "acme-web") == 1_000
 
 
 def test_request_time_has_a_budget_too() -> None:
     """A group's time is charged to it and to its parent."""
-    with House() as house:
-        house.declare(DeclaredGroup("saas", None, {REQUEST: 1.0}), DeclaredGroup("acme", ids("acme-*"), {REQUEST: 1.0}, "saas"))
-        peer = house.connect()
+    with ProxyFixture() as proxy:
+        proxy.declare(DeclaredGroup("saas", None, {REQUEST: 1.0}), DeclaredGroup("acme", ids("acme-*"), {REQUEST: 1.0}, "saas"))
+        peer = proxy.connect()
         peer.sends(produce_of(100, 1, client_id="acme-a"))
-        house.wait(20)
+        proxy.wait(20)
         peer.answers(produced(1, version=PRODUCE_VERSION))
-        totals = [group.recorded_total for group in house.scope.request.groups()]
+        totals = [group.recorded_total for group in proxy.scope.request.groups()]
         assert totals[0] == totals[1] > 0
 
 
@@ -170,9 +170,9 @@ def busy(peer: Peer, numbers: Iterator[int], client_id: str) -> None:
         number = next(numbers)
         peer.sends(produce_of(size, number, client_id=client_id))
         while not peer.connection.session.in_flight:
-            peer.house.wait(500)
+            peer.proxy.wait(500)
         peer.answers(produced(number, version=PRODUCE_VERSION))
-        peer.house.wait(100)
+        peer.proxy.wait(100)
 
 
 @pytest.mark.parametrize("level", ["packed", "trace"])
@@ -184,22 +184,22 @@ def test_the_files_prove_every_group_of_a_chain(tmp_path: Path, level: str) -> N
         DeclaredGroup("saas", None, {PRODUCE: 1_500.0, REQUEST: 0.001}, "world"),
         *TENANTS[1:],
     )
-    with MeteredHouse(tmp_path, produce=1_000.0, level=level) as house:
-        peers = [house.connect() for _ in range(3)]
+    with MeteredFixture(tmp_path, produce=1_000.0, level=level) as proxy:
+        peers = [proxy.connect() for _ in range(3)]
         for groups in (TENANTS, deep, (ACME,), (), deep):
-            house.declare(*groups)
+            proxy.declare(*groups)
             for peer, client_id in zip(peers, ("acme-a", "globex-a", "etl"), strict=True):
                 busy(peer, numbers, client_id)
-        verdict = house.written()
+        verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
     assert verdict.counts["Produce"]["throttled"] > 0
 
 
-def test_who_has_no_parent_pays_nothing(house: House) -> None:
+def test_who_has_no_parent_pays_nothing(proxy: ProxyFixture) -> None:
     """Groups without a parent, declared or not, are of the plain kind, which records once."""
-    house.declare(*TENANTS)
-    house.scope.produce.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
-    announced(house, house.connect(), 100, 1, "etl")
-    announced(house, house.connect(), 100, 1, "acme-a")
-    kinds = {group.tags.get(GROUP_TAG): type(group).__name__ for group in house.scope.produce.groups()}
+    proxy.declare(*TENANTS)
+    proxy.scope.produce.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
+    announced(proxy, proxy.connect(), 100, 1, "etl")
+    announced(proxy, proxy.connect(), 100, 1, "acme-a")
+    kinds = {group.tags.get(GROUP_TAG): type(group).__name__ for group in proxy.scope.produce.groups()}
     assert kinds == {None: "QuotaGroup", "acme": "ChildGroup", "saas": "QuotaGroup"}

@@ -5,7 +5,7 @@ import pytest
 from protocol.api_keys import ApiKey
 from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import fetch, plain, produced
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import ProxyFixture, Peer
 from tests.support.topic_frames import create
 from tests.support.topic_model import TopicModel
 from tests.support.topic_talk import Talk
@@ -52,16 +52,16 @@ def leave(peer: Peer, how: str) -> None:
 def test_produce_leave_and_come_back(mode: Mode, how: str, request_bytes: int) -> None:
     """A producer that leaves behind each request and comes back at once passes what its quota lets pass."""
     passed = 0
-    with House(produce=BOUND, mode=mode) as house:
-        start_ms, peers = house.now_ms, []
-        while house.now_ms < start_ms + ATTACK_MS:
-            peer = house.connect()
+    with ProxyFixture(produce=BOUND, mode=mode) as proxy:
+        start_ms, peers = proxy.now_ms, []
+        while proxy.now_ms < start_ms + ATTACK_MS:
+            peer = proxy.connect()
             peer.client.arrive(produce_of(request_bytes, 1))
             leave(peer, how)
             peers.append(peer)
             passed += sum(sum(forwarded_bytes(one, request_bytes)) for one in peers)
             peers = [one for one in peers if not one.connection.closing]
-            house.wait(PAUSE_MS)
+            proxy.wait(PAUSE_MS)
     assert passed <= budget(ATTACK_MS, request_bytes, open_at_once=1)
 
 
@@ -69,13 +69,13 @@ def test_produce_leave_and_come_back(mode: Mode, how: str, request_bytes: int) -
 def test_produce_answered_leave_and_come_back(mode: Mode) -> None:
     """Who awaits the answer, where it comes at once, and leaves in debt meets that debt on the next connection."""
     passed = 0
-    with House(produce=BOUND, mode=mode) as house:
-        start_ms = house.now_ms
-        while house.now_ms < start_ms + ATTACK_MS:
-            peer = house.connect()
+    with ProxyFixture(produce=BOUND, mode=mode) as proxy:
+        start_ms = proxy.now_ms
+        while proxy.now_ms < start_ms + ATTACK_MS:
+            peer = proxy.connect()
             peer.client.arrive(produce_of(20_000, 1))
             passed += sum(forwarded_bytes(peer, 20_000))
-            house.wait(PAUSE_MS)
+            proxy.wait(PAUSE_MS)
             leave(peer, "reset")
     assert passed <= budget(ATTACK_MS, 20_000)
 
@@ -84,13 +84,13 @@ def test_produce_answered_leave_and_come_back(mode: Mode) -> None:
 def test_fetch_and_half_close(mode: Mode) -> None:
     """A fetch is judged before it goes, also when nothing will come behind it: twenty connections in turn read what the quota holds."""
     passed = 0
-    with House(fetch=BOUND, mode=mode) as house:
-        start_ms, peers = house.now_ms, []
+    with ProxyFixture(fetch=BOUND, mode=mode) as proxy:
+        start_ms, peers = proxy.now_ms, []
         number = 0
-        while house.now_ms < start_ms + ATTACK_MS:
+        while proxy.now_ms < start_ms + ATTACK_MS:
             while len(peers) < CONNECTIONS:
                 number += 1
-                peer = house.connect()
+                peer = proxy.connect()
                 peer.client.arrive(fetch(1, version=FETCH_VERSION))
                 peer.connection.client.eof_received()
                 peers.append(peer)
@@ -99,19 +99,19 @@ def test_fetch_and_half_close(mode: Mode) -> None:
                     passed += 50_000
                     peer.broker.arrive(fetched_of(50_000, correlation_id))
             peers = [one for one in peers if not one.connection.closing]
-            house.wait(PAUSE_MS)
+            proxy.wait(PAUSE_MS)
     assert passed <= BOUND * (ATTACK_MS + WINDOW_MS) / 1_000 + CONNECTIONS * 50_000 * 0.2 + 25 * BOUND
 
 
 def test_a_request_without_an_answer_counts_when_its_client_resets() -> None:
     """Five requests of 20 kB, each followed by a reset before the answer, are recorded in full."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        peers = [house.connect() for _ in range(5)]
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        peers = [proxy.connect() for _ in range(5)]
         for peer in peers:
             peer.client.arrive(produce_of(20_000, 1))
         for peer in peers:
             leave(peer, "reset")
-        (group,) = house.scope.produce.groups()
+        (group,) = proxy.scope.produce.groups()
         assert group.recorded_total == 5 * 20_000
 
 
@@ -123,109 +123,109 @@ def half_close(peer: Peer) -> None:
     connection = peer.connection
     if connection.client.pauses:
         connection.client_left_while_paused()
-        peer.house.wait(0)
+        peer.proxy.wait(0)
     if not connection.closing:
         connection.client.eof_received()
 
 
-def in_debt(house: House, request_bytes: int = 150_000) -> Peer:
+def in_debt(proxy: ProxyFixture, request_bytes: int = 150_000) -> Peer:
     """A connection that has produced more than a window holds, and its answer."""
-    peer = house.connect()
+    peer = proxy.connect()
     peer.asks(produce_of(request_bytes, 1), produced(1, version=PRODUCE_VERSION))
     return peer
 
 
 def test_what_was_sent_before_a_half_close_goes_on_in_its_turn() -> None:
     """Five requests behind a throttle go on one by one, none before the debt is over; then the connection ends."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        peer = in_debt(house)
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        peer = in_debt(proxy)
         peer.client.arrive(b"".join(produce_of(100, number) for number in range(2, 7)))
         half_close(peer)
-        house.wait(4_900)
+        proxy.wait(4_900)
         assert peer.forwarded() == []
-        house.wait(200)
+        proxy.wait(200)
         assert peer.forwarded() == [2]
         went = []
         for number in range(2, 7):
             went += peer.answers(produced(number, version=PRODUCE_VERSION))
-            house.wait(7_000)
+            proxy.wait(7_000)
             assert peer.forwarded() == ([number + 1] if number < 6 else [])
         assert went == [2, 3, 4, 5, 6]
-        assert [str(reason) for reason, _ in house.closed] == ["client_closed"]
-        assert house.counters.discarded_request_bytes == 0
+        assert [str(reason) for reason, _ in proxy.closed] == ["client_closed"]
+        assert proxy.counters.discarded_request_bytes == 0
 
 
 @MODES
 def test_what_a_closed_client_left_behind_goes_on_without_it(mode: Mode) -> None:
     """The client's socket is closed when the first answer is written to it; its requests still reach the broker, each in its turn."""
-    with House(produce=BOUND, mode=mode) as house:
-        peer = in_debt(house)
+    with ProxyFixture(produce=BOUND, mode=mode) as proxy:
+        peer = in_debt(proxy)
         peer.client.arrive(produce_of(100, 2) + produce_of(100, 3))
         half_close(peer)
         peer.connection.client.connection_lost(ConnectionResetError())
         seen = []
         for _ in range(400):
-            house.wait(50)
+            proxy.wait(50)
             for number in peer.forwarded():
                 seen.append(number)
                 peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
         assert seen == [2, 3]
-        assert [str(reason) for reason, _ in house.closed] == ["client_closed"]
+        assert [str(reason) for reason, _ in proxy.closed] == ["client_closed"]
 
 
 def test_what_is_left_after_its_time_is_dropped_and_counted() -> None:
     """A debt longer than `departed_ms`: the connection ends with a reason, and the bytes that were dropped are counted."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        peer = in_debt(house, 2_000_000)
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        peer = in_debt(proxy, 2_000_000)
         left = produce_of(250_001, 2)
         peer.client.arrive(left)
         half_close(peer)
-        house.wait(house.departed_ms - 1)
-        assert (peer.forwarded(), house.closed) == ([], [])
-        house.wait(1)
-        assert [str(reason) for reason, _ in house.closed] == ["half_close_deadline"]
-        assert house.counters.discarded_request_bytes == len(left)
+        proxy.wait(proxy.departed_ms - 1)
+        assert (peer.forwarded(), proxy.closed) == ([], [])
+        proxy.wait(1)
+        assert [str(reason) for reason, _ in proxy.closed] == ["half_close_deadline"]
+        assert proxy.counters.discarded_request_bytes == len(left)
 
 
 def test_only_so_many_of_one_address_are_served() -> None:
     """The 65th connection of an address that closes its side with requests that wait is ended; one of another address is not."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        leave(in_debt(house, 400_000), "reset")
-        peers = [house.connect() for _ in range(65)]
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        leave(in_debt(proxy, 400_000), "reset")
+        peers = [proxy.connect() for _ in range(65)]
         for peer in peers:
             peer.client.arrive(produce_of(100_000, 2))
             half_close(peer)
         assert [peer.connection.closing for peer in peers] == [False] * 64 + [True]
-        assert [str(reason) for reason, _ in house.closed] == ["client_reset", "departed_limit"]
-        assert len(house.departed) == 64
+        assert [str(reason) for reason, _ in proxy.closed] == ["client_reset", "departed_limit"]
+        assert len(proxy.departed) == 64
 
 
 @MODES
 def test_a_half_close_ends_no_hold(mode: Mode) -> None:
     """An answer that is held leaves when its time is over, no earlier."""
-    with House(produce=BOUND, mode=mode) as house:
-        peer = house.connect()
+    with ProxyFixture(produce=BOUND, mode=mode) as proxy:
+        peer = proxy.connect()
         assert peer.sends(produce_of(120_000, 1)) == [1]
         half_close(peer)
         delivered = peer.answers(produced(1, version=PRODUCE_VERSION))
         assert delivered == ([] if mode is Mode.DELAY else [1])
         if mode is Mode.DELAY:
-            house.wait(1_900)
+            proxy.wait(1_900)
             assert peer.delivered() == []
-            house.wait(200)
+            proxy.wait(200)
             assert peer.delivered() == [1]
-        assert [str(reason) for reason, _ in house.closed] == ["client_closed"]
+        assert [str(reason) for reason, _ in proxy.closed] == ["client_closed"]
 
 
 def test_a_departed_client_waits_for_the_verdicts_of_its_like() -> None:
     """Many connections that wait for one debt do not go on together when it is over: each meets the verdict on the one before it."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        in_debt(house)
-        peers = [house.connect() for _ in range(10)]
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        in_debt(proxy)
+        peers = [proxy.connect() for _ in range(10)]
         for peer in peers:
             peer.client.arrive(produce_of(150_000, 2))
             leave(peer, "reset") if peer is peers[0] else half_close(peer)
-        house.wait(20_000)
+        proxy.wait(20_000)
         assert sum(len(peer.forwarded()) for peer in peers) <= 3
 
 
@@ -234,25 +234,25 @@ def test_a_departed_client_waits_for_the_verdicts_of_its_like() -> None:
 
 def test_a_request_larger_than_a_step_waits_until_the_debt_is_over() -> None:
     """At 25 s a request of 25 s of the quota may go; a larger one gives the step back to its group."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        large, small = in_debt(house, 400_000), in_debt(house, 100_000)
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        large, small = in_debt(proxy, 400_000), in_debt(proxy, 100_000)
         large.sends(produce_of(250_001, 2))
         small.sends(produce_of(250_000, 2))
-        house.wait(25_000)
+        proxy.wait(25_000)
         assert (large.forwarded(), small.forwarded()) == ([], [2])
-        house.wait(5_000)
+        proxy.wait(5_000)
         assert large.forwarded() == [2]
 
 
 def test_a_verdict_of_zero_for_another_group_does_not_end_a_debt() -> None:
     """A client in debt that goes on with another client-id in an age step still serves the debt of the first."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        peer = in_debt(house, 800_000)
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        peer = in_debt(proxy, 800_000)
         peer.sends(produce_of(100, 2, client_id="free") + produce_of(200_000, 3))
-        house.wait(25_000)
+        proxy.wait(25_000)
         assert peer.forwarded() == [2]
         peer.answers(produced(2, version=PRODUCE_VERSION))
-        house.wait(24_900)
+        proxy.wait(24_900)
         assert peer.forwarded() == []
 
 
@@ -261,67 +261,67 @@ def test_a_verdict_of_zero_for_another_group_does_not_end_a_debt() -> None:
 
 def test_what_a_fetch_brought_counts_after_its_client_has_reset() -> None:
     """The broker's answer is followed to its size, in however many pieces it comes."""
-    with House(fetch=BOUND, mode=Mode.MUTE) as house:
-        peer = house.connect()
+    with ProxyFixture(fetch=BOUND, mode=Mode.MUTE) as proxy:
+        peer = proxy.connect()
         assert peer.sends(fetch(1, version=FETCH_VERSION)) == [1]
         answer = fetched_of(50_000, 1)
         leave(peer, "reset")
         for at in range(0, len(answer), 7_001):
             peer.broker.arrive(answer[at : at + 7_001])
-        (group,) = house.scope.fetch.groups()
+        (group,) = proxy.scope.fetch.groups()
         assert group.recorded_total == 50_000
         assert group.pending == 0
 
 
 def test_a_request_that_was_not_sent_in_whole_does_not_count() -> None:
     """The broker does nothing with half a request."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        peer = house.connect()
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        peer = proxy.connect()
         peer.client.arrive(produce_of(20_000, 1)[:15_000])
         leave(peer, "reset")
-        assert sum(group.recorded_total for group in house.scope.produce.groups()) == 0
+        assert sum(group.recorded_total for group in proxy.scope.produce.groups()) == 0
 
 
 def test_the_time_of_a_request_counts_although_its_client_resets() -> None:
     """Metadata again and again, each on a connection that is reset: what it costs is charged, and the next connection waits for it."""
-    with House(request=1.0, mode=Mode.MUTE) as house:
+    with ProxyFixture(request=1.0, mode=Mode.MUTE) as proxy:
         passed = 0
         for _ in range(400):
-            peer = house.connect()
+            peer = proxy.connect()
             passed += len(peer.sends(plain(1)))
             leave(peer, "reset")
-            house.wait(50)
-        (group,) = house.scope.request.groups()
-        spent_ns = passed * house.broker_times.unit_ns
+            proxy.wait(50)
+        (group,) = proxy.scope.request.groups()
+        spent_ns = passed * proxy.broker_times.unit_ns
         assert group.recorded_total > 0
         assert spent_ns / 1e9 <= 0.01 * (20 + 11) * 2
 
 
 def test_mutations_count_although_their_client_resets() -> None:
     """Old versions of CreateTopics are charged by their answer; without one, when the connection ends."""
-    with House(mode=Mode.MUTE) as house:
-        house.set_quota(mutation=1.0)
-        peer = house.connect()
+    with ProxyFixture(mode=Mode.MUTE) as proxy:
+        proxy.set_quota(mutation=1.0)
+        peer = proxy.connect()
         assert peer.sends(create(1, {"a": 20}, version=5)) == [1]
         leave(peer, "reset")
-        (group,) = house.scope.mutation.groups()
-        assert group.tokens(house.now_ms) == 11 - 20
-        other = house.connect()
+        (group,) = proxy.scope.mutation.groups()
+        assert group.tokens(proxy.now_ms) == 11 - 20
+        other = proxy.connect()
         assert other.sends(create(2, {"b": 20}, version=5)) == []
-        house.wait(9_000)
+        proxy.wait(9_000)
         assert other.forwarded() == [2]
 
 
 def test_a_request_that_can_be_refused_leaves_no_debt() -> None:
     """The bucket refuses what comes next, on whatever connection, and a broker makes no new connection wait for that."""
-    with House(mode=Mode.MUTE) as house:
-        house.set_quota(mutation=1.0)
-        talk = Talk(house, TopicModel())
+    with ProxyFixture(mode=Mode.MUTE) as proxy:
+        proxy.set_quota(mutation=1.0)
+        talk = Talk(proxy, TopicModel())
         talk.asks(ApiKey.CREATE_TOPICS, 7, create(1, {"a": 20}))
         assert talk.asks(ApiKey.CREATE_TOPICS, 7, create(2, {"b": 1})).errors == [("b", 89)]
         assert talk.peer.connection.session.debt.in_debt
         leave(talk.peer, "reset")
-        (group,) = house.scope.mutation.groups()
+        (group,) = proxy.scope.mutation.groups()
         assert group.departed_until_ms == 0
 
 
@@ -330,21 +330,21 @@ def test_a_request_that_can_be_refused_leaves_no_debt() -> None:
 
 def test_a_drain_frees_no_fetch_but_all_else() -> None:
     """A fetch that waits is not sent when Sluice ends; a Produce behind it goes when the fetch may, a Produce in debt at once."""
-    with House(produce=BOUND, fetch=BOUND, mode=Mode.MUTE) as house:
-        producer = house.connect()
+    with ProxyFixture(produce=BOUND, fetch=BOUND, mode=Mode.MUTE) as proxy:
+        producer = proxy.connect()
         producer.sends(produce_of(150_000, 1) + produce_of(100, 2))
         producer.answers(produced(1, version=PRODUCE_VERSION))
-        consumer = house.connect()
+        consumer = proxy.connect()
         consumer.asks(fetch(1, version=FETCH_VERSION), fetched_of(100_500, 1))
-        house.wait(1_000)
+        proxy.wait(1_000)
         consumer.sends(fetch(2, version=FETCH_VERSION) + produce_of(100, 3))
-        lone = house.connect()
+        lone = proxy.connect()
         lone.sends(fetch(2, version=FETCH_VERSION))
         for peer in (producer, consumer, lone):
             peer.connection.drain()
-        house.wait(0)
+        proxy.wait(0)
         assert producer.forwarded()[-1:] == [2]
         assert (consumer.forwarded(), lone.forwarded()) == ([], [])
         assert (consumer.connection.closing, lone.connection.closing) == (False, True)
-        house.wait(12_000)
+        proxy.wait(12_000)
         assert consumer.forwarded() == [2, 3]

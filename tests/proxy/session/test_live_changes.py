@@ -10,44 +10,44 @@ from proxy.enforcement.quota_scopes import CallbackChoice
 from quota.callback import ClientQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from tests.support.kafka_frames import fetch, plain, produced, throttle_ms
-from tests.support.memory_connection import House
+from tests.support.memory_connection import ProxyFixture
 from tests.support.verdicts import PRODUCE_VERSION, produce_for, produce_of
 
 
-def announced(house: House, peer: Any, request: bytes, correlation_id: int) -> int:
+def announced(proxy: ProxyFixture, peer: Any, request: bytes, correlation_id: int) -> int:
     """Let a request through in `mute`; return the throttle time in its answer."""
-    house.enforcement.mode = Mode.MUTE
+    proxy.enforcement.mode = Mode.MUTE
     return throttle_ms(peer.asks(request, produced(correlation_id, version=PRODUCE_VERSION)), 0, PRODUCE_VERSION)
 
 
-def test_a_new_quota(house: House) -> None:
+def test_a_new_quota(proxy: ProxyFixture) -> None:
     """Half the bound: the next request is judged by it, its predecessors' bytes stay recorded."""
-    peer = house.connect()
-    assert announced(house, peer, produce_of(8_000, 1), 1) == 0
-    house.set_quota(produce=500.0)
-    assert announced(house, peer, produce_of(100, 2), 2) == 6_200
-    house.wait(7_000)
-    house.set_quota(produce=1e9)
-    assert announced(house, peer, produce_of(100_000, 3), 3) == 0
-    assert house.closed == []
+    peer = proxy.connect()
+    assert announced(proxy, peer, produce_of(8_000, 1), 1) == 0
+    proxy.set_quota(produce=500.0)
+    assert announced(proxy, peer, produce_of(100, 2), 2) == 6_200
+    proxy.wait(7_000)
+    proxy.set_quota(produce=1e9)
+    assert announced(proxy, peer, produce_of(100_000, 3), 3) == 0
+    assert proxy.closed == []
 
 
-def test_a_removed_quota(house: House) -> None:
+def test_a_removed_quota(proxy: ProxyFixture) -> None:
     """Who has none is not held."""
-    peer = house.connect()
-    house.scopes.apply_table({ClientQuotaType.PRODUCE: {}, ClientQuotaType.FETCH: {}})
-    assert announced(house, peer, produce_for(60_000, 1), 1) == 0
+    peer = proxy.connect()
+    proxy.scopes.apply_table({ClientQuotaType.PRODUCE: {}, ClientQuotaType.FETCH: {}})
+    assert announced(proxy, peer, produce_for(60_000, 1), 1) == 0
     request = fetch(2)
     peer.client.arrive(request)
     assert peer.broker.take() == request
 
 
-def test_quotas_switched_off_in_mid_debt(house: House) -> None:
+def test_quotas_switched_off_in_mid_debt(proxy: ProxyFixture) -> None:
     """The next answer ends the debt: the pipeline is open again."""
-    peer = house.connect()
-    assert announced(house, peer, produce_for(2_000, 1), 1) == 2_000
-    house.scopes.switch(produce=False, fetch=False)
-    house.wait(2_000)
+    peer = proxy.connect()
+    assert announced(proxy, peer, produce_for(2_000, 1), 1) == 2_000
+    proxy.scopes.switch(produce=False, fetch=False)
+    proxy.wait(2_000)
     assert peer.sends(produce_of(100, 2), produce_of(100, 3), produce_of(100, 4)) == [2]
     assert peer.answers(produced(2, version=PRODUCE_VERSION)) == [2]
     assert peer.forwarded() == [3, 4]
@@ -55,59 +55,59 @@ def test_quotas_switched_off_in_mid_debt(house: House) -> None:
 
 def test_a_first_quota() -> None:
     """A connection that began without any quota in the process is judged when there is one."""
-    with House() as house:
-        peer = house.connect()
-        assert announced(house, peer, produce_of(50_000, 1), 1) == 0
-        house.set_quota(produce=1_000.0)
-        assert announced(house, peer, produce_for(3_000, 2), 2) == 3_000
+    with ProxyFixture() as proxy:
+        peer = proxy.connect()
+        assert announced(proxy, peer, produce_of(50_000, 1), 1) == 0
+        proxy.set_quota(produce=1_000.0)
+        assert announced(proxy, peer, produce_for(3_000, 2), 2) == 3_000
 
 
-def test_from_delay_to_mute(house: House) -> None:
+def test_from_delay_to_mute(proxy: ProxyFixture) -> None:
     """A held answer leaves at its deadline as planned; the next one is not held."""
-    peer = house.connect()
+    peer = proxy.connect()
     peer.sends(produce_for(3_000, 1))
     assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
-    house.enforcement.mode = Mode.MUTE
-    house.wait(2_999)
+    proxy.enforcement.mode = Mode.MUTE
+    proxy.wait(2_999)
     assert peer.delivered() == []
-    house.wait(1)
+    proxy.wait(1)
     assert peer.delivered() == [1]
-    assert announced(house, peer, produce_of(1_000, 2), 2) == 4_000
+    assert announced(proxy, peer, produce_of(1_000, 2), 2) == 4_000
 
 
-def test_from_mute_to_delay(house: House) -> None:
+def test_from_mute_to_delay(proxy: ProxyFixture) -> None:
     """The next answer over quota is held."""
-    peer = house.connect()
-    assert announced(house, peer, produce_for(3_000, 1), 1) == 3_000
-    house.enforcement.mode = Mode.DELAY
-    house.wait(3_000)
+    peer = proxy.connect()
+    assert announced(proxy, peer, produce_for(3_000, 1), 1) == 3_000
+    proxy.enforcement.mode = Mode.DELAY
+    proxy.wait(3_000)
     peer.sends(produce_of(1_000, 2))
     assert peer.answers(produced(2, version=PRODUCE_VERSION)) == []
-    house.wait(4_000)
+    proxy.wait(4_000)
     assert peer.delivered() == [2]
 
 
 @pytest.mark.parametrize("verdict_ms", [3_000, 100_000])
 @pytest.mark.parametrize("before", [Mode.DELAY, Mode.MUTE])
-def test_to_observe_everybody_is_released(house: House, before: Mode, verdict_ms: int) -> None:
+def test_to_observe_everybody_is_released(proxy: ProxyFixture, before: Mode, verdict_ms: int) -> None:
     """What is held leaves, who is paused is read, debts are gone: at once, for all connections."""
-    house.enforcement.mode = before
-    peer, other = house.connect(), house.connect()
+    proxy.enforcement.mode = before
+    peer, other = proxy.connect(), proxy.connect()
     for one in (peer, other):
         one.sends(produce_for(verdict_ms, 1))
         one.broker.arrive(produced(1, version=PRODUCE_VERSION))
         one.sends(plain(2), plain(3))
         one.broker.take()
-    house.enforcement.mode = Mode.OBSERVE
+    proxy.enforcement.mode = Mode.OBSERVE
     for one in (peer, other):
         one.connection.settings_changed()
-    house.wait(0)
+    proxy.wait(0)
     for one in (peer, other):
         assert one.delivered() == [1]
         assert one.forwarded() == [2, 3]
         assert one.client.reading
         assert one.broker.reading
-    assert house.closed == []
+    assert proxy.closed == []
 
 
 class ByPrefix(ClientQuotaCallback):
@@ -140,62 +140,62 @@ class ByPrefix(ClientQuotaCallback):
         pass
 
 
-def test_another_callback(house: House) -> None:
+def test_another_callback(proxy: ProxyFixture) -> None:
     """The next request counts in the group that the new callback names, also on a connection that is in debt."""
-    first, second = house.connect(), house.connect()
-    assert announced(house, first, produce_for(2_000, 1), 1) == 2_000
-    house.scopes.on_moved = lambda: [one.connection.session.count_in(house.scopes.of(("b", 1))) for one in (first, second)]
-    house.scopes.change(per_cluster=False, choice=CallbackChoice(ByPrefix), statics={})
-    assert announced(house, second, produce_of(9_000, 1, client_id="edge"), 1) == 0
-    house.wait(2_000)
-    assert announced(house, first, produce_of(3_000, 2), 2) == 2_000, "etl and edge share the letter e"
-    assert house.closed == []
+    first, second = proxy.connect(), proxy.connect()
+    assert announced(proxy, first, produce_for(2_000, 1), 1) == 2_000
+    proxy.scopes.on_moved = lambda: [one.connection.session.count_in(proxy.scopes.of(("b", 1))) for one in (first, second)]
+    proxy.scopes.change(per_cluster=False, choice=CallbackChoice(ByPrefix), statics={})
+    assert announced(proxy, second, produce_of(9_000, 1, client_id="edge"), 1) == 0
+    proxy.wait(2_000)
+    assert announced(proxy, first, produce_of(3_000, 2), 2) == 2_000, "etl and edge share the letter e"
+    assert proxy.closed == []
 
 
-def test_more_client_ids_than_a_connection_remembers(house: House) -> None:
+def test_more_client_ids_than_a_connection_remembers(proxy: ProxyFixture) -> None:
     """All of them count in the new scope after a change, those that were pushed out too."""
-    peer = house.connect()
+    peer = proxy.connect()
     names = [f"c{number}" for number in range(40)]
     for at, name in enumerate(names):
-        assert announced(house, peer, produce_of(100, at, client_id=name), at) == 0
-    house.scopes.on_moved = lambda: peer.connection.session.count_in(house.scopes.of(("b", 1)))
-    house.scopes.change(per_cluster=True, choice=CallbackChoice(ByPrefix), statics={})
+        assert announced(proxy, peer, produce_of(100, at, client_id=name), at) == 0
+    proxy.scopes.on_moved = lambda: peer.connection.session.count_in(proxy.scopes.of(("b", 1)))
+    proxy.scopes.change(per_cluster=True, choice=CallbackChoice(ByPrefix), statics={})
     for at, name in enumerate(names):
-        announced(house, peer, produce_of(100, at, client_id=name), at)
-    (group,) = house.scopes.of(("b", 1)).produce.groups()
-    assert group.rate(house.now_ms) * 10 == 40 * 100
+        announced(proxy, peer, produce_of(100, at, client_id=name), at)
+    (group,) = proxy.scopes.of(("b", 1)).produce.groups()
+    assert group.rate(proxy.now_ms) * 10 == 40 * 100
 
 
 @pytest.mark.parametrize("client_id", [None, ""])
-def test_an_empty_client_id_is_the_default_client(house: House, client_id: str | None) -> None:
+def test_an_empty_client_id_is_the_default_client(proxy: ProxyFixture, client_id: str | None) -> None:
     """It has the default client-id's quota."""
-    house.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
-    peer = house.connect()
-    assert announced(house, peer, produce_for(2_000, 1, client_id=client_id), 1) == 2_000
+    proxy.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
+    peer = proxy.connect()
+    assert announced(proxy, peer, produce_for(2_000, 1, client_id=client_id), 1) == 2_000
 
 
 @pytest.mark.parametrize("client_id", [None, ""])
-def test_an_empty_client_id_as_in_kafka(house: House, client_id: str | None) -> None:
+def test_an_empty_client_id_as_in_kafka(proxy: ProxyFixture, client_id: str | None) -> None:
     """It escapes the default client-id's quota if the operator wants Kafka's rule; a change counts from the next request on."""
-    house.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
-    house.settings.empty_client_id_is_default = False
-    peer = house.connect()
-    assert announced(house, peer, produce_for(2_000, 1, client_id=client_id), 1) == 0
-    house.settings.empty_client_id_is_default = True
+    proxy.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
+    proxy.settings.empty_client_id_is_default = False
+    peer = proxy.connect()
+    assert announced(proxy, peer, produce_for(2_000, 1, client_id=client_id), 1) == 0
+    proxy.settings.empty_client_id_is_default = True
     peer.connection.settings_changed()
-    assert announced(house, peer, produce_for(2_000, 2, client_id=client_id), 2) == 2_000
+    assert announced(proxy, peer, produce_for(2_000, 2, client_id=client_id), 2) == 2_000
 
 
-def test_a_client_that_is_called_default(house: House) -> None:
+def test_a_client_that_is_called_default(proxy: ProxyFixture) -> None:
     """The name `<default>` from a client is a name, no wildcard: without a quota of its own it has the default one, for itself."""
-    house.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
-    peer = house.connect()
-    assert announced(house, peer, produce_of(9_000, 1, client_id=DEFAULT), 1) == 0
+    proxy.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
+    peer = proxy.connect()
+    assert announced(proxy, peer, produce_of(9_000, 1, client_id=DEFAULT), 1) == 0
 
 
-def test_coordinator_traffic_is_never_muted(house: House) -> None:
+def test_coordinator_traffic_is_never_muted(proxy: ProxyFixture) -> None:
     """Heartbeats, commits and joins carry no bytes that count: their connection runs on while its group is far over the bound."""
-    busy, coordinator = house.connect(), house.connect()
+    busy, coordinator = proxy.connect(), proxy.connect()
     busy.sends(produce_for(500_000, 1))
     busy.answers(produced(1, version=PRODUCE_VERSION))
     for number, key in enumerate((8, 9, 11, 12, 13, 14, 68)):

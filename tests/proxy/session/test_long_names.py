@@ -15,8 +15,8 @@ from quota.names import NAME_BYTES_MAX, kept_name, read_kept_name
 from quota.request_time import ClientRequestQuotaManager
 from tests.support.faulty_callback import raising
 from tests.support.kafka_frames import api_of, produce, produced, request
-from tests.support.memory_connection import House, Peer
-from tests.support.metered_house import MeteredHouse
+from tests.support.memory_connection import ProxyFixture, Peer
+from tests.support.metered_fixture import MeteredFixture
 
 MARK = "mark-of-a-long-name"
 LONG = "x" * 200 + MARK * 1_000
@@ -48,59 +48,59 @@ def produces(peer: Peer, number: int, client_id: str, size: int = 100) -> None:
     peer.asks(produce(number, size=size, client_id=client_id), produced(number))
 
 
-def test_nothing_of_a_long_client_id_outlives_its_request(house: House) -> None:
+def test_nothing_of_a_long_client_id_outlives_its_request(proxy: ProxyFixture) -> None:
     """But its beginning and its digest, in groups, usage, heads and what a connection tells of itself; while it is in flight, too."""
-    for manager in (house.scope.produce, house.scope.fetch, house.scope.request):
+    for manager in (proxy.scope.produce, proxy.scope.fetch, proxy.scope.request):
         manager.update_quota(EVERY_CLIENT, 1e9)
-    peer = house.connect()
+    peer = proxy.connect()
     for number in range(1, 20):
         produces(peer, number, LONG + str(number))
     peer.sends(produce(20, client_id=LONG + "20"))
-    assert 0 < largest_kept(house, peer) <= KEPT_BYTES_MAX
-    assert len(house.usages) == len(house.scope.produce.groups()) == 20
+    assert 0 < largest_kept(proxy, peer) <= KEPT_BYTES_MAX
+    assert len(proxy.usages) == len(proxy.scope.produce.groups()) == 20
 
 
-def test_no_head_above_256_bytes_is_remembered(house: House) -> None:
+def test_no_head_above_256_bytes_is_remembered(proxy: ProxyFixture) -> None:
     """Not the last one, not one of each version, not in the table that connections share: 64 versions may each bring 150 KB."""
-    peer = house.connect()
+    peer = proxy.connect()
     for version in range(3, 10):
         produces(peer, version, "x" * 60)
         frame = produce(100 + version, version=version, client_id=LONG)
         peer.asks(frame, produced(100 + version, version=version))
         session = peer.connection.session
-        assert largest_kept(session, house.settings.known_heads, house.settings.heads_met) <= KEPT_BYTES_MAX
-    assert len(house.settings.known_heads) > 0
+        assert largest_kept(session, proxy.settings.known_heads, proxy.settings.heads_met) <= KEPT_BYTES_MAX
+    assert len(proxy.settings.known_heads) > 0
 
 
-def test_two_long_names_that_begin_alike_are_two_clients(house: House) -> None:
+def test_two_long_names_that_begin_alike_are_two_clients(proxy: ProxyFixture) -> None:
     """Each has its own budget and its own books, and so has one who calls itself by the short form of another."""
-    house.scope.produce.update_quota(EVERY_CLIENT, 1e9)
-    peer = house.connect()
+    proxy.scope.produce.update_quota(EVERY_CLIENT, 1e9)
+    peer = proxy.connect()
     names = [LONG + "1", LONG + "2", "".join(kept_name(LONG + "1"))]
     for number, name in enumerate(names, 1):
         produces(peer, number, name, size=100 * number)
-    groups = list(house.scope.produce.groups())
+    groups = list(proxy.scope.produce.groups())
     assert len(groups) == len({group.key for group in groups}) == 3
     assert all(group.recorded_total > 0 for group in groups)
-    assert len({usage.own_produce_bytes for usage in house.usages.snapshot()[:-1]}) == 3
+    assert len({usage.own_produce_bytes for usage in proxy.usages.snapshot()[:-1]}) == 3
 
 
 @pytest.mark.parametrize("length", [NAME_BYTES_MAX, NAME_BYTES_MAX + 1, 300, 32_000])
-def test_a_quota_for_a_long_client_id_holds(house: House, length: int) -> None:
+def test_a_quota_for_a_long_client_id_holds(proxy: ProxyFixture, length: int) -> None:
     """As it does for a short one, with the same verdict; who only begins like it has no quota. Its rule is shown cut."""
     name = "x" * length
-    house.scope.produce.update_quota(ClientQuotaEntity(None, name), 1_000.0)
-    peer = house.connect()
+    proxy.scope.produce.update_quota(ClientQuotaEntity(None, name), 1_000.0)
+    peer = proxy.connect()
     peer.sends(produce(1, size=20_000, client_id=name[:-1] + "y"))
     assert peer.answers(produced(1)) == [1]
     peer.sends(produce(2, size=20_000, client_id=name))
     assert peer.answers(produced(2)) == []
-    house.wait(5_000)
+    proxy.wait(5_000)
     assert peer.delivered() == [2]
-    usage = house.usages.get(ANONYMOUS.name, name)
+    usage = proxy.usages.get(ANONYMOUS.name, name)
     assert usage.throttled_requests == {("Produce", f"client-id={kept_name(name)}"): 1}
-    house.scope.produce.update_quota(ClientQuotaEntity(None, name), None)
-    house.wait(60_000)
+    proxy.scope.produce.update_quota(ClientQuotaEntity(None, name), None)
+    proxy.wait(60_000)
     peer.sends(produce(3, size=20_000, client_id=name))
     assert peer.answers(produced(3)) == [3]
 
@@ -125,21 +125,21 @@ class Recording(ClientQuotaCallback):
         self.limits[entity.client_id] = new_value
 
 
-def test_a_custom_callback_gets_the_whole_name(house: House) -> None:
+def test_a_custom_callback_gets_the_whole_name(proxy: ProxyFixture) -> None:
     """With each request and each answer, when a limit is asked for, when a quota changes, and after a change of it."""
     callback = Recording()
-    house.scope.produce.replace_callback(callback)
-    peer = house.connect()
+    proxy.scope.produce.replace_callback(callback)
+    peer = proxy.connect()
     produces(peer, 1, LONG)
     assert set(callback.names) == {LONG}
     assert callback.tags == [LONG]
-    house.scope.produce.update_quota(ClientQuotaEntity(None, LONG), 1_000.0)
+    proxy.scope.produce.update_quota(ClientQuotaEntity(None, LONG), 1_000.0)
     assert callback.limits[LONG] == 1_000.0
     produces(peer, 2, LONG)
     assert callback.tags == [LONG, LONG]
-    (group,) = house.scope.produce.groups()
+    (group,) = proxy.scope.produce.groups()
     assert group.bound == 1_000.0
-    assert largest_kept(house.scope.produce._groups, house.settings.known_heads, house.usages) <= KEPT_BYTES_MAX
+    assert largest_kept(proxy.scope.produce._groups, proxy.settings.known_heads, proxy.usages) <= KEPT_BYTES_MAX
 
 
 def test_what_is_remembered_for_a_callback_that_fails_is_bounded() -> None:
@@ -159,17 +159,17 @@ def test_what_is_remembered_for_a_callback_that_fails_is_bounded() -> None:
 
 def test_a_long_name_is_metered_by_what_is_kept_of_it(tmp_path: Path) -> None:
     """In the rows of clients, groups and rules; every decision can be worked out again."""
-    with MeteredHouse(tmp_path, produce=1e9) as house:
-        house.scope.produce.update_quota(ClientQuotaEntity(None, LONG), 1_000.0)
-        peer = house.connect()
+    with MeteredFixture(tmp_path, produce=1e9) as proxy:
+        proxy.scope.produce.update_quota(ClientQuotaEntity(None, LONG), 1_000.0)
+        peer = proxy.connect()
         peer.sends(produce(1, size=20_000, client_id=LONG))
-        house.wait(20)
+        proxy.wait(20)
         peer.answers(produced(1))
-        verdict = house.written()
+        verdict = proxy.written()
         assert (verdict.kinds(), verdict.incomplete, verdict.decisions) == ({}, [], 1)
-        assert kept_name(LONG) in {row["client_id"] for row in house.rows("dim_client")}
-        assert kept_name(LONG) in {row["tag_client_id"] for row in house.rows("dim_group")}
-        assert f"client-id={kept_name(LONG)}" in {row["rule"] for row in house.rows("dim_bound")}
+        assert kept_name(LONG) in {row["client_id"] for row in proxy.rows("dim_client")}
+        assert kept_name(LONG) in {row["tag_client_id"] for row in proxy.rows("dim_group")}
+        assert f"client-id={kept_name(LONG)}" in {row["rule"] for row in proxy.rows("dim_bound")}
 
 
 def test_names_of_files_are_not_cut_again() -> None:
@@ -198,10 +198,10 @@ def test_a_quota_for_a_long_user_holds(manager: ClientQuotaManager) -> None:
     assert largest_kept(manager._groups, manager._made_by, manager._maker_of) <= KEPT_BYTES_MAX
 
 
-def test_metadata_by_a_long_client_id_passes(house: House) -> None:
+def test_metadata_by_a_long_client_id_passes(proxy: ProxyFixture) -> None:
     """A head that is not remembered is read each time, to the same end."""
-    peer = house.connect()
+    peer = proxy.connect()
     for number in range(1, 4):
         frame = request(api_of(3, 1), b"\0\0\0\0", number, LONG)
         assert peer.sends(frame) == [number]
-    assert house.usages.get(ANONYMOUS.name, LONG).requests[3] == 3
+    assert proxy.usages.get(ANONYMOUS.name, LONG).requests[3] == 3

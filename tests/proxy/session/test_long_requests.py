@@ -16,7 +16,7 @@ from proxy.net.turns import READS_PER_TURN
 from proxy.session.unfinished_frame import PIECE_BYTES, UnfinishedFrame
 from tests.support.kafka_frames import api_of, produce, produced, request, request_ids
 from tests.support.layout_codec import uvarint
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import ProxyFixture, Peer
 
 CREATE = 19
 READ_BYTES = 256 * 1024
@@ -24,11 +24,11 @@ PIECES = st.lists(st.sampled_from([b"a", b"bc" * 50, b"d" * 5_000, b"e" * PIECE_
 
 
 @pytest.fixture
-def house() -> Iterator[House]:
+def proxy() -> Iterator[ProxyFixture]:
     """Clients that have a quota on mutations, so that their requests for topics are looked at as a whole."""
-    with House(mode=Mode.MUTE) as house:
-        house.set_quota(mutation=1_000.0)
-        yield house
+    with ProxyFixture(mode=Mode.MUTE) as proxy:
+        proxy.set_quota(mutation=1_000.0)
+        yield proxy
 
 
 def long_create() -> bytes:
@@ -79,29 +79,29 @@ def test_small_reads_take_no_more_memory_than_is_counted() -> None:
     assert after - before <= frame.have_bytes * 9 / 8 + 2_000
 
 
-def test_a_long_request_goes_on_whole(house: House) -> None:
+def test_a_long_request_goes_on_whole(proxy: ProxyFixture) -> None:
     """It is read to its end, turn by turn, and then judged as one that came at once."""
-    peer, frame = house.connect(), long_create()
+    peer, frame = proxy.connect(), long_create()
     for piece in pieces_of(frame):
         peer.client.arrive(piece)
-    house.wait(0)
+    proxy.wait(0)
     assert peer.broker.take() == frame
-    assert len(house.long_requests) == 0
+    assert len(proxy.long_requests) == 0
     peer.client.arrive(produce(2))
     assert request_ids(peer.broker.take()) == [2]
 
 
-def test_clients_with_long_requests_are_read_in_turn(house: House) -> None:
+def test_clients_with_long_requests_are_read_in_turn(proxy: ProxyFixture) -> None:
     """No turn of the event loop reads more than a few of them, and nobody is read again before all others were."""
-    peers = [house.connect() for _ in range(3 * READS_PER_TURN)]
+    peers = [proxy.connect() for _ in range(3 * READS_PER_TURN)]
     pieces = pieces_of(long_create())[:-1]
     for piece in pieces:
         for peer in peers:
             peer.client.arrive(piece)
     assert [read_pieces(peer, len(pieces)) for peer in peers] == [1] * len(peers)
     before = len(peers)
-    while len(house.long_requests):
-        house.loop.turn()
+    while len(proxy.long_requests):
+        proxy.loop.turn()
         counts = [read_pieces(peer, len(pieces)) for peer in peers]
         assert sum(counts) - before <= READS_PER_TURN
         assert max(counts) - min(counts) <= 1
@@ -109,27 +109,27 @@ def test_clients_with_long_requests_are_read_in_turn(house: House) -> None:
     assert before == len(peers) * len(pieces)
 
 
-def test_a_client_that_closes_its_side_in_a_long_request_is_read_no_more(house: House) -> None:
+def test_a_client_that_closes_its_side_in_a_long_request_is_read_no_more(proxy: ProxyFixture) -> None:
     """Its end of file is read once; what is in flight is answered, and the connection ends with that."""
-    peer = house.connect()
+    peer = proxy.connect()
     assert peer.sends(produce(1)) == [1]
     peer.client.arrive(pieces_of(long_create())[0])
-    house.wait(0)
+    proxy.wait(0)
     peer.connection.client.eof_received()
     assert not peer.connection.client.pauses & LONG_REQUEST
-    assert len(house.long_requests) == 0
+    assert len(proxy.long_requests) == 0
     assert peer.answers(produced(1)) == [1]
-    assert house.closed[0][0] is CloseReason.CLIENT_CLOSED
+    assert proxy.closed[0][0] is CloseReason.CLIENT_CLOSED
 
 
-def test_a_client_that_leaves_in_a_long_request_takes_no_turn(house: House) -> None:
+def test_a_client_that_leaves_in_a_long_request_takes_no_turn(proxy: ProxyFixture) -> None:
     """Its end is its end, whoever else waits."""
-    peers = [house.connect() for _ in range(2 * READS_PER_TURN)]
+    peers = [proxy.connect() for _ in range(2 * READS_PER_TURN)]
     for peer in peers:
         peer.client.arrive(pieces_of(long_create())[0])
     peers[0].connection.close(CloseReason.CLIENT_CLOSED)
-    house.wait(0)
-    assert len(house.long_requests) == 0
+    proxy.wait(0)
+    assert len(proxy.long_requests) == 0
     assert peers[0].connection.closing
     assert not any(peer.connection.closing for peer in peers[1:])
 

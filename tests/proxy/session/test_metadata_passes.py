@@ -15,7 +15,7 @@ from protocol.steps import Pace, finished
 from proxy.base.close_reason import CloseReason
 from proxy.session.rewrite import BrokersWalker
 from tests.support import kafka_frames
-from tests.support.memory_connection import House
+from tests.support.memory_connection import ProxyFixture
 
 METADATA = [api for api in API_VERSIONS.values() if api.key == ApiKey.METADATA]
 BY_VERSION = pytest.mark.parametrize("api", METADATA, ids=lambda api: f"v{api.version}")
@@ -47,15 +47,15 @@ def test_however_it_is_cut_it_leaves_as_if_it_had_been_whole(api: ApiVersion) ->
     def check(hosts: list[str], cuts: list[int]) -> None:
         frame = answer(api, hosts)
         ends = sorted({min(cut, len(frame)) for cut in cuts} | {len(frame)})
-        with House() as house:
-            peer = house.connect(ours)
+        with ProxyFixture() as proxy:
+            peer = proxy.connect(ours)
             peer.sends(kafka_frames.request(api, b"", 1))
             at, passed = 0, b""
             for end in ends:
                 peer.broker.arrive(frame[at:end])
                 passed += peer.client.take()
                 at = end
-            assert house.closed == []
+            assert proxy.closed == []
             assert peer.connection.session.buffer.reserved_bytes == 0
         assert len(passed) == LENGTH_BYTES + int.from_bytes(passed[:LENGTH_BYTES], "big")
         there, here = read_topology(api, frame), read_topology(api, passed)
@@ -72,8 +72,8 @@ def test_topics_are_not_kept() -> None:
     """When the brokers have left, nothing of the answer stays here, however much is still to come."""
     api = METADATA[-1]
     frame = answer(api, ["broker-1.internal"], 2_000)
-    with House() as house:
-        peer = house.connect(ours)
+    with ProxyFixture() as proxy:
+        peer = proxy.connect(ours)
         peer.sends(kafka_frames.request(api, b"", 1))
         peer.broker.arrive(frame[:20])
         assert peer.connection.session.buffer.reserved_bytes == 20
@@ -90,16 +90,16 @@ def test_the_wait_is_announced_before_the_brokers_are_here() -> None:
     """A throttle time stands before the brokers, and is right however the answer is cut."""
     api = next(one for one in METADATA if one.version == 9)
     frame = answer(api, ["broker-1.internal"])
-    with House(request=0.000_001, mode="mute") as house:
-        peer = house.connect(ours)
+    with ProxyFixture(request=0.000_001, mode="mute") as proxy:
+        peer = proxy.connect(ours)
         for number in range(3):
             peer.sends(kafka_frames.request(api, b"", number))
-            house.loop.run_until(house.loop.now_ms + 500)
+            proxy.loop.run_until(proxy.loop.now_ms + 500)
             whole = frame[:4] + number.to_bytes(4, "big") + frame[8:]
             peer.broker.arrive(whole[:30])
             peer.broker.arrive(whole[30:])
             passed = peer.client.take()
-            house.loop.run_until(house.loop.now_ms + 60_000)
+            proxy.loop.run_until(proxy.loop.now_ms + 60_000)
             if kafka_frames.throttle_ms(passed, ApiKey.METADATA, 9) > 0:
                 return
         raise AssertionError("nothing was announced")
@@ -109,13 +109,13 @@ def test_the_wait_is_announced_before_the_brokers_are_here() -> None:
 def test_an_address_without_a_listener_ends_the_connection_before_it_leaves(cut: int) -> None:
     """Nothing of the answer has left when its brokers are looked at."""
     frame = answer(METADATA[-1], ["b" * 1_500])
-    with House() as house:
-        peer = house.connect(lambda *_: None)
+    with ProxyFixture() as proxy:
+        peer = proxy.connect(lambda *_: None)
         peer.sends(kafka_frames.request(METADATA[-1], b"", 1))
         peer.broker.arrive(frame[:cut])
         peer.broker.arrive(frame[cut:])
         assert peer.client.take() == b""
-        assert [reason for reason, _ in house.closed] == [CloseReason.UNMAPPED]
+        assert [reason for reason, _ in proxy.closed] == [CloseReason.UNMAPPED]
 
 
 def test_brokers_that_do_not_end_are_refused() -> None:

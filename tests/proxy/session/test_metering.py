@@ -11,7 +11,7 @@ from proxy.enforcement.quota_scopes import QuotaWindows
 from quota.ip_connections import IpKey
 from tests.support.kafka_frames import answered, fetch, plain, produced
 from tests.support.memory_connection import BROKER, Peer
-from tests.support.metered_house import LISTENER, MeteredHouse
+from tests.support.metered_fixture import LISTENER, MeteredFixture
 from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
 
 PRODUCE_SIZES = [8_000, 3_000, 500, 40, 2_500, 9_000, 100]
@@ -19,22 +19,22 @@ FETCH_SIZES = [12_000, 7_000, 300, 4_000]
 ADDRESS: IpKey = (1, "10.0.0.7")
 
 
-def fetches(house: MeteredHouse, peer: Peer) -> None:
+def fetches(proxy: MeteredFixture, peer: Peer) -> None:
     """Fetch more than the quota allows, each as soon as it may go."""
     for number, size in enumerate(FETCH_SIZES, 100):
         peer.sends(fetch(number, version=FETCH_VERSION, max_bytes=10_000))
         while not peer.connection.session.in_flight:
-            house.wait(500)
+            proxy.wait(500)
         peer.answers(fetched_of(size, number))
 
 
-def burst(house: MeteredHouse, peer: Peer, first: int) -> None:
+def burst(proxy: MeteredFixture, peer: Peer, first: int) -> None:
     """Produce more than the quota allows at once, one after the other as far as the connection lets them through."""
     for number, size in enumerate(PRODUCE_SIZES, first):
         peer.sends(produce_of(size, number))
         while not peer.connection.session.in_flight:
-            house.wait(500)
-        house.wait(20)
+            proxy.wait(500)
+        proxy.wait(20)
         peer.answers(produced(number, version=PRODUCE_VERSION))
 
 
@@ -42,78 +42,78 @@ def burst(house: MeteredHouse, peer: Peer, first: int) -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 def test_what_the_data_path_decides_is_judged_exact(tmp_path: Path, mode: Mode, level: str) -> None:
     """In every mode, with produce, fetch and request-time quotas at once, the files hold every decision and prove each of them."""
-    with MeteredHouse(tmp_path, produce=BOUND, fetch=BOUND, request=0.0005, mode=mode, level=level) as house:
-        burst(house, house.connect(), 1_000)
-        fetches(house, house.connect())
-        house.set_quota(produce=3 * BOUND)
-        burst(house, house.connect(), 2_000)
-        house.connect().asks(plain(1), answered(1))
-        verdict = house.written()
+    with MeteredFixture(tmp_path, produce=BOUND, fetch=BOUND, request=0.0005, mode=mode, level=level) as proxy:
+        burst(proxy, proxy.connect(), 1_000)
+        fetches(proxy, proxy.connect())
+        proxy.set_quota(produce=3 * BOUND)
+        burst(proxy, proxy.connect(), 2_000)
+        proxy.connect().asks(plain(1), answered(1))
+        verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
     counts = verdict.counts
     assert set(counts) == {"Produce", "Fetch", "Request"}
     assert [name for name, count in counts.items() if not count["throttled"]] == []
-    usage = house.usages.get("ANONYMOUS", "etl")
+    usage = proxy.usages.get("ANONYMOUS", "etl")
     assert counts["Produce"]["units"] == usage.produce_bytes
     assert counts["Fetch"]["units"] == usage.fetch_bytes
     assert counts["Request"]["units"] == usage.request_ns
-    assert total(house, "samples", "applied_ms_sum") > 0 or mode is Mode.OBSERVE
+    assert total(proxy, "samples", "applied_ms_sum") > 0 or mode is Mode.OBSERVE
 
 
-def total(house: MeteredHouse, table: str, column: str) -> int:
-    return sum(row[column] for row in house.rows(table))
+def total(proxy: MeteredFixture, table: str, column: str) -> int:
+    return sum(row[column] for row in proxy.rows(table))
 
 
 def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
     """Waits are worked out and stand in the files beside zeros, of decisions and of usage."""
-    with MeteredHouse(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as house:
-        burst(house, house.connect(), 1)
-        house.written()
-    assert total(house, "samples", "throttle_ms_sum") > 0
-    assert total(house, "samples", "applied_ms_sum") == 0
-    assert total(house, "usage", "throttle_ms") == total(house, "samples", "throttle_ms_sum")
-    assert total(house, "usage", "throttled_requests") > total(house, "usage", "waited_requests") == total(house, "usage", "waited_ms") == 0
+    with MeteredFixture(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as proxy:
+        burst(proxy, proxy.connect(), 1)
+        proxy.written()
+    assert total(proxy, "samples", "throttle_ms_sum") > 0
+    assert total(proxy, "samples", "applied_ms_sum") == 0
+    assert total(proxy, "usage", "throttle_ms") == total(proxy, "samples", "throttle_ms_sum")
+    assert total(proxy, "usage", "throttled_requests") > total(proxy, "usage", "waited_requests") == total(proxy, "usage", "waited_ms") == 0
 
 
 def test_a_change_of_mode_holds_from_its_decision_on(tmp_path: Path) -> None:
     """Before it nothing is applied, behind it everything, in one sample of one sensor."""
-    with MeteredHouse(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as house:
-        peer = house.connect()
+    with MeteredFixture(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as proxy:
+        peer = proxy.connect()
         peer.asks(produce_of(20_000, 1), produced(1, version=PRODUCE_VERSION))
-        house.enforcement.mode = Mode.MUTE
-        house.told_state()
+        proxy.enforcement.mode = Mode.MUTE
+        proxy.told_state()
         peer.asks(produce_of(2_000, 2), produced(2, version=PRODUCE_VERSION))
-        verdict = house.written()
+        verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete) == ({}, [])
-    assert [row["applied_ms"] for row in house.rows("samples")] == [[0], house.rows("samples")[1]["thr_ms"]]
+    assert [row["applied_ms"] for row in proxy.rows("samples")] == [[0], proxy.rows("samples")[1]["thr_ms"]]
 
 
 def test_a_request_that_keeps_a_membership_is_excused(tmp_path: Path) -> None:
     """Its request time is measured and its wait is shorter than the verdict; the files say so and nobody calls it a violation."""
-    with MeteredHouse(tmp_path, request=1e-6, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as house:
-        peer = house.connect()
+    with MeteredFixture(tmp_path, request=1e-6, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as proxy:
+        peer = proxy.connect()
         peer.sends(plain(1))
-        house.wait(10)
+        proxy.wait(10)
         peer.answers(answered(1))
-        verdict = house.written()
+        verdict = proxy.written()
     assert verdict.kinds() == {}
-    assert [row["applied_ms"] for row in house.rows("samples")] == [[-1]]
-    assert (total(house, "usage", "throttled_requests"), total(house, "usage", "waited_requests")) == (1, 0)
+    assert [row["applied_ms"] for row in proxy.rows("samples")] == [[-1]]
+    assert (total(proxy, "usage", "throttled_requests"), total(proxy, "usage", "waited_requests")) == (1, 0)
 
 
 def test_usage_counts_every_answer_whatever_its_quota(tmp_path: Path) -> None:
     """Requests, bytes both ways and waits by client and class, also of who has no quota; connections with their first request."""
-    with MeteredHouse(tmp_path, produce=BOUND) as house:
-        peer, free = house.connect(), house.connect()
+    with MeteredFixture(tmp_path, produce=BOUND) as proxy:
+        peer, free = proxy.connect(), proxy.connect()
         request, answer = produce_of(20_000, 1), produced(1, version=PRODUCE_VERSION)
         peer.sends(request)
         peer.answers(answer)
-        house.wait(30_000)
+        proxy.wait(30_000)
         peer.sends(produce_of(300, 2, acks=0))
         free.asks(plain(1, client_id="audit"), answered(1))
-        house.written()
-    clients = {row["client_ref"]: row["client_id"] for row in house.rows("dim_client")}
-    usage = {(clients[row["client_ref"]], row["api_class"]): row for row in house.rows("usage")}
+        proxy.written()
+    clients = {row["client_ref"]: row["client_id"] for row in proxy.rows("dim_client")}
+    usage = {(clients[row["client_ref"]], row["api_class"]): row for row in proxy.rows("usage")}
     assert set(usage) == {("etl", "produce"), ("etl", "other"), ("audit", "group"), ("audit", "other")}
     etl = usage["etl", "produce"]
     assert (etl["requests"], etl["request_bytes"], etl["produce_bytes"]) == (2, 20_300, 20_300)
@@ -125,37 +125,37 @@ def test_usage_counts_every_answer_whatever_its_quota(tmp_path: Path) -> None:
 
 def test_a_fetch_that_waits_stands_in_the_trace(tmp_path: Path) -> None:
     """It recorded nothing: a note beside the decisions tells its wait, and does not disturb their proof."""
-    with MeteredHouse(tmp_path, fetch=BOUND, level="trace") as house:
-        peer = house.connect()
+    with MeteredFixture(tmp_path, fetch=BOUND, level="trace") as proxy:
+        peer = proxy.connect()
         peer.sends(fetch(1, version=FETCH_VERSION, max_bytes=10_000))
         peer.answers(fetched_of(12_000, 1))
-        house.wait(2_500)
+        proxy.wait(2_500)
         assert peer.sends(fetch(2, version=FETCH_VERSION, max_bytes=10_000)) == []
-        house.wait(12_000)
+        proxy.wait(12_000)
         peer.answers(fetched_of(100, 2))
-        verdict = house.written()
+        verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete) == ({}, [])
-    notes = [row for row in house.rows("events") if row["kind"] == 3]
+    notes = [row for row in proxy.rows("events") if row["kind"] == 3]
     assert [(row["api_key"], row["throttle_ms"] > 0) for row in notes] == [(ApiKey.FETCH, True)]
 
 
 def test_connections_are_decisions_too(tmp_path: Path) -> None:
     """Process, listener and address each decide; who comes too fast is counted, told to wait and taken back, and all of it is proved."""
-    with MeteredHouse(tmp_path, mode=Mode.DELAY) as house:
-        quotas = house.quotas
+    with MeteredFixture(tmp_path, mode=Mode.DELAY) as proxy:
+        quotas = proxy.quotas
         quotas.update_process(1_000, 3)
         quotas.update_listener(LISTENER, 1_000, 5)
         quotas.ips.update_rate(None, 2)
         listener = quotas.listeners[LISTENER]
         outcomes: list[Any] = []
         for _ in range(60):
-            quotas.arrive(listener, house.now_ms)
+            quotas.arrive(listener, proxy.now_ms)
             quotas.take_slot(listener)
-            outcomes.append(quotas.admit(listener, ADDRESS, house.now_ms).outcome)
-            house.wait(130)
-        verdict = house.written()
+            outcomes.append(quotas.admit(listener, ADDRESS, proxy.now_ms).outcome)
+            proxy.wait(130)
+        verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
-    scopes = {row["scope"]: row for row in house.rows("dim_group")}
+    scopes = {row["scope"]: row for row in proxy.rows("dim_group")}
     assert set(scopes) == {"process", "listener", "ip"}
     assert (scopes["ip"]["tag_ip"], scopes["ip"]["node_id"], scopes["listener"]["listener"]) == ("10.0.0.7", 1, LISTENER)
     refused = sum(outcome.name == "IP_THROTTLED" for outcome in outcomes)
@@ -165,13 +165,13 @@ def test_connections_are_decisions_too(tmp_path: Path) -> None:
 
 def test_a_broker_gets_its_name_when_that_is_learnt(tmp_path: Path) -> None:
     """A sensor that decided before the broker's node id was known is one sensor, and stands in the files under the id."""
-    with MeteredHouse(tmp_path, produce=BOUND) as house:
-        peer = house.connect()
+    with MeteredFixture(tmp_path, produce=BOUND) as proxy:
+        peer = proxy.connect()
         peer.asks(produce_of(500, 1), produced(1, version=PRODUCE_VERSION))
-        house.meter.flush()
-        house.scopes.learn(7, BROKER)
+        proxy.meter.flush()
+        proxy.scopes.learn(7, BROKER)
         peer.asks(produce_of(500, 2), produced(2, version=PRODUCE_VERSION))
-        verdict = house.written()
+        verdict = proxy.written()
     assert (verdict.kinds(), verdict.decisions) == ({}, 2)
-    assert [(row["node_id"], row["node"]) for row in house.rows("dim_group")] == [(7, "7")]
-    assert {row["node_id"] for row in house.rows("usage")} == {7}
+    assert [(row["node_id"], row["node"]) for row in proxy.rows("dim_group")] == [(7, "7")]
+    assert {row["node_id"] for row in proxy.rows("usage")} == {7}

@@ -8,7 +8,7 @@ import pytest
 from proxy.base.close_reason import CloseReason
 from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import answer_ids, answered, api_versions, plain, request_ids
-from tests.support.memory_connection import House
+from tests.support.memory_connection import ProxyFixture
 from tests.support.topic_frames import Answer, create, create_entries, delete, grow, names_in, read_answer
 from tests.support.topic_model import TopicModel, split
 from tests.support.topic_talk import Talk
@@ -22,9 +22,9 @@ EXCEEDED = 89
 @pytest.fixture
 def talk() -> Iterator[Talk]:
     """A client that may make or delete 10 partitions per second, in `mute`, so that answers show the whole wait."""
-    with House(mode=Mode.MUTE) as house:
-        house.set_quota(mutation=RATE)
-        yield Talk(house, TopicModel())
+    with ProxyFixture(mode=Mode.MUTE) as proxy:
+        proxy.set_quota(mutation=RATE)
+        yield Talk(proxy, TopicModel())
 
 
 def test_within_the_budget_a_request_goes_on_as_it_came(talk: Talk) -> None:
@@ -94,7 +94,7 @@ def test_old_versions_are_throttled_afterwards(talk: Talk, key: int, version: in
     """A client that cannot be refused gets everything through at once; what it cost is charged, and it waits for the debt."""
     talk.model.topics["old"] = 7
     talk.asks(CREATE, 7, create(1, {"a": 111}))
-    talk.house.wait(100)
+    talk.proxy.wait(100)
     answer = talk.asks(key, version, frame)
     assert EXCEEDED not in [error for _, error in answer.errors]
     assert talk.tokens == -cost
@@ -129,17 +129,17 @@ def test_sizes_are_asked_for_in_the_clients_turn(talk: Talk) -> None:
 
 def test_what_the_broker_is_asked_costs_its_time(talk: Talk) -> None:
     """The question is charged to who made us ask it, without a wait of its own: the request goes on, and its answer is judged."""
-    talk.house.set_quota(request=1e-6)
+    talk.proxy.set_quota(request=1e-6)
     talk.model.topics |= {"a": 4}
     request = delete(7, ["a"])
     talk.peer.client.arrive(request)
     (question,) = split(talk.peer.broker.take())
-    talk.house.wait(10)
+    talk.proxy.wait(10)
     talk.peer.broker.arrive(talk.model.answer(question))
-    (group,) = talk.house.scope.request.groups()
+    (group,) = talk.proxy.scope.request.groups()
     assert group.recorded_total > 0
     assert talk.peer.broker.take() == request
-    talk.house.wait(10)
+    talk.proxy.wait(10)
     talk.peer.broker.arrive(talk.model.answer(request))
     assert read_answer(DELETE, 6, talk.peer.client.take()).throttle_ms == 1_000
 
@@ -153,7 +153,7 @@ def test_byte_by_byte(talk: Talk) -> None:
             answer = answered(int.from_bytes(frame[8:12], "big")) if frame[4:6] == b"\0\x0c" else talk.model.answer(frame)
             for piece in answer:
                 talk.peer.broker.arrive(bytes([piece]))
-    talk.house.wait(20_000)
+    talk.proxy.wait(20_000)
     assert request_ids(talk.peer.broker.take()) == [5]
     talk.peer.broker.arrive(answered(5))
     answers = split(talk.peer.client.take())
@@ -246,42 +246,42 @@ def test_refused_and_muted(talk: Talk) -> None:
     assert talk.asks(CREATE, 7, create(2, {"b": 1})).throttle_ms == 2_000
     assert talk.says(plain(3)) == b""
     assert talk.peer.broker.take() == b""
-    talk.house.wait(1_999)
+    talk.proxy.wait(1_999)
     assert talk.peer.broker.take() == b""
-    talk.house.wait(1)
+    talk.proxy.wait(1)
     assert request_ids(talk.peer.broker.take()) == [3]
 
 
 def test_refused_and_held() -> None:
     """In `delay` the answer of our own waits as long as a broker's would, and announces the rest."""
-    with House(mode=Mode.DELAY, delay_max_ms=500) as house:
-        house.set_quota(mutation=RATE)
-        talk = Talk(house, TopicModel())
+    with ProxyFixture(mode=Mode.DELAY, delay_max_ms=500) as proxy:
+        proxy.set_quota(mutation=RATE)
+        talk = Talk(proxy, TopicModel())
         talk.asks(CREATE, 7, create(1, {"a": 130}))
         talk.peer.client.arrive(create(2, {"b": 1}))
         talk.pump()
         assert talk.peer.client.take() == b""
-        house.wait(499)
+        proxy.wait(499)
         assert talk.peer.client.take() == b""
-        house.wait(1)
+        proxy.wait(1)
         assert read_answer(CREATE, 7, talk.peer.client.take()) == Answer([("b", EXCEEDED)], 1_500)
 
 
 def test_partly_refused_and_held() -> None:
     """In `delay` a broker's answer with refused topics in it is held, too; all is right in it when it leaves."""
-    with House(mode=Mode.DELAY) as house:
-        house.set_quota(mutation=RATE)
-        talk = Talk(house, TopicModel())
+    with ProxyFixture(mode=Mode.DELAY) as proxy:
+        proxy.set_quota(mutation=RATE)
+        talk = Talk(proxy, TopicModel())
         assert talk.says(create(1, {"a": 130, "b": 1})) == b""
-        house.wait(2_000)
+        proxy.wait(2_000)
         assert read_answer(CREATE, 7, talk.peer.client.take()) == Answer([("a", 0), ("b", EXCEEDED)], 0)
 
 
 def test_observe_refuses_nothing() -> None:
     """In `observe` every topic is made at once, nothing is stamped, and the books are kept as if."""
-    with House(mode=Mode.OBSERVE) as house:
-        house.set_quota(mutation=RATE)
-        talk = Talk(house, TopicModel(old=50))
+    with ProxyFixture(mode=Mode.OBSERVE) as proxy:
+        proxy.set_quota(mutation=RATE)
+        talk = Talk(proxy, TopicModel(old=50))
         request = create(1, {"a": 130, "b": 1})
         assert talk.peer.sends(request) == [1]
         answer = talk.model.answer(request)
@@ -290,7 +290,7 @@ def test_observe_refuses_nothing() -> None:
         assert talk.tokens == -20
         assert talk.asks(DELETE, 6, delete(2, ["old"])) == Answer([("old", 0)], 0)
         assert talk.tokens == -20
-        assert house.counters.throttles["ControllerMutation"].sum_ms == 4_000
+        assert proxy.counters.throttles["ControllerMutation"].sum_ms == 4_000
 
 
 def test_nobody_else_pays(talk: Talk) -> None:
@@ -305,7 +305,7 @@ def test_nobody_else_pays(talk: Talk) -> None:
 def test_one_bucket_for_all_connections(talk: Talk) -> None:
     """The bucket belongs to the cluster: what one connection spent the next one lacks."""
     talk.asks(CREATE, 7, create(1, {"a": 130}))
-    other = Talk(talk.house, talk.model)
+    other = Talk(talk.proxy, talk.model)
     assert other.asks(CREATE, 7, create(1, {"b": 1})).errors == [("b", EXCEEDED)]
 
 
@@ -319,7 +319,7 @@ def test_a_client_that_leaves_is_judged_all_the_same(talk: Talk) -> None:
     talk.pump()
     assert answer_ids(talk.peer.client.take()) == [2, 3]
     assert talk.model.topics == {"a": 130}
-    assert [reason for reason, _ in talk.house.closed] == [CloseReason.CLIENT_CLOSED]
+    assert [reason for reason, _ in talk.proxy.closed] == [CloseReason.CLIENT_CLOSED]
 
 
 def test_a_client_that_leaves_while_we_ask(talk: Talk) -> None:
@@ -354,11 +354,11 @@ def test_leaving_is_no_way_around_an_empty_bucket(talk: Talk) -> None:
     talk.pump()
     (refusal,) = split(talk.peer.client.take())
     assert read_answer(DELETE, 6, refusal).errors == [("a", EXCEEDED)]
-    talk.house.wait(1_999)
+    talk.proxy.wait(1_999)
     talk.pump()
     assert talk.model.topics == {"a": 4, "b": 5, "c": 130}
     assert talk.tokens < 0
-    talk.house.wait(1)
+    talk.proxy.wait(1)
     talk.pump()
     assert talk.model.topics == {"a": 4, "b": 50, "c": 130}
     assert talk.tokens == pytest.approx(-45)
@@ -370,8 +370,8 @@ def test_too_large_to_be_held(talk: Talk) -> None:
     huge[:4] = (5_000_000).to_bytes(4, "big")
     talk.peer.client.arrive(plain(1) + bytes(huge))
     assert request_ids(talk.peer.broker.take()) == [1]
-    talk.house.wait(0)
-    assert [reason for reason, _ in talk.house.closed] == [CloseReason.FRAME_SIZE]
+    talk.proxy.wait(0)
+    assert [reason for reason, _ in talk.proxy.closed] == [CloseReason.FRAME_SIZE]
 
 
 def test_what_stands_before_a_broken_request_goes_on(talk: Talk) -> None:
@@ -379,15 +379,15 @@ def test_what_stands_before_a_broken_request_goes_on(talk: Talk) -> None:
     broken = create(2, {"a": 1}, version=5)[:-4]
     talk.peer.client.arrive(plain(1) + (len(broken) - 4).to_bytes(4, "big") + broken[4:])
     assert request_ids(talk.peer.broker.take()) == [1]
-    talk.house.wait(0)
-    assert [reason for reason, _ in talk.house.closed] == [CloseReason.BAD_REQUEST]
+    talk.proxy.wait(0)
+    assert [reason for reason, _ in talk.proxy.closed] == [CloseReason.BAD_REQUEST]
 
 
 def test_a_broken_request_ends_the_connection(talk: Talk) -> None:
     """What does not read as its version says cannot be judged and does not go on."""
     broken = create(1, {"a": 1})[:-4]
     talk.says((len(broken) - 4).to_bytes(4, "big") + broken[4:])
-    assert [reason for reason, _ in talk.house.closed] == [CloseReason.BAD_REQUEST]
+    assert [reason for reason, _ in talk.proxy.closed] == [CloseReason.BAD_REQUEST]
     assert talk.model.asked == []
 
 
@@ -402,16 +402,16 @@ def test_a_broken_request_ends_the_connection(talk: Talk) -> None:
 )
 def test_the_longer_of_two_waits(partitions: int, announced_ms: int, by: str) -> None:
     """A request that is too much for both quotas waits for the longer of them, never for the sum, and one of them is told."""
-    with House(request=1e-6, mode=Mode.MUTE) as house:
-        house.set_quota(mutation=RATE)
-        talk = Talk(house, TopicModel())
+    with ProxyFixture(request=1e-6, mode=Mode.MUTE) as proxy:
+        proxy.set_quota(mutation=RATE)
+        talk = Talk(proxy, TopicModel())
         talk.peer.client.arrive(create(1, {"a": partitions}, version=5))
-        house.wait(5)
+        proxy.wait(5)
         talk.pump()
         assert read_answer(CREATE, 5, talk.peer.client.take()).throttle_ms == announced_ms
-        assert [quota_type for quota_type, seen in house.counters.throttles.items() if seen.sum_ms] == [by]
+        assert [quota_type for quota_type, seen in proxy.counters.throttles.items() if seen.sum_ms] == [by]
         assert talk.tokens == pytest.approx(BURST - partitions)
-        house.wait(announced_ms - 1)
+        proxy.wait(announced_ms - 1)
         assert not talk.peer.client.reading
-        house.wait(1)
+        proxy.wait(1)
         assert talk.peer.client.reading

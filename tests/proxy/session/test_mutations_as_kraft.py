@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol.messages.topic_changes import NO_ID
 from proxy.enforcement.mode import Mode
 from tests.support.kafka_frames import api_versions
-from tests.support.memory_connection import House
+from tests.support.memory_connection import ProxyFixture
 from tests.support.topic_frames import body_of, create_entries, delete, grow, read_answer
 from tests.support.topic_model import QuotaTopicModel, TopicModel, split
 
@@ -64,31 +64,31 @@ OPERATIONS = st.lists(
 @given(operations=OPERATIONS)
 def test_as_from_a_controller_with_the_quota(operations: list[Operation]) -> None:
     """Every answer has the same errors and throttle time, and afterwards topics and balance are the same."""
-    with House(mode=Mode.MUTE) as house:
-        house.set_quota(mutation=RATE)
-        began_ms = house.now_ms
+    with ProxyFixture(mode=Mode.MUTE) as proxy:
+        proxy.set_quota(mutation=RATE)
+        began_ms = proxy.now_ms
         kraft, plain = QuotaTopicModel(RATE, BURST), TopicModel()
         before: dict[str, int] = {}
         for operation in operations:
-            house.wait(operation.wait_ms)
-            kraft.now_ms = house.now_ms - began_ms
+            proxy.wait(operation.wait_ms)
+            kraft.now_ms = proxy.now_ms - began_ms
             key, version, body = body_of(operation.frame)
             by_id = any(topic.get("TopicId", NO_ID) != NO_ID for topic in body.get("Topics", ()))
             plain.metadata_shows = before if operation.lags and not by_id else None  # answers of old versions do not tell us ids
             before = dict(plain.topics)
-            ours = read_answer(key, version, said(house, plain, operation.frame))
+            ours = read_answer(key, version, said(proxy, plain, operation.frame))
             expected = read_answer(key, version, kraft.answer(operation.frame))
             assert ours == expected
             assert plain.topics == kraft.topics
-        kraft.now_ms = house.now_ms - began_ms
+        kraft.now_ms = proxy.now_ms - began_ms
         kraft.refill()
-        for group in house.scope.mutation.groups():
-            assert abs(group.tokens(house.now_ms) - kraft.tokens) < 1e-6
+        for group in proxy.scope.mutation.groups():
+            assert abs(group.tokens(proxy.now_ms) - kraft.tokens) < 1e-6
 
 
-def said(house: House, model: TopicModel, frame: bytes) -> bytes:
+def said(proxy: ProxyFixture, model: TopicModel, frame: bytes) -> bytes:
     """Send a request by a connection of its own, since one that is throttled is not read; return its answer."""
-    peer = house.connect()
+    peer = proxy.connect()
     for sent in (api_versions(0, 3), frame):
         peer.client.arrive(sent)
         while asked := peer.broker.take():

@@ -8,7 +8,7 @@ from proxy.enforcement.mode import Mode
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
 from quota.manager import ClientQuotaManager
 from tests.support.kafka_frames import CLIENT_ID, produced
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import ProxyFixture, Peer
 from tests.support.verdicts import PRODUCE_VERSION, produce_of
 
 BOUND = 100_000.0
@@ -22,8 +22,8 @@ SETTLED_MS, END_MS = 30_000, 120_000
 class Impatient:
     """One client that always has a request to send."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, proxy: ProxyFixture) -> None:
+        self.proxy = proxy
         self.correlation_id = 0
         self.connections = 0
         self.passed: list[tuple[int, int]] = []
@@ -31,25 +31,25 @@ class Impatient:
 
     def turn(self) -> None:
         """Send one request and wait for its answer; without patience, go and come back."""
-        house = self.house
+        proxy = self.proxy
         self.correlation_id += 1
         self.peer.client.arrive(produce_of(REQUEST_BYTES, self.correlation_id))
         waited = 0
         while waited <= PATIENCE_MS:
             for number in self.peer.forwarded():
-                self.passed.append((house.now_ms, REQUEST_BYTES))
-                house.loop.call_later(ANSWER_MS / 1000, self.peer.broker.arrive, produced(number, version=PRODUCE_VERSION))
-            house.wait(1)
+                self.passed.append((proxy.now_ms, REQUEST_BYTES))
+                proxy.loop.call_later(ANSWER_MS / 1000, self.peer.broker.arrive, produced(number, version=PRODUCE_VERSION))
+            proxy.wait(1)
             waited += 1
             if self.correlation_id in self.peer.delivered():
                 return
         self.peer.connection.client.connection_lost(None)
-        house.wait(AWAY_MS)
+        proxy.wait(AWAY_MS)
         self.peer = self._connect()
 
     def _connect(self) -> Peer:
         self.connections += 1
-        return self.house.connect()
+        return self.proxy.connect()
 
     def bytes_between(self, start_ms: int, end_ms: int) -> int:
         """What reached the broker."""
@@ -71,10 +71,10 @@ def kafka_lets_pass(start_ms: int) -> int:
 @pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
 def test_f05_reconnecting_buys_nothing_in_the_long_run(mode: Mode) -> None:
     """The debt is the group's: whoever leaves a muted connection finds it again on the next; the rate is the bound's, and the broker's."""
-    with House(produce=BOUND, mode=mode) as house:
-        client = Impatient(house)
-        start_ms = house.now_ms
-        while house.now_ms < start_ms + END_MS:
+    with ProxyFixture(produce=BOUND, mode=mode) as proxy:
+        client = Impatient(proxy)
+        start_ms = proxy.now_ms
+        while proxy.now_ms < start_ms + END_MS:
             client.turn()
         settled = client.bytes_between(start_ms + SETTLED_MS, start_ms + END_MS) * 1_000 / (END_MS - SETTLED_MS)
         total = client.bytes_between(start_ms, start_ms + END_MS)

@@ -19,7 +19,7 @@ from quota.entity import ANONYMOUS, ClientQuotaType, KafkaPrincipal
 from quota.group import QuotaGroup
 from tests.support import sasl_frames
 from tests.support.kafka_frames import api_of, fetch, message, plain, produced, request, response, throttle_ms
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import ProxyFixture, Peer
 from tests.support.sasl_frames import authenticate_answer, handshake_answer
 from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_for, produce_of
 
@@ -48,25 +48,25 @@ def throttle_in(frame: bytes, key: int, version: int) -> int:
     return int.from_bytes(frame[8 + api_of(key, version).response_header_version :][:4], "big")
 
 
-def group_of(house: House) -> QuotaGroup:
+def group_of(proxy: ProxyFixture) -> QuotaGroup:
     """Return the one group whose time was taken."""
-    (group,) = house.scope.request.groups()
+    (group,) = proxy.scope.request.groups()
     return group
 
 
-def works(house: House, peer: Peer, asked: bytes, answer: bytes) -> bytes:
+def works(proxy: ProxyFixture, peer: Peer, asked: bytes, answer: bytes) -> bytes:
     """The broker takes `WORK_MS` for a request; return what reaches the client at once."""
     assert len(peer.sends(asked)) == 1, "the request did not go on"
-    house.wait(WORK_MS)
+    proxy.wait(WORK_MS)
     peer.broker.arrive(answer)
     return peer.client.take()
 
 
 @pytest.fixture
-def timed() -> Iterator[House]:
+def timed() -> Iterator[ProxyFixture]:
     """A house in which no request of client-id etl is cheap enough; no byte quota applies. `mute`, so that answers come at once."""
-    with House(request=TINY, mode=Mode.MUTE) as house:
-        yield house
+    with ProxyFixture(request=TINY, mode=Mode.MUTE) as proxy:
+        yield proxy
 
 
 def join(correlation_id: int, version: int, session_timeout_ms: int) -> bytes:
@@ -84,7 +84,7 @@ PASSING = [api for api in API_VERSIONS.values() if api.treatment is Treatment.PA
 
 
 @pytest.mark.parametrize("api", PASSING, ids=lambda api: f"{api.name}-v{api.version}")
-def test_every_api_is_charged_and_throttled(timed: House, api: ApiVersion) -> None:
+def test_every_api_is_charged_and_throttled(timed: ProxyFixture, api: ApiVersion) -> None:
     """An answer that has the field announces the window; one that lacks it goes as it came, and its client is not read all the same."""
     peer = timed.connect()
     answer = empty_answer(1, api.key, api.version)
@@ -99,17 +99,17 @@ def test_every_api_is_charged_and_throttled(timed: House, api: ApiVersion) -> No
     assert peer.client.reading
 
 
-def test_within_the_quota_nothing_changes(house: House) -> None:
+def test_within_the_quota_nothing_changes(proxy: ProxyFixture) -> None:
     """The answer leaves untouched, whatever the broker wrote into it, and reading goes on."""
-    house.set_quota(request=100.0)
-    peer = house.connect()
+    proxy.set_quota(request=100.0)
+    peer = proxy.connect()
     answer = empty_answer(1, *LIST_OFFSETS, from_broker_ms=7)
-    assert works(house, peer, empty_request(1, *LIST_OFFSETS), answer) == answer
+    assert works(proxy, peer, empty_request(1, *LIST_OFFSETS), answer) == answer
     assert peer.client.reading
-    assert group_of(house).recorded_total > 0
+    assert group_of(proxy).recorded_total > 0
 
 
-def test_delay_holds_the_answer_for_the_window(timed: House) -> None:
+def test_delay_holds_the_answer_for_the_window(timed: ProxyFixture) -> None:
     """A verdict is waited out as one about bytes is; nothing is left to announce."""
     timed.enforcement.mode = Mode.DELAY
     peer = timed.connect()
@@ -121,7 +121,7 @@ def test_delay_holds_the_answer_for_the_window(timed: House) -> None:
     assert peer.client.take() == answer
 
 
-def test_observe_only_counts(timed: House) -> None:
+def test_observe_only_counts(timed: ProxyFixture) -> None:
     """Nothing is held, stamped or muted; the verdict is in the books."""
     timed.enforcement.mode = Mode.OBSERVE
     peer = timed.connect()
@@ -132,18 +132,18 @@ def test_observe_only_counts(timed: House) -> None:
     assert timed.counters.throttles.keys() == {"Request"}
 
 
-def test_without_a_quota_no_time_is_taken(house: House) -> None:
+def test_without_a_quota_no_time_is_taken(proxy: ProxyFixture) -> None:
     """Until the first request quota appears nothing is recorded; from then on it is, on connections that live too."""
-    peer = house.connect()
-    works(house, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
+    peer = proxy.connect()
+    works(proxy, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
     assert peer.connection.session.responses.times is None
-    house.set_quota(request=100.0)
-    works(house, peer, empty_request(2, *LIST_OFFSETS), empty_answer(2, *LIST_OFFSETS))
-    assert group_of(house).recorded_total > 0
-    before = group_of(house).recorded_total
-    house.scopes.switch(request=False)
-    works(house, peer, empty_request(3, *LIST_OFFSETS), empty_answer(3, *LIST_OFFSETS))
-    assert group_of(house).recorded_total == before
+    proxy.set_quota(request=100.0)
+    works(proxy, peer, empty_request(2, *LIST_OFFSETS), empty_answer(2, *LIST_OFFSETS))
+    assert group_of(proxy).recorded_total > 0
+    before = group_of(proxy).recorded_total
+    proxy.scopes.switch(request=False)
+    works(proxy, peer, empty_request(3, *LIST_OFFSETS), empty_answer(3, *LIST_OFFSETS))
+    assert group_of(proxy).recorded_total == before
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_without_a_quota_no_time_is_taken(house: House) -> None:
         pytest.param(1_001, 1_001, "Produce", id="bytes-are-longer"),
     ],
 )
-def test_the_longer_throttle_wins(timed: House, bytes_ms: int, throttled_ms: int, winner: str) -> None:
+def test_the_longer_throttle_wins(timed: ProxyFixture, bytes_ms: int, throttled_ms: int, winner: str) -> None:
     """One throttle, not two: max of both, with ties to Request; only the winner is in the books, and both are recorded."""
     timed.set_quota(produce=BOUND)
     peer = timed.connect()
@@ -167,7 +167,7 @@ def test_the_longer_throttle_wins(timed: House, bytes_ms: int, throttled_ms: int
     assert bytes_group.recorded_total == 10_000 + bytes_ms
 
 
-def test_a_produce_without_answer_is_exempt(timed: House) -> None:
+def test_a_produce_without_answer_is_exempt(timed: ProxyFixture) -> None:
     """acks=0 costs no request time; what it probably cost is counted as exempt."""
     timed.set_quota(produce=BOUND)
     peer = timed.connect()
@@ -177,19 +177,19 @@ def test_a_produce_without_answer_is_exempt(timed: House) -> None:
     assert timed.scope.request.exempt_request_time.recorded_total > 0
 
 
-def logs_in(house: House, peer: Peer, first_id: int = 1, mechanism: str = "GSSAPI") -> None:
+def logs_in(proxy: ProxyFixture, peer: Peer, first_id: int = 1, mechanism: str = "GSSAPI") -> None:
     """A handshake that the broker accepts, and one token that it takes."""
-    works(house, peer, handshake(mechanism, correlation_id=first_id), handshake_answer(first_id))
-    works(house, peer, authenticate(b"x", correlation_id=first_id + 1), authenticate_answer(first_id + 1))
+    works(proxy, peer, handshake(mechanism, correlation_id=first_id), handshake_answer(first_id))
+    works(proxy, peer, authenticate(b"x", correlation_id=first_id + 1), authenticate_answer(first_id + 1))
 
 
-def asks_versions(house: House, peer: Peer, correlation_id: int) -> int:
+def asks_versions(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> int:
     """Ask for the API versions; return what the answer announces."""
     asked, answer = (frame(correlation_id, ApiKey.API_VERSIONS, 1) for frame in (empty_request, empty_answer))
-    return throttle_in(works(house, peer, asked, answer), ApiKey.API_VERSIONS, 1)
+    return throttle_in(works(proxy, peer, asked, answer), ApiKey.API_VERSIONS, 1)
 
 
-def test_logging_in_is_nobodys_time(timed: House) -> None:
+def test_logging_in_is_nobodys_time(timed: ProxyFixture) -> None:
     """Neither SaslHandshake nor SaslAuthenticate is recorded or throttled, nor ApiVersions before them where brokers want a login."""
     first = timed.connect()
     logs_in(timed, first)
@@ -202,7 +202,7 @@ def test_logging_in_is_nobodys_time(timed: House) -> None:
     assert asks_versions(timed, second, 5) == WINDOW_MS
 
 
-def test_a_renewal_is_nobodys_time(timed: House) -> None:
+def test_a_renewal_is_nobodys_time(timed: ProxyFixture) -> None:
     """A client that logs in again pays for that no more than for the first login, and stays as it was."""
     peer = timed.connect()
     for number in range(1, 9, 2):
@@ -211,7 +211,7 @@ def test_a_renewal_is_nobodys_time(timed: House) -> None:
     assert peer.client.reading
 
 
-def test_a_refused_handshake_is_charged(timed: House) -> None:
+def test_a_refused_handshake_is_charged(timed: ProxyFixture) -> None:
     """A broker without SASL says no to it as to any request, and charges its client; here too, each time, and its client waits."""
     peer = timed.connect()
     for number in range(1, 4):
@@ -224,7 +224,7 @@ def test_a_refused_handshake_is_charged(timed: House) -> None:
     assert timed.counters.throttles.keys() == {"Request"}
 
 
-def test_a_refused_handshake_frees_nobody(timed: House) -> None:
+def test_a_refused_handshake_frees_nobody(timed: ProxyFixture) -> None:
     """Whether a broker lets clients log in is for the broker to say: ApiVersions stay what they were after a handshake that it refused."""
     attacker, other = timed.connect(), timed.connect()
     works(timed, attacker, handshake("PLAIN"), handshake_answer(1, error_code=ILLEGAL_SASL_STATE))
@@ -233,14 +233,14 @@ def test_a_refused_handshake_frees_nobody(timed: House) -> None:
     assert asks_versions(timed, attacker, 2) == WINDOW_MS
 
 
-def test_an_unanswered_handshake_frees_nobody(timed: House) -> None:
+def test_an_unanswered_handshake_frees_nobody(timed: ProxyFixture) -> None:
     """Nor does one that the broker has not answered."""
     attacker, other = timed.connect(), timed.connect()
     attacker.sends(handshake("PLAIN"))
     assert asks_versions(timed, other, 1) == WINDOW_MS
 
 
-def test_a_refused_token_is_charged(timed: House) -> None:
+def test_a_refused_token_is_charged(timed: ProxyFixture) -> None:
     """A SaslAuthenticate without a handshake is a request like any other: the broker refuses and charges it."""
     peer = timed.connect()
     for number in range(1, 3):
@@ -251,7 +251,7 @@ def test_a_refused_token_is_charged(timed: House) -> None:
     assert group_of(timed).throttle_count == 2
 
 
-def test_a_token_that_nobody_asked_for_is_charged(timed: House) -> None:
+def test_a_token_that_nobody_asked_for_is_charged(timed: ProxyFixture) -> None:
     """Whatever the broker says of it: it belongs to no login."""
     peer = timed.connect()
     works(timed, peer, authenticate(b"x", correlation_id=1), authenticate_answer(1))
@@ -260,7 +260,7 @@ def test_a_token_that_nobody_asked_for_is_charged(timed: House) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI", "CUSTOM"])
-def test_a_login_that_never_ends_is_charged(timed: House, mechanism: str) -> None:
+def test_a_login_that_never_ends_is_charged(timed: ProxyFixture, mechanism: str) -> None:
     """So many messages belong to a login; whoever goes on with tokens, which the broker takes, waits for each from there on."""
     peer = timed.connect()
     works(timed, peer, handshake(mechanism), handshake_answer(1))
@@ -284,22 +284,22 @@ def test_a_login_that_never_ends_is_charged(timed: House, mechanism: str) -> Non
     ],
 )
 @pytest.mark.parametrize("is_pipelined", [False, True])
-def test_from_a_handshake_to_the_verdict_only_tokens_pass(house: House, asked: bytes, *, is_pipelined: bool) -> None:
+def test_from_a_handshake_to_the_verdict_only_tokens_pass(proxy: ProxyFixture, asked: bytes, *, is_pipelined: bool) -> None:
     """As at a broker, which ends such a connection: nothing waits for a quota during a login, so nothing else may use that."""
-    peer = house.connect()
+    peer = proxy.connect()
     peer.sends(plain(7), produce_of(1_000, 8))
     peer.answers(response(api_of(ApiKey.HEARTBEAT, 4), bytes(7), 7), produced(8, version=PRODUCE_VERSION))
     if is_pipelined:
         assert peer.sends(handshake("PLAIN"), asked) == [1]
         peer.answers(handshake_answer(1))
     else:
-        works(house, peer, handshake("PLAIN"), handshake_answer(1))
+        works(proxy, peer, handshake("PLAIN"), handshake_answer(1))
         peer.sends(asked)
     assert not peer.forwarded()
-    assert [reason for reason, _ in house.closed] == [CloseReason.LOGIN_REQUIRED]
+    assert [reason for reason, _ in proxy.closed] == [CloseReason.LOGIN_REQUIRED]
 
 
-def test_before_a_login_api_versions_are_free_twice(timed: House) -> None:
+def test_before_a_login_api_versions_are_free_twice(timed: ProxyFixture) -> None:
     """As many as a client asks that does not know its broker's (KIP-511); each one more is charged and waits, and debt stays debt."""
     logs_in(timed, timed.connect())
     peer = timed.connect()
@@ -312,10 +312,10 @@ def test_before_a_login_api_versions_are_free_twice(timed: House) -> None:
 
 
 @pytest.fixture
-def patient() -> Iterator[House]:
+def patient() -> Iterator[ProxyFixture]:
     """As `timed`, with a window of half a minute, so that a throttle may be as long."""
-    with House(request=TINY, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as house:
-        yield house
+    with ProxyFixture(request=TINY, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as proxy:
+        yield proxy
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def patient() -> Iterator[House]:
 )
 @pytest.mark.parametrize("with_data", [False, True])
 def test_a_coordinators_requests_wait_no_longer_than_a_second(
-    patient: House, asked: tuple[int, int], silent_ms: int, *, with_data: bool
+    patient: ProxyFixture, asked: tuple[int, int], silent_ms: int, *, with_data: bool
 ) -> None:
     """Whatever else goes by their connection: the API of the request says how long its time makes it wait."""
     patient.set_quota(request=1e9)
@@ -353,7 +353,7 @@ def test_a_coordinators_requests_wait_no_longer_than_a_second(
 
 @pytest.mark.parametrize("session_timeout_ms", [-1, 0, 2, 6_000, 45_000])
 @pytest.mark.parametrize("version", [4, 9])
-def test_no_session_timeout_frees_what_comes_behind_it(timed: House, session_timeout_ms: int, version: int) -> None:
+def test_no_session_timeout_frees_what_comes_behind_it(timed: ProxyFixture, session_timeout_ms: int, version: int) -> None:
     """A JoinGroup waits as long as any, and so does a Metadata on its connection, whatever session timeout it named."""
     peer = timed.connect()
     for number in (1, 3, 5):
@@ -366,7 +366,7 @@ def test_no_session_timeout_frees_what_comes_behind_it(timed: House, session_tim
         timed.wait(WINDOW_MS)
 
 
-def test_a_heartbeat_cuts_no_other_wait_short(patient: House) -> None:
+def test_a_heartbeat_cuts_no_other_wait_short(patient: ProxyFixture) -> None:
     """Its answer, owed when the verdict on another request fell, waits no longer than that, and reading stays off for all of it."""
     patient.set_quota(request=1e9)
     peer = patient.connect()
@@ -389,7 +389,7 @@ def test_a_heartbeat_cuts_no_other_wait_short(patient: House) -> None:
         pytest.param((ApiKey.METADATA, 4), 30_000, id="another-request"),
     ],
 )
-def test_a_new_connection_may_be_a_members(patient: House, asked: tuple[int, int], silent_ms: int) -> None:
+def test_a_new_connection_may_be_a_members(patient: ProxyFixture, asked: tuple[int, int], silent_ms: int) -> None:
     """ApiVersions comes first on each: who connects again for its heartbeats is heard before its session is over; then the API says."""
     peer = patient.connect()
     for number in (1, 2):
@@ -401,7 +401,7 @@ def test_a_new_connection_may_be_a_members(patient: House, asked: tuple[int, int
 
 
 @pytest.mark.parametrize("before", [1, 2])
-def test_only_the_first_api_versions_of_a_connection_are_those_of_a_new_one(patient: House, before: int) -> None:
+def test_only_the_first_api_versions_of_a_connection_are_those_of_a_new_one(patient: ProxyFixture, before: int) -> None:
     """The third waits in full, as does any behind another request: who asks for nothing else is no member that connects again."""
     peer = patient.connect()
     asked = [(ApiKey.API_VERSIONS, 1)] * before + ([(ApiKey.HEARTBEAT, 4)] if before == 1 else [])
@@ -412,18 +412,18 @@ def test_only_the_first_api_versions_of_a_connection_are_those_of_a_new_one(pati
     assert throttle_in(got, ApiKey.API_VERSIONS, 1) == 30_000
 
 
-def asks_for_its_sake(house: House, peer: Peer, correlation_id: int) -> None:
+def asks_for_its_sake(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> None:
     """A request that is answered here, for which the broker is asked something on the way."""
     assert peer.sends(describe_request(0, correlation_id, "etl", [], strict=False)) == []
     session = peer.connection.session
-    session.ask(api_of(*LIST_OFFSETS), empty_request(CORRELATION_ID, *LIST_OFFSETS), house.now_ms, house.now_ms * 1_000_000)
-    house.wait(WORK_MS)
+    session.ask(api_of(*LIST_OFFSETS), empty_request(CORRELATION_ID, *LIST_OFFSETS), proxy.now_ms, proxy.now_ms * 1_000_000)
+    proxy.wait(WORK_MS)
     assert peer.answers(empty_answer(CORRELATION_ID, *LIST_OFFSETS)) == []
     peer.connection.answer(describe_answer(0, correlation_id, DescribeAnswer(0, None, [])))
 
 
 @pytest.mark.parametrize("mode", [Mode.MUTE, Mode.DELAY, Mode.OBSERVE])
-def test_what_the_broker_is_asked_for_a_request_is_charged(timed: House, mode: Mode) -> None:
+def test_what_the_broker_is_asked_for_a_request_is_charged(timed: ProxyFixture, mode: Mode) -> None:
     """The time of our questions is that of who made us ask: it counts, and the answer waits as one of the broker would."""
     timed.enforcement.mode = mode
     timed.settings.answers_quotas = True
@@ -438,7 +438,7 @@ def test_what_the_broker_is_asked_for_a_request_is_charged(timed: House, mode: M
     assert group_of(timed).throttle_count == 2
 
 
-def test_a_question_ends_no_debt(patient: House) -> None:
+def test_a_question_ends_no_debt(patient: ProxyFixture) -> None:
     """One within the quota, behind a request that was over it: the verdict on that stands."""
     patient.settings.answers_quotas = True
     peer = patient.connect()
@@ -449,7 +449,7 @@ def test_a_question_ends_no_debt(patient: House) -> None:
     assert peer.connection.session.debt.in_debt
 
 
-def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: House) -> None:
+def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: ProxyFixture) -> None:
     """Its head is judged; what the rest costs is known when it is here, and counts for what comes next, as network time in Kafka."""
     timed.set_quota(request=1e9)
     peer = timed.connect()
@@ -465,7 +465,7 @@ def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: House) -> None
     assert peer.client.take() == answer
 
 
-def test_an_answer_that_we_did_not_read_is_no_measurement(timed: House) -> None:
+def test_an_answer_that_we_did_not_read_is_no_measurement(timed: ProxyFixture) -> None:
     """While a client does not take what it asked for its broker is not read; the time that passes is not the broker's."""
     timed.set_quota(request=1e9)
     quick, slow = timed.connect(), timed.connect()
@@ -482,35 +482,35 @@ def test_an_answer_that_we_did_not_read_is_no_measurement(timed: House) -> None:
     assert timed.broker_times.unit_ns == known
 
 
-def test_time_that_a_request_waited_here_is_not_the_brokers(house: House) -> None:
+def test_time_that_a_request_waited_here_is_not_the_brokers(proxy: ProxyFixture) -> None:
     """A fetch that the gate kept back left when it left: the clock of its work begins then."""
-    house.set_quota(request=1e9)
-    peer = house.connect()
+    proxy.set_quota(request=1e9)
+    peer = proxy.connect()
     peer.sends(fetch(1, version=FETCH_VERSION))
-    house.wait(1)
+    proxy.wait(1)
     peer.broker.arrive(fetched_of(13_000, 1))
-    house.wait(20_000)
+    proxy.wait(20_000)
     assert peer.client.take()
     peer.sends(fetch(2, version=FETCH_VERSION))
-    before = group_of(house).recorded_total
+    before = group_of(proxy).recorded_total
     peer.broker.arrive(fetched_of(100, 2))
-    assert (group_of(house).recorded_total - before) < 0.1
+    assert (group_of(proxy).recorded_total - before) < 0.1
 
 
-def test_a_cut_answer_is_stamped(timed: House) -> None:
+def test_a_cut_answer_is_stamped(timed: ProxyFixture) -> None:
     """The verdict waits for the bytes that it has to change."""
     answer = empty_answer(1, *LIST_OFFSETS)
     for cut in range(1, len(answer)):
-        with House(request=TINY, mode=Mode.MUTE) as house:
-            peer = house.connect()
+        with ProxyFixture(request=TINY, mode=Mode.MUTE) as proxy:
+            peer = proxy.connect()
             peer.sends(empty_request(1, *LIST_OFFSETS))
-            house.wait(WORK_MS)
+            proxy.wait(WORK_MS)
             peer.broker.arrive(answer[:cut])
             peer.broker.arrive(answer[cut:])
             assert throttle_in(peer.client.take(), *LIST_OFFSETS) == WINDOW_MS
 
 
-def test_the_custom_callback_decides_the_group(timed: House) -> None:
+def test_the_custom_callback_decides_the_group(timed: ProxyFixture) -> None:
     """Two client-ids that it puts together share one budget of time."""
     timed.scope.request.replace_callback(OneGroup())
     one, other = timed.connect(), timed.connect()
@@ -529,7 +529,7 @@ class OneGroup(ClientQuotaCallback):
         return 1.0
 
 
-def test_usage_tells_the_time_of_a_client(timed: House) -> None:
+def test_usage_tells_the_time_of_a_client(timed: ProxyFixture) -> None:
     """By user and client-id, in nanoseconds, equal to what its group was charged."""
     peer = timed.connect()
     works(timed, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))

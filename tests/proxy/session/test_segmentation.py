@@ -25,7 +25,7 @@ from tests.support.kafka_frames import (
     share_fetched,
     throttle_ms,
 )
-from tests.support.memory_connection import House, Peer
+from tests.support.memory_connection import ProxyFixture, Peer
 
 BROKERS = {1: ("broker-1.internal", 9092), 2: ("broker-2.internal", 9092)}
 ENDPOINTS = [endpoint(node_id, host, port) for node_id, (host, port) in BROKERS.items()]
@@ -82,27 +82,27 @@ def relay(
 ) -> tuple[bytes, bytes, list[object]]:
     """Send requests and answers in turn, in pieces of these sizes (the last one repeats); return what they got, and the books."""
     pairs = [exchange(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
-    with House(produce=bound, fetch=bound, mode=mode, request=percent) as house:
-        peer = house.connect(client_address)
+    with ProxyFixture(produce=bound, fetch=bound, mode=mode, request=percent) as proxy:
+        peer = proxy.connect(client_address)
         for request, answer in pairs:
             arrive(peer.client.arrive, request, request_cuts)
-            house.wait(broker_ms)
+            proxy.wait(broker_ms)
             arrive(peer.broker.arrive, answer, answer_cuts)
-            house.wait(wait_ms)
-        return peer.broker.take(), peer.client.take(), books_of(house, peer)
+            proxy.wait(wait_ms)
+        return peer.broker.take(), peer.client.take(), books_of(proxy, peer)
 
 
-def books_of(house: House, peer: Peer) -> list[object]:
+def books_of(proxy: ProxyFixture, peer: Peer) -> list[object]:
     """What was counted, in the house and for the connection."""
     session = peer.connection.session
-    groups = [group for manager in house.scope.own_managers for group in manager.groups()]
+    groups = [group for manager in proxy.scope.own_managers for group in manager.groups()]
     return [
         session.requests.frames,
         session.responses.answers,
         len(session.in_flight),
-        [(usage.client_id, usage.produce_bytes, usage.fetch_bytes, usage.requests) for usage in house.usages.snapshot()],
+        [(usage.client_id, usage.produce_bytes, usage.fetch_bytes, usage.requests) for usage in proxy.usages.snapshot()],
         [(group.key, group.recorded_total, group.pending, group.throttle_count, list(group.verdicts)) for group in groups],
-        house.counters.latencies.rows,
+        proxy.counters.latencies.rows,
     ]
 
 
@@ -174,8 +174,8 @@ def test_the_short_way_of_an_answer_is_the_long_one(
 @given(cuts=CUTS, tag=st.binary(max_size=200))
 def test_tagged_fields_in_a_header_hide_no_throttle_time(cuts: list[int], tag: bytes) -> None:
     """However far they push it back, the announcement is stamped into its place and the bytes are counted as Kafka does."""
-    with House(fetch=1_000.0, mode=Mode.MUTE) as house:
-        peer = house.connect()
+    with ProxyFixture(fetch=1_000.0, mode=Mode.MUTE) as proxy:
+        peer = proxy.connect()
         peer.sends(fetch(1))
         arrive(peer.broker.arrive, fetched(1, size=30_000, tags={5: tag}), cuts)
         bare = fetched(1, size=30_000)

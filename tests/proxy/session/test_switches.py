@@ -11,8 +11,8 @@ from proxy.enforcement.policy import Policy
 from proxy.session.identity import IdentityRules
 from quota.entity import ANONYMOUS
 from tests.support.kafka_frames import fetch, plain, produced
-from tests.support.memory_connection import House, Peer
-from tests.support.metered_house import MeteredHouse
+from tests.support.memory_connection import ProxyFixture, Peer
+from tests.support.metered_fixture import MeteredFixture
 from tests.support.topic_frames import QUOTA_EXCEEDED, create, read_answer
 from tests.support.topic_model import TopicModel, split
 from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
@@ -29,64 +29,64 @@ def is_held(peer: Peer, number: int, **options: Any) -> bool:
 
 
 @pytest.mark.parametrize("target", OBSERVED)
-def test_observed_by_any_target(house: House, target: str) -> None:
+def test_observed_by_any_target(proxy: ProxyFixture, target: str) -> None:
     """A switch to `observe`, whatever it is for: the verdict is worked out, and nobody waits."""
-    house.switch({target: "observe"})
-    assert not is_held(house.connect(rules=EDGE), 1)
-    (group,) = house.scope.produce.groups()
+    proxy.switch({target: "observe"})
+    assert not is_held(proxy.connect(rules=EDGE), 1)
+    (group,) = proxy.scope.produce.groups()
     assert [verdict.throttle_ms for verdict in group.verdicts] == [60_000]
 
 
 @pytest.mark.parametrize("target", OBSERVED)
-def test_off_by_any_target(house: House, target: str) -> None:
+def test_off_by_any_target(proxy: ProxyFixture, target: str) -> None:
     """A switch to `off`: nothing is recorded, no verdict falls; the client's usage is counted as ever."""
-    house.switch({target: "off"})
-    assert not is_held(house.connect(rules=EDGE), 1)
-    assert list(house.scope.produce.groups()) == []
-    assert house.usages.get("ANONYMOUS", "etl").produce_bytes == 70_000
+    proxy.switch({target: "off"})
+    assert not is_held(proxy.connect(rules=EDGE), 1)
+    assert list(proxy.scope.produce.groups()) == []
+    assert proxy.usages.get("ANONYMOUS", "etl").produce_bytes == 70_000
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
-def test_others_are_enforced(house: House, mode: str) -> None:
+def test_others_are_enforced(proxy: ProxyFixture, mode: str) -> None:
     """A switch is for nobody else: other listeners, client-ids and users wait for their verdicts."""
-    house.switch({"listener:edge": mode, "entity:client-id=web": mode, "entity:user=alice": mode})
-    assert not is_held(house.connect(rules=EDGE), 1)
-    assert is_held(house.connect(rules=INSIDE), 1)
+    proxy.switch({"listener:edge": mode, "entity:client-id=web": mode, "entity:user=alice": mode})
+    assert not is_held(proxy.connect(rules=EDGE), 1)
+    assert is_held(proxy.connect(rules=INSIDE), 1)
 
 
-def test_two_clients_of_one_connection(house: House) -> None:
+def test_two_clients_of_one_connection(proxy: ProxyFixture) -> None:
     """Each client-id of a connection has its own switch."""
-    house.set_quota(produce=BOUND, client_id="web")
-    house.switch({"entity:client-id=web": "observe"})
-    peer = house.connect()
+    proxy.set_quota(produce=BOUND, client_id="web")
+    proxy.switch({"entity:client-id=web": "observe"})
+    peer = proxy.connect()
     assert not is_held(peer, 1, client_id="web")
     assert is_held(peer, 2)
 
 
-def test_a_specific_enforce_over_a_broad_observe(house: House) -> None:
+def test_a_specific_enforce_over_a_broad_observe(proxy: ProxyFixture) -> None:
     """A roll-out, client by client: all are observed, one is enforced."""
-    house.switch({"all": "observe", "entity:client-id=etl": "enforce"})
-    house.set_quota(produce=BOUND, client_id="web")
-    assert is_held(house.connect(), 1)
-    assert not is_held(house.connect(), 1, client_id="web")
+    proxy.switch({"all": "observe", "entity:client-id=etl": "enforce"})
+    proxy.set_quota(produce=BOUND, client_id="web")
+    assert is_held(proxy.connect(), 1)
+    assert not is_held(proxy.connect(), 1, client_id="web")
 
 
 def test_enforce_where_the_configuration_observes() -> None:
     """Then answers are delayed, as is the default."""
-    with House(produce=BOUND, mode=Mode.OBSERVE) as house:
-        house.switch({"entity:client-id=etl": "enforce"})
-        peer = house.connect()
+    with ProxyFixture(produce=BOUND, mode=Mode.OBSERVE) as proxy:
+        proxy.switch({"entity:client-id=etl": "enforce"})
+        peer = proxy.connect()
         peer.sends(produce_for(3_000, 1))
         assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
-        house.wait(3_000)
+        proxy.wait(3_000)
         assert peer.delivered() == [1]
 
 
 def test_enforce_keeps_the_configured_way() -> None:
     """Where the configuration mutes, a switch to `enforce` mutes."""
-    with House(produce=BOUND, mode=Mode.MUTE) as house:
-        house.switch({"all": "enforce"})
-        peer = house.connect()
+    with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
+        proxy.switch({"all": "enforce"})
+        peer = proxy.connect()
         peer.sends(produce_for(3_000, 1))
         assert peer.answers(produced(1, version=PRODUCE_VERSION)) == [1]
         assert not peer.client.reading
@@ -94,76 +94,76 @@ def test_enforce_keeps_the_configured_way() -> None:
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
 @pytest.mark.parametrize("before", [Mode.DELAY, Mode.MUTE])
-def test_who_waits_goes_on_at_once(house: House, before: Mode, mode: str) -> None:
+def test_who_waits_goes_on_at_once(proxy: ProxyFixture, before: Mode, mode: str) -> None:
     """What is held leaves, who is not read is read, the pipeline goes on; whoever has no switch waits on."""
-    house.enforcement.mode = before
-    house.set_quota(produce=BOUND, client_id="web")
-    peer, other = house.connect(), house.connect()
+    proxy.enforcement.mode = before
+    proxy.set_quota(produce=BOUND, client_id="web")
+    peer, other = proxy.connect(), proxy.connect()
     for one, client_id in ((peer, "etl"), (other, "web")):
         one.sends(produce_for(100_000, 1, client_id=client_id))
         one.broker.arrive(produced(1, version=PRODUCE_VERSION))
         one.sends(plain(2), plain(3))
         one.broker.take()
-    house.switch({"entity:client-id=etl": mode})
+    proxy.switch({"entity:client-id=etl": mode})
     assert peer.delivered() == [1]
     assert peer.forwarded() == [2, 3]
     assert peer.client.reading
     assert other.forwarded() == []
-    assert house.closed == []
+    assert proxy.closed == []
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
-def test_a_fetch_that_waits_goes_on_at_once(house: House, mode: str) -> None:
+def test_a_fetch_that_waits_goes_on_at_once(proxy: ProxyFixture, mode: str) -> None:
     """A fetch that was kept back before the broker goes there as it came."""
-    peer = house.connect()
+    peer = proxy.connect()
     peer.asks(fetch(1, version=FETCH_VERSION), fetched_for(0, 1))
-    waiting = house.connect()
+    waiting = proxy.connect()
     request = fetch(2, version=FETCH_VERSION, max_bytes=2**31 - 1)
     waiting.client.arrive(request)
     assert waiting.broker.take() == b""
-    house.switch({"all": mode})
+    proxy.switch({"all": mode})
     assert waiting.broker.take() == request
-    assert house.closed == []
+    assert proxy.closed == []
 
 
-def test_there_and_back(house: House) -> None:
+def test_there_and_back(proxy: ProxyFixture) -> None:
     """Off forgets nothing and adds nothing: enforced again, the client finds the samples that it left."""
-    peer = house.connect()
+    peer = proxy.connect()
     peer.asks(produce_of(8_000, 1), produced(1, version=PRODUCE_VERSION))
-    house.switch({"all": "off"})
+    proxy.switch({"all": "off"})
     peer.asks(produce_of(50_000, 2), produced(2, version=PRODUCE_VERSION))
-    house.switch({})
+    proxy.switch({})
     peer.sends(produce_of(3_000, 3))
     assert peer.answers(produced(3, version=PRODUCE_VERSION)) == []
-    (group,) = house.scope.produce.groups()
+    (group,) = proxy.scope.produce.groups()
     assert [verdict.throttle_ms for verdict in group.verdicts] == [1_000]
 
 
-def test_an_ordinary_request_asks_no_switch(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_request_asks_no_switch(proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is enforced is asked once per client and change, not per request."""
     asked: list[str] = []
     of_client = Policy.of_client
     monkeypatch.setattr(Policy, "of_client", lambda *arguments: asked.append(arguments[3]) or of_client(*arguments))
-    peer = house.connect()
+    peer = proxy.connect()
     for number in range(1, 6):
         peer.asks(produce_of(100, number), produced(number, version=PRODUCE_VERSION))
     assert asked == ["etl"]
-    house.switch({"all": "observe"})
+    proxy.switch({"all": "observe"})
     for number in range(6, 11):
         peer.asks(produce_of(100, number), produced(number, version=PRODUCE_VERSION))
     assert asked == ["etl", "etl"]
 
 
-def test_an_exempt_principal_is_never_throttled(house: House) -> None:
+def test_an_exempt_principal_is_never_throttled(proxy: ProxyFixture) -> None:
     """Whatever quotas and switches say; its bytes are counted as exempt, also once it is exempt no more."""
-    house.settings.policy.configured([str(ANONYMOUS)])
-    house.switch({"all": "enforce"})
-    peer = house.connect()
+    proxy.settings.policy.configured([str(ANONYMOUS)])
+    proxy.switch({"all": "enforce"})
+    peer = proxy.connect()
     assert not is_held(peer, 1)
-    usage = house.usages.get("ANONYMOUS", "etl")
+    usage = proxy.usages.get("ANONYMOUS", "etl")
     assert usage.exempt_bytes_total == usage.produce_bytes == 70_000
-    house.settings.policy.configured([])
-    house.scopes.renew()
+    proxy.settings.policy.configured([])
+    proxy.scopes.renew()
     assert is_held(peer, 2)
     assert usage.exempt_bytes_total == 70_000
 
@@ -171,15 +171,15 @@ def test_an_exempt_principal_is_never_throttled(house: House) -> None:
 @pytest.mark.parametrize(("mode", "expected"), [("enforce", [("b", QUOTA_EXCEEDED)]), ("observe", [("b", 0)]), ("off", [("b", 0)])])
 def test_topics(mode: str, expected: list[tuple[str, int]]) -> None:
     """Over its budget of mutations a client is refused topics where that is enforced; where it is off nobody even looks."""
-    with House(mode=Mode.MUTE) as house:
-        house.set_quota(mutation=1.0)
-        model, peer = TopicModel(), house.connect()
+    with ProxyFixture(mode=Mode.MUTE) as proxy:
+        proxy.set_quota(mutation=1.0)
+        model, peer = TopicModel(), proxy.connect()
         assert errors(peer, model, create(1, {"a": 20})) == [("a", 0)]
-        house.wait(10)
-        house.switch({"all": mode})
+        proxy.wait(10)
+        proxy.switch({"all": mode})
         assert errors(peer, model, create(2, {"b": 5})) == expected
-        (group,) = house.scope.mutation.groups()
-        assert round(group.tokens(house.now_ms)) == -9, "a topic that is refused, or would be, is charged to nobody"
+        (group,) = proxy.scope.mutation.groups()
+        assert round(group.tokens(proxy.now_ms)) == -9, "a topic that is refused, or would be, is charged to nobody"
         assert group.throttle_count == (0 if mode == "off" else 1)
 
 
@@ -187,7 +187,7 @@ def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | No
     """What becomes of topics that a client wants to make; it waits as long as it has to."""
     peer.client.arrive(request)
     while not (asked := peer.broker.take()):
-        peer.house.wait(1_000)
+        peer.proxy.wait(1_000)
         if answer := peer.client.take():
             return read_answer(19, 7, answer).errors
     while asked:
@@ -199,14 +199,14 @@ def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | No
 
 def test_the_time_of_the_exempt_is_exempt_time() -> None:
     """Kafka's sensor of exempt request time counts it."""
-    with House(request=0.001) as house:
-        house.settings.policy.configured([str(ANONYMOUS)])
-        peer = house.connect()
+    with ProxyFixture(request=0.001) as proxy:
+        proxy.settings.policy.configured([str(ANONYMOUS)])
+        peer = proxy.connect()
         peer.sends(plain(1))
-        house.wait(50)
+        proxy.wait(50)
         peer.answers(b"\0\0\0\x05\0\0\0\x01\0")
-        assert house.scope.request.exempt_request_time.recorded_total > 0
-        assert list(house.scope.request.groups()) == []
+        assert proxy.scope.request.exempt_request_time.recorded_total > 0
+        assert list(proxy.scope.request.groups()) == []
 
 
 def busy(peer: Peer, numbers: Iterator[int], client_id: str) -> None:
@@ -215,9 +215,9 @@ def busy(peer: Peer, numbers: Iterator[int], client_id: str) -> None:
         number = next(numbers)
         peer.sends(produce_of(3_000, number, client_id=client_id))
         while not peer.connection.session.in_flight:
-            peer.house.wait(500)
+            peer.proxy.wait(500)
         peer.answers(produced(number, version=PRODUCE_VERSION))
-        peer.house.wait(100)
+        peer.proxy.wait(100)
 
 
 TABLES = [
@@ -234,15 +234,15 @@ TABLES = [
 def test_the_files_prove_what_switches_did(tmp_path: Path, base: Mode) -> None:
     """Switches change while clients run, on two listeners: every decision is proved, with what was applied."""
     numbers = iter(range(1_000))
-    with MeteredHouse(tmp_path, produce=BOUND, mode=base) as house:
-        house.set_quota(produce=2 * BOUND, client_id="web")
-        peers = house.connect(rules=EDGE), house.connect(rules=INSIDE)
+    with MeteredFixture(tmp_path, produce=BOUND, mode=base) as proxy:
+        proxy.set_quota(produce=2 * BOUND, client_id="web")
+        peers = proxy.connect(rules=EDGE), proxy.connect(rules=INSIDE)
         for table in TABLES:
-            house.switch(table)
+            proxy.switch(table)
             for peer in peers:
                 busy(peer, numbers, "etl")
                 busy(peer, numbers, "web")
-        verdict = house.written()
+        verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent) == ({}, [], 100.0)
 
 
@@ -258,9 +258,9 @@ def test_the_files_prove_what_switches_did(tmp_path: Path, base: Mode) -> None:
 def test_the_validator_finds_what_was_done_otherwise(tmp_path: Path, target: str, told: str, done: str, kinds: set[str]) -> None:
     """Files that say one thing of a switch while the data path does another are found out."""
     numbers = iter(range(1_000))
-    with MeteredHouse(tmp_path, produce=BOUND) as house:
-        house.switch({target: told})
-        House.switch(house, {target: done})
-        busy(house.connect(), numbers, "etl")
-        verdict = house.written()
+    with MeteredFixture(tmp_path, produce=BOUND) as proxy:
+        proxy.switch({target: told})
+        ProxyFixture.switch(proxy, {target: done})
+        busy(proxy.connect(), numbers, "etl")
+        verdict = proxy.written()
     assert set(verdict.kinds()) == kinds

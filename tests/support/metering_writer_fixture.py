@@ -52,7 +52,7 @@ def convert_here(directory: Path, told: dict[str, Any]) -> tuple[int, int]:
     return run(directory, msgspec.json.decode(msgspec.json.encode(told)), 0)
 
 
-class WriterHouse:
+class MeteringWriterFixture:
     """A meter and its writer; `now_ms` moves when something plays."""
 
     def __init__(self, directory: Path, *, buffer: DecisionBuffer | None = None, also: Any = None, **settings: Any) -> None:

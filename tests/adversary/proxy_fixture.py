@@ -85,7 +85,7 @@ class _Source(ConfigSource):
         return self._config
 
 
-class House:
+class ProxyFixture:
     """One run of one program."""
 
     def __init__(self, loop: KernelLoop, program: Program, watch: StepWatch) -> None:
@@ -287,7 +287,7 @@ def run(program: Program, spoil: Spoil | None = None) -> Outcome:
             watch = stack.enter_context(StepWatch())
 
             async def main() -> Outcome:
-                return await House(loop, program, watch).run()
+                return await ProxyFixture(loop, program, watch).run()
 
             return loop.run_until_complete(main())
     finally:

@@ -36,7 +36,7 @@ class TlsClient:
             await guarded(self.writer.wait_closed())
 
 
-class House:
+class ProxyFixture:
     """An authority, a server's certificate for loopback and for `names`, clients' certificates."""
 
     def __init__(self, folder: Path, *names: str) -> None:

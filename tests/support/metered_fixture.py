@@ -19,15 +19,15 @@ from proxy.metering.switches_fact import switches_fact
 from proxy.metering.usage_facts import usage_facts
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
 from quota.connection_quotas import ConnectionQuotas
-from tests.support.memory_connection import BROKER, House, Peer
-from tests.support.metering_writer_house import convert_here
+from tests.support.memory_connection import BROKER, ProxyFixture, Peer
+from tests.support.metering_writer_fixture import convert_here
 
 WALL_MS = 1_790_000_000_000
 RUN_ID = "20261121T120000Z-0a1b2c3d"
 LISTENER = "default"
 
 
-class MeteredHouse(House):
+class MeteredFixture(ProxyFixture):
     """Connections whose decisions and usage go to files below `directory`."""
 
     def __init__(self, directory: Path, *, level: str = "packed", names: Names | None = None, **settings: Any) -> None:
