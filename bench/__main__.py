@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from bench import micro_quota
-from bench.arms import starters
-from bench.cost import LOADS, CostRow, measure_cost, row_lines
-from bench.engine import ROOT, Engine
-from bench.groups import many_groups
-from bench.memory import MEMORY_ROWS, MemoryRow, memory_lines
-from bench.report import Report, machine_lines
+from bench.cost.cost import LOADS, CostRow, measure_cost, row_lines
+from bench.cost.groups import many_groups
+from bench.cost.memory import MEMORY_ROWS, MemoryRow, memory_lines
+from bench.harness.arms import starters
+from bench.harness.engine import ROOT, Engine
+from bench.harness.report import Report, machine_lines
 
 OTHER_ROWS = MEMORY_ROWS | {"groups-10000": many_groups}
 SECONDS, WARM_SECONDS = 4.0, 1.5

@@ -17,7 +17,7 @@ from pathlib import Path
 from proxy.demo.mock_cluster import MockCluster
 from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, QuotaAdmin
 from tests.support.places import ROOT
-from tests.support.sluice_process import SluiceProcess
+from tests.support.processes.sluice_process import SluiceProcess
 
 CHANGES = 1_000
 MINUTE_S = 60.0

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from tests.adversary import program
-from tests.adversary.proxy_fixture import run
 from tests.adversary.mutants import MUTANTS
+from tests.adversary.proxy_fixture import run
 from tests.adversary.search import GOALS, Hole, search, wrong_with
 
 SEEDS = Path(__file__).parent.parent / "tests" / "adversary" / "seeds"

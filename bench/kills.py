@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.engine import ROOT
-from bench.report import Report, machine_lines
+from bench.harness.engine import ROOT
+from bench.harness.report import Report, machine_lines
 from tests.support.clients.topics import new_topic
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
-from tests.support.kills import PARTITIONS, Stretch, kill_often
 from tests.support.places import BUILD, temporary_directory
+from tests.support.processes.kills import PARTITIONS, Stretch, kill_often
 
 FAILED = BUILD / "kills-failed"
 HEAD = [

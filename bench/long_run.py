@@ -21,10 +21,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.arms import Arm, start_sluice
-from bench.engine import HOST, ROOT, Engine
-from bench.report import Report, machine_lines
-from bench.tap import Tap
+from bench.harness.arms import Arm, start_sluice
+from bench.harness.engine import HOST, ROOT, Engine
+from bench.harness.report import Report, machine_lines
+from bench.harness.tap import Tap
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT, ZOOKEEPER
 from tests.support.kafka.java_tools import JavaTools
@@ -128,7 +128,7 @@ class Clients:
         settings = {"batch.size": str(BATCH_BYTES)} if cell.quota == "bytes" else {"linger.ms": "0", "batch.num.messages": "1"}
         words = [bootstrap, cell.name, cell.name, str(rate), *(f"{key}={value}" for key, value in settings.items())]
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.paced_app", *words], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "bench.clients.paced_app", *words], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         self._stack.callback(_end, process)
 

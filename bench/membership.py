@@ -21,8 +21,8 @@ from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-from bench.engine import ROOT
-from bench.report import Report, machine_lines
+from bench.harness.engine import ROOT
+from bench.harness.report import Report, machine_lines
 from tests.support.clients import confluent
 from tests.support.clients.group_member import GroupMember
 from tests.support.clients.topics import new_topic
@@ -32,7 +32,7 @@ from tests.support.kafka.java_member import JavaMember
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import set_client_quota
 from tests.support.places import temporary_directory
-from tests.support.sluice_process import SluiceProcess, write_quotas
+from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 
 JAVA = {"java-4.3.1": KRAFT, "java-4.3.1 consumer protocol": KRAFT, "java-3.9.1": ZOOKEEPER}
 CLIENTS = [*JAVA, "librdkafka"]

@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench.attack_frames import ATTACKER, MAKERS, attack
-from bench.frames import METADATA, metadata_answer
+from bench.attacks.frames import ATTACKER, MAKERS, attack
+from bench.harness.frames import METADATA, metadata_answer
 from proxy.enforcement.mode import Mode
-from tests.support.memory_connection import ProxyFixture
+from tests.support.memory.memory_connection import ProxyFixture
 
 HOST, PORT = "127.0.0.1", 19_092
 READ_BYTES = 256 * 1024

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, ClientQuotaType
-from quota.group import QuotaGroup
+from quota.groups.group import QuotaGroup
 from quota.manager import ClientQuotaManager
 
 ROUNDS = 5

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-from bench.frames import CLIENT_ID, Template, fetch_answer, fetch_request, produce_answer, produce_request
+from bench.harness.frames import CLIENT_ID, Template, fetch_answer, fetch_request, produce_answer, produce_request
 from proxy.meter.meter import Meter
 from proxy.meter.usage import Place
 from proxy.net.connection import Connection
 from proxy.net.relay.flow import Channel
-from quota.declared_groups import Conditions, DeclaredGroup
 from quota.entity import ClientQuotaType
-from quota.pattern import Pattern
-from tests.support.memory_connection import BROKER, ProxyFixture, MemoryTransport
+from quota.groups.declared_groups import Conditions, DeclaredGroup
+from quota.groups.pattern import Pattern
+from tests.support.memory.memory_connection import BROKER, MemoryTransport, ProxyFixture
 
 ROUNDS = 15
 PAIRS = 4_000

@@ -3,9 +3,9 @@
 import sys
 import time
 
-from bench.arms import start_sluice
-from bench.cost import LOADS
-from bench.engine import Engine
+from bench.cost.cost import LOADS
+from bench.harness.arms import start_sluice
+from bench.harness.engine import Engine
 
 SECONDS = 5.0
 

@@ -17,7 +17,7 @@ from quota.admin.kraft import Change
 from quota.admin.messages import entity_key
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.zookeeper import ZookeeperServer
-from tests.support.stores import Place, file_place, topic_place, zookeeper_place
+from tests.support.processes.stores import Place, file_place, topic_place, zookeeper_place
 
 KEY = "producer_byte_rate"
 SINGLE = 20

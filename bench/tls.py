@@ -16,14 +16,14 @@ from shutil import which
 
 import click
 
-from bench.arms import Arm, Starter, _child, _when_listening, start_pump, start_sluice
-from bench.cost import LOADS, MIB, CostLoad, CostRow, measure_cost
-from bench.engine import HOST, Engine, rss_bytes
-from bench.frames import api_versions_request, produce_request
-from bench.memory import KIB, MemoryRow, _exactly, memory_lines
-from bench.report import Report, machine_lines
-from tests.support.certificates import Authority
+from bench.cost.cost import LOADS, MIB, CostLoad, CostRow, measure_cost
+from bench.cost.memory import KIB, MemoryRow, _exactly, memory_lines
+from bench.harness.arms import Arm, Starter, _child, _when_listening, start_pump, start_sluice
+from bench.harness.engine import HOST, Engine, rss_bytes
+from bench.harness.frames import api_versions_request, produce_request
+from bench.harness.report import Report, machine_lines
 from tests.support.ports import free_port
+from tests.support.tls.certificates import Authority
 
 RESULTS = Path(__file__).parent / "results"
 BUSY_CONNECTIONS, IDLE_CONNECTIONS = 50, 500
@@ -76,7 +76,7 @@ class TlsEngine(Engine):
 
     def _pump_with(self, name: str, upstream_port: int, *which_tls: str) -> Arm:
         port = free_port()
-        process = _child([sys.executable, "-m", "bench.pump", str(port), str(upstream_port), str(self.pem), *which_tls])
+        process = _child([sys.executable, "-m", "bench.harness.pump", str(port), str(upstream_port), str(self.pem), *which_tls])
         return _when_listening(Arm(name, process, port))
 
     def _sluice(self, upstream_port: int, folder: Path) -> Arm:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from quota.callback import ClientQuotaCallback
-from quota.child_group import mutations_with_parent
+from quota.callbacks.callback import ClientQuotaCallback
 from quota.entity import ClientQuotaType
+from quota.groups.child_group import mutations_with_parent
+from quota.groups.mutation_group import MutationGroup
 from quota.manager import QuotaGroups
-from quota.mutation_group import MutationGroup
 
 
 class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):

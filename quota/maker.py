@@ -7,7 +7,7 @@ so that nobody fills up what others need by connecting again under other names.
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from quota.client_address import client_network
+from quota.connections.client_address import client_network
 from quota.entity import ANONYMOUS, KafkaPrincipal
 from quota.names import kept_name
 

@@ -6,16 +6,16 @@ Source: Kafka 3.8 `ClientQuotaManager`, `QuotaFactory`.
 from collections.abc import Collection, Mapping
 from typing import Final, Generic, TypeVar
 
-from quota.callback import CUSTOM_LEVEL, DECLARED_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, tags_of
-from quota.child_group import with_parent
-from quota.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
+from quota.callbacks.callback import CUSTOM_LEVEL, DECLARED_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, tags_of
+from quota.callbacks.group_callback import GroupCallback
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, user_tag
 from quota.errors import QuotaError
-from quota.group import GroupKey, QuotaGroup, group_key, max_value_in_window
-from quota.group_callback import GroupCallback
+from quota.groups.child_group import with_parent
+from quota.groups.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
+from quota.groups.group import GroupKey, QuotaGroup, group_key, max_value_in_window
+from quota.groups.mutation_group import MutationGroup
 from quota.limits import QuotaLimits, Rule, RuleKey, level_of
 from quota.maker import NOBODY, Maker, maker_of
-from quota.mutation_group import MutationGroup
 from quota.names import is_shortened
 
 INACTIVE_MS: Final = 3_600_000

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from quota.callback import ClientQuotaCallback
+from quota.callbacks.callback import ClientQuotaCallback
 from quota.entity import ClientQuotaType, KafkaPrincipal
 from quota.manager import ClientQuotaManager
 from quota.sensor import Rate

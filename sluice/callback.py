@@ -1,7 +1,7 @@
 """Everything that a custom quota callback needs: `from sluice.callback import ClientQuotaCallback`."""
 
-from quota.callback import ClientQuotaCallback
-from quota.cluster import Cluster, PartitionInfo
+from quota.callbacks.callback import ClientQuotaCallback
+from quota.callbacks.cluster import Cluster, PartitionInfo
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType, ConfigEntityType, EntityPart, KafkaPrincipal
 
 __all__ = [

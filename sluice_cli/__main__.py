@@ -13,7 +13,7 @@ from proxy.app.identities import make_builder
 from proxy.base.errors import StartError
 from proxy.base.printable import printable
 from proxy.config.callback import try_callback
-from proxy.config.checks import advice_on
+from proxy.config.checks.all import advice_on
 from proxy.config.flags import Flags
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config

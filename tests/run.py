@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.support.kafka.jars import VERSIONS, KafkaUnavailableError, class_path
-from tests.support.node_clients import NodeUnavailableError, installed
+from tests.support.processes.node_clients import NodeUnavailableError, installed
 from tests.support.side_by_side import options
 from tests.support.time_shares import TimeShares
 from tests.support.tools import in_ci

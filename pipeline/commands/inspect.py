@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from pipeline.commands.common import Common, common_options
-from pipeline.commands.outcome import clear_errors
+from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.options import Common, common_options
 
 
 @click.command()
@@ -14,8 +14,8 @@ from pipeline.commands.outcome import clear_errors
 @common_options("local", because="one file is read, in this process", explain="Show each column: its type, and what it holds.")
 def inspect(file: Path, common: Common) -> None:
     """Say what one metering file or manifest holds."""
+    from pipeline.commands.execution.output import put_out
     from pipeline.commands.inspection import as_dict, column_lines, draw_inspected, inspected, lines_of, rows_of
-    from pipeline.commands.telling import put_out
 
     found = inspected(file)
     lines = [*lines_of(found), *(column_lines(found) if common.explain else ())]

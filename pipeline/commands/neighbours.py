@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from pipeline.commands.common import Common, common_options
-from pipeline.commands.outcome import clear_errors
-from pipeline.commands.outputs import OUTPUT
+from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.options import Common, common_options
+from pipeline.commands.execution.outputs import OUTPUT
 
 
 @click.command()
@@ -18,8 +18,8 @@ from pipeline.commands.outputs import OUTPUT
 @common_options("local", "spark", explain="Show what each pair was found by.")
 def neighbours(source: Path, share: float, window_s: int, out: Path | None, common: Common) -> None:
     """Name clients whose load makes others slower, or makes them wait."""
-    from pipeline.commands.doing import doer
-    from pipeline.commands.telling import put_out
+    from pipeline.commands.execution.executor import doer
+    from pipeline.commands.execution.output import put_out
     from pipeline.neighbours.load import JOB, load_of, plan_load
     from pipeline.neighbours.pairs import Pair, as_rows, pairs_of
     from pipeline.neighbours.text import lines_of

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from pipeline.commands.common import Common, common_options
-from pipeline.commands.outcome import clear_errors
-from pipeline.commands.outputs import OUTPUT
+from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.options import Common, common_options
+from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import IncompleteError
 
 
@@ -22,8 +22,8 @@ from pipeline.errors import IncompleteError
 @common_options("local", "spark", explain="Spell out how each bound was found.")
 def recommend(source: Path, percentile: float, headroom: float, out: Path | None, report: Path | None, common: Common) -> None:
     """Propose quotas that fit what clients did, and say what they would have done."""
-    from pipeline.commands.doing import doer
-    from pipeline.commands.telling import put_out
+    from pipeline.commands.execution.executor import doer
+    from pipeline.commands.execution.output import put_out
     from pipeline.files import write_whole
     from pipeline.quotas.file import quota_file_of
     from pipeline.recommend.proposal import as_rows, propose

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from pipeline.commands.common import Common, common_options
-from pipeline.commands.outcome import INCOMPLETE, clear_errors
+from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
+from pipeline.commands.execution.options import Common, common_options
 from pipeline.errors import BadInputError
 from pipeline.text import counted
 
@@ -47,7 +47,7 @@ def repair_command(repair: Callable[[Path], Repaired]) -> click.Command:
 
 
 def _tell(directory: Path, done: Repaired, common: Common) -> None:
-    from pipeline.commands.telling import put_out
+    from pipeline.commands.execution.output import put_out
     from pipeline.manifest import read_manifest
 
     made = [_row(path.relative_to(directory), read_manifest(path)) for path in done.manifests]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pipeline.commands.common import Common, common_options
-from pipeline.commands.outcome import INCOMPLETE, clear_errors
-from pipeline.commands.outputs import OUTPUT
+from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
+from pipeline.commands.execution.options import Common, common_options
+from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def rollup(
         result = RollupResult(coverage=published_coverage(known[0], settings))
     else:
         with session(common.master, verbose=common.verbose) as spark:
-            from pipeline.spark.rollup import roll_up
+            from pipeline.spark.rollup.rollup import roll_up
 
             result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
     _tell(out, result, common)
@@ -81,7 +81,7 @@ def rollup(
 
 
 def _tell(out: Path, result: "RollupResult", common: Common) -> None:
-    from pipeline.commands.telling import put_out
+    from pipeline.commands.execution.output import put_out
     from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.summary import clients, lines_of, summary_of
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from pipeline.commands.common import Common, common_options
-from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
-from pipeline.commands.outputs import OUTPUT
+from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.execution.options import Common, common_options
+from pipeline.commands.execution.outputs import OUTPUT
 
 
 @click.command()
@@ -23,10 +23,10 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, common: Comm
 
     settings = StreamSettings(source, checkpoint, out, once)
     check_settings(settings)
-    from pipeline.commands.telling import put_out
+    from pipeline.commands.execution.output import put_out
     from pipeline.report.stream_page import draw_stream
     from pipeline.spark.session import session
-    from pipeline.spark.stream import Stream
+    from pipeline.spark.stream.stream import Stream
     from pipeline.validation.divergence import COLUMNS
 
     with session(common.master, verbose=common.verbose) as spark:

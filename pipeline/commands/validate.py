@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pipeline.commands.common import SPARK, Common, common_options
-from pipeline.commands.outcome import INCOMPLETE, VIOLATIONS, clear_errors
-from pipeline.commands.outputs import OUTPUT
+from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.execution.options import SPARK, Common, common_options
+from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def validate(
 
 def _judge(source: str, common: Common, *, every_byte: bool, paced: bool, cross_check: bool) -> "Verdict":
     if common.engine == SPARK:
-        from pipeline.spark.validate import validate as validate_on_spark
+        from pipeline.spark.validation.validate import validate as validate_on_spark
 
         return validate_on_spark(source, common.master, verbose=common.verbose, every_byte=every_byte, paced=paced, in_sql=cross_check)
     from pipeline.validation.local import validate as validate_here
@@ -106,7 +106,7 @@ def _check_undamaged(source: Path, verdict: "Verdict") -> None:
 
 
 def _tell(verdict: "Verdict", out: Path | None, common: Common, max_violations: int) -> None:
-    from pipeline.commands.telling import csv_of
+    from pipeline.commands.execution.output import csv_of
     from pipeline.files import write_whole
     from pipeline.report.validate_page import draw_verdict
     from pipeline.validation.divergence import COLUMNS

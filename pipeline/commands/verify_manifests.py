@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.commands.common import Common, common_options
-from pipeline.commands.outcome import INCOMPLETE, clear_errors
+from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
+from pipeline.commands.execution.options import Common, common_options
 
 if TYPE_CHECKING:
     from pipeline.manifest import Manifest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def verify_manifests(directory: Path, common: Common) -> None:
     """Compare every file with what its manifest says (presence, length, SHA-256), and every manifest with the one before it."""
     from pipeline.chain import broken_links
-    from pipeline.commands.telling import put_out
+    from pipeline.commands.execution.output import put_out
     from pipeline.manifest import by_run, find_manifests, problems_in
     from pipeline.removed import removed_runs
     from pipeline.text import counted

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from pipeline.commands.common import Common, common_options
-from pipeline.commands.outcome import clear_errors
-from pipeline.commands.outputs import OUTPUT
+from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.options import Common, common_options
+from pipeline.commands.execution.outputs import OUTPUT
 
 
 @click.command()
@@ -28,8 +28,8 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, c
     """Say what other quotas would have done with the decisions that are recorded."""
     import msgspec
 
-    from pipeline.commands.doing import doer
-    from pipeline.commands.telling import put_out
+    from pipeline.commands.execution.executor import doer
+    from pipeline.commands.execution.output import put_out
     from pipeline.quotas.file import read_quota_file
     from pipeline.report.whatif_page import buckets_of, draw_whatif
     from pipeline.whatif.comparison import as_dict, changes_of, lines_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline.errors import BadInputError
-from quota.callback import DefaultQuotaCallback
+from quota.callbacks.callback import DefaultQuotaCallback
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 
 FILE_BYTES_MAX: Final = 64 * 2**20

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.replay.rows import Flags, Floats, Ints
-from quota.mutation_group import token_throttle_time_ms
+from quota.groups.mutation_group import token_throttle_time_ms
 from quota.throttle import INT32_MAX, narrow_to_int32
 
 MUTATION: Final = "ControllerMutation"

@@ -6,8 +6,8 @@ import numpy as np
 
 from pipeline.neighbours.load import Load
 from pipeline.neighbours.pairs import Pair, client_name
+from pipeline.report.charts.share_chart import draw_shares
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
-from pipeline.report.share_chart import draw_shares
 
 BANDS: Final = 5
 PLACES_MAX: Final = 8

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.report.distribution import draw_waits
-from pipeline.report.heat_map import HeatRow, draw_heat
+from pipeline.report.charts.distribution import draw_waits
+from pipeline.report.charts.heat_map import HeatRow, draw_heat
+from pipeline.report.charts.pressure_chart import draw_pressure
+from pipeline.report.charts.rate_chart import RateSeries, draw_rates
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
-from pipeline.report.pressure_chart import draw_pressure
-from pipeline.report.rate_chart import RateSeries, draw_rates
 from pipeline.rollup.pressure import Pressure, is_applied, pressure_of
 from pipeline.rollup.settings import RollupResult
 from pipeline.rollup.summary import GROUP_KEY, charges_by_tenant, clients, groups

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pipeline.report.before_after import Shift, draw_shifts
-from pipeline.report.distribution import draw_waits, in_buckets
+from pipeline.report.charts.before_after import Shift, draw_shifts
+from pipeline.report.charts.distribution import draw_waits, in_buckets
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
 from pipeline.text import human_ms, human_rate
 from pipeline.whatif.comparison import MODES, Change

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.spark.focus import COSTS, QUANTITIES, TEXTS, TIMES
+from pipeline.spark.rollup.focus import COSTS, QUANTITIES, TEXTS, TIMES
 
 STRING: Final = StringType()
 LONG: Final = LongType()

@@ -18,17 +18,17 @@ from pipeline.replay.findings import Findings
 from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.text import group_name
-from pipeline.validation.application import Eras, Observed, check_applied, check_states
-from pipeline.validation.bounds import NotedBounds, check_bounds
-from pipeline.validation.buckets import BucketEnds, judge_buckets
-from pipeline.validation.described import check_described
-from pipeline.validation.gaps import Resumptions, resumptions
-from pipeline.validation.group_bits import bits_of, united
-from pipeline.validation.long_run import Circumstances, Stretch, fastest, stretches
-from pipeline.validation.sequence import NumberOrder, check_sequence, check_times
-from pipeline.validation.settings import State, states_of
-from pipeline.validation.sums import check_sums, counts_of
-from pipeline.validation.traced import Traced, check_count, check_traced, traced_of
+from pipeline.validation.rules.application import Eras, Observed, check_applied, check_states
+from pipeline.validation.rules.bounds import NotedBounds, check_bounds
+from pipeline.validation.rules.buckets import BucketEnds, judge_buckets
+from pipeline.validation.rules.described import check_described
+from pipeline.validation.rules.gaps import Resumptions, resumptions
+from pipeline.validation.rules.group_bits import bits_of, united
+from pipeline.validation.rules.long_run import Circumstances, Stretch, fastest, stretches
+from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
+from pipeline.validation.rules.settings import State, states_of
+from pipeline.validation.rules.sums import check_sums, counts_of
+from pipeline.validation.rules.traced import Traced, check_count, check_traced, traced_of
 
 REQUEST: Final = "Request"
 EVENTS_AT_ONCE: Final = 2**17

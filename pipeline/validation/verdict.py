@@ -9,12 +9,12 @@ from pipeline.manifest import Manifest, RunKey
 from pipeline.replay.findings import Finding, Findings
 from pipeline.text import counted
 from pipeline.validation.against_broker import APART, Compared
-from pipeline.validation.application import Observed
-from pipeline.validation.buckets import check_buckets
 from pipeline.validation.divergence import Divergence
-from pipeline.validation.group_bits import number_of, united
-from pipeline.validation.long_run import LongRun, judge_run
-from pipeline.validation.settings import check_settings
+from pipeline.validation.rules.application import Observed
+from pipeline.validation.rules.buckets import check_buckets
+from pipeline.validation.rules.group_bits import number_of, united
+from pipeline.validation.rules.long_run import LongRun, judge_run
+from pipeline.validation.rules.settings import check_settings
 from pipeline.validation.stem_verdict import FileSetVerdict
 
 

@@ -13,7 +13,7 @@ from pipeline.replay.rows import Floats, Ints
 from pipeline.whatif.closed import Answer, Played, play
 from pipeline.whatif.groups import Group, Placed, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
-from quota.mutation_group import MutationGroup
+from quota.groups.mutation_group import MutationGroup
 
 _INTEGERS = ("group_ref", "ts_ms", "kind", "value", "throttle_ms", "applied_ms", "conn_id", "since_ms")
 

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.replay.decisions import NO_CAP
 from pipeline.replay.decisions import Sensor as Measure
 from pipeline.replay.rows import Flags, Floats, Ints
-from quota.group import QuotaGroup
+from quota.groups.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 Answer = tuple[int, bool]

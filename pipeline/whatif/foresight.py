@@ -12,7 +12,7 @@ from pipeline.text import human_ms
 from pipeline.whatif.comparison import Change, changes_of
 from pipeline.whatif.groups import REGROUP
 from pipeline.whatif.work import do_all, outcomes_of, plan_work
-from quota.callback import DefaultQuotaCallback
+from quota.callbacks.callback import DefaultQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 
 Entity = tuple[tuple[str, str | None], ...]

@@ -15,11 +15,11 @@ from proxy.app.open_files import fit_open_files
 from proxy.app.reload import needs_restart
 from proxy.base.clock import now_ms, now_ns, wall_time_s
 from proxy.base.host_port import HostPort
-from proxy.config.checks_admin import advice_on_administration, can_change
-from proxy.config.groups import declared_groups
+from proxy.config.checks.admin import advice_on_administration, can_change
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
+from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
 from proxy.enforcement.switches import Switches
@@ -52,8 +52,8 @@ from proxy.telemetry.garbage import GarbageWatch
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.watchdog import Watchdog
 from proxy.tls.contexts import TlsContexts
-from quota.cluster import Cluster, PartitionInfo
-from quota.connection_quotas import ConnectionQuotas
+from quota.callbacks.cluster import Cluster, PartitionInfo
+from quota.connections.connection_quotas import ConnectionQuotas
 
 if TYPE_CHECKING:
     from proxy.metering.metering import Metering

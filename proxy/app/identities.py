@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.config.model import Listener
 from proxy.config.problem import ConfigProblems, Problem
-from proxy.session.identity import IdentityRules, Peer
+from proxy.session.login.identity import IdentityRules, Peer
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from sluice.principal import PrincipalBuilder

@@ -8,7 +8,7 @@ from itertools import islice
 
 from proxy.base import clock
 from proxy.config.model import Config
-from proxy.config.upstream import MAIN
+from proxy.config.sections.upstream import MAIN
 from proxy.enforcement.address_tables import table_name
 from proxy.enforcement.policy import Standing
 from proxy.enforcement.quota_scopes import CLUSTER, QuotaScopes

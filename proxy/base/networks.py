@@ -8,7 +8,7 @@ from typing import Final
 
 from proxy.base.host_port import ip_of
 from proxy.base.units import shown
-from quota.client_address import plain_address
+from quota.connections.client_address import plain_address
 
 NETWORKS_REMEDY: Final = 'a list such as ["10.0.0.0/8", "fd00::/8", "192.0.2.7"]'
 

@@ -7,8 +7,8 @@ import msgspec
 
 from proxy.base.host_port import HOST_PORT_REMEDY, HOST_REMEDY
 from proxy.base.units import shown
-from proxy.config.admin import PRINCIPAL_REMEDY, read_principal
 from proxy.config.problem import COMMAND_LINE, Problem
+from proxy.config.sections.admin import PRINCIPAL_REMEDY, read_principal
 from proxy.config.values import read_bootstrap, read_listen, read_path, read_reachable_host
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from protocol.sasl.mechanisms import OAUTHBEARER
 from proxy.base.clock import wall_time_s
-from proxy.config.credentials import client_context
-from proxy.config.login import Credentials
-from proxy.config.tls import UpstreamTls
-from proxy.config.upstream import Upstream
+from proxy.config.sections.credentials import client_context
+from proxy.config.sections.login import Credentials
+from proxy.config.sections.tls import UpstreamTls
+from proxy.config.sections.upstream import Upstream
 
 
 def kafka_client_settings(upstream: Upstream) -> dict[str, Any]:

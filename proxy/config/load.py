@@ -5,17 +5,17 @@ from typing import Any
 
 import msgspec
 
-from proxy.config.checks import check_together, default_name
-from proxy.config.checks_admin import check_admin_files
-from proxy.config.checks_stores import check_store_secrets
-from proxy.config.checks_tls import check_files
+from proxy.config.checks.admin import check_admin_files
+from proxy.config.checks.all import check_together, default_name
+from proxy.config.checks.stores import check_store_secrets
+from proxy.config.checks.tls import check_files
 from proxy.config.flags import Flags, apply_flags, name_flags
-from proxy.config.login import check_secrets
 from proxy.config.model import LATER_KEYS, Config
 from proxy.config.paths import administration_beside, resolved, stores_beside
 from proxy.config.problem import COMMAND_LINE, ConfigProblems, Problem
+from proxy.config.sections.login import check_secrets
+from proxy.config.sections.upstreams import upstreams_of
 from proxy.config.toml_reader import Place, read_toml, read_values
-from proxy.config.upstreams import upstreams_of
 
 
 class ConfigSource:

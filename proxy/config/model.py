@@ -11,13 +11,13 @@ import msgspec
 from proxy.base.host_port import HOST_PORT_REMEDY, HOST_REMEDY, HostPort
 from proxy.base.networks import NETWORKS_REMEDY, Networks
 from proxy.base.units import SIZE_REMEDY, read_size
-from proxy.config.admin import Admin, Audit, QuotaAdmin
-from proxy.config.groups import Group
-from proxy.config.login import Credentials
-from proxy.config.stores import CONNECT_REMEDY, read_connect
-from proxy.config.tls import ListenerSni, ListenerTls, UpstreamTls
+from proxy.config.sections.admin import Admin, Audit, QuotaAdmin
+from proxy.config.sections.groups import Group
+from proxy.config.sections.login import Credentials
+from proxy.config.sections.stores import CONNECT_REMEDY, read_connect
+from proxy.config.sections.tls import ListenerSni, ListenerTls, UpstreamTls
+from proxy.config.sections.upstream import Upstream
 from proxy.config.toml_reader import FLAG_ONLY, Reader
-from proxy.config.upstream import Upstream
 from proxy.config.values import (
     AGE_REMEDY,
     PRINCIPALS_REMEDY,

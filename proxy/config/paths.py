@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from proxy.config.model import Config
-from proxy.config.tls import UpstreamTls
-from proxy.config.upstream import Upstream
+from proxy.config.sections.tls import UpstreamTls
+from proxy.config.sections.upstream import Upstream
 
 _PATHS: Final = ("auth_file", "snapshot")
 

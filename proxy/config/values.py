@@ -7,7 +7,7 @@ from typing import Any, Final
 from proxy.base.host_port import HostPort, is_wildcard, read_host, read_host_port
 from proxy.base.networks import Networks, networks_of
 from proxy.base.units import read_size, shown
-from quota.client_address import plain_address
+from quota.connections.client_address import plain_address
 
 FRAME_BYTES_MAX: Final = 2**31 - 1
 """A frame's length is a signed 32-bit number."""

@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from proxy.demo.cast import Role
+from proxy.demo.clients.cast import Role
+from proxy.demo.judgement.watcher import ask
 from proxy.demo.ports import free_ports
 from proxy.demo.report import READY
 from proxy.demo.series import Series
-from proxy.demo.watcher import ask
 
 START_SECONDS: Final = 20
 METERING: Final = "metering"
@@ -108,7 +108,9 @@ class ClientChild(Child):
     """One client, and what it says about its progress."""
 
     def __init__(self, role: Role, bootstrap: str, seconds: int, folder: Path) -> None:
-        super().__init__(role.name, "proxy.demo.client", [role.name, bootstrap, str(role.partitions(seconds)), str(seconds)], folder)
+        super().__init__(
+            role.name, "proxy.demo.clients.client", [role.name, bootstrap, str(role.partitions(seconds)), str(seconds)], folder
+        )
         self.role = role
         self.series = Series()
         self._is_ready = threading.Event()

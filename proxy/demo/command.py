@@ -12,16 +12,16 @@ from typing import Final, NoReturn
 
 from proxy.base.clock import now_ms
 from proxy.demo import screen as words
-from proxy.demo.cast import ROLES, Role, quota_file
 from proxy.demo.children import METERING, ClientChild, DemoError, ProxyChild
-from proxy.demo.judgement import Judgement, judge, measured
+from proxy.demo.clients.cast import ROLES, Role, quota_file
+from proxy.demo.clients.visitors import VISITORS_ADDRESS
+from proxy.demo.judgement.judgement import Judgement, judge, measured
+from proxy.demo.judgement.proof import prove
+from proxy.demo.judgement.watcher import GroupSeen, Watcher
 from proxy.demo.mock_cluster import MockCluster, MockClusterError
 from proxy.demo.picture import Panel, draw
 from proxy.demo.preload import preload
-from proxy.demo.proof import prove
 from proxy.demo.screen import Row, Screen
-from proxy.demo.visitors import VISITORS_ADDRESS
-from proxy.demo.watcher import GroupSeen, Watcher
 
 BROKERS: Final = 3
 REDRAW_SECONDS: Final = 0.5

@@ -1,7 +1,7 @@
 """Fills a topic before the curtain rises, past the proxy."""
 
-from proxy.demo.cast import PRELOADED_PARTITION_BYTES
 from proxy.demo.children import DemoError
+from proxy.demo.clients.cast import PRELOADED_PARTITION_BYTES
 
 FLUSH_SECONDS = 20
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.demo.cast import BURST_SECONDS, Role
-from proxy.demo.judgement import LAST_REQUEST_SPAN_RATIO_MAX, LAST_SPAN_RATIO_MAX, Judgement
-from proxy.demo.proof import Proof
+from proxy.demo.clients.cast import BURST_SECONDS, Role
+from proxy.demo.judgement.judgement import LAST_REQUEST_SPAN_RATIO_MAX, LAST_SPAN_RATIO_MAX, Judgement
+from proxy.demo.judgement.proof import Proof
 
 QUIET_LINE_SECONDS: Final = 5
 BARS: Final = " ▁▂▃▄▅▆▇█"

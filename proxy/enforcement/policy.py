@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.switches import Switches, SwitchMode
-from quota.declared_groups import NO_GROUPS, DeclaredGroups, Explanation
 from quota.entity import KafkaPrincipal
+from quota.groups.declared_groups import NO_GROUPS, DeclaredGroups, Explanation
 
 
 class Standing(NamedTuple):

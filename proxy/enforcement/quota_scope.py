@@ -6,12 +6,12 @@ from proxy.enforcement.policy import Policy
 from proxy.enforcement.rule import rule_of
 from proxy.telemetry.counters import Counters, Usage
 from quota.controller_mutation import ControllerMutationQuotaManager
-from quota.declared_groups import NOWHERE, Member, Origin
 from quota.entity import KafkaPrincipal
-from quota.group import QuotaGroup
+from quota.groups.declared_groups import NOWHERE, Member, Origin
+from quota.groups.group import QuotaGroup
+from quota.groups.mutation_group import MutationGroup
 from quota.maker import Maker
 from quota.manager import ClientQuotaManager, Group, QuotaGroups
-from quota.mutation_group import MutationGroup
 from quota.names import KeptName, kept_name
 from quota.request_time import ClientRequestQuotaManager
 

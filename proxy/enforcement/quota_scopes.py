@@ -9,12 +9,12 @@ from proxy.base.clock import now_ns
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.quota_scope import QuotaScope
 from proxy.telemetry import log
-from quota.callback import ClientQuotaCallback
-from quota.cluster import Cluster
+from quota.callbacks.callback import ClientQuotaCallback
+from quota.callbacks.cluster import Cluster
+from quota.callbacks.guarded_callback import GuardedCallback
 from quota.controller_mutation import ControllerMutationQuotaManager
-from quota.declared_groups import NO_GROUPS, DeclaredGroups
 from quota.entity import ClientQuotaEntity, ClientQuotaType
-from quota.guarded_callback import GuardedCallback
+from quota.groups.declared_groups import NO_GROUPS, DeclaredGroups
 from quota.manager import ClientQuotaManager
 from quota.request_time import ClientRequestQuotaManager
 

@@ -6,9 +6,9 @@ Source: Kafka 3.8 `DefaultQuotaCallback.quotaLimit`, the order in which it asks.
 from collections.abc import Mapping
 from typing import Final
 
-from quota.callback import CLIENT_ID_TAG, USER_TAG, rule_keys
-from quota.declared_groups import GROUP_TAG
+from quota.callbacks.callback import CLIENT_ID_TAG, USER_TAG, rule_keys
 from quota.entity import ClientQuotaEntity
+from quota.groups.declared_groups import GROUP_TAG
 from quota.limits import Rule, RuleKey
 from quota.names import kept_name
 

@@ -18,7 +18,7 @@ from proxy.base.host_port import ip_of
 from proxy.base.printable import printable
 from proxy.base.units import shown
 from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey, entity_key
-from quota.client_address import plain_address
+from quota.connections.client_address import plain_address
 from quota.entity import DEFAULT, sanitize
 
 ALL: Final = "all"

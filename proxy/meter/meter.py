@@ -25,8 +25,8 @@ from proxy.meter.record import (
     WORD_BYTES,
 )
 from proxy.meter.usage import UsageCells
-from quota.child_group import ChildGroup
-from quota.group import QuotaGroup
+from quota.groups.child_group import ChildGroup
+from quota.groups.group import QuotaGroup
 from quota.sensor import SampleRing
 
 REQUEST: Final = "Request"

@@ -20,8 +20,8 @@ DIRECTORY: Final = click.Path(path_type=Path)
 @click.option("--key-file", type=DIRECTORY, metavar="FILE", help="The key of keyed names, where they were keyed.")
 def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
     """Take a user's name out of dimension tables and switches. Facts stay, and can no longer be told whose they are."""
+    from proxy.metering.facts.names import Names, read_key
     from proxy.metering.forget import ForgetError, forget_user
-    from proxy.metering.names import Names, read_key
     from proxy.metering.segment import left_over
 
     _check(directory)

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from proxy.base.files import TEMPORARY, put, remove
+from proxy.metering.facts.names import Names
 from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import MANIFESTS, check_readable
 from proxy.metering.locks import changing
-from proxy.metering.names import Names
 from proxy.metering.schema import KIND, SCHEMA_VERSION
-from quota.declared_groups import GROUP_TAG
 from quota.entity import DEFAULT, user_tag
+from quota.groups.declared_groups import GROUP_TAG
 from quota.names import kept_name
 
 

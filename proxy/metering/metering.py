@@ -21,20 +21,20 @@ from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import QuotaScopes
 from proxy.meter.buffer import DecisionBuffer
 from proxy.meter.meter import Meter, TracingMeter
-from proxy.metering.connections import ConnectionDecisions
-from proxy.metering.description import GroupDescription
+from proxy.metering.facts.connections import ConnectionDecisions
+from proxy.metering.facts.description import GroupDescription
+from proxy.metering.facts.names import names_of
+from proxy.metering.facts.switches_fact import switches_fact
+from proxy.metering.facts.usage_facts import usage_facts
 from proxy.metering.layout import SEGMENTS, new_run_id, pending_path, sanitized
 from proxy.metering.locks import lock_path
-from proxy.metering.names import names_of
 from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
-from proxy.metering.switches_fact import switches_fact
 from proxy.metering.topic import TopicSink, check_topic_client
-from proxy.metering.usage_facts import usage_facts
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
 from proxy.telemetry import log
 from proxy.telemetry.counters import MeteringCounts
-from quota.connection_quotas import ConnectionQuotas
+from quota.connections.connection_quotas import ConnectionQuotas
 
 FLUSH_S: Final = 0.25
 STOP_S: Final = 30.0

@@ -18,7 +18,7 @@ import msgspec
 
 from proxy.base.errors import StartError
 from proxy.base.files import remove
-from proxy.config.credentials import CredentialsError
+from proxy.config.sections.credentials import CredentialsError
 from proxy.metering.marks import marks_of, named_by
 from proxy.telemetry.counters import MeteringCounts
 

@@ -23,7 +23,7 @@ from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import Reader, Turns, Worker
 from proxy.session.administered import BrokersAnswer
 from proxy.session.reading import ReadStep
-from proxy.session.request_bytes import Stop
+from proxy.session.requests.kept_requests import Stop
 from proxy.session.session import Session
 from proxy.telemetry.counters import Counters
 from proxy.tls.transport import TlsTransport

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
-from quota.client_address import client_network
+from quota.connections.client_address import client_network
 
 UNTAKEN_MS: Final = 4_900
 """So long such a client may take nothing of the answers that are ready for it."""

@@ -17,7 +17,7 @@ from proxy.base.close_reason import CloseReason
 from proxy.base.errors import StartError
 from proxy.base.host_port import HostPort, ip_of
 from proxy.config.model import Listener
-from proxy.config.server_names import ServerNames, UnknownServerNameError
+from proxy.config.sections.server_names import ServerNames, UnknownServerNameError
 from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import HandlerTimes
 from proxy.meter.usage import Place
@@ -40,7 +40,7 @@ from proxy.net.upstream.connector import UpstreamUnreachableError
 from proxy.net.upstream.routes import Route, Routes
 from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.administered import OWN_VERSIONS, Administered
-from proxy.session.identity import OPEN, IdentityRules
+from proxy.session.login.identity import OPEN, IdentityRules
 from proxy.session.rewrite import NO_OWN_APIS, ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
@@ -48,7 +48,7 @@ from proxy.telemetry import log
 from proxy.telemetry.counters import Counters, bump
 from proxy.tls.clients import TlsRefusedError
 from proxy.tls.contexts import TlsContexts
-from quota.ip_connections import IpKey
+from quota.connections.ip_connections import IpKey
 
 SWEEP_S = 1.0
 LARGE_REQUESTS_MAX = 2  # about quotas: what is read of one takes ten times its bytes

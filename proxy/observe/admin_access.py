@@ -18,7 +18,7 @@ from proxy.base.host_port import ip_of
 from proxy.quota_admin.requester import Requester, Right
 
 if TYPE_CHECKING:
-    from proxy.config.admin import AdminToken
+    from proxy.config.sections.admin import AdminToken
 
 LISTENER: Final = "admin"
 _JSON: Final = "application/json"

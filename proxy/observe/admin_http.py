@@ -18,7 +18,7 @@ from proxy.observe.admin_access import Access, Tokens, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.connections_json import connections_json
 from proxy.observe.health import Health
-from proxy.observe.metrics import CONTENT_TYPE, SHARED_MS, MetricsPage, SharedMetrics
+from proxy.observe.metrics.exposition import CONTENT_TYPE, SHARED_MS, MetricsPage, SharedMetrics
 from proxy.observe.pages import json_page, limit_in, number_in
 from proxy.observe.quotas_json import Cursor, CursorError, quotas_json
 from proxy.observe.snapshot import take_snapshot

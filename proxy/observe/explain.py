@@ -17,10 +17,10 @@ from proxy.observe.state import ProxyState
 from proxy.quota_admin.ladder import Rung, ip_rungs, rungs
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
-from quota.declared_groups import Member
 from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaType, KafkaPrincipal
-from quota.group import GroupKey, QuotaGroup, group_key
-from quota.mutation_group import MutationGroup
+from quota.groups.declared_groups import Member
+from quota.groups.group import GroupKey, QuotaGroup, group_key
+from quota.groups.mutation_group import MutationGroup
 from quota.names import KeptName, kept_name
 from sluice.admin import ClientQuotaEntity
 

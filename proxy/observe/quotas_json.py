@@ -16,8 +16,8 @@ import msgspec
 
 from proxy.observe.snapshot import GroupView, ManagerView, Snapshot
 from quota.entity import ClientQuotaType
-from quota.group import GroupKey, QuotaGroup, Verdict
-from quota.mutation_group import MutationGroup
+from quota.groups.group import GroupKey, QuotaGroup, Verdict
+from quota.groups.mutation_group import MutationGroup
 from quota.names import kept_name
 
 TAGS_SORTED_BY_MAX: Final = 3

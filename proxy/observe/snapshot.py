@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from proxy.enforcement.switches import SwitchMode
     from proxy.observe.state import QuotaManager
-    from quota.group import QuotaGroup
-    from quota.mutation_group import MutationGroup
+    from quota.groups.group import QuotaGroup
+    from quota.groups.mutation_group import MutationGroup
 
 GROUPS_MAX: Final = 50_000
 """More groups are counted, and not looked at for series."""

@@ -14,7 +14,7 @@ from quota.admin.messages import CLIENT_ID, USER, Alteration, EntityKey, entity_
 from quota.entity import ANONYMOUS
 
 if TYPE_CHECKING:
-    from proxy.config.admin import Authority, QuotaAdmin
+    from proxy.config.sections.admin import Authority, QuotaAdmin
 
 _UNKNOWN: Final = "__unknown__"
 

@@ -34,7 +34,7 @@ from quota.admin.messages import (
 )
 
 if TYPE_CHECKING:
-    from proxy.config.admin import Authority
+    from proxy.config.sections.admin import Authority
 
 T = TypeVar("T")
 

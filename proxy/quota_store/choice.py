@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from proxy.base.clock import now_ms, wall_time_s
-from proxy.config.credentials import CredentialsError
 from proxy.config.kafka_client import kafka_client_settings
 from proxy.config.model import Config, Quotas
 from proxy.config.problem import ConfigProblems, Problem
-from proxy.config.stores import read_zookeeper_auth
+from proxy.config.sections.credentials import CredentialsError
+from proxy.config.sections.stores import read_zookeeper_auth
 from proxy.quota_store.file.store import FileStore
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.snapshot import Snapshot

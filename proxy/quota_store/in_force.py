@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from proxy.quota_store.store import EMPTY, StoreContent, different_entities
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey
-from quota.client_address import address_of
+from quota.connections.client_address import address_of
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.limits import QuotaLimits
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from quota.client_address import client_network
+from quota.connections.client_address import client_network
 
 STEP_BYTES: Final = 64 * 1024
 """What a connection keeps is reserved in whole steps; less than one is counted by the byte, since most keep a few bytes for a moment."""

@@ -6,7 +6,7 @@ from collections import deque
 
 from proxy.session.mutations.pending import Refusal
 from proxy.session.request_context import PRODUCE, RequestContext
-from quota.group import QuotaGroup
+from quota.groups.group import QuotaGroup
 
 Entry = tuple[int | None, RequestContext, int, int, int]
 """Correlation id, what is known of the request, its size in bytes, time read (ms), time sent on (ns).

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from proxy.base.close_reason import CloseReason
 from proxy.base.pause_reason import DRAIN, IN_FLIGHT, THROTTLE
-from proxy.session.fetch_admission import FetchAdmission
 from proxy.session.in_flight import InFlight
-from proxy.session.login import Login
-from proxy.session.request_bytes import Stop
-from proxy.session.request_side import RequestSide
-from proxy.session.response_side import ResponseSide
-from proxy.session.throttle_state import ThrottleState
+from proxy.session.login.login import Login
+from proxy.session.requests.kept_requests import Stop
+from proxy.session.requests.request_side import RequestSide
+from proxy.session.responses.response_side import ResponseSide
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.throttle_state import ThrottleState
 
 
 @dataclass(slots=True)

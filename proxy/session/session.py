@@ -12,23 +12,23 @@ from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.meter.usage import Place
 from proxy.session.administered import CORRELATION_ID, BrokersAnswer
 from proxy.session.attention import Attention
-from proxy.session.fetch_admission import FetchAdmission
-from proxy.session.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.in_flight import InFlight
-from proxy.session.login import Login
+from proxy.session.login.identity import OPEN, IdentityRules, Peer, TlsPeer
+from proxy.session.login.login import Login
 from proxy.session.reading import Reading
-from proxy.session.request_bytes import Stop
-from proxy.session.request_classifier import RequestClassifier
 from proxy.session.request_context import AS_IT_IS, FETCH, PASS, WHOLE, RequestContext
-from proxy.session.request_side import RequestSide
-from proxy.session.response_side import ResponseSide
+from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.requests.kept_requests import Stop
+from proxy.session.requests.request_side import RequestSide
+from proxy.session.responses.response_side import ResponseSide
+from proxy.session.responses.shadow import ShadowResponseSide
+from proxy.session.responses.unanswered import UnansweredRequests
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
-from proxy.session.shadow import ShadowResponseSide
-from proxy.session.throttle_state import ThrottleState
-from proxy.session.unanswered import UnansweredRequests
-from quota.declared_groups import Member, Origin
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import KafkaPrincipal
+from quota.groups.declared_groups import Member, Origin
 from quota.maker import maker_at
 
 

@@ -8,8 +8,8 @@ from proxy.enforcement.policy import Policy
 from proxy.meter.meter import Meter
 from proxy.session.buffers import BufferAccount
 from proxy.session.header_cache import HeaderCache
+from proxy.session.login.principal_connections import PrincipalConnections
 from proxy.session.mutations.known_sizes import KnownSizes
-from proxy.session.principal_connections import PrincipalConnections
 from proxy.session.request_context import RequestContexts
 from proxy.telemetry.counters import Counters, UsageTable
 

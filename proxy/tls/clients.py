@@ -10,9 +10,9 @@ from typing import Final
 from cryptography import x509
 
 from proxy.base.close_reason import CloseReason
-from proxy.config.credentials import server_name_of
-from proxy.config.principal_mapping import PrincipalMapping
-from proxy.session.identity import TlsPeer
+from proxy.config.sections.credentials import server_name_of
+from proxy.config.sections.principal_mapping import PrincipalMapping
+from proxy.session.login.identity import TlsPeer
 from proxy.tls.distinguished_name import distinguished_name
 from proxy.tls.handshakes import HandshakeQueue
 from proxy.tls.keeper import ContextKeeper

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from proxy.config.admin import AdminTls
-from proxy.config.credentials import CredentialsError
 from proxy.config.model import Config
-from proxy.config.principal_mapping import PrincipalMapping
-from proxy.config.tls import ListenerTls, UpstreamTls
-from proxy.config.upstreams import distinct_upstreams
+from proxy.config.sections.admin import AdminTls
+from proxy.config.sections.credentials import CredentialsError
+from proxy.config.sections.principal_mapping import PrincipalMapping
+from proxy.config.sections.tls import ListenerTls, UpstreamTls
+from proxy.config.sections.upstreams import distinct_upstreams
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.tls.brokers import TlsBrokers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from proxy.config.credentials import CredentialsError, TlsFiles, expires_at_s
+from proxy.config.sections.credentials import CredentialsError, TlsFiles, expires_at_s
 
 
 class ContextKeeper:

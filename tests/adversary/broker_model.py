@@ -8,7 +8,7 @@ from tests.adversary import frames
 from tests.adversary.frames import FrameReader, Head, Pieces
 from tests.adversary.memory_tcp import Address, Kernel, MemorySocket
 from tests.adversary.virtual_loop import VirtualLoop
-from tests.support import sasl_frames
+from tests.support.frames import sasl_frames
 
 HEAD_BYTES = 512
 READ_BYTES = 1 << 20

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey
-from tests.support import kafka_frames, sasl_frames
-from tests.support.layout_codec import uvarint
-from tests.support.long_frames import PLACED, TOPIC, configs, coordinators, create_of, grow_of
+from tests.support.frames import kafka_frames, sasl_frames
+from tests.support.frames.layout_codec import uvarint
+from tests.support.frames.long_frames import PLACED, TOPIC, configs, coordinators, create_of, grow_of
 
 ILLEGAL_SASL_STATE = 34
 PRODUCE_VERSIONS = (3, 7, 9, 11)

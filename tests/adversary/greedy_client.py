@@ -11,7 +11,7 @@ from tests.adversary.frames import FrameReader, Pieces
 from tests.adversary.memory_tcp import Address, Kernel, MemorySocket
 from tests.adversary.program import ADDRESSES, Step
 from tests.adversary.virtual_loop import VirtualLoop
-from tests.support import kafka_frames, sasl_frames
+from tests.support.frames import kafka_frames, sasl_frames
 
 READ_BYTES = 1 << 20
 PATIENCE_S = 30.0

@@ -8,16 +8,19 @@ from unittest import mock
 from protocol.api_keys import ApiKey
 from proxy.enforcement import quota_scope
 from proxy.net.connection import Connection
-from proxy.session import request_classifier, request_context, response_side, whole_requests
-from proxy.session import throttle_state as debts
-from proxy.session.answer_verdicts import AnswerVerdicts
+from proxy.session import request_context
 from proxy.session.buffers import BufferAccount
-from proxy.session.fetch_admission import FetchAdmission
 from proxy.session.request_context import LOGIN, RequestContext
-from proxy.session.request_side import RequestSide
+from proxy.session.requests import classifier as request_classifier
+from proxy.session.requests import whole_requests
+from proxy.session.requests.request_side import RequestSide
+from proxy.session.responses import response_side
+from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.responses.unanswered import UnansweredRequests
 from proxy.session.session import Session
-from proxy.session.throttle_state import ThrottleState
-from proxy.session.unanswered import UnansweredRequests
+from proxy.session.throttle import throttle_state as debts
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.throttle_state import ThrottleState
 from quota.maker import Maker
 from quota.manager import QuotaGroups
 

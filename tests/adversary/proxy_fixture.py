@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from unittest import mock
 
-from pipeline.validation.long_run import ceiling
+from pipeline.validation.rules.long_run import ceiling
 from proxy.app.app import App
 from proxy.base.host_port import HostPort
 from proxy.config.load import ConfigSource
@@ -15,7 +15,7 @@ from proxy.config.model import Config, Enforcement, Limits, Listener, Quotas, Up
 from proxy.enforcement.mode import AGE_MAX_MS
 from proxy.telemetry import log
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
-from quota.group import QuotaGroup
+from quota.groups.group import QuotaGroup
 from quota.manager import QuotaGroups
 from tests.adversary.broker_model import BrokerModel
 from tests.adversary.greedy_client import GreedyClient

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from protocol.steps import ITEMS_PER_STEP
 from proxy.session.looked import AT_ONCE_BYTES
 from tests.adversary.frames import ASKED
-from tests.adversary.proxy_fixture import UNIT_SERVICE_US, Outcome, Spoil, run
 from tests.adversary.program import ACTIONS, CLIENT_IDS, PAUSES, SLOTS, WAITS_MS, Circumstances, Program, Step
+from tests.adversary.proxy_fixture import UNIT_SERVICE_US, Outcome, Spoil, run
 
 SIZES = (100, 2_000, 10_000, 36_000, 36_000, 80_000, 300_000)
 KEPT_SIZES = (0, 1_000, 32_000, 32_000, 1_000_000, 1_000_000, 4_000_000)

@@ -10,17 +10,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.base.units import read_size
-from proxy.config.admin import Admin, AdminTls, AdminToken, Audit, QuotaAdmin
-from proxy.config.groups import Group, GroupBudget, GroupMatch
-from proxy.config.login import Credentials
 from proxy.config.model import Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
-from proxy.config.tls import ListenerTls, UpstreamTls
-from proxy.observe.metrics import MetricsPage
+from proxy.config.sections.admin import Admin, AdminTls, AdminToken, Audit, QuotaAdmin
+from proxy.config.sections.groups import Group, GroupBudget, GroupMatch
+from proxy.config.sections.login import Credentials
+from proxy.config.sections.tls import ListenerTls, UpstreamTls
+from proxy.observe.metrics.exposition import MetricsPage
 from proxy.observe.snapshot import take_snapshot
 from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import ANONYMOUS, ClientQuotaEntity
 from sluice_cli.__main__ import cli, run
-from tests.support.proxy_state import busy_state
+from tests.support.memory.proxy_state import busy_state
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs/configuration.md").read_text()

@@ -11,7 +11,7 @@ from protocol.messages.fetch import FetchWalker, find_tail, read_replica_id, tai
 from protocol.messages.produce import FLEXIBLE_SINCE, walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.request_head import read_request_head
-from tests.support import layout_codec
+from tests.support.frames import layout_codec
 
 Case = dict[str, Any]
 STAMP_MS = 123456

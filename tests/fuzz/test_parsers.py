@@ -24,7 +24,7 @@ from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import throttle_at
 from protocol.proxy_protocol import ProxyHeaderReader
 from protocol.request_head import read_request_head
-from tests.support.proxy_headers import SIGNATURE, tlv, v1_header, v2_header, v2_local
+from tests.support.scripted.proxy_headers import SIGNATURE, tlv, v1_header, v2_header, v2_local
 
 FRAMES = Path(__file__).parents[1] / "vectors" / "frames"
 ALLOCATION_LIMIT = 64 * 1024  # for inputs of at most a few kilobytes; a count from the wire may be 2^31

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol.sasl import Progress, observer_of
-from tests.support import sasl_tokens as tokens
+from tests.support.tls import sasl_tokens as tokens
 
 CORPUS = {
     "PLAIN": [token for mechanism, token, _ in tokens.valid_tokens() if mechanism == "PLAIN"],

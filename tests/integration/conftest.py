@@ -11,7 +11,7 @@ from tests.support.kafka import sasl_cluster
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.broker_bounds import BrokerBounds
 from tests.support.kafka.java_tools import JavaTools
-from tests.support.sluice_process import SluiceProcess
+from tests.support.processes.sluice_process import SluiceProcess
 
 
 @dataclass(frozen=True, slots=True)

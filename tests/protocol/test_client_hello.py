@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.client_hello import EXTENSIONS_MAX, HELLO_BYTES_MAX, RECORDS_MAX, ClientHelloReader
 from protocol.errors import ClientHelloError
-from tests.support.tls_hellos import hello, host_name, message_of, records, vector, written
+from tests.support.frames.tls_hellos import hello, host_name, message_of, records, vector, written
 
 NAME = "broker-7.kafka.example.org"
 REAL = hello(NAME)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import ProxyHeaderError
 from protocol.proxy_protocol import V1_BYTES_MAX, V2_BODY_BYTES_MAX, ProxyHeader, ProxyHeaderReader
-from tests.support.proxy_headers import (
+from tests.support.scripted.proxy_headers import (
     AF_INET,
     AF_INET6,
     AF_UNIX,

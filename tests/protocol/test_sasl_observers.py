@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocol.sasl import Progress, observer_of
 from protocol.sasl.claim import VALUES_MAX, read_claim
 from protocol.sasl.opaque import is_gssapi_token
-from tests.support import sasl_tokens as tokens
+from tests.support.tls import sasl_tokens as tokens
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"]
 ANSWERS = [b"", b"r=abc,s=c2FsdA==,i=4096", b"v=c2ln", b"e=other-error", b'{"status":"invalid_token"}', b"\x01", b"v", b"r"]

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from proxy.base.host_port import HostPort
-from proxy.config.checks import advice_on
+from proxy.config.checks.all import advice_on
 from proxy.config.model import Config, Listener, Upstream
-from proxy.config.tls import ListenerTls
+from proxy.config.sections.tls import ListenerTls
 from sluice_cli.__main__ import main
 
 GOOD = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'

@@ -8,15 +8,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.demo.cast import ROLES, Role, quota_file, role_named
-from proxy.demo.judgement import judge, measured
-from proxy.demo.model import predict
+from proxy.demo.clients.cast import ROLES, Role, quota_file, role_named
+from proxy.demo.judgement.judgement import judge, measured
+from proxy.demo.judgement.model import predict
+from proxy.demo.judgement.watcher import GroupSeen
 from proxy.demo.pace import BACKLOG_MS, Pace
 from proxy.demo.picture import Panel, draw
 from proxy.demo.screen import BARS, Row, Screen, judged, spark
 from proxy.demo.series import Series
-from proxy.demo.watcher import GroupSeen
-from quota.group import QuotaGroup
+from quota.groups.group import QuotaGroup
 
 SECONDS = 30
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,7 +13,7 @@ from quota.admin.messages import Alteration, Op, entity_key
 from sluice.admin import ClientQuotaEntity
 from sluice_cli.quotas.bulk import BATCH_ENTRIES, Difference, alterations, batches, differences, lines_of, result_of
 from sluice_cli.quotas.command import quotas
-from tests.support.changing_port import ChangingPort
+from tests.support.processes.changing_port import ChangingPort
 
 RATE = "producer_byte_rate"
 ALICE, BOB = ClientQuotaEntity.of({"user": "alice"}), ClientQuotaEntity.of({"user": "bob"})

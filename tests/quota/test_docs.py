@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quota.group import QuotaGroup
+from quota.groups.group import QuotaGroup
 
 PAGE = (Path(__file__).parents[2] / "docs" / "quotas.md").read_text()
 TABLES = re.findall(r"<!-- worked: bound=(\d+) -->\n(?:\|.*\n){2}((?:\|.*\n)+)", PAGE)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota.callback import DefaultQuotaCallback
+from quota.callbacks.callback import DefaultQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.errors import QuotaError
 from quota.limits import CLIENT_ID_LEVEL, USER_CLIENT_ID_LEVEL, USER_LEVEL, QuotaLimits

@@ -2,11 +2,11 @@
 
 import pytest
 
-from quota.callback import DefaultQuotaCallback
+from quota.callbacks.callback import DefaultQuotaCallback
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import ANONYMOUS, DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.errors import QuotaError
-from quota.group import QuotaGroup
+from quota.groups.group import QuotaGroup
 from quota.maker import Maker, maker_at
 from quota.manager import INACTIVE_MS, OVERFLOW, OVERFLOWS_MAX, OVERFLOWS_PER_PLACE_MAX, ClientQuotaManager
 from quota.request_time import ClientRequestQuotaManager

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from quota.mutation_group import MutationGroup
+from quota.groups.mutation_group import MutationGroup
 from quota.sensor import Avg, Rate, TokenBucket, WindowedSum
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sluice.client_properties import ClientPropertiesError, ClientSettings, read_client_properties
-from tests.support.certificates import Authority
+from tests.support.tls.certificates import Authority
 
 SECRET = "geheim-4711"  # noqa: S105
 SCRAM = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="admin" password="{SECRET}";'

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quota.callback import ClientQuotaCallback
-from quota.cluster import Cluster
+from quota.callbacks.callback import ClientQuotaCallback
+from quota.callbacks.cluster import Cluster
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 
 Act = Callable[[], Any]

@@ -7,8 +7,8 @@ import pytest
 
 from protocol.steps import Pace
 from proxy.net.connection import Connection
-from proxy.session.request_side import RequestSide
-from proxy.session.response_side import ResponseSide
+from proxy.session.requests.request_side import RequestSide
+from proxy.session.responses.response_side import ResponseSide
 
 
 class StepWatch:

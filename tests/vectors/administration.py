@@ -9,7 +9,7 @@ from quota.admin.kraft import Change, alter_kraft
 from quota.admin.messages import Alteration, Component, Description, EntityKey, Op
 from quota.admin.znodes import entity_of
 from quota.admin.zookeeper import alter_zookeeper
-from tests.support.znode_tree import ZnodeTree
+from tests.support.processes.znode_tree import ZnodeTree
 from tests.vectors.compare import Case, differences
 
 

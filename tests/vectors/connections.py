@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from quota.connection_quotas import ACCEPTED, ConnectionQuotas, Outcome
+from quota.connections.connection_quotas import ACCEPTED, ConnectionQuotas, Outcome
 from tests.vectors.compare import Case, differences
 
 MAX, RATE = "max.connections", "max.connection.creation.rate"

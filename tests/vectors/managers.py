@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from quota.callback import ClientQuotaCallback
+from quota.callbacks.callback import ClientQuotaCallback
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.manager import ClientQuotaManager

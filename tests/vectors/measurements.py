@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from quota.group import QuotaGroup
-from quota.mutation_group import MutationGroup
+from quota.groups.group import QuotaGroup
+from quota.groups.mutation_group import MutationGroup
 from quota.sensor import Avg, Rate
 from quota.throttle import narrow_to_int32, throttle_time_ms
 from tests.vectors.compare import Case, differences, rows

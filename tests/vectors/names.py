@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from proxy.session.mute_state import IllegalMuteEvent, MuteEvent, MuteState, maybe_unmute, mute, next_state, reads_enabled
+from proxy.session.throttle.mute_state import IllegalMuteEvent, MuteEvent, MuteState, maybe_unmute, mute, next_state, reads_enabled
 from quota.entity import desanitize, jmx_sanitize, sanitize
 from quota.errors import SanitizedNameError
 from tests.vectors.compare import Case, differences, rows

@@ -17,9 +17,9 @@ from proxy.net.accept.held_sockets import HELD_MAX, HeldSockets
 from proxy.net.accept.listener import Acceptor
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters, bump
-from quota.client_address import plain_address
-from quota.connection_quotas import ACCEPTED, ConnectionQuotas, ListenerQuota, Outcome
-from quota.ip_connections import IpKey
+from quota.connections.client_address import plain_address
+from quota.connections.connection_quotas import ACCEPTED, ConnectionQuotas, ListenerQuota, Outcome
+from quota.connections.ip_connections import IpKey
 
 Peer = tuple[str, int]
 OnPassed = Callable[[int | None, socket.socket, Peer], None]

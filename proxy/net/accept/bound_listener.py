@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.config.model import Listener
-from proxy.config.server_names import ServerNames
+from proxy.config.sections.server_names import ServerNames
 from proxy.net.accept.admission import ListenerAdmission
 from proxy.net.accept.listener import Acceptor
 from proxy.net.upstream.routes import Route

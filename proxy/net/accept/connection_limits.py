@@ -11,9 +11,9 @@ from typing import Final
 
 from proxy.config.model import Connections, Listener
 from proxy.telemetry import log
-from quota.client_address import address_of, plain_address
-from quota.connection_quotas import ConnectionQuotas
-from quota.connection_rate import UNLIMITED_CONNECTIONS
+from quota.connections.client_address import address_of, plain_address
+from quota.connections.connection_quotas import ConnectionQuotas
+from quota.connections.connection_rate import UNLIMITED_CONNECTIONS
 from quota.entity import DEFAULT
 
 SETTLED_S_MAX: Final = 5.0

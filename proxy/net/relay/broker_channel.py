@@ -22,7 +22,7 @@ from proxy.net.relay.flow import (
     Channel,
     ChannelOwner,
 )
-from proxy.session.response_side import ResponseSide
+from proxy.session.responses.response_side import ResponseSide
 from proxy.session.session import Session
 from proxy.tls.transport import TlsTransport
 

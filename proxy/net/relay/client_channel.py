@@ -12,7 +12,7 @@ from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES
 from proxy.base.clock import NS_PER_MS, now_ns
 from proxy.net.relay.flow import BufferedReader, Channel, ChannelOwner
-from proxy.session.request_side import RequestSide
+from proxy.session.requests.request_side import RequestSide
 from proxy.session.session import Session
 
 BUFFER_BYTES = 4 * 1024

@@ -8,7 +8,7 @@ import contextlib
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages.client_quotas import describe_request, read_describe_answer
-from proxy.config.login import Credentials
+from proxy.config.sections.login import Credentials
 from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection, version_of
 from proxy.net.upstream.connector import Bootstrap
 from proxy.net.upstream.login import LoginFailedError, log_in

@@ -9,8 +9,8 @@ from protocol.sasl.client import TokenRefusedError, client_of
 from protocol.sasl.exchange import LoginSteps, login_steps
 from proxy.base.host_port import HostPort
 from proxy.base.secret import Secret
-from proxy.config.credentials import CredentialsError
-from proxy.config.login import Credentials
+from proxy.config.sections.credentials import CredentialsError
+from proxy.config.sections.login import Credentials
 from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection
 from proxy.tls.brokers import TlsBrokers
 

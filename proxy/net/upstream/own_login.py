@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from proxy.base.secret import Secret
-from proxy.config.credentials import CredentialsError
-from proxy.config.login import Credentials
+from proxy.config.sections.credentials import CredentialsError
+from proxy.config.sections.login import Credentials
 from proxy.net.upstream.broker_client import BrokerClient
 from proxy.net.upstream.login import LoginFailedError, log_in
 from proxy.telemetry.status import LoginState

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from proxy.config.model import Config
-from proxy.config.upstream import Upstream
-from proxy.config.upstreams import distinct_upstreams
+from proxy.config.sections.upstream import Upstream
+from proxy.config.sections.upstreams import distinct_upstreams
 from proxy.net.upstream.connector import Bootstrap, Connector
 from proxy.session.addresses import AddressBook
 from proxy.tls.contexts import TlsContexts

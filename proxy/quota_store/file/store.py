@@ -17,7 +17,7 @@ from proxy.telemetry import log
 from proxy.telemetry.status import SourceStatus
 from quota.admin.kraft import Change
 from quota.admin.messages import IP, EntityKey
-from quota.client_address import plain_address
+from quota.connections.client_address import plain_address
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiokafka.errors import KafkaError
 
-from proxy.config.credentials import CredentialsError
+from proxy.config.sections.credentials import CredentialsError
 from proxy.quota_store.remote import Answered, Judge, StoreState, Worker
 from proxy.quota_store.store import Origin, StoreUnavailable
 from proxy.quota_store.topic.log import Fenced, Settings, TopicProblem, TopicReader, TopicWriter, Truncated, check_topic, problem_of

@@ -23,7 +23,7 @@ from proxy.session.mutations.pending import PendingMutation, Refusal, Wait
 from proxy.session.mutations.probes import PROBE_VERSION, Probe, ProbeResults, ask_default, ask_sizes
 from proxy.session.request_context import MUTATION, PASS, WHOLE, RequestContext
 from quota.entity import UNLIMITED
-from quota.mutation_group import MutationGroup
+from quota.groups.mutation_group import MutationGroup
 
 THROTTLING_QUOTA_EXCEEDED = 89
 

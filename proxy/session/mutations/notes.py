@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.meter.meter import BucketStep, Meter
 from proxy.meter.record import ASKED, REFUSED
-from quota.mutation_group import MutationGroup
+from quota.groups.mutation_group import MutationGroup
 
 Balances = tuple[tuple[float, int], ...]
 """Of a group and its parents: balance, and the time of it."""

@@ -17,7 +17,7 @@ from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.mutations.notes import Balances, MutationNotes
 from proxy.session.mutations.probes import ProbeResults
-from quota.mutation_group import MutationGroup
+from quota.groups.mutation_group import MutationGroup
 
 
 class Wait:

@@ -3,8 +3,8 @@
 import heapq
 from collections.abc import Iterator
 
-from quota.group import QuotaGroup
-from tests.support.metering_rows import Event
+from quota.groups.group import QuotaGroup
+from tests.support.metering.metering_rows import Event
 
 START_MS = 1_790_000_000_000
 

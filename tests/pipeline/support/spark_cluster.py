@@ -12,8 +12,8 @@ from pathlib import Path
 import pyspark
 
 from tests.pipeline.support.spark_jvm import QUICK_JVM
-from tests.support.namespaces import own_mount
 from tests.support.ports import free_port
+from tests.support.processes.namespaces import own_mount
 
 HOST = "127.0.0.1"
 START_S = 60.0

@@ -8,10 +8,10 @@ from proxy.meter import comparisons
 from proxy.meter.batch import Batch
 from proxy.meter.comparisons import Comparisons
 from proxy.meter.meter import Meter
-from tests.support.kafka_frames import produce, produced
-from tests.support.memory_connection import Peer
-from tests.support.metered_fixture import WALL_MS, MeteredFixture
-from tests.support.metering_writer_fixture import describe
+from tests.support.frames.kafka_frames import produce, produced
+from tests.support.memory.memory_connection import Peer
+from tests.support.memory.metered_fixture import WALL_MS, MeteredFixture
+from tests.support.metering.metering_writer_fixture import describe
 
 BOUND = 100.0
 ROW = (1, "Produce", None, None, 5, 0)

@@ -12,7 +12,7 @@ import pytest
 from proxy.base.files import put
 from proxy.metering.files import ROWS_WITH_AN_END, UNCOMPRESSED, write_parquet
 from proxy.metering.schema import DIM_BOUND, SAMPLES
-from tests.support.metering_writer_fixture import MeteringWriterFixture
+from tests.support.metering.metering_writer_fixture import MeteringWriterFixture
 
 LIVE_MS = 12_000
 

@@ -14,12 +14,12 @@ from click.testing import CliRunner, Result
 from pipeline.manifest import find_manifests, problems_of
 from proxy.metering import forget
 from proxy.metering.commands import forget_command
+from proxy.metering.facts.names import Names
 from proxy.metering.forget import FORGOTTEN, forget_user
-from proxy.metering.names import Names
 from proxy.metering.retention import Retention, apply_retention
 from quota.entity import DEFAULT, sanitize
-from tests.support.metering_directory import write_stem
-from tests.support.metering_rows import PROXY_ID, RUN_ID
+from tests.support.metering.metering_directory import write_stem
+from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
 KEY = {"run_id": RUN_ID, "proxy_id": PROXY_ID}
 GROUP = {**KEY, "scope": "broker", "num_samples": 11, "window_ms": 1_000, "first_seen_ms": 0, "quota_type": "Produce"}

@@ -11,9 +11,9 @@ from proxy.meter.batch import BATCH_WORDS, Batch
 from proxy.meter.buffer import DecisionBuffer, left_behind
 from proxy.meter.meter import REPEATED_MAX, Meter, Metered, TracingMeter
 from proxy.meter.record import GROUPS_MAX, RECORD, RUN_VALUE_END, UNRECORD
-from quota.child_group import ChildGroup
-from quota.group import QuotaGroup
-from tests.support.noted_decisions import decisions_of
+from quota.groups.child_group import ChildGroup
+from quota.groups.group import QuotaGroup
+from tests.support.metering.noted_decisions import decisions_of
 
 CONNECTION, API = 5, 9
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.meter.record import RECORD, UNCHECKED
-from proxy.metering.bounds import Bounds, bounds_of
-from proxy.metering.packing import pack
-from proxy.metering.runs import Runs
-from proxy.metering.samples import STATE, Sensors
-from tests.support.metering_rows import PROXY_ID, RUN_ID, Event, Sensor, samples_table
+from proxy.metering.conversion.bounds import Bounds, bounds_of
+from proxy.metering.conversion.packing import pack
+from proxy.metering.conversion.runs import Runs
+from proxy.metering.conversion.samples import STATE, Sensors
+from tests.support.metering.metering_rows import PROXY_ID, RUN_ID, Event, Sensor, samples_table
 
 GAPS_MS = st.sampled_from([0, 0, 0, 1, 7, 150, 999, 1_000, 1_001, 2_500, 9_999, 10_000, 10_999, 11_000, 11_001, 12_000, 40_000])
 REPEATS = st.sampled_from([1, 1, 1, 2, 16])

@@ -21,8 +21,8 @@ from proxy.metering.repair import repair
 from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
 from proxy.metering.writer import MeteringWriter, WriterSettings
-from tests.support.metering_alone import metering_alone
-from tests.support.metering_writer_fixture import RUN, WALL_MS, MeteringWriterFixture
+from tests.support.metering.metering_alone import metering_alone
+from tests.support.metering.metering_writer_fixture import RUN, WALL_MS, MeteringWriterFixture
 from tests.support.places import ROOT
 
 

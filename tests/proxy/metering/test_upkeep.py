@@ -18,16 +18,16 @@ from pipeline.validation.local import validate
 from proxy.enforcement.mode import Mode
 from proxy.metering import retention
 from proxy.metering.commands import forget_command
+from proxy.metering.facts.names import Names
 from proxy.metering.forget import FORGOTTEN
-from proxy.metering.names import Names
 from proxy.metering.repair import repair
 from proxy.metering.retention import Retention, apply_retention
-from tests.support.kafka_frames import answered, plain, produced
-from tests.support.metered_fixture import MeteredFixture
-from tests.support.metering_directory import write_stem
-from tests.support.metering_rows import PROXY_ID, RUN_ID
-from tests.support.metering_writer_fixture import WALL_MS, MeteringWriterFixture
-from tests.support.verdicts import BOUND, PRODUCE_VERSION, produce_of
+from tests.support.frames.kafka_frames import answered, plain, produced
+from tests.support.memory.metered_fixture import MeteredFixture
+from tests.support.memory.verdicts import BOUND, PRODUCE_VERSION, produce_of
+from tests.support.metering.metering_directory import write_stem
+from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
+from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 
 PROXY = "sluice-1"
 repair_command = repair_command_of(repair)

@@ -1,6 +1,6 @@
 """Usage of a segment as rows of its table."""
 
-from proxy.metering.usage_table import COLUMNS, usage_table
+from proxy.metering.conversion.usage_table import COLUMNS, usage_table
 
 RUN = ("run", "proxy")
 

@@ -17,8 +17,8 @@ from proxy.metering.segment import left_over
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings
 from proxy.telemetry.counters import OTHER, Usage
 from quota.entity import ANONYMOUS
-from tests.support.metering_alone import LISTENER, metering_alone
-from tests.support.metering_writer_fixture import RUN, WALL_MS, MeteringWriterFixture
+from tests.support.metering.metering_alone import LISTENER, metering_alone
+from tests.support.metering.metering_writer_fixture import RUN, WALL_MS, MeteringWriterFixture
 
 
 @pytest.mark.parametrize("level", ["packed", "trace"])

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.memory_connection import ProxyFixture
-from tests.support.verdicts import BOUND
+from tests.support.memory.memory_connection import ProxyFixture
+from tests.support.memory.verdicts import BOUND
 
 
 @pytest.fixture

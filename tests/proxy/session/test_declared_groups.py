@@ -7,16 +7,16 @@ import pytest
 
 from proxy.base.networks import networks_of
 from proxy.enforcement.mode import Mode
-from proxy.session.identity import IdentityRules
-from quota.declared_groups import GROUP_TAG, Conditions, DeclaredGroup
+from proxy.session.login.identity import IdentityRules
 from quota.entity import ClientQuotaEntity, ClientQuotaType
-from quota.pattern import Pattern
-from tests.support.kafka_frames import fetch, produced
-from tests.support.memory_connection import ProxyFixture, Peer
-from tests.support.metered_fixture import MeteredFixture
-from tests.support.topic_frames import QUOTA_EXCEEDED, create, read_answer
-from tests.support.topic_model import TopicModel, split
-from tests.support.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
+from quota.groups.declared_groups import GROUP_TAG, Conditions, DeclaredGroup
+from quota.groups.pattern import Pattern
+from tests.support.frames.kafka_frames import fetch, produced
+from tests.support.frames.topic_frames import QUOTA_EXCEEDED, create, read_answer
+from tests.support.memory.memory_connection import Peer, ProxyFixture
+from tests.support.memory.metered_fixture import MeteredFixture
+from tests.support.memory.topic_model import TopicModel, split
+from tests.support.memory.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
 
 PRODUCE, FETCH, REQUEST, MUTATION = ClientQuotaType
 EDGE, INSIDE = IdentityRules("edge"), IdentityRules("inside")

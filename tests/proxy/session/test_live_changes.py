@@ -7,11 +7,11 @@ import pytest
 
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.quota_scopes import CallbackChoice
-from quota.callback import ClientQuotaCallback
+from quota.callbacks.callback import ClientQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
-from tests.support.kafka_frames import fetch, plain, produced, throttle_ms
-from tests.support.memory_connection import ProxyFixture
-from tests.support.verdicts import PRODUCE_VERSION, produce_for, produce_of
+from tests.support.frames.kafka_frames import fetch, plain, produced, throttle_ms
+from tests.support.memory.memory_connection import ProxyFixture
+from tests.support.memory.verdicts import PRODUCE_VERSION, produce_for, produce_of
 
 
 def announced(proxy: ProxyFixture, peer: Any, request: bytes, correlation_id: int) -> int:

@@ -8,11 +8,11 @@ import pytest
 from protocol.api_keys import ApiKey
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.quota_scopes import QuotaWindows
-from quota.ip_connections import IpKey
-from tests.support.kafka_frames import answered, fetch, plain, produced
-from tests.support.memory_connection import BROKER, Peer
-from tests.support.metered_fixture import LISTENER, MeteredFixture
-from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
+from quota.connections.ip_connections import IpKey
+from tests.support.frames.kafka_frames import answered, fetch, plain, produced
+from tests.support.memory.memory_connection import BROKER, Peer
+from tests.support.memory.metered_fixture import LISTENER, MeteredFixture
+from tests.support.memory.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
 
 PRODUCE_SIZES = [8_000, 3_000, 500, 40, 2_500, 9_000, 100]
 FETCH_SIZES = [12_000, 7_000, 300, 4_000]

@@ -8,14 +8,14 @@ import pytest
 
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.policy import Policy
-from proxy.session.identity import IdentityRules
+from proxy.session.login.identity import IdentityRules
 from quota.entity import ANONYMOUS
-from tests.support.kafka_frames import fetch, plain, produced
-from tests.support.memory_connection import ProxyFixture, Peer
-from tests.support.metered_fixture import MeteredFixture
-from tests.support.topic_frames import QUOTA_EXCEEDED, create, read_answer
-from tests.support.topic_model import TopicModel, split
-from tests.support.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
+from tests.support.frames.kafka_frames import fetch, plain, produced
+from tests.support.frames.topic_frames import QUOTA_EXCEEDED, create, read_answer
+from tests.support.memory.memory_connection import Peer, ProxyFixture
+from tests.support.memory.metered_fixture import MeteredFixture
+from tests.support.memory.topic_model import TopicModel, split
+from tests.support.memory.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_for, produce_for, produce_of
 
 EDGE = IdentityRules("edge")
 INSIDE = IdentityRules("inside")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from proxy.config.credentials import CredentialsError, TlsFiles, client_context, expires_at_s, server_context
+from proxy.config.sections.credentials import CredentialsError, TlsFiles, client_context, expires_at_s, server_context
 from proxy.tls.keeper import ContextKeeper
-from tests.support.certificates import Authority
+from tests.support.tls.certificates import Authority
 
 NOW_S = time.time()
 DAY_S = 86_400

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.tls.transport import EARLY_BYTES_MAX, TlsTransport
-from tests.support.certificates import Authority
+from tests.support.tls.certificates import Authority
 
 
 class PlainSocket:

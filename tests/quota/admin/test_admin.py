@@ -11,7 +11,7 @@ from quota.admin.kraft import alter_kraft
 from quota.admin.messages import INVALID_REQUEST, Alteration, Component, MatchType, Op, entity_key, shown
 from quota.admin.znodes import entity_of, java_double, path_of
 from quota.admin.zookeeper import alter_zookeeper
-from tests.support.znode_tree import ZnodeTree
+from tests.support.processes.znode_tree import ZnodeTree
 
 ALICE = entity_key([("user", "alice")])
 NAMES = st.none() | st.text(min_size=1, max_size=8)

@@ -6,7 +6,7 @@ from typing import Any
 from aiokafka.abc import AbstractTokenProvider as AioTokens
 from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokens
 
-from tests.support import sasl_tokens
+from tests.support.tls import sasl_tokens
 
 
 class Tokens(AioTokens, PythonTokens):

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.support.clients import confluent
 from tests.support.clients.outcome import FLUSH_SECONDS
-from tests.support.ledger import Entry, Ledger, Stored
+from tests.support.processes.ledger import Entry, Ledger, Stored
 
 IDEMPOTENT: confluent.Settings = {"enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 120_000}
 

@@ -1,0 +1,1 @@
+"""Quotas beside those of a real broker."""

@@ -1,0 +1,1 @@
+"""Latency beside long frames."""

@@ -1,0 +1,159 @@
+"""What others feel while a client sends frames that take long to look at.
+
+python -m bench.attacks [--seconds 6] [--attack NAME]... [--no-write]
+
+A real `sluice run` in front of the stub broker, with quotas on bytes and on controller mutations that nobody reaches. One client sends a
+Produce of 1 kB every 5 ms, each when the one before is answered: first alone, then beside each attack, whose connections send without a
+pause from a process of their own. Goal: p99 of its answers at most 10 ms, none lost, none out of order. The p99 of the same client just
+before the attack stands beside it, since both peers and the attackers share the machine with the proxy. `bench.micro_long_frames` does
+the same without sockets, in CPU time.
+"""
+
+import argparse
+import socket
+import struct
+import sys
+import time
+
+from bench.attacks.frames import ATTACKER, MAKERS, attack
+from bench.harness.arms import Arm, start_sluice
+from bench.harness.engine import HOST, ROOT, Child, Engine
+from bench.harness.frames import produce_request
+from bench.harness.report import Report, machine_lines
+
+CONNECTIONS = 4
+GAP_S = 0.005
+P99_MAX_MS = 10.0
+RECORD_BYTES = 1_000
+WARM_UP_S = 0.5
+
+
+class Victim:
+    """One client that produces at an even pace, in order, and takes the time of each answer."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection((HOST, port), timeout=30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = bytearray(produce_request(13, filler=RECORD_BYTES, client_id="victim").whole())
+        self._number = 0
+
+    def ask(self) -> float:
+        """Send one request; return the seconds to its answer.
+
+        Raises:
+            RuntimeError: it was lost, or another one was answered.
+        """
+        self._number += 1
+        struct.pack_into(">i", self._request, 8, self._number)
+        began = time.perf_counter()
+        self._socket.sendall(self._request)
+        answer = self._exactly(int.from_bytes(self._exactly(4)))
+        took = time.perf_counter() - began
+        if int.from_bytes(answer[:4]) != self._number:
+            raise RuntimeError(f"request {self._number} was answered by {answer[:4].hex()}")
+        return took
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            part = self._socket.recv(count - len(data))
+            if not part:
+                raise RuntimeError("the connection ended")
+            data += part
+        return data
+
+    def run(self, seconds: float) -> list[float]:
+        """Ask again and again; the seconds that each answer took."""
+        times = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            times.append(self.ask())
+            time.sleep(GAP_S)
+        return times
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Attackers(Child):
+    """The process that attacks."""
+
+    def __init__(self, port: int, name: str) -> None:
+        super().__init__([sys.executable, "-m", "bench.attacks.app", str(port), name, str(CONNECTIONS)])
+        self.answers = self.ended = 0
+
+    def stop(self) -> None:
+        """End it; what it got is known then."""
+        self.process.stdin.close()
+        self.answers, self.ended = map(int, self.process.stdout.readline().split())
+        super().stop()
+
+
+def share_ms(times: list[float], share: float) -> float:
+    """The time within which this share of the answers came, in ms."""
+    return sorted(times)[min(len(times) - 1, int(share * len(times)))] * 1_000
+
+
+def run_attack(name: str, engine: Engine, seconds: float, report: Report) -> bool:
+    """Measure one attack; return whether the goal was met."""
+    what = attack(name)
+    broker, port = engine.stub(RECORD_BYTES, [what.answer] if what.answer else [])
+    arm = start_sluice(port, engine.folder)
+    try:
+        _limit_mutations(arm)
+        victim = Victim(arm.port)
+        victim.run(WARM_UP_S)
+        calm = victim.run(seconds / 2)
+        attackers = Attackers(arm.port, name)
+        time.sleep(WARM_UP_S)
+        beside = victim.run(seconds)
+        attackers.stop()
+        victim.close()
+    finally:
+        arm.stop()
+        broker.stop()
+    p99 = share_ms(beside, 0.99)
+    met = p99 <= P99_MAX_MS
+    figures = f"{share_ms(calm, 0.99):.1f} | {share_ms(beside, 0.5):.1f} | {p99:.1f} | {max(beside) * 1_000:.1f} | {len(beside):,}"
+    report.add(f"| {name} | {attackers.answers:,} | {attackers.ended:,} | {figures} | {'ok' if met else 'miss'} |")
+    report.data.setdefault("attacks", {})[name] = {"calm_p99_ms": share_ms(calm, 0.99), "p99_ms": p99, "max_ms": max(beside) * 1_000}
+    print(report.text().splitlines()[-1], flush=True)
+    return met
+
+
+def _limit_mutations(arm: Arm) -> None:
+    """Give the attackers a quota on mutations that they do not reach, so that their requests are judged; wait until it holds."""
+    before = arm.metric("kafka_quota_config_entries")
+    with arm.quotas.open("a") as file:
+        file.write(f'\n[[quota]]\nclient-id = "{ATTACKER}"\ncontroller_mutation_rate = 100000000\n')
+    deadline = time.monotonic() + 10
+    while arm.metric("kafka_quota_config_entries") == before:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the quota file was not read")
+        time.sleep(0.1)
+
+
+def main() -> None:
+    """Run the attacks, print and write what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each attack")
+    parser.add_argument("--attack", action="append", choices=list(MAKERS), help="one of them; may be repeated")
+    parser.add_argument("--no-write", action="store_true", help="write no result file")
+    options = parser.parse_args()
+    report = Report("attacks")
+    report.add(*machine_lines(), "")
+    report.add("p99 and others in ms of a client that sends a Produce of 1 kB every 5 ms; goal: p99 at most 10 ms, nothing lost.", "")
+    report.add("| attack | answers | ended | p99 before | p50 | p99 | longest | requests | |", "|---|---|---|---|---|---|---|---|---|")
+    print(report.text(), flush=True)
+    engine = Engine()
+    try:
+        met = [run_attack(name, engine, options.seconds, report) for name in options.attack or MAKERS]
+    finally:
+        engine.close()
+    if not options.no_write:
+        report.write(ROOT / "bench" / "results")
+    sys.exit(0 if all(met) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Connections that carry out one attack without a pause: python -m bench.attacks.app PORT ATTACK CONNECTIONS
+
+Says "ready", runs until its standard input is closed, then prints how many answers it got and how often a connection ended.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+
+from bench.attacks.frames import Attack, attack
+from bench.harness.engine import HOST, READY
+
+NICENESS = 10
+"""It shares the machine with who is measured, and is not what is measured."""
+
+
+class Attackers:
+    """All connections of one attack."""
+
+    def __init__(self, what: Attack, port: int) -> None:
+        self._what = what
+        self._port = port
+        self.answers = 0
+        self.ended = 0
+
+    async def run(self) -> None:
+        """Ask and read for ever; a connection that ends is followed by another."""
+        while True:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection(HOST, self._port, limit=1 << 20)
+                try:
+                    while True:
+                        writer.write(self._what.requests)
+                        await writer.drain()
+                        for _ in range(self._what.answers or 1):
+                            size = int.from_bytes(await reader.readexactly(4))
+                            while size:
+                                size -= len(await reader.read(min(size, 1 << 20)) or self._fail())
+                            self.answers += 1
+                finally:
+                    self.ended += 1
+                    writer.close()
+
+    def _fail(self) -> bytes:
+        raise ConnectionResetError
+
+
+async def main(port: str, name: str, connections: str) -> None:
+    """Attack until nobody wants it any more."""
+    os.nice(NICENESS)
+    attackers = Attackers(attack(name), int(port))
+    tasks = [asyncio.create_task(attackers.run()) for _ in range(int(connections))]
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    print(attackers.answers, attackers.ended, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Real clients at their quotas."""

@@ -1,0 +1,1 @@
+"""Cost per request and per connection."""

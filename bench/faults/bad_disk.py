@@ -1,0 +1,41 @@
+"""A Sluice whose metering meets a bad disk as long as the file that BAD_DISK names is there: `python -m bench.faults.bad_disk run ...`.
+
+What stands in the file says how: `full` turns every write away, any other word lets it wait.
+"""
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from proxy.metering import writer
+from proxy.metering.segment import SegmentWriter
+from sluice_cli.__main__ import main
+
+BAD_DISK = "SLUICE_BENCH_BAD_DISK"
+FULL, STALLED = "full", "stalled"
+
+
+class BadDisk(SegmentWriter):
+    """Writes when it can."""
+
+    def write(self, *arguments: Any) -> None:
+        """Wait, or fail, before anything is written."""
+        while (kind := _kind()) is not None:
+            if kind == FULL:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            time.sleep(0.01)
+        super().write(*arguments)
+
+
+def _kind() -> str | None:
+    try:
+        return Path(os.environ[BAD_DISK]).read_text()
+    except FileNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    writer.SegmentWriter = BadDisk  # type: ignore[misc]
+    main()

@@ -1,0 +1,1 @@
+"""The estimate of request-handler time."""

@@ -1,0 +1,198 @@
+"""How near Sluice's estimate of request time comes to what a real broker charges.
+
+python -m bench.handler_time [--load NAME]... [--quick] [--seconds 12] [--warm-seconds 25] [--record FOLDER] [--list]
+                             [--out FOLDER] [--no-write]
+
+Apache Kafka behind Sluice, its own books read by JMX (bench/handler_time/truth.py), the same client-ids on both sides. With --load the
+rows are put into the result file of the same day in place of the old ones. With --record what the estimator was asked is kept, so that
+`python -m bench.handler_time.replay FOLDER` can try another one on the same answers. Needs a JDK and Maven (see tests/support/kafka).
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench.handler_time.judge import HandlerRow, goals, sums_of, table
+from bench.handler_time.loads import (
+    COMMIT_GROUP,
+    LARGE,
+    LOADS,
+    REPLICATED,
+    TOPICS,
+    WARM_UP,
+    HandlerLoad,
+    Stage,
+    commit_offset,
+    produce_small,
+    running,
+)
+from bench.handler_time.micro import microseconds_alone
+from bench.handler_time.rows import ROWS_VARIABLE
+from bench.handler_time.truth import BROKER_SETTINGS, UNREACHABLE_PERCENT, Books, Reading, now
+from bench.harness.arms import start_sluice
+from bench.harness.engine import ROOT, Engine
+from bench.harness.frames import Template, find_coordinator_request
+from bench.harness.raw_client import Wire, preload
+from bench.harness.report import Report, machine_lines
+from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.jars import KRAFT
+from tests.support.kafka.java_process import Jvm
+from tests.support.kafka.java_tools import JavaTools
+from tests.support.kafka.tool_calls import create_topic, set_client_quota
+
+JVM = Jvm(heap_mb=900, optimises=True)
+CLUSTER = {"num.io.threads": 8, "num.network.threads": 3, "log.segment.bytes": 100_000_000, "log.retention.bytes": 1_000_000_000}
+SUM_SECONDS = 10.0
+SETTLE_SECONDS = 0.3
+QUICK_SECONDS, QUICK_WARM_SECONDS = 4.0, 8.0
+TRIES = 100
+OLD_BATCHES, BACKLOG_BATCHES = 20, 600
+
+
+@contextmanager
+def stage_for(brokers: int, engine: Engine, module: str) -> Iterator[tuple[Stage, Books]]:
+    """Sluice in front of a cluster that charges everybody and throttles nobody."""
+    settings = CLUSTER | BROKER_SETTINGS | ({"min.insync.replicas": 2} if brokers > 1 else {})
+    jvm = JVM if brokers == 1 else Jvm(heap_mb=500, optimises=True)
+    with (
+        KafkaCluster(KRAFT, nodes=brokers, name=f"handler-{brokers}", settings=settings, jvm=jvm, jmx=True) as cluster,
+        JavaTools(KRAFT) as tools,
+        ExitStack() as stack,
+    ):
+        set_client_quota(tools, cluster.bootstrap, None, request_percentage=UNREACHABLE_PERCENT)
+        for topic in TOPICS if brokers == 1 else (REPLICATED,):
+            create_topic(tools, cluster.bootstrap, topic, replicas=brokers)
+        broker_port = next(iter(cluster.nodes.values())).ports.client
+        if brokers == 1:
+            asyncio.run(_fill(broker_port))
+        arm = start_sluice(broker_port, engine.folder, produce=None, fetch=None, request=UNREACHABLE_PERCENT, module=module)
+        stack.callback(arm.stop)
+        books = Books(tools, cluster, arm)
+        stack.callback(books.close)
+        yield Stage(engine, arm), books
+
+
+async def _fill(port: int) -> None:
+    await preload(port, "old", OLD_BATCHES, LARGE)
+    await preload(port, "backlog", BACKLOG_BATCHES, LARGE)
+    wire = await Wire.open(port)
+    await _until_taken(wire, find_coordinator_request(COMMIT_GROUP), 4 + 4)
+    await _until_taken(wire, commit_offset("fill"), -2)
+    await _until_taken(wire, produce_small("fill"), 4 + 4 + 2 + len("small") + 4 + 4)
+    wire.close()
+
+
+async def _until_taken(wire: Wire, request: Template, error_at: int) -> None:
+    """Ask until the answer has no error there: a coordinator loads its part of the offsets first."""
+    for _ in range(TRIES):
+        if (await wire.ask(request.whole()))[error_at:][:2] == bytes(2):
+            return
+        await asyncio.sleep(0.2)
+    raise RuntimeError(f"the broker does not take {request}")
+
+
+def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefix: str) -> tuple[HandlerRow, Reading]:
+    """Run one load and read both sides after ten seconds and at its end; also return what was read after ten."""
+    requests_before = stage.arm.metric("kafka_sluice_requests_total") or 0.0
+    began = now()
+    with running(load, stage, prefix):
+        start = time.monotonic()
+        time.sleep(min(SUM_SECONDS, seconds))
+        ten = books.read(prefix, began)
+        time.sleep(max(0.0, start + seconds - time.monotonic()))
+        lasted = time.monotonic() - start
+    time.sleep(SETTLE_SECONDS)
+    whole = books.read(prefix, began)
+    requests = (stage.arm.metric("kafka_sluice_requests_total") or 0.0) - requests_before
+    row = HandlerRow(load.name, load.what, requests, lasted, sum(whole.truth.values()), sum(whole.sluice.values()))
+    row.waits, row.busy, row.saturated = load.waits, load.busy, load.saturated
+    row.sums = sums_of(ten.truth, ten.sluice, ten.requests) if seconds >= SUM_SECONDS else []
+    return row, ten
+
+
+def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folder: Path | None) -> list[HandlerRow]:
+    """All loads, those of one cluster after each other; the estimator lives through all of them.
+
+    Args:
+        folder: where to write down what it is asked; None: nowhere.
+    """
+    rows: list[HandlerRow] = []
+    engine = Engine()
+    try:
+        for brokers in sorted({load.brokers for load in loads}):
+            kept: list[dict[str, object]] = []
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                os.environ[ROWS_VARIABLE] = str(folder.resolve() / f"brokers-{brokers}.rows")
+            with stage_for(brokers, engine, "sluice_cli" if folder is None else "bench.handler_time.rows") as (stage, books):
+                with running(WARM_UP[brokers], stage, "warm-up"):
+                    time.sleep(warm_seconds)
+                for number, load in enumerate(load for load in loads if load.brokers == brokers):
+                    prefix = f"{number:02}-{load.name}"
+                    row, ten = measure(load, stage, books, seconds, prefix)
+                    rows.append(row)
+                    kept.append({"row": vars(row), "ten": ten.truth, "ten_requests": ten.requests, "ten_ns": ten.at_ns, "prefix": prefix})
+                    print(row.line(), flush=True)
+            if folder is not None:
+                (folder / f"brokers-{brokers}.json").write_text(json.dumps(kept))
+    finally:
+        engine.close()
+    return rows
+
+
+def main() -> int:
+    """Run what was asked for; 1 when a goal was missed."""
+    options = _options()
+    if options.list:
+        print("\n".join(f"{load.name:24} {load.what}" for load in LOADS))
+        return 0
+    unknown = set(options.load or ()) - {load.name for load in LOADS}
+    if unknown:
+        print(f"no such load: {', '.join(sorted(unknown))}; --list names them", file=sys.stderr)
+        return 2
+    seconds = options.seconds or (QUICK_SECONDS if options.quick else 12.0)
+    warm_seconds = options.warm_seconds or (QUICK_WARM_SECONDS if options.quick else 25.0)
+    microseconds = microseconds_alone()
+    rows = run([load for load in LOADS if not options.load or load.name in options.load], seconds, warm_seconds, options.record)
+    report = Report("handler-time-quick" if options.quick else "handler-time")
+    if options.load:
+        rows = _with_earlier(rows, report, options.out)
+    broker = f"- Apache Kafka {KRAFT}, 8 + 3 threads, {seconds:g} s a load after {warm_seconds:g} s of warm-up"
+    report.add(*machine_lines(), broker, "", *table(rows), "", *goals(rows, microseconds))
+    report.data |= {"rows": [vars(row) | {"ratio": row.ratio} for row in rows], "microseconds": microseconds}
+    print("\n" + report.text())
+    if not options.no_write:
+        report.write(options.out)
+    return int(any("| miss" in line for line in goals(rows, microseconds)))
+
+
+def _with_earlier(rows: list[HandlerRow], report: Report, folder: Path) -> list[HandlerRow]:
+    """Today's other rows, in the order of the table."""
+    path = report.paths(folder)[1]
+    earlier = json.loads(path.read_text())["rows"] if path.exists() else []
+    known = {row["name"]: HandlerRow(**{key: value for key, value in row.items() if key != "ratio"}) for row in earlier}
+    known |= {row.name: row for row in rows}
+    return [known[load.name] for load in LOADS if load.name in known]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.handler_time", description=__doc__)
+    parser.add_argument("--load", action="append", help="only this row (repeatable)")
+    parser.add_argument("--quick", action="store_true", help="short runs: a look, not a result")
+    parser.add_argument("--seconds", type=float, help="length of one load")
+    parser.add_argument("--warm-seconds", type=float, help="load before the first row, so that the broker's code is compiled")
+    parser.add_argument("--record", type=Path, help="folder for what the estimator is asked")
+    parser.add_argument("--list", action="store_true", help="name the rows")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--no-write", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""What the estimate of one request's time costs: the estimator alone, its call included. `python -m bench.handler_time.micro`."""
+
+import random
+import time
+from collections.abc import Sequence
+from itertools import accumulate
+
+from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, Work, work_of
+
+REQUESTS, RUNS = 100_000, 15
+Question = tuple[Work, int, int, int]
+
+
+def questions() -> list[Question]:
+    """(work, size, forwarded, answered) of a Produce, a Metadata and a Fetch in turn, a millisecond apart, answered sooner or later."""
+    chance = random.Random(1)
+    kinds = [(work_of(0, 1), 270), (work_of(3), 900), (work_of(1), 4_096)]
+    starts = accumulate(chance.randrange(500_000, 1_500_000) for _ in range(REQUESTS))
+    return [(*kinds[at % len(kinds)], start, start + chance.randrange(90_000, 400_000)) for at, start in enumerate(starts)]
+
+
+def microseconds(asked: Sequence[Question]) -> float:
+    """CPU time per question, the best of several runs: the call included, the loop around it not."""
+    with_calls = min(_answer_all(asked) for _ in range(RUNS))
+    loop = min(_only_loop(asked) for _ in range(RUNS))
+    return (with_calls - loop) / len(asked) / 1_000
+
+
+def _answer_all(asked: Sequence[Question]) -> int:
+    charge = ConnectionHandlerTime(BrokerHandlerTime()).charge
+    began_ns = time.process_time_ns()
+    for work, size, forwarded_ns, now_ns in asked:
+        charge(work, size, forwarded_ns, now_ns, last=True)
+    return time.process_time_ns() - began_ns
+
+
+def _only_loop(asked: Sequence[Question]) -> int:
+    began_ns = time.process_time_ns()
+    for _work, _size, _forwarded_ns, _now_ns in asked:
+        pass
+    return time.process_time_ns() - began_ns
+
+
+def microseconds_alone() -> float:
+    """What an estimate costs on this machine."""
+    return microseconds(questions())
+
+
+if __name__ == "__main__":
+    print(f"{microseconds_alone():.2f} us per request")

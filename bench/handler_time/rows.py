@@ -1,0 +1,143 @@
+"""Sluice as it is, which also writes down what its estimator of request time is asked: `bench.handler_time.replay` asks it again, offline.
+
+SLUICE_ROWS=FILE python -m bench.handler_time.rows run ...          like `sluice run ...`
+"""
+
+import atexit
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from protocol.request_head import RequestHead
+from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, Work
+from proxy.session.request_context import RequestContext
+from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.responses import response_side
+from sluice_cli.__main__ import main
+
+WHOLE, HEAD, END, PAUSE, RESUME = range(5)
+ROW = Struct("<BBBIHiiqqq")
+ROWS_VARIABLE = "SLUICE_ROWS"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One question: about an answer that is here in whole, about the beginning or the end of one, or that reading paused or went on."""
+
+    kind: int
+    last: int
+    broker: int
+    connection: int
+    client: int
+    key: int
+    size: int
+    forwarded_ns: int
+    now_ns: int
+    rtt_ns: int
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file in order."""
+    data = path.read_bytes()
+    return (Row(*values) for values in ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size]))
+
+
+def read_clients(path: Path) -> list[str]:
+    """Client-ids by their number in the rows."""
+    return json.loads(path.with_suffix(".clients").read_text())
+
+
+class ClientWork(Work):
+    """The work of one client's requests."""
+
+    client = 0
+
+
+class Recorder:
+    """Where rows go."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb", buffering=1 << 20)
+        self._clients: dict[str, int] = {}
+        self._brokers: dict[BrokerHandlerTime, int] = {}
+        self._connections = itertools.count(1)
+        atexit.register(self._close)
+
+    def tag(self, work: Work | None, client_id: str) -> Work | None:
+        """The same work, which knows whose it is."""
+        if work is None:
+            return None
+        tagged = ClientWork.__new__(ClientWork)
+        for slot in Work.__slots__:
+            setattr(tagged, slot, getattr(work, slot))
+        tagged.client = self._clients.setdefault(client_id, len(self._clients))
+        return tagged
+
+    def connection(self) -> int:
+        """A number for a new connection."""
+        return next(self._connections)
+
+    def write(self, kind: int, last: bool, times: Any, work: Any, size: int, forwarded_ns: int, now_ns: int) -> None:
+        """One row."""
+        broker = self._brokers.setdefault(times.broker, len(self._brokers))
+        client, key = (0, 0) if work is None else (work.client, work.key)
+        self._file.write(ROW.pack(kind, last, broker, times.number, client, key, size, forwarded_ns, now_ns, times.rtt_ns))
+
+    def _close(self) -> None:
+        self._file.close()
+        self._path.with_suffix(".clients").write_text(json.dumps(list(self._clients)))
+
+
+class RecordedConnection(ConnectionHandlerTime):
+    """Answers as ever, and notes what it was asked."""
+
+    recorder: Recorder
+
+    def __init__(self, broker: BrokerHandlerTime) -> None:
+        super().__init__(broker)
+        self.number = self.recorder.connection()
+
+    def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, *, last: bool) -> float:
+        self.recorder.write(WHOLE, last, self, work, size, forwarded_ns, now_ns)
+        return super().charge(work, size, forwarded_ns, now_ns, last=last)
+
+    def charge_head(self, work: Work, size: int, forwarded_ns: int, now_ns: int) -> float:
+        self.recorder.write(HEAD, False, self, work, size, forwarded_ns, now_ns)
+        return super().charge_head(work, size, forwarded_ns, now_ns)
+
+    def charge_end(self, now_ns: int) -> float:
+        self.recorder.write(END, False, self, None, 0, 0, now_ns)
+        return super().charge_end(now_ns)
+
+    def pause(self) -> None:
+        self.recorder.write(PAUSE, False, self, None, 0, 0, 0)
+        super().pause()
+
+    def resume(self, now_ns: int) -> None:
+        self.recorder.write(RESUME, False, self, None, 0, 0, now_ns)
+        super().resume(now_ns)
+
+
+def install(recorder: Recorder) -> None:
+    """Let every connection of this process note what it asks."""
+    RecordedConnection.recorder = recorder
+    response_side.ConnectionHandlerTime = RecordedConnection
+    make = RequestClassifier._make
+
+    def make_recorded(heads: RequestClassifier, head: RequestHead, name: str, prefix: bytes, *, timed: bool) -> RequestContext:
+        known = make(heads, head, name, prefix, timed=timed)
+        known.work = recorder.tag(known.work, name)
+        return known
+
+    RequestClassifier._make = make_recorded
+
+
+if __name__ == "__main__":
+    install(Recorder(Path(os.environ[ROWS_VARIABLE])))
+    main()

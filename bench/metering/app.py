@@ -1,0 +1,35 @@
+"""A Sluice that meters some of its connections: `python -m bench.metering.app run ... --metering DIR`.
+
+SIGUSR1 changes whether connections that come from then on are metered; until the first one, they are. So one process, with one layout of
+memory, in one and the same second of the machine, shows what a metered request costs and what another one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from proxy.app import run
+from proxy.app.app import App
+from sluice_cli import __main__
+
+
+class PartlyMetered(App):
+    """Meters those connections that it is told to."""
+
+    async def start(self) -> None:
+        """Start as Sluice does, then listen to the signal."""
+        await super().start()
+        settings = self._session_settings
+        meter = settings.meter
+        assert meter is not None, "--metering is missing"
+
+        def change() -> None:
+            settings.meter = meter if settings.meter is None else None
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, change)
+
+
+if __name__ == "__main__":
+    run.App = PartlyMetered  # type: ignore[misc]
+    __main__.main()

@@ -1,0 +1,216 @@
+"""Metering directories as large as one likes: decisions by `quota.groups.group`, files by the proxy's own writer.
+
+Times are Zipf's and bursty: `hottest` of all decisions belong to the first group, 30 % come in bursts of 4 s, sizes are log-normal, and a
+group's bound is 0.8 to 5 times its own mean rate, so that about a quarter of all decisions lead to a wait. Waits do not move arrivals.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from proxy.base.files import make_directory
+from proxy.meter.batch import BATCH_WORDS, Batch
+from proxy.meter.record import CHARGED, OWED, RECORD, RECORDED, REFUSED, SETTLED, UNRECORD
+from proxy.metering.conversion.convert import convert
+from proxy.metering.layout import SEGMENTS, stem_name
+from proxy.metering.raw import DTYPE
+from proxy.metering.segment import SegmentWriter
+from proxy.metering.writer import header_of
+from quota.groups.group import QuotaGroup
+from quota.groups.mutation_group import MutationGroup
+from quota.request_time import PERCENT_PER_NANOSECOND
+
+RUN_ID = "20261121T120000Z-0000beac"
+PROXY_ID = "bench"
+START_MS = 1_795_262_400_000  # 2026-11-21 12:00 UTC: an hour begins, so that no file set is cut
+BURST_SHARE, BURST_MS = 0.3, 4_000
+MUTATION = "ControllerMutation"
+MEAN_VALUE = {"Produce": 20_000, "Fetch": 60_000, "Request": 3_000_000, "Connection": 1, MUTATION: 8}
+OWED_SHARE = 0.1  # of controller mutations: by clients of old
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a trace looks like.
+
+    Attributes:
+        zipf: exponent; 1.1 gives the hottest of 1,000 groups 18 %, 2.0 gives it 61 %.
+        unrecord_share: decisions that are followed by the same value taken back, as a throttled fetch's.
+        lazy: whether the groups that decide skip measurements that cannot matter, as in the proxy.
+    """
+
+    events: int
+    groups: int = 1_000
+    zipf: float = 1.1
+    seconds: int = 3_600
+    stem_seconds: int = 300
+    quota_type: str = "Produce"
+    num_samples: int = 11
+    window_ms: int = 1_000
+    unrecord_share: float = 0.0
+    lazy: bool = True
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Raw decisions, as many arrays; `bound` of each group; of token buckets what each step found, of which time, and what it left."""
+
+    group: Any
+    ts_ms: Any
+    value: Any
+    kind: Any
+    throttle_ms: Any
+    bound: Any
+    before: array[float] = field(default_factory=lambda: array("d"))
+    since_ms: array[int] = field(default_factory=lambda: array("q"))
+    after: array[float] = field(default_factory=lambda: array("d"))
+
+
+def decide(shape: Shape) -> Decided:
+    """Draw arrivals and let one `QuotaGroup` for each group decide them, one after the other."""
+    dice = np.random.default_rng(shape.seed)
+    group, ts_ms, value, kind = _arrivals(shape, dice)
+    seconds = np.bincount(group, weights=np.abs(value), minlength=shape.groups) / shape.seconds
+    amount = PERCENT_PER_NANOSECOND if shape.quota_type == "Request" else 1.0
+    bound = np.maximum(seconds * amount * dice.uniform(0.8, 5.0, shape.groups), 1e-3)
+    if shape.quota_type == MUTATION:
+        return _decide_buckets(shape, Decided(group, ts_ms, value, kind, np.zeros(len(group), np.int32), bound), dice)
+    cap_ms = shape.window_ms if shape.quota_type in ("Request", "Connection") else None
+    sensors = [
+        QuotaGroup({}, float(limit), num_samples=shape.num_samples, window_ms=shape.window_ms, cap_ms=cap_ms, lazy=shape.lazy)
+        for limit in bound
+    ]
+    is_request = shape.quota_type == "Request"
+    throttle_ms = np.zeros(len(group), np.int32)
+    for first in range(0, len(group), 1_000_000):
+        part = slice(first, first + 1_000_000)
+        amounts = (value[part] * PERCENT_PER_NANOSECOND if is_request else value[part]).tolist()
+        throttle_ms[part] = list(_loop(sensors, group[part].tolist(), amounts, ts_ms[part].tolist(), kind[part].tolist()))
+    return Decided(group, ts_ms, value, kind, throttle_ms, bound)
+
+
+def _loop(sensors: list[QuotaGroup], groups: list[int], amounts: list[float], times: list[int], kinds: list[int]) -> Iterator[int]:
+    for ref, amount, now_ms, kind in zip(groups, amounts, times, kinds, strict=True):
+        if kind == RECORD:
+            yield sensors[ref].record(amount, now_ms)
+        else:
+            sensors[ref].record_unchecked(amount, now_ms)
+            yield 0
+
+
+def _decide_buckets(shape: Shape, asked: Decided, dice: Any) -> Decided:
+    """The same by one token bucket for each group; what is taken back is the half of what was charged that was not made after all."""
+    full_ms = START_MS - 2 * shape.num_samples * shape.window_ms
+    sensor = {"num_samples": shape.num_samples, "window_ms": shape.window_ms, "last_update_ms": full_ms}
+    groups = [MutationGroup({}, float(bound), **sensor) for bound in asked.bound]
+    is_owed = (dice.random(len(asked.group)) < OWED_SHARE).tolist()
+    told = zip(asked.group.tolist(), asked.ts_ms.tolist(), asked.value.tolist(), asked.kind.tolist(), is_owed, strict=True)
+    for at, (ref, now_ms, permits, kind, owed) in enumerate(told):
+        group = groups[ref]
+        before, since_ms = group.balance
+        if kind == UNRECORD:
+            group.record_unchecked(permits, now_ms)
+            asked.kind[at] = SETTLED
+        elif owed:
+            asked.kind[at], asked.throttle_ms[at] = OWED, group.record_permissive(permits, now_ms)
+        else:
+            asked.kind[at] = REFUSED if group.is_exhausted(now_ms) else CHARGED
+            asked.throttle_ms[at] = group.record(permits, now_ms)
+        asked.before.append(before)
+        asked.since_ms.append(since_ms)
+        asked.after.append(group.tokens(now_ms))
+    return asked
+
+
+def _arrivals(shape: Shape, dice: Any) -> tuple[Any, Any, Any, Any]:
+    weights = 1.0 / np.arange(1, shape.groups + 1) ** shape.zipf
+    events = shape.events - int(shape.events * shape.unrecord_share)
+    group = dice.choice(shape.groups, events, p=weights / weights.sum()).astype(np.int32)
+    at = dice.integers(0, shape.seconds * 1_000, events)
+    bursts = dice.random(events) < BURST_SHARE
+    starts = dice.integers(0, shape.seconds * 1_000 - BURST_MS, (shape.groups, 8))
+    at[bursts] = starts[group[bursts], dice.integers(0, 8, int(bursts.sum()))] + dice.integers(0, BURST_MS, int(bursts.sum()))
+    value = np.ones(events, np.int64)
+    if shape.quota_type != "Connection":
+        value = np.maximum(dice.lognormal(np.log(MEAN_VALUE[shape.quota_type]) - 0.5, 1.0, events), 1).astype(np.int64)
+    kind = np.full(events, RECORD, np.int32)
+    taken_back = dice.choice(events, shape.events - events, replace=False)
+    order = np.argsort(np.concatenate((at, at[taken_back])), kind="stable")
+    return (
+        np.concatenate((group, group[taken_back]))[order],
+        START_MS + np.concatenate((at, at[taken_back]))[order],
+        np.concatenate((value, -value[taken_back]))[order],
+        np.concatenate((kind, np.full(len(taken_back), UNRECORD, np.int32)))[order],
+    )
+
+
+def write(directory: Path, shape: Shape, decided: Decided) -> Path:
+    """Write the run into an empty directory, a file set for each `stem_seconds`; return the directory."""
+    ends = np.searchsorted(decided.ts_ms, START_MS + 1_000 * np.arange(shape.stem_seconds, shape.seconds + 1, shape.stem_seconds))
+    first, previous = 0, None
+    make_directory(directory / SEGMENTS)
+    for end in sorted({int(end) for end in ends if end} | {len(decided.group)}):
+        if end > first:
+            previous = _write_stem(directory, shape, decided, slice(first, end), previous, final=end == len(decided.group))
+            first = end
+    return directory
+
+
+def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, previous: str | None, *, final: bool) -> str:
+    stem = stem_name(RUN_ID, part.start)
+    settings = {"num_samples": shape.num_samples, "window_ms": shape.window_ms}
+    told = {"proxy_version": "bench", "level": "packed", "names": "plain", "settings": settings, "quota_config_sha256": None}
+    header = header_of(RUN_ID, PROXY_ID, 0, **told)
+    opened_ts_ms = int(decided.ts_ms[part.start])
+    run = {**header, "first_seq": part.start, "part": 0, "opened_ts_ms": opened_ts_ms, "previous": previous}
+    enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
+    state = {"from_seq": part.start, "ts_ms": opened_ts_ms, "mode": "delay", "scope": "broker", "delay_max_ms": 5_000}
+    facts: list[dict[str, Any]] = [{"run": run}, {"state": {**state, **settings, **enabled, "level": "packed"}}]
+    for ref in np.unique(decided.group[part]).tolist():
+        facts += _group_facts(shape, ref, float(decided.bound[ref]))
+    writer = SegmentWriter(directory / SEGMENTS / stem, facts)
+    for first in range(part.start, part.stop, BATCH_WORDS):
+        own = slice(first, min(first + BATCH_WORDS, part.stop))
+        records = _raw(decided, own)
+        seqs = range(own.start, own.stop if decided.before else own.start)
+        steps = list(zip(seqs, decided.before[own], decided.since_ms[own], decided.after[own], strict=True))
+        words = np.full(len(records), RECORDED, np.int64)
+        facts = [{"buckets": steps}] if steps else []
+        writer.write(facts, Batch(first, len(records), words.tobytes(), records.tobytes(), facts))
+    writer.close()
+    convert(directory, stem, {"final": final, "dropped_usage_rows": 0})
+    return stem
+
+
+def _raw(decided: Decided, part: slice) -> Any:
+    records = np.zeros(part.stop - part.start, DTYPE)
+    records["ts_ms"], records["value"], records["group_ref"] = decided.ts_ms[part], decided.value[part], decided.group[part]
+    records["throttle_ms"] = records["applied_ms"] = decided.throttle_ms[part]
+    records["kind"] = decided.kind[part]
+    return records
+
+
+def _group_facts(shape: Shape, ref: int, bound: float) -> list[dict[str, Any]]:
+    cap_ms = shape.window_ms if shape.quota_type in ("Request", "Connection") else None
+    sensor = {"num_samples": shape.num_samples, "window_ms": shape.window_ms, "cap_ms": cap_ms, "first_seen_ms": START_MS}
+    about = {"quota_type": shape.quota_type, "scope": "broker", "node_id": 1, "node": "1", "tag_client_id": f"client-{ref}"}
+    rule = {"previous": None, "rule": "client-id", "source": "table", "generation": 1}
+    return [{"group": {"group_ref": ref, **about, **sensor}}, {"bound": {"group_ref": ref, "from_seq": 0, "bound": bound, **rule}}]
+
+
+def totals(directory: Path) -> dict[str, int]:
+    """Decisions and waits as the manifests say."""
+    found = {"decisions": 0, "throttled": 0}
+    for path in (directory / "manifests").rglob("*.json"):
+        for count in json.loads(path.read_text())["counts"].values():
+            for name in found:
+                found[name] += count[name]
+    return found

@@ -1,0 +1,163 @@
+"""`python -m bench.pipeline`: is the validator right, and how fast. Printed and written to bench/results/.
+
+python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables] [--keep FOLDER]
+    [--out FOLDER] [--no-write]
+"""
+
+import argparse
+import contextlib
+import functools
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench.harness.engine import ROOT
+from bench.harness.report import Report, machine_lines
+from bench.metering.trace import Shape, decide, totals, write
+from bench.pipeline.speed import measured
+from bench.pipeline.tables import RolledUp, roll_up
+
+EVENTS = 10_000_000
+PROOF_BESIDES = 1_000_000  # decisions of each quota type where the proof is not all that is asked for
+QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
+TABLES_EVENTS = 5_000_000  # at most: what an hour of a busy proxy has
+TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
+WINDOWS = ((2, 250), (7, 2_000), (61, 500))
+ARM_S_MAX = 3_600
+
+
+def main() -> int:
+    """Run what was asked for; exit code 1: the validator found a difference where there is none."""
+    options = _options()
+    report = Report("pipeline" if options.only is None else f"pipeline-{options.only}")
+    report.add(*machine_lines())
+    wrong = 0
+    with _folder(options.keep) as folder:
+        if options.only in (None, "proof"):
+            rows = list(_proof(folder, options.proof_events or (EVENTS if options.only else PROOF_BESIDES)))
+            wrong = sum(row["differences"] + row["events"] - row["decisions"] for row in rows)
+            report.add("", *_proof_lines(rows))
+            report.data["proof"] = rows
+        if options.only in (None, "speed"):
+            turns, lines = measured(folder, functools.partial(_make_all, folder), options.events, options.runs)
+            report.add("", *lines)
+            report.data["speed"] = [{**arm._asdict(), "turns": told} for arm, told in turns.found.items()]
+        if options.only == "tables":
+            told = _rolled_up(folder, min(options.events, TABLES_EVENTS))
+            wrong += told.missing
+            report.add("", told.line())
+            report.data["tables"] = told._asdict()
+    if options.only in (None, "cost"):
+        report.add("", *_cost())
+    print("\n" + report.text())
+    if not options.no_write:
+        for path in report.write(options.out):
+            print(f"written: {path.name}")
+    return 1 if wrong else 0
+
+
+@contextlib.contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _proof(folder: Path, events: int) -> Iterator[dict[str, Any]]:
+    """Decisions of the plain loop, which measures at each record, against the validator's; as many traces at once as there are cores."""
+    shapes = [Shape(events, quota_type=name, unrecord_share=TAKEN_BACK.get(name, 0.0), lazy=False) for name in QUOTA_TYPES]
+    shapes += [Shape(events // 10, num_samples=n, window_ms=w, lazy=False, seed=n) for n, w in WINDOWS]
+    with _workers() as pool:
+        yield from pool.map(_proof_of, [folder] * len(shapes), shapes)
+
+
+def _proof_of(folder: Path, shape: Shape) -> dict[str, Any]:
+    from pipeline.validation.local import validate
+
+    began = time.perf_counter()
+    name = f"proof-{shape.quota_type}-{shape.num_samples}x{shape.window_ms}"
+    _make(folder, name, shape)
+    verdict = validate(folder / name)
+    row = {
+        "quota_type": shape.quota_type,
+        "window": f"{shape.num_samples} x {shape.window_ms} ms",
+        "events": shape.events,
+        "decisions": verdict.decisions,
+        "throttled": totals(folder / name)["throttled"],
+        "by_fold": verdict.replayed_exactly,
+        "differences": verdict.violations,
+    }
+    print(f"  {row} {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    return row
+
+
+def _workers() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn"))
+
+
+def _proof_lines(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| decisions of | samples x window | events | judged | throttled | by the fold of doubles | differences |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        numbers = " | ".join(f"{row[name]:,}" for name in ("events", "decisions", "throttled", "by_fold", "differences"))
+        lines.append(f"| {row['quota_type']} | {row['window']} | {numbers} |")
+    return lines
+
+
+def _cost() -> list[str]:
+    """What metering costs the proxy, as `python -m bench.metering` prints it."""
+    told = subprocess.run(
+        [sys.executable, "-m", "bench.metering"], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX, text=True
+    ).stdout
+    return ["What metering costs the proxy:", "", "```", *told.splitlines(), "```"]
+
+
+def _make_all(folder: Path, shapes: dict[str, Shape]) -> None:
+    with _workers() as pool:
+        list(pool.map(_make, [folder] * len(shapes), shapes, shapes.values()))
+
+
+def _make(folder: Path, name: str, shape: Shape) -> None:
+    if not (folder / name).exists():
+        print(f"  making {name}: {shape.events:,} decisions of {shape.groups:,} groups", file=sys.stderr, flush=True)
+        unfinished = folder / f"unfinished-{name}"
+        write(unfinished, shape, decide(shape)).rename(folder / name)
+
+
+def _rolled_up(folder: Path, events: int) -> RolledUp:
+    trace = folder / f"tables-{events}"
+    if not trace.exists():
+        shape = Shape(events)
+        write(trace, shape, decide(shape))
+    with tempfile.TemporaryDirectory() as place:
+        return roll_up(trace, Path(place) / "tables", events)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
+    parser.add_argument("--events", type=int, default=EVENTS, help="decisions of each trace")
+    parser.add_argument(
+        "--proof-events", type=int, help="decisions of each quota type that are proved right; alone 10 million, otherwise 1"
+    )
+    parser.add_argument("--runs", type=int, default=16, help="turns of each arm that is quick, after some that are not counted")
+    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables"], help="only this part")
+    parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the result files")
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

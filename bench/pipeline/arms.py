@@ -1,0 +1,94 @@
+"""One process of the pipeline's bench: pinned to its cores, one Spark session; it does what it is told and says how long that took.
+
+python -m bench.pipeline.arms CORES      a line of input is WHAT:DIRECTORY, one of output is JSON
+"""
+
+import functools
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench.pipeline import loop as pipeline_loop
+from bench.pipeline import rollup as pipeline_rollup
+from bench.pipeline.process_tree import cpu_seconds
+from pipeline.file_sets import checked_runs
+from pipeline.memory import keep_memory
+from pipeline.spark.session import session
+from pipeline.spark.validation.sql_form import cross_check
+from pipeline.spark.validation.validate import validate_runs
+from pipeline.validation.local import validate
+
+
+def main() -> int:
+    """Work until the input ends."""
+    cores = int(sys.argv[1])
+    keep_memory()  # as the commands do without Spark, and its workers
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    with session(f"local[{cores}]") as spark:
+        for line in sys.stdin:
+            what, directory = line.strip().split(":")
+            print(json.dumps(_timed(spark, what, Path(directory))), flush=True)
+    return 0
+
+
+def _timed(spark: Any, what: str, directory: Path) -> dict[str, Any]:
+    began, began_cpu = time.perf_counter(), cpu_seconds()
+    outcome = ARMS[what](spark, directory)
+    return {"seconds": time.perf_counter() - began, "cpu_seconds": cpu_seconds() - began_cpu, "outcome": outcome}
+
+
+def _file_parallel(spark: Any, directory: Path) -> Any:
+    verdict = validate_runs(spark, directory, checked_runs(directory))
+    return [verdict.decisions, verdict.violations]
+
+
+def _plain(_spark: Any, directory: Path) -> Any:
+    return _judged(directory)
+
+
+def _twice(_spark: Any, directory: Path) -> Any:
+    """Without Spark, in another process, and again."""
+    return [_two_workers().submit(_judged, directory).result() for _ in range(2)][-1]
+
+
+def _twice_at_once(_spark: Any, directory: Path) -> Any:
+    """The same in two processes."""
+    return list(_two_workers().map(_judged, [directory] * 2))[-1]
+
+
+@functools.cache
+def _two_workers() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), keep_memory)
+
+
+def _judged(directory: Path) -> list[int]:
+    verdict = validate(directory)
+    return [verdict.decisions, verdict.violations]
+
+
+def _in_sql(spark: Any, directory: Path) -> Any:
+    told = cross_check(spark, directory, [stem for stems in checked_runs(directory).values() for stem in stems])
+    return [told.decisions, told.differences]
+
+
+ARMS: dict[str, Callable[[Any, Path], Any]] = {
+    "file-parallel": _file_parallel,
+    "in-a-row": _file_parallel,
+    "no-spark": _plain,
+    "twice": _twice,
+    "twice-at-once": _twice_at_once,
+    "sql": _in_sql,
+    "sensor-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.sensor_loop),
+    "group-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.group_loop),
+    "rollup-spark": pipeline_rollup.with_spark,
+    "rollup-duckdb": pipeline_rollup.with_duckdb,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""How fast the validator and the roll-up are, as ratios between arms of one run. Traces are made once, by `make`."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench.metering.trace import Shape
+from bench.pipeline.rollup import lengthen
+from bench.pipeline.turns import Arm, Turns, processes
+
+HOURS: Final = 4  # of the trace that is rolled up
+MANY: Final = 0.4  # of the decisions: the share of the traces that differ by the number of their groups
+SHORT: Final = 0.02  # what SQL, which is slow, gets
+UNSEEN, UNSEEN_ROLLUPS = 4, 20
+"""A roll-up is the JVM's work: its time falls for some twenty runs."""
+
+LONG: Final = 3
+"""Of the decisions: the trace for one core and two, as many hours. A job's own start, some 40 ms on either, is little of it."""
+
+IN_A_ROW: Final = 3
+"""So often the arms of one core and of two, which are processes of their own, run before the other one does; they are called so."""
+
+ZIPF, HOTTEST, PLAIN = Arm("file-parallel", "zipf-1.1"), Arm("file-parallel", "zipf-2.0"), Arm("no-spark", "zipf-1.1")
+CORES: Final = (Arm("in-a-row", "long"), Arm("in-a-row", "long", 2))
+ALONE, AT_ONCE = Arm("twice", "zipf-1.1", 2), Arm("twice-at-once", "zipf-1.1", 2)
+FEW_GROUPS, MANY_GROUPS = Arm("file-parallel", "groups-1000"), Arm("file-parallel", "groups-95000")
+SENSOR_LOOP, LAZY_LOOP, SQL = Arm("sensor-loop", "groups-1000"), Arm("group-loop", "groups-1000"), Arm("sql", "short")
+RATIOS: Final = (
+    ("file-parallel against the loop over `quota.sensor`, one core: >= 11, goal 15", SENSOR_LOOP, FEW_GROUPS),
+    ("file-parallel against the proxy's own lazy path in a loop, one core: >= 11, goal 15", LAZY_LOOP, FEW_GROUPS),
+    ("Spark against the same numpy without it, one core", ZIPF, PLAIN),
+    ("hottest group 61 % against 18 %, time: <= 1.1", HOTTEST, ZIPF),
+    ("95,000 groups against 1,000, throughput: >= 0.7", FEW_GROUPS, MANY_GROUPS),
+    ("two cores against one: >= 1.8", *CORES),
+    ("two processes that share nothing, at once against one after the other: what the machine gives", ALONE, AT_ONCE),
+)
+
+
+def shapes(events: int) -> dict[str, Shape]:
+    """The traces, by name."""
+    return {
+        "zipf-1.1": Shape(events),
+        "zipf-2.0": Shape(events, zipf=2.0),
+        "long": Shape(events * LONG, seconds=LONG * 3_600),
+        "groups-1000": Shape(round(events * MANY), seconds=1_440),
+        "groups-95000": Shape(round(events * MANY), groups=95_000, seconds=1_440),
+        "short": Shape(round(events * SHORT)),
+    }
+
+
+def measured(folder: Path, make: Callable[[dict[str, Shape]], None], events: int, runs: int) -> tuple[Turns, list[str]]:
+    """Run all arms.
+
+    Args:
+        make: makes those traces in the folder that are not there.
+        runs: turns of each arm that is quick; of those that run in a row twice as many runs are counted.
+    """
+    make(shapes(events))
+    if not (folder / "hours").exists():
+        lengthen(folder / "zipf-1.1", folder / "hours", HOURS)
+    cores = [1, 2][: len(os.sched_getaffinity(0))]
+    with processes(folder, cores) as turns:
+        turns.take([HOTTEST, ZIPF, PLAIN, FEW_GROUPS, MANY_GROUPS], runs, unseen=UNSEEN)
+        turns.take([arm for arm in CORES if arm.cores in cores], runs // 2, unseen=1, in_a_row=IN_A_ROW)
+        turns.take([arm for arm in (ALONE, AT_ONCE) if arm.cores in cores], runs // 2, unseen=1)
+        turns.take([arm for number in cores for arm in _rollups(number)], runs, unseen=UNSEEN_ROLLUPS)
+        turns.take([SENSOR_LOOP, LAZY_LOOP, SQL], 1, unseen=0)
+    _agree(turns, events)
+    return turns, list(_lines(turns, events / 1e6))
+
+
+def _rollups(cores: int) -> tuple[Arm, Arm]:
+    return Arm("rollup-spark", "hours", cores), Arm("rollup-duckdb", "hours", cores)
+
+
+def _share(name: str) -> float:
+    """How much of the decisions asked for a directory holds."""
+    return {"groups-1000": MANY, "groups-95000": MANY, "short": SHORT, "hours": HOURS, "long": LONG}.get(name, 1.0)
+
+
+def _agree(turns: Turns, events: int) -> None:
+    """A figure of who found something else than the others would be worth nothing."""
+    for arm in turns.found:
+        if not arm.what.startswith("rollup"):
+            assert turns.outcome(arm) == [round(events * _share(arm.name)), 0], (arm, turns.outcome(arm))
+    rolled_up = [turns.outcome(arm) for arm in turns.found if arm.what.startswith("rollup")]
+    assert all(outcome == rolled_up[0] for outcome in rolled_up), rolled_up
+
+
+def _lines(turns: Turns, millions: float) -> Iterator[str]:
+    yield "Arms take turns. Times are wall clock, on cores that others may use; CPU, a median, is of the process and all that it started."
+    yield ""
+    yield "| what | cores | best s | median s | CPU s | million decisions/s |"
+    yield "|---|---|---|---|---|---|"
+    for arm in turns.found:
+        times = turns.times(arm)
+        judged = millions * _share(arm.name) * (2 if arm in (ALONE, AT_ONCE) else 1)
+        cpu, speed = median(turns.times(arm, "cpu_seconds")), judged / median(times)
+        yield f"| {arm.what}, {arm.name} | {arm.cores} | {min(times):.2f} | {median(times):.2f} | {cpu:.2f} | {speed:.2f} |"
+    yield ""
+    yield "| goal | best times | median of the turns | CPU, median of the turns |"
+    yield "|---|---|---|---|"
+    rollups = [(f"roll-up, Spark against DuckDB, warm, cores: {cores}, time: <= 3", *_rollups(cores)) for cores in (1, 2)]
+    for what, above, below in (*RATIOS, *rollups):
+        if {above, below} <= set(turns.found):
+            best, median_of_all, cpu = (
+                turns.best_ratio(above, below),
+                turns.median_ratio(above, below),
+                turns.median_ratio(above, below, "cpu_seconds"),
+            )
+            yield f"| {what} | {best:.2f} | {median_of_all:.2f} | {cpu:.2f} |"

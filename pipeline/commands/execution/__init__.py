@@ -1,0 +1,1 @@
+"""What all commands share: options, executors, output and exit codes."""

@@ -1,0 +1,80 @@
+"""Utilisation by group and time: how much of its quota each one used, and where it waited."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.report.charts.svg import TimeAxis, drawing, rect, short, text
+from pipeline.text import human_ms
+
+LEFT: Final = 232
+RIGHT: Final = 996
+ROW: Final = 26
+NAME_MAX: Final = int((LEFT - 10) / 6.7)
+NUMBERS_FROM: Final = 30
+"""Cells as wide as this carry their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """One group: percent of its bound in each column, None: nothing came or no quota; how long was waited in it, or would have been."""
+
+    name: str
+    percent: Sequence[float | None]
+    waited_ms: Sequence[int]
+    would_ms: Sequence[int]
+
+
+def draw_heat(rows: Sequence[HeatRow], begin_ms: int, column_ms: int, columns: int) -> str:
+    """Return the map; above 100 percent a cell takes another colour, and a bar below it says how much of the time somebody waited."""
+    width = (RIGHT - LEFT) / max(columns, 1)
+    axis = TimeAxis(begin_ms, begin_ms + columns * column_ms, LEFT, RIGHT)
+    parts = []
+    for number, row in enumerate(rows):
+        top = 6 + number * ROW
+        parts.append(text(LEFT - 10, top + 15, short(row.name, NAME_MAX), anchor="end", kind="value"))
+        for column, (percent, *waits) in enumerate(zip(row.percent, row.waited_ms, row.would_ms, strict=True)):
+            shares = [min(1.0, ms / column_ms) for ms in waits]
+            says = f"{row.name}: {percent or 0.0:.0f} % of the bound" + _waits_said(*waits)
+            parts.append(_cell(LEFT + column * width, top, width, percent, shares, says))
+    base = 6 + len(rows) * ROW
+    parts += axis.labels(base + 16)
+    parts += _legend(base + 30)
+    return drawing(base + 52, "Utilisation of each quota over time", parts)
+
+
+def _waits_said(waited_ms: int, would_ms: int) -> str:
+    waited = f", waits of {human_ms(waited_ms)}" if waited_ms else ""
+    return waited + (f", would have waited {human_ms(would_ms)}" if would_ms else "")
+
+
+def _cell(x: float, y: float, width: float, percent: float | None, shares: Sequence[float], says: str) -> str:
+    gap = 1.5 if width > 8 else 0.4
+    box = (x + gap / 2, y, width - gap, ROW - 6)
+    if percent is None:
+        return rect(*box, "", more=' fill="var(--heat0)" opacity=".45"')
+    parts = [rect(*box, "", says=says, more=f' fill="{_colour(percent)}"')]
+    for share, ink in reversed(list(zip(shares, ("amber-ink", "grey"), strict=True))):  # what was waited lies above what would have been
+        if share > 0.005:
+            parts.append(rect(box[0], y + ROW - 5, box[2] * share, 3, "", more=f' fill="var(--{ink})"'))
+    if width >= NUMBERS_FROM:
+        ink = "#fff" if percent > 55 else "var(--ink)"
+        parts.append(
+            f'<text x="{x + width / 2:.1f}" y="{y + 14:.1f}" text-anchor="middle" style="fill:{ink};font-size:11px">{percent:.0f}</text>'
+        )
+    return "".join(parts)
+
+
+def _colour(percent: float) -> str:
+    if percent > 100:  # a little above is normal: a wait follows the request that went over
+        return f"color-mix(in srgb, var(--over) {min(100.0, (percent - 100) * 1.25):.0f}%, var(--heat1))"
+    return f"color-mix(in srgb, var(--heat1) {min(100.0, max(percent, 0.0)):.0f}%, var(--heat0))"
+
+
+def _legend(y: float) -> list[str]:
+    words = (("0 %", 0), ("100 %", 206), ("180 %", 330), ("share of time with waits", 424), ("would have waited", 620))
+    parts = [text(LEFT + at, y + 12, label) for label, at in words]
+    parts += [rect(LEFT + 28 + at * 17, y + 2, 17, 12, "", more=f' fill="{_colour(at * 10.0)}"') for at in range(10)]
+    parts += [rect(LEFT + 250 + at * 15, y + 2, 15, 12, "", more=f' fill="{_colour(120.0 + at * 15)}"') for at in range(5)]
+    parts += [rect(LEFT + at, y + 6, 26, 4, "", more=f' fill="var(--{ink})"') for at, ink in ((392, "amber-ink"), (588, "grey"))]
+    return parts

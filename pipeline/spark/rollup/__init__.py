@@ -1,0 +1,1 @@
+"""The roll-up on Spark."""

@@ -1,0 +1,177 @@
+"""The roll-up from end to end: read what changed, check the sums, build the tables, publish them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.rollup.coverage import coverage_by_day, coverage_by_hour
+from pipeline.rollup.inputs import each_once, hashes_by_hour
+from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
+from pipeline.rollup.plan import Plan
+from pipeline.rollup.prices import Prices
+from pipeline.rollup.publish import STAGING, publish_days, publish_hours, staging
+from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, plan_rollup, published_coverage
+from pipeline.spark.remote import is_remote, removed_at, runs_at
+from pipeline.spark.rollup.adjustments import add_adjustments
+from pipeline.spark.rollup.charges import chargeback_of, charges_of, focus_of
+from pipeline.spark.rollup.days import coverage_frame, day_frame, known_frame, price_frame
+from pipeline.spark.rollup.decisions import decisions_by_second, decisions_per, histogram_of, series_of, stretches_of, waits_of
+from pipeline.spark.rollup.escapes import escapes_of
+from pipeline.spark.rollup.frames import Silver
+from pipeline.spark.rollup.quarantine import quarantine_of
+from pipeline.spark.rollup.usage import start_of, usage_by_second, usage_per
+from pipeline.spark.written import write_rows
+from pipeline.text import counted
+
+FILES_AT_ONCE_MAX = 64
+DAILY: Final = ("usage_day", "decisions_day", "chargeback_day", "focus_day", "escapes")
+HOURLY: Final = (
+    *(f"{kind}_{level}" for kind in ("usage", "decisions") for level in ("minute", "hour")),
+    *("throttle_histogram", "throttle_stretches", "rate_series", "quarantine"),
+)
+"""All tables of open days. Those of one run are of one mind: what it does not build again it takes away."""
+_HOUR: Final = pa.schema({"date": pa.string(), "hour": pa.string()})
+
+Tell = Callable[[str], None]
+
+
+def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _line: None) -> RollupResult:
+    """Bring the tables up to date; nothing is built when no file came.
+
+    Raises:
+        BadInputError: a file is not what it should be.
+        IncompleteError: what files hold does not add up to what their manifests say; then nothing is published.
+    """
+    ledger, plan = plan_of_source(spark, settings)
+    result = RollupResult(len(plan.hours), len(plan.days), len(plan.late), broken=plan.broken)
+    if plan.hours:
+        _build_open(spark, settings, plan, result, tell)
+        _enter(ledger, plan, result, settings.fingerprint)
+    if plan.late:
+        add_adjustments(spark, settings, place_of(settings), plan, ledger, result, tell)
+    if plan.is_empty:
+        close_books(settings)
+    else:
+        ledger.closed_through = settings.close_through or ledger.closed_through
+        write_ledger(settings.out, ledger)
+    result.coverage = published_coverage(ledger, settings)
+    return result
+
+
+def plan_of_source(spark: SparkSession, settings: RollupSettings) -> tuple[Ledger, Plan]:
+    """Find what is to be done, wherever the files are.
+
+    Raises:
+        BadInputError, IncompleteError: the input or the output directory cannot be used.
+    """
+    place = settings.source
+    if not is_remote(place):
+        return plan_local(settings)
+    runs, hashes = runs_at(spark, place)
+    by_stem = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in hashes.items()}
+    manifests = [stem.manifest for stems in runs.values() for stem in stems]
+    named = (
+        (f"{place}/{path}", manifest, sha256) for manifest in manifests for path, sha256 in [by_stem[manifest.proxy_id, manifest.stem]]
+    )
+    return plan_rollup(settings, each_once(named), removed_at(spark, place))
+
+
+def _proxy_of(path: str) -> str:
+    return next((part.removeprefix("proxy=") for part in path.split("/") if part.startswith("proxy=")), "")
+
+
+def place_of(settings: RollupSettings) -> str:
+    """Return the metering directory as Spark takes it."""
+    source = settings.source
+    return source if is_remote(source) else str(Path(source.removeprefix("file://")).resolve())
+
+
+def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, result: RollupResult, tell: Tell) -> None:
+    tell(f"reading {counted(len(plan.inputs), 'file set')}")
+    silver = Silver(spark, place_of(settings), plan.inputs, settings.tenants)
+    silver.check()
+    result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems
+    coverage = coverage_by_hour(plan.inputs, silver.usage_problems, silver.decisions_aside, plan.lost)
+    result.accounts_by_day = coverage_by_day(coverage)
+    result.accounts = {hour_key(hour): share for hour, share in sorted(coverage.items())}
+    with staging(settings.out):
+        tables = _Tables(spark, settings.out, plan, tell)
+        _write_all(silver, settings, coverage_frame(spark, coverage), tables)
+        if settings.prices is not None:
+            _write_charges(spark, silver, settings.prices, day_frame(spark, plan.inputs, result.accounts_by_day), tables)
+        silver.release()
+        tables.publish()
+    result.tables = tables.rows
+
+
+def _enter(ledger: Ledger, plan: Plan, result: RollupResult, fingerprint: str) -> None:
+    found = hashes_by_hour(plan.inputs)
+    for date, coverage in result.accounts_by_day.items():
+        ledger.coverage[date], ledger.accounts[date] = coverage.percent, coverage.numbers
+    for key, hour in ((hour_key(hour), hour) for hour in plan.hours):
+        ledger.hours[key] = found[hour]
+        ledger.built_with[key] = fingerprint
+        ledger.lost[key] = plan.lost_now.get(key, 0)
+    ledger.lost = {key: number for key, number in ledger.lost.items() if number}
+
+
+def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, tables: "_Tables") -> None:
+    usage = usage_by_second(silver.usage.where("problem is null")).persist()
+    good = silver.decisions.where("problem is null")
+    decisions, waits = decisions_by_second(good).persist(), waits_of(good).persist()
+    for level in settings.levels:
+        tables.put(f"usage_{level}", usage_per(level, usage, coverage))
+        tables.put(f"decisions_{level}", decisions_per(level, decisions, waits, coverage))
+    tables.put("throttle_histogram", histogram_of(waits))
+    tables.put("throttle_stretches", stretches_of(waits))
+    tables.put("rate_series", series_of(decisions))
+    tables.put("escapes", escapes_of(usage))
+    tables.put("quarantine", quarantine_of(silver.usage, silver.decisions))
+    for frame in (usage, decisions, waits):
+        frame.unpersist()
+
+
+def _write_charges(spark: SparkSession, silver: Silver, prices: Prices, days: DataFrame, tables: "_Tables") -> None:
+    usage = usage_by_second(silver.usage.where("problem is null")).withColumn("start", start_of("day", F.col("second_ms")))
+    charges = charges_of(usage, price_frame(spark, prices), prices.currency, F.lit(None).cast("string")).persist()
+    tables.put("chargeback_day", chargeback_of(charges, days))
+    tables.put("focus_day", focus_of(charges))
+    charges.unpersist()
+
+
+class _Tables:
+    """Tables of one run in the staging directory of `out`; `rows` says how many each has."""
+
+    def __init__(self, spark: SparkSession, out: Path, plan: Plan, tell: Tell) -> None:
+        self._spark, self._out, self._plan, self._tell = spark, out, plan, tell
+        self.rows: dict[str, int] = {}
+
+    def put(self, table: str, frame: DataFrame) -> None:
+        """Write the partitions of the plan, one file for each, sorted: the same input gives the same rows in the same order."""
+        self._tell(f"building {table}")
+        is_daily = table in DAILY
+        names = ["date"] if is_daily else ["date", "hour"]
+        rows = frame.drop("hour") if is_daily else self._of_the_plan(frame)
+        order = [name for name in rows.columns if name not in names]
+        files = min(len(self._plan.days if is_daily else self._plan.hours), FILES_AT_ONCE_MAX)
+        by_partition = rows.repartition(files, *names).sortWithinPartitions(*names, *order)
+        self.rows[table] = write_rows(by_partition, self._out, Path(STAGING, table), *names, compression="zstd")
+
+    def _of_the_plan(self, frame: DataFrame) -> DataFrame:
+        """Leave out hours that were read for their day only; days are never read for anything else."""
+        if {item.hour for item in self._plan.inputs} <= set(self._plan.hours):
+            return frame
+        wanted = known_frame(self._spark, self._plan.hours, _HOUR)
+        return frame.join(wanted.hint("broadcast"), _HOUR.names, "left_semi")
+
+    def publish(self) -> None:
+        """Put what was written in place of what is there; a table that was not asked for this time loses these hours and days."""
+        for table, is_daily in ((table, table in DAILY) for table in (*DAILY, *HOURLY)):
+            if is_daily:
+                publish_days(self._out, table, self._plan.days)
+            else:
+                publish_hours(self._out, table, self._plan.hours)

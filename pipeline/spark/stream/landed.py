@@ -1,0 +1,135 @@
+"""The tables that a stream lands: verdicts of file sets, decisions and usage by second; a directory for each batch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pipeline.errors import IncompleteError
+from pipeline.file_set import check_columns, runs_of
+from pipeline.manifest import Manifest, check_undamaged, find_manifests, problems_of
+from pipeline.replay.buckets import MUTATION
+from pipeline.spark.raw import declared
+from pipeline.spark.validation.partial_sums import Source, sums_of
+from pipeline.spark.validation.validate import judge_stems, works_of
+from pipeline.spark.written import url_of, write_rows
+from pipeline.stream.ledger import batch_name
+from pipeline.stream.result import Written
+from pipeline.validation.divergence import Divergence
+from pipeline.validation.stem_verdict import FileSetVerdict
+
+VERDICTS: Final = (
+    "run_id string, proxy_id string, stem string, first_seq long, last_seq long, "
+    "decisions long, unjudged long, divergences long, first string"
+)
+SECOND_MS: Final = 1_000
+USAGE_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
+
+
+def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out: Path, batch_id: int) -> Written:
+    """Judge file sets and write their rows; a batch that was written before is replaced.
+
+    Raises:
+        IncompleteError: a file is missing or changed, one before those of the batch included where something diverges, or rows do not
+            add up to their manifests.
+    """
+    written = Written(len(manifests))
+    if not manifests:
+        return written
+    problems = [problem for manifest in manifests for problem in problems_of(directory, manifest)]
+    if problems:
+        raise IncompleteError(problems[0])
+    check_columns(directory, manifests)
+    verdicts = _verdicts(spark, directory, manifests)
+    written.divergences = sum(verdict.findings.total for _, verdict in verdicts)
+    written.unjudged = sum(verdict.unjudged for _, verdict in verdicts)
+    written.findings = [found for pair in verdicts for found in _divergences(*pair)]
+    tables = {
+        "verdicts": spark.createDataFrame([_verdict_row(*pair) for pair in verdicts], VERDICTS),
+        "decisions_second": _decisions(spark, directory, manifests),
+        "usage_second": _usage(spark, directory, manifests),
+    }
+    for name, frame in tables.items():
+        if frame is not None:
+            written.rows[name] = write_rows(frame.coalesce(1), out, Path(name, batch_name(batch_id)), mode="overwrite")
+    _check_sums(spark, manifests, out.resolve(), batch_id, set(written.rows))
+    return written
+
+
+def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> list[tuple[Manifest, FileSetVerdict]]:
+    wanted = {manifest.stem for manifest in manifests}
+    works = works_of(runs_of(directory, find_manifests(directory)))
+    ours = {position: work for position, work in works.items() if work[-1].stem in wanted}
+    judged = {position: msgspec.json.decode(told, type=FileSetVerdict) for position, told in judge_stems(spark, directory, ours).items()}
+    blamed = {one.stem: one for position, verdict in judged.items() if verdict.findings.total for one in ours[position]}
+    check_undamaged(directory, list(blamed.values()))
+    return [(ours[position][-1], verdict) for position, verdict in sorted(judged.items())]
+
+
+def _verdict_row(manifest: Manifest, verdict: FileSetVerdict) -> tuple[Any, ...]:
+    found = sorted(verdict.findings.first.values(), key=lambda finding: finding.seq)
+    first = f"{found[0].kind} group {found[0].group_ref} seq {found[0].seq}: {found[0].what}" if found else None
+    numbers = (manifest.first_seq, manifest.last_seq, verdict.decisions, verdict.unjudged, verdict.findings.total)
+    return (manifest.run_id, manifest.proxy_id, manifest.stem, *numbers, first)
+
+
+def _divergences(manifest: Manifest, verdict: FileSetVerdict) -> list[Divergence]:
+    key = (manifest.proxy_id, manifest.run_id)
+    found = sorted(verdict.findings.first.values(), key=lambda finding: finding.seq)
+    return [Divergence(key, verdict.names.get(finding.group_ref), finding) for finding in found]
+
+
+def _paths(directory: Path, manifests: Sequence[Manifest], table: str) -> list[str]:
+    return [url_of(directory / entry.path) for manifest in manifests for entry in manifest.files if entry.table == table]
+
+
+def _read(spark: Any, directory: Path, manifests: Sequence[Manifest], table: str) -> Any:
+    paths = _paths(directory, manifests, table)
+    return spark.read.schema(declared(table)).parquet(*paths) if paths else None
+
+
+def _decisions(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:
+    samples = [
+        Source(str(directory / entry.path), manifest.run_id, manifest.proxy_id)
+        for manifest in manifests
+        for entry in manifest.files
+        if entry.table == "samples"
+    ]
+    if not samples:
+        return None
+    groups = _read(spark, directory, manifests, "dim_group")
+    key = ["run_id", "proxy_id", "group_ref"]
+    names = groups.select(*key, "quota_type", "scope", "node_id", "tag_user", "tag_client_id", "tag_ip").dropDuplicates(key)
+    return sums_of(spark, samples, SECOND_MS).withColumnRenamed("start_ms", "second_ms").join(names, key)
+
+
+def _usage(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:
+    usage, clients = _read(spark, directory, manifests, "usage"), _read(spark, directory, manifests, "dim_client")
+    if usage is None or clients is None:
+        return None
+    key = ["run_id", "client_ref"]
+    return usage.join(clients.select(*key, "principal_type", "principal", "client_id").dropDuplicates(key), key, "left")
+
+
+def _check_sums(spark: Any, manifests: Sequence[Manifest], out: Path, batch_id: int, tables: set[str]) -> None:
+    """What was written is what the manifests promise."""
+    decisions: dict[str, int] = {}
+    for manifest in manifests:
+        for quota_type, count in manifest.counts.items():
+            if quota_type != MUTATION:
+                decisions[quota_type] = decisions.get(quota_type, 0) + count.decisions
+    if "decisions_second" in tables:
+        rows = spark.read.parquet(url_of(out / "decisions_second" / batch_name(batch_id))).groupBy("quota_type").sum("decisions").collect()
+        found = {row[0]: int(row[1]) for row in rows if row[0] != MUTATION}
+        _compare("decisions", {name: number for name, number in decisions.items() if number}, found)
+    if "usage_second" in tables:
+        frame = spark.read.parquet(url_of(out / "usage_second" / batch_name(batch_id)))
+        row = frame.groupBy().sum(*USAGE_SUMS).collect()[0]
+        promised = {name: sum(getattr(manifest.usage, name) for manifest in manifests) for name in USAGE_SUMS}
+        _compare("usage", promised, {name: int(row[number] or 0) for number, name in enumerate(USAGE_SUMS)})
+
+
+def _compare(what: str, promised: dict[str, int], found: dict[str, int]) -> None:
+    if promised != found:
+        raise IncompleteError(f"{what}: the manifests promise {promised}, written would be {found}; this batch does not count")

@@ -1,0 +1,160 @@
+"""`sluice meter stream`: file sets as they come, from a directory or a topic, judged and landed in Parquet exactly once.
+
+The source can be read again from any offset, the checkpoint holds the offset, and a batch's rows go to a directory of its number that is
+replaced as a whole: a batch that is tried again leaves what it would have left at first. There is no watermark, so Spark has no row to call
+too late; what could still be left out is a file set, which is looked for at the end.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pipeline.errors import BadInputError, IncompleteError, PipelineError
+from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
+from pipeline.spark.failures import told_in_one_line
+from pipeline.spark.stream.landed import write_batch
+from pipeline.spark.stream.topic_source import NAME, TopicSource
+from pipeline.spark.written import url_of
+from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.ledger import claim, divergences_so_far, put_marker, stems_before
+from pipeline.stream.left_out import check_none_left_out, landed_so_far
+from pipeline.stream.result import StreamResult
+from pipeline.stream.settings import StreamSettings, check_settings, topic_of
+from pipeline.text import counted
+
+NEVER_TOO_OLD: Final = "36500d"
+FILES_A_BATCH: Final = 64
+INTERVAL: Final = "10 seconds"
+LANDED: Final = "landed"
+
+Tell = Callable[[str], None]
+
+
+class Stream:
+    """One query over one source.
+
+    Raises, from `run`:
+        BadInputError: the source, the checkpoint or the output cannot be used.
+        IncompleteError: something was lost, left out as late, or does not add up to its manifest. Nothing of that batch counts.
+    """
+
+    def __init__(self, spark: Any, settings: StreamSettings, tell: Tell = lambda _line: None) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._tell = tell
+        self._is_topic = settings.is_topic
+        self._directory = (settings.out / LANDED if self._is_topic else Path(settings.source)).resolve()
+        self._error: PipelineError | None = None
+        self._told: set[str] = set()
+        self.result = StreamResult()
+
+    def run(self) -> StreamResult:
+        """Go on until everything is read (`once`) or the query is stopped."""
+        settings = self._settings
+        check_settings(settings)
+        rows = self._messages() if self._is_topic else self._manifests()
+        writer = rows.writeStream.foreachBatch(self._batch).option("checkpointLocation", url_of(settings.checkpoint.resolve()))
+        trigger = {"availableNow": True} if settings.once else {"processingTime": INTERVAL}
+        query = writer.trigger(**trigger).start()
+        claim(settings.out, query.id)
+        self._wait(query)
+        if settings.once:
+            self.result.whole = check_none_left_out(self._directory, settings)
+        self.result.lost = landed_so_far(self._directory, settings.out)
+        self.result.divergences, self.result.findings = divergences_so_far(settings.out)
+        return self.result
+
+    def _wait(self, query: Any) -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            query.awaitTermination()
+        except PySparkException as error:
+            if self._error is not None:
+                raise self._error from error
+            raise _told(self._settings.source, str(error)) from error
+        except KeyboardInterrupt:
+            query.stop()
+
+    def _manifests(self) -> Any:
+        (self._directory / MANIFESTS).mkdir(exist_ok=True)
+        reader = self._spark.readStream.format("text").option("wholetext", "true").option("recursiveFileLookup", "true")
+        reader = reader.option("pathGlobFilter", "*.json").option("maxFilesPerTrigger", FILES_A_BATCH).option("maxFileAge", NEVER_TOO_OLD)
+        return reader.load(url_of(self._directory / MANIFESTS)).selectExpr("_metadata.file_path AS path")
+
+    def _messages(self) -> Any:
+        servers, topic = topic_of(self._settings.source)
+        self._spark.dataSource.register(TopicSource)
+        return self._spark.readStream.format(NAME).option("servers", servers).option("topic", topic).load()
+
+    def _batch(self, frame: Any, batch_id: int) -> None:
+        """What Spark calls for each batch; an error of ours is kept, since Spark hands on only its text."""
+        try:
+            with told_in_one_line():
+                stems = self._landed(frame) if self._is_topic else self._named(frame)
+                self._process(stems, batch_id)
+        except PipelineError as error:
+            self._error = error
+            raise
+
+    def _named(self, frame: Any) -> dict[str, Manifest]:
+        from urllib.parse import unquote, urlsplit
+
+        paths = sorted(Path(unquote(urlsplit(row["path"]).path)) for row in frame.collect())
+        return {str(path.relative_to(self._directory)): read_manifest(path) for path in paths}
+
+    def _landed(self, frame: Any) -> dict[str, Manifest]:
+        """Let the tasks keep all parts; then put the sets together whose manifests came."""
+        rows = frame.mapInArrow(_keeping(str(self._directory)), "path string, parts int, problem string").collect()
+        problem = next((row["problem"] for row in rows if row["problem"]), None)
+        if problem:
+            raise BadInputError(f"{self._settings.source}: {problem}")
+        found = {row["path"]: row["parts"] for row in rows if row["path"].startswith(f"{MANIFESTS}/")}
+        return {path: assemble(self._directory, path, parts) for path, parts in sorted(found.items())}
+
+    def _process(self, stems: Mapping[str, Manifest], batch_id: int) -> None:
+        known = stems_before(self._settings.out, batch_id)
+        fresh = {path: manifest for path, manifest in stems.items() if path not in known}
+        written = write_batch(self._spark, self._directory, list(fresh.values()), self._settings.out, batch_id)
+        put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written)
+        self.result.add(written)
+        self._tell(f"batch {batch_id}: {counted(written.stems, 'file set')}, {counted(sum(written.rows.values()), 'row')}")
+        if not self._settings.once:
+            self._tell_losses()
+
+    def _tell_losses(self) -> None:
+        """Say what is missing as soon as it is missed; a file set that is late takes its line back by coming."""
+        lines = landed_so_far(self._directory, self._settings.out).incomplete
+        for line in lines:
+            if line not in self._told:
+                self._tell(f"missing so far: {line}")
+        self._told = set(lines)
+
+
+def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def keep(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            told: list[dict[str, Any]] = []
+            for row in batch.select(["path", "part", "value"]).to_pylist():
+                try:
+                    path, number, parts = checked_place(row["path"] or "", row["part"] or "")
+                except BadInputError as error:
+                    told.append({"path": "", "parts": 0, "problem": str(error)})
+                    continue
+                put_part(Path(directory), path, number, row["value"])
+                told.append({"path": path, "parts": parts, "problem": None})
+            yield pa.RecordBatch.from_pylist(told, pa.schema([("path", pa.string()), ("parts", pa.int32()), ("problem", pa.string())]))
+
+    return keep
+
+
+def _told(source: str, text: str) -> PipelineError:
+    """The one line of what a source said in a worker."""
+    for mark, kind in (("LOST: ", IncompleteError), ("ABSENT: ", BadInputError)):
+        if mark in text:
+            return kind(f"{source}: {text.split(mark, 1)[1].splitlines()[0]}")
+    if "NoBrokersAvailable" in text or "KafkaTimeoutError" in text:
+        return BadInputError(f"{source}: no broker answers there")
+    return IncompleteError(f"{source}: the stream ended ({text.splitlines()[0]})")

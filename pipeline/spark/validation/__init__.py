@@ -1,0 +1,1 @@
+"""The validator on Spark."""

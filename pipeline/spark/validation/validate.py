@@ -1,0 +1,167 @@
+"""The validator with each stem in one task: no shuffle, so one hot group costs no more than many cold ones.
+
+Each task reads its own files and as much of the earlier ones as its warm-up needs; what comes back is a verdict, never rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pipeline.errors import IncompleteError
+from pipeline.file_set import FileSet
+from pipeline.file_sets import checked_runs
+from pipeline.manifest import Manifest, RunKey, check_held, damaged
+from pipeline.memory import keep_memory
+from pipeline.removed import removed_runs
+from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
+from pipeline.spark.validation.sql_form import cross_check
+from pipeline.spark.worker import settle
+from pipeline.validation.local import manifest_hashes
+from pipeline.validation.stem_verdict import FileSetVerdict, judge_stem
+from pipeline.validation.verdict import Verdict, merge
+
+TASKS_PER_CORE: Final = 2
+STEMS_MAX: Final = 4
+"""Of one task."""
+
+Works = Mapping[int, Sequence[Manifest]]
+"""What each task judges: a stem, the last one, and those before it in its run as far as they may still matter."""
+
+
+def validate(
+    place: str, master: str | None, *, verbose: bool = False, every_byte: bool = False, paced: bool = False, in_sql: bool = False
+) -> Verdict:
+    """Judge every stem of a metering directory on Spark.
+
+    Args:
+        verbose: let Spark's own log through.
+        every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.
+        paced: long-run rates are held to those of a proxy that paces its groups.
+        in_sql: work the waits out once more, in SQL; only where nothing is missing.
+
+    Raises:
+        BadInputError, IncompleteError: the directory cannot be judged, or Spark does not start.
+    """
+    from pipeline.spark.session import session
+
+    if is_remote(place):
+        with session(master, verbose=verbose) as spark:
+            return validate_remote(spark, place, every_byte=every_byte, paced=paced)
+    directory = Path(place.removeprefix("file://"))
+    runs = checked_runs(directory, every_byte=every_byte)
+    with session(master, verbose=verbose) as spark:
+        verdict = validate_runs(spark, directory, runs, paced=paced)
+        if in_sql and not verdict.incomplete and not verdict.removed:
+            verdict.cross_check = cross_check(spark, directory, [stem for stems in runs.values() for stem in stems])
+        return verdict
+
+
+def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]], *, paced: bool = False) -> Verdict:
+    """Judge stems whose files every machine of the session finds under the same path."""
+    works = works_of(runs)
+    judged = _judged(runs, works, judge_stems(spark, directory, works, paced=paced))
+    return merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
+
+
+def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
+    """Return the encoded verdict of each stem; no shuffle. The largest are judged first, so that none is left alone at the end.
+
+    Between two tasks a worker waits for the driver, a tenth of the time of a small stem: so a task has some stems where there are many more
+    than cores; never more than a few, for a cluster that has yet to grow. No frame is planned for what comes back as it is.
+    """
+    in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
+    count = tasks_for(len(in_order), spark.sparkContext.defaultParallelism)
+    shares = [in_order[task::count] for task in range(count)]
+    tasks = spark.sparkContext.parallelize(range(count), count)
+    return dict(tasks.mapPartitions(_judging(str(directory.resolve()), shares, paced=paced)).collect())
+
+
+def tasks_for(stems: int, cores: int) -> int:
+    """Return how many tasks judge so many stems: two for each core or more, as many for each, so that none works on alone."""
+    count = max(TASKS_PER_CORE * cores, -(-stems // STEMS_MAX))
+    return max(1, min(stems, -(-count // cores) * cores))
+
+
+def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: bool = False) -> Verdict:
+    """Judge stems on any file system of Hadoop's; with `every_byte` each task first compares its files with their manifest.
+
+    Raises:
+        BadInputError, IncompleteError: as `validate`.
+    """
+    runs, hashes = runs_at(spark, place)
+    works = works_of(runs)
+
+    def judge(position: int, files: Mapping[str, bytes]) -> bytes:
+        if every_byte:
+            check_held(Path(place), works[position][-1], files)
+        return _judge([FileSet(Path(place), manifest, files) for manifest in works[position]], paced=paced)
+
+    verdict = merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place), paced=paced)
+    if not (verdict.holds or every_byte):
+        _check_undamaged(spark, place, {key: runs[key] for key in runs if verdict.blames(key)})
+    return verdict
+
+
+def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
+    """Let tasks compare the files of each run that diverges with their manifests, before its proxy is blamed.
+
+    Raises:
+        IncompleteError: a file is not the one that its manifest names.
+    """
+    manifests = {number: (stem.manifest,) for number, stem in enumerate(stem for stems in runs.values() for stem in stems)}
+
+    def compare(position: int, files: Mapping[str, bytes]) -> bytes:
+        try:
+            check_held(Path(place), manifests[position][0], files)
+        except IncompleteError as error:
+            return str(error).encode()
+        return b""
+
+    problems = [told.decode() for _, told in sorted(judge_at(spark, place, manifests, compare).items()) if told]
+    if problems:
+        raise damaged(problems[0], len(problems))
+
+
+def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, tuple[Manifest, ...]]:
+    """Number the stems of all runs, and say what each needs."""
+    every = [(stems, number) for stems in runs.values() for number in range(len(stems))]
+    return {position: _work([stem.manifest for stem in stems[: number + 1]]) for position, (stems, number) in enumerate(every)}
+
+
+def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
+    *before, own = manifests
+    span_ms = 4 * max((manifest.num_samples + 1) * manifest.window_ms for manifest in manifests)
+    recent = [manifest for manifest in before if manifest.last_ts_ms > own.first_ts_ms - span_ms]
+    return (*(recent or before[-1:]), own)
+
+
+def _judging(
+    directory: str, shares: Sequence[Sequence[tuple[int, Sequence[Manifest]]]], *, paced: bool
+) -> Callable[[Iterable[int]], Iterator[tuple[int, bytes]]]:
+    def judge_shares(tasks: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+        keep_memory()
+        for position, manifests in (work for task in tasks for work in shares[task]):
+            yield position, _judge([FileSet(Path(directory), manifest) for manifest in manifests], paced=paced)
+        settle()
+
+    return judge_shares
+
+
+def _judge(stems: Sequence[FileSet], *, paced: bool) -> bytes:
+    *before, stem = stems
+    return msgspec.json.encode(judge_stem(stem, before, paced=paced))
+
+
+def _judged(
+    runs: Mapping[RunKey, Sequence[FileSet]], works: Works, verdicts: Mapping[int, bytes]
+) -> dict[RunKey, list[tuple[Manifest, FileSetVerdict]]]:
+    judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
+    for position, manifests in works.items():
+        manifest = manifests[-1]
+        if position not in verdicts:
+            raise IncompleteError(f"{manifest.stem}: none of its files came; run `sluice meter verify-manifests` where they lie")
+        verdict = msgspec.json.decode(verdicts[position], type=FileSetVerdict)
+        judged.setdefault((manifest.proxy_id, manifest.run_id), []).append((manifest, verdict))
+    return {key: judged[key] for key in runs}

@@ -1,0 +1,141 @@
+"""What was decided was done, by the rules of the mode that held at the time, and of the switches over it.
+
+In `observe` nothing is done. In `mute` and `delay` the client is told, or held for, at least what this sensor decided: a longer wait of
+another quota may cover it. A connection that keeps a group membership alive is excused, and says so. Where a switch is off nothing is
+decided. Of a group whose clients have different switches each decision has to fit one of them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.file_set import FileSet, python_rows
+from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
+from pipeline.replay.rows import EXCUSED, NOT_LISTED, Flags, Ints, Rows
+from pipeline.validation.rules.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, Switched
+
+
+class Observed(NamedTuple):
+    """Waits that were decided where nobody had to wait: how many, and their sum."""
+
+    decisions: int = 0
+    ms: int = 0
+
+    def __add__(self, other: object) -> "Observed":
+        assert isinstance(other, Observed)
+        return Observed(self.decisions + other.decisions, self.ms + other.ms)
+
+
+def observed_of(throttle_ms: Ints, where: Flags) -> Observed:
+    """Count the waits above 0 `where` nobody was made to wait."""
+    waits = throttle_ms[where & (throttle_ms > 0)]
+    return Observed(len(waits), int(waits.sum()))
+
+
+def check_applied(rows: Rows, judged: Flags, eras: "Eras", findings: Findings) -> Observed:
+    """Compare every wait that was decided with what was applied, and every record with whether there may be one.
+
+    Returns:
+        What would have been waited for, had the proxy not only observed.
+    """
+    if not eras or (eras.enforce_throughout and not (rows.applied_ms < rows.throttle_ms).any()):
+        return Observed()
+    may_enforce, may_observe = eras.possible(rows.group_ref, rows.first_seq)
+    _check_waits(rows, judged, may_enforce, may_observe, findings)
+    _check_records(rows, judged & ~may_enforce & ~may_observe, findings)
+    only_observed = judged & may_observe & ~may_enforce
+    return observed_of(rows.throttle_ms, only_observed[rows.row_of]) if only_observed.any() else Observed()
+
+
+def check_states(stem: FileSet, findings: Findings) -> None:
+    """How the proxy was set is told from the first decision of a stem on: without that nobody can say what had to be applied."""
+    manifest = stem.manifest
+    told = stem.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
+    if told and min(told) <= manifest.first_seq:
+        return
+    expected = f"how the proxy was set from decision {manifest.first_seq} on"
+    recorded = f"only from {min(told)} on" if told else "nothing, so that no wait can be judged as applied"
+    findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, expected, recorded, "states of the file"))
+
+
+class Eras:
+    """How the proxy was set, decision by decision, as `states` of a stem says; empty where it says nothing.
+
+    Attributes:
+        enforce_throughout: whether nobody was only observed, or switched off, at any time.
+    """
+
+    def __init__(self, stem: FileSet) -> None:
+        states = sorted(python_rows(stem.read("states")), key=lambda state: int(state["from_seq"]))
+        self._stem = stem
+        self._switched = [Switched(state["mode"], state["switches"]) for state in states]
+        self.enforce_throughout = all(one.modes == {ENFORCE} for one in self._switched)
+        self._starts = np.array([state["from_seq"] for state in states], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._switched)
+
+    def possible(self, group_ref: Ints, seq: Ints, *, earlier: int = 0) -> tuple[Flags, Flags]:
+        """Of each decision: may a member of its group have been enforced, may one have been observed?
+
+        Args:
+            earlier: asks for so many states before.
+        """
+        era = np.maximum(np.searchsorted(self._starts, seq, side="right") - 1 - earlier, 0)
+        may_enforce = np.array([ENFORCE in one.modes for one in self._switched])[era]
+        may_observe = np.array([OBSERVE in one.modes for one in self._switched])[era]
+        if all(one.is_plain for one in self._switched):
+            return may_enforce, may_observe
+        groups = {row["group_ref"]: row for row in python_rows(self._stem.read("dim_group", columns=GROUP_COLUMNS))}
+        for at, one in enumerate(self._switched):
+            for ref in () if one.is_plain else np.unique(group_ref[era == at]).tolist():
+                possible = one.possible(groups[ref])
+                mine = (era == at) & (group_ref == ref)
+                may_enforce[mine], may_observe[mine] = ENFORCE in possible, OBSERVE in possible
+        return may_enforce, may_observe
+
+
+def _check_waits(rows: Rows, judged: Flags, may_enforce: Flags, may_observe: Flags, findings: Findings) -> None:
+    waits = np.flatnonzero(rows.throttle_ms > 0)
+    row = rows.row_of[waits]
+    applied = np.where(rows.applied_ms[waits] == NOT_LISTED, 0, rows.applied_ms[waits])
+    is_enforced = may_enforce[row] & ((applied == EXCUSED) | (applied >= rows.throttle_ms[waits]))
+    is_observed = may_observe[row] & (applied <= 0)
+    wrong = (judged & (may_enforce | may_observe))[row] & ~is_enforced & ~is_observed
+    where, rows_of, applied = waits[wrong], row[wrong], applied[wrong]
+    groups = rows.group_ref[rows_of]
+    _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
+    for index, number in zip(firsts, counts, strict=True):
+        event = int(where[index])
+        expected = f"{rows.throttle_ms[event]} ms or more" if may_enforce[rows_of[index]] else "0 ms, since the mode is observe"
+        findings.add(
+            Finding(
+                Kind.NOT_APPLIED,
+                int(groups[index]),
+                int(rows.first_seq[rows.row_of[event]]),
+                int(rows.ts_ms[event]),
+                expected,
+                f"{applied[index]} ms",
+                "wait that was applied",
+            ),
+            int(number),
+        )
+
+
+def _check_records(rows: Rows, off: Flags, findings: Findings) -> None:
+    where = np.flatnonzero(off)
+    _, firsts, counts = np.unique(rows.group_ref[where], return_index=True, return_counts=True)
+    for index, number in zip(firsts, counts, strict=True):
+        row = int(where[index])
+        findings.add(
+            Finding(
+                Kind.NOT_APPLIED,
+                int(rows.group_ref[row]),
+                int(rows.first_seq[row]),
+                int(rows.sample_start_ms[row]),
+                "nothing, since a switch is off",
+                f"{rows.count[row]} decisions",
+                "recorded in one sample",
+            ),
+            int(number),
+        )

@@ -1,0 +1,232 @@
+"""Was every controller mutation judged by its bucket? Each step of it, and that each found what the one before it had left."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+
+from pipeline.file_set import FileSet
+from pipeline.manifest import Manifest, TypeCount
+from pipeline.replay.buckets import ASKED, CHARGED, COLUMNS, KIND_NAMES, MUTATION, REFUSED, Steps, Worked, steps_of, work_out
+from pipeline.replay.findings import Finding, Findings, Kind
+from pipeline.replay.rows import EXCUSED, Flags, Floats, Ints
+from pipeline.validation.rules.application import Eras, Observed, observed_of
+from pipeline.validation.rules.bounds import NotedBounds
+from pipeline.validation.rules.described import check_described
+from pipeline.validation.rules.long_run import Circumstances, Stretch, bucket_stretches
+
+
+@dataclass(frozen=True, slots=True)
+class BucketEnds:
+    """Where the steps of one bucket in one stem begin and end.
+
+    Attributes:
+        is_new: the first step found a bucket that nothing had been taken from.
+        before, since_ms: what the first step found; None: not told.
+        after, until_ms: what the last one left, and when.
+    """
+
+    first_seq: int
+    first_ts_ms: int
+    is_new: bool
+    before: float | None
+    since_ms: int
+    after: float | None
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedBuckets:
+    """What judging the buckets of one stem gave."""
+
+    decisions: int
+    unjudged: int
+    count: TypeCount
+    groups: Ints
+    ends: dict[int, BucketEnds]
+    stretches: dict[int, Stretch]
+    observed: Observed
+
+
+def judge_buckets(stem: FileSet, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
+    """Take every step of a stem again; None: it has none."""
+    if not any(entry.table == "events" for entry in stem.manifest.files):
+        return None
+    steps = _steps(stem)
+    if not len(steps):
+        return None
+    worked, told = work_out(steps), steps.is_told
+    _check_steps(steps, worked, told, findings)
+    _check_order(steps, told, findings)
+    _check_chain(steps, worked, told & _follows(steps, stem), findings)
+    _check_bounds(steps, stem, findings)
+    observed = _check_applied(steps, stem, findings)
+    waits = steps.throttle_ms[steps.throttle_ms > 0]
+    count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
+    groups, ends, rates = np.unique(steps.group_ref), _ends(steps, worked), bucket_stretches(steps, Circumstances(stem, paced=paced))
+    return JudgedBuckets(int(told.sum()), int((~told).sum()), count, groups, ends, rates, observed)
+
+
+def _steps(stem: FileSet) -> Steps:
+    groups = stem.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms"])
+    groups = groups.filter(pc.and_(pc.equal(groups.column("quota_type"), MUTATION), pc.greater_equal(groups.column("group_ref"), 0)))
+    events = stem.read("events", columns=COLUMNS)
+    events = events.filter(pc.greater_equal(events.column("kind"), CHARGED))
+    refs = groups.column("group_ref").to_numpy()
+    check_described(stem, events.column("group_ref").to_numpy(), refs)
+    size = int(max(refs.max(initial=0), events.column("group_ref").to_numpy().max(initial=0))) + 1
+    num_samples, window_ms = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    num_samples[refs], window_ms[refs] = groups.column("num_samples").to_numpy(), groups.column("window_ms").to_numpy()
+    return steps_of(events, num_samples, window_ms)
+
+
+def _check_steps(steps: Steps, worked: Worked, told: Flags, findings: Findings) -> None:
+    """Who was let through, what that took, and how long is waited."""
+    below = worked.balance < 0.0
+    let_through = told & below & ((steps.kind == CHARGED) | (steps.kind == ASKED))
+    turned_away = told & ~below & (steps.kind == REFUSED)
+    right = told & ~let_through & ~turned_away
+    said, due = steps.throttle_ms, worked.throttle_ms
+    differs = right & (said != due)
+    missed, spurious = differs & (said == 0) & (due > 0), differs & (said > 0) & (due == 0)
+    _note(steps, worked, let_through, Kind.MISSED, "refused", "let through", findings)
+    _note(steps, worked, turned_away, Kind.SPURIOUS, "let through", "refused", findings)
+    for wrong, kind in ((missed, Kind.MISSED), (spurious, Kind.SPURIOUS), (differs & ~missed & ~spurious, Kind.MATH)):
+        _note(steps, worked, wrong, kind, due, said, findings, "wait, ms")
+    _note(steps, worked, told & (steps.after != worked.after), Kind.MATH, worked.after, steps.after, findings, "balance left")
+
+
+def _check_order(steps: Steps, told: Flags, findings: Findings) -> None:
+    """Numbers and times go up together, whatever the bucket; and no balance is of a time to come."""
+    _note(steps, None, told & (steps.since_ms > steps.ts_ms), Kind.ORDER, steps.ts_ms, steps.since_ms, findings, "time of the balance")
+    order = np.argsort(steps.seq, kind="stable")
+    times = steps.ts_ms[order]
+    back = np.zeros(len(steps), np.bool_)
+    back[order[1:]] = times[1:] < times[:-1]
+    _note(steps, None, back, Kind.ORDER, "no earlier than the step before it", steps.ts_ms, findings, "time of the step")
+
+
+def _follows(steps: Steps, stem: FileSet) -> Flags:
+    """Whether the step before of the same bucket is the row before: there is one, and no lost decision between them."""
+    follows = np.zeros(len(steps), np.bool_)
+    follows[1:] = steps.group_ref[1:] == steps.group_ref[:-1]
+    if stem.manifest.dropped_decisions:
+        gaps = np.sort(stem.read("gaps", columns=["from_seq"]).column("from_seq").to_numpy())
+        lost = np.searchsorted(gaps, steps.seq)
+        follows[1:] &= lost[1:] == lost[:-1]
+    return follows
+
+
+def _check_chain(steps: Steps, worked: Worked, follows: Flags, findings: Findings) -> None:
+    """A step finds what the one before it left, and its time is that one's."""
+    before = np.maximum(np.arange(len(steps)) - 1, 0)
+    left, at_ms = steps.after[before], steps.ts_ms[before]
+    _note(steps, worked, follows & (steps.before != left), Kind.MATH, left, steps.before, findings, "balance found")
+    _note(steps, worked, follows & (steps.since_ms != at_ms), Kind.SEGMENT, at_ms, steps.since_ms, findings, "time of the balance, ms")
+
+
+def _check_bounds(steps: Steps, stem: FileSet, findings: Findings) -> None:
+    in_force = NotedBounds(stem).at(steps.group_ref, steps.seq)
+    _note(steps, None, in_force != steps.bound, Kind.BOUND, in_force, steps.bound, findings, "bound of the step")
+
+
+def _check_applied(steps: Steps, stem: FileSet, findings: Findings) -> Observed:
+    """Waits were told or held for by the rules of the mode, and where a switch is off no bucket was asked.
+
+    What a request took that came while another mode held is settled when its answer comes, and so is all of it in `observe`.
+    """
+    eras = Eras(stem)
+    if not eras:
+        return Observed()
+    may_enforce, may_observe = eras.possible(steps.group_ref, steps.seq)
+    applied = steps.applied_ms
+    is_enforced = may_enforce & ((applied == EXCUSED) | (applied >= steps.throttle_ms))
+    wrong = (steps.throttle_ms > 0) & (may_enforce | may_observe) & ~is_enforced & ~(may_observe & (applied <= 0))
+    expected = np.where(may_enforce, steps.throttle_ms, 0)
+    _note(steps, None, wrong, Kind.NOT_APPLIED, expected, applied, findings, "wait that was applied, ms")
+    _, was_observed = eras.possible(steps.group_ref, steps.seq, earlier=1)
+    off = ~may_enforce & ~may_observe & ~was_observed & ((steps.kind == CHARGED) | (steps.kind == REFUSED))
+    _note(steps, None, off, Kind.NOT_APPLIED, "nothing, since a switch is off", "a step", findings)
+    return observed_of(steps.throttle_ms, may_observe & ~may_enforce)
+
+
+def _note(
+    steps: Steps,
+    worked: Worked | None,
+    wrong: Flags,
+    kind: Kind,
+    expected: str | Ints | Floats,
+    recorded: str | Ints | Floats,
+    findings: Findings,
+    what: str = "step",
+) -> None:
+    where = np.flatnonzero(wrong)
+    _, firsts, counts = np.unique(steps.group_ref[where], return_index=True, return_counts=True)
+    for index, number in zip(firsts, counts, strict=True):
+        at = int(where[index])
+        due, said = (side if isinstance(side, str) else repr(side[at].item()) for side in (expected, recorded))
+        name = f"{what} of a bucket, {KIND_NAMES.get(int(steps.kind[at]), '?')} {steps.permits[at]}"
+        evidence = () if worked is None else _evidence(steps, worked, at)
+        ref, seq, ts_ms = int(steps.group_ref[at]), int(steps.seq[at]), int(steps.ts_ms[at])
+        findings.add(Finding(kind, ref, seq, ts_ms, due, said, name, evidence), int(number))
+
+
+def _evidence(steps: Steps, worked: Worked, at: int) -> tuple[str, ...]:
+    since_ms = int(steps.ts_ms[at] - steps.since_ms[at])
+    return (
+        f"balance {float(steps.before[at])!r} at {steps.since_ms[at]} ms, {since_ms} ms later with {float(steps.bound[at])!r} a second and "
+        f"at most {float(steps.burst[at])!r}: {float(worked.balance[at])!r}",
+        f"asked for {steps.permits[at]}: {float(worked.after[at])!r} left, wait {worked.throttle_ms[at]} ms",
+    )
+
+
+def _ends(steps: Steps, worked: Worked) -> dict[int, BucketEnds]:
+    refs, firsts = np.unique(steps.group_ref, return_index=True)
+    lasts = np.concatenate((firsts[1:], [len(steps)])) - 1
+    is_new = (worked.balance == steps.burst) & (steps.before == 0.0)
+    return {
+        ref: BucketEnds(
+            int(steps.seq[first]),
+            int(steps.ts_ms[first]),
+            bool(is_new[first]),
+            _finite(steps.before[first]),
+            int(steps.since_ms[first]),
+            _finite(steps.after[last]),
+            int(steps.ts_ms[last]),
+        )
+        for ref, first, last in zip(refs.tolist(), firsts.tolist(), lasts.tolist(), strict=True)
+    }
+
+
+def _finite(amount: float) -> float | None:
+    return float(amount) if np.isfinite(amount) else None
+
+
+def check_buckets(stems: Sequence[tuple[Manifest, Mapping[int, BucketEnds]]], findings: Findings, *, is_whole: bool) -> None:
+    """Compare where buckets go on with where they ended in the stems before; a loss between them is forgiven.
+
+    Args:
+        stems: of one run, in order.
+        is_whole: the run's first decisions are there, so that a bucket seen for the first time is a new one, and full.
+    """
+    known: dict[int, BucketEnds] = {}
+    expected_seq = stems[0][0].first_seq if stems else 0
+    for manifest, ends in stems:
+        if manifest.first_seq != expected_seq or manifest.dropped_decisions:
+            known, is_whole = {}, False
+        for ref, its in ends.items():
+            earlier = known.get(ref)
+            if earlier is not None and (its.before, its.since_ms) != (earlier.after, earlier.until_ms):
+                expected, found = f"{earlier.after!r} of {earlier.until_ms} ms", f"{its.before!r} of {its.since_ms} ms"
+                _add(findings, ref, its, expected, found)
+            elif earlier is None and is_whole and not its.is_new and its.before is not None:
+                _add(findings, ref, its, "a full one, since it is new", f"{its.before!r} of {its.since_ms} ms")
+        known.update(ends)
+        if manifest.dropped_decisions:
+            known = {}
+        expected_seq = manifest.last_seq + 1
+
+
+def _add(findings: Findings, ref: int, ends: BucketEnds, expected: str, recorded: str) -> None:
+    findings.add(Finding(Kind.SEGMENT, ref, ends.first_seq, ends.first_ts_ms, expected, recorded, "balance that a bucket goes on with"))

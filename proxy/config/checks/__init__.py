@@ -1,0 +1,1 @@
+"""What a configuration must hold beyond the types of its keys."""

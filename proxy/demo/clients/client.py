@@ -1,0 +1,17 @@
+"""One client as a process: `python -m proxy.demo.clients.client NAME BOOTSTRAP PARTITIONS SECONDS`, started by the demo."""
+
+import sys
+
+from proxy.demo.clients.cast import role_named
+from proxy.demo.report import PipeStage, Task
+
+
+def main() -> None:
+    """Play one role and leave."""
+    name, bootstrap, partitions, seconds = sys.argv[1:]
+    role = role_named(name)
+    role.run(Task(bootstrap, role.name, int(partitions), role.record_bytes, role.interval_ms, int(seconds)), PipeStage())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Whether the demo kept its quotas."""

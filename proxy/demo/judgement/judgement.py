@@ -1,0 +1,109 @@
+"""Did Sluice hold each client to its quota? One answer for each client, from numbers that are on the table."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.demo.clients.cast import BURST_SECONDS, Role
+from proxy.demo.judgement.model import predict
+from proxy.demo.judgement.watcher import GroupSeen
+from proxy.demo.series import SPAN_MS, Series
+
+LAST_SPAN_RATIO_MAX: Final = 1.15
+LAST_REQUEST_SPAN_RATIO_MAX: Final = 1.25
+"""Of request time, which is known when it is used up only, and for which nobody waits longer than a window."""
+MODEL_DISTANCE_MAX: Final = 0.1
+"""Of connections: who is turned away gets no verdict that could be worked out again, so their number is compared."""
+SEEN_SHARE_MIN: Final = 0.9
+"""Sluice keeps the last few verdicts of a group only: on a machine that is busy for a moment some are gone before they were looked at."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of one client.
+
+    Attributes:
+        passed: all that passed: what Sluice counted or what the client did, whichever is more.
+        predicted: what Kafka's arithmetic lets pass, second by second, of the load that was offered.
+        allowed: the most that may pass: bound x (elapsed + 10 s) + one request. None without a quota.
+        last_rate: amount per second in the last ten seconds.
+        verdicts, equal: how often Sluice said "wait" and was heard, and how often working it out again gave the same milliseconds.
+        unseen: how often it said so while nobody looked.
+        turned_away: connections that came too early.
+        faults: what is wrong, in words; none is good.
+    """
+
+    role: Role
+    elapsed_s: float
+    passed: float
+    predicted: tuple[float, ...]
+    allowed: float | None
+    last_rate: float
+    verdicts: int
+    equal: int
+    unseen: int
+    turned_away: int
+    faults: tuple[str, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+
+def measured(role: Role, client: Series, group: GroupSeen) -> Series:
+    """Return what passed when: as the client says, or, where only Sluice knows what a request costs, as Sluice does."""
+    if not role.is_charged_by_sluice:
+        return client
+    group.series.start_ms = client.start_ms
+    return group.series
+
+
+def judge(role: Role, client: Series, group: GroupSeen, seconds: int) -> Judgement:
+    """Judge one client of a run of `seconds`; `client` is what it said itself."""
+    series = measured(role, client, group)
+    elapsed_s = max((series.last_ms - series.start_ms) / 1_000, float(seconds))
+    passed = max(group.recorded, series.total)
+    amount = passed / max(client.count, 1)
+    amount = amount if role.is_charged_by_sluice else round(amount)
+    allowed = None if role.bound is None else role.bound * (elapsed_s + BURST_SECONDS) + amount
+    end_ms = series.start_ms + seconds * 1_000
+    last_rate = series.between(end_ms - SPAN_MS, end_ms) * 1_000 / SPAN_MS
+    predicted = predict(role.quota_type, role.bound, amount, role.interval_ms, seconds)
+    faults = _faults(role, passed, allowed, last_rate, group)
+    if role.quota_type == "Connection" and abs(passed - sum(predicted)) > MODEL_DISTANCE_MAX * passed:
+        faults += (f"the model lets {sum(predicted):.0f} in",)
+    return Judgement(
+        role=role,
+        elapsed_s=elapsed_s,
+        passed=passed,
+        predicted=tuple(predicted),
+        allowed=allowed,
+        last_rate=last_rate,
+        verdicts=len(group.verdicts),
+        equal=group.equal,
+        unseen=group.unseen,
+        turned_away=group.turned_away,
+        faults=faults,
+    )
+
+
+def _faults(role: Role, passed: float, allowed: float | None, last_rate: float, group: GroupSeen) -> tuple[str, ...]:
+    faults = []
+    if passed == 0:
+        faults.append("nothing passed")
+    if role.bound is None or allowed is None:
+        if group.throttle_count:
+            faults.append(f"throttled {group.throttle_count} times without a quota")
+        return tuple(faults)
+    if group.bound != role.bound:
+        faults.append(f"Sluice has {group.bound} as its bound")
+    if passed > allowed:
+        faults.append("more passed than the quota allows")
+    ratio_max = LAST_REQUEST_SPAN_RATIO_MAX if role.is_charged_by_sluice else LAST_SPAN_RATIO_MAX
+    if last_rate > ratio_max * role.bound:
+        faults.append(f"the last 10 s are above {ratio_max} x the quota")
+    if group.equal < len(group.verdicts):
+        faults.append(f"{len(group.verdicts) - group.equal} verdicts come out differently")
+    if len(group.verdicts) < SEEN_SHARE_MIN * group.throttle_count:
+        faults.append(f"{group.unseen} verdicts were not seen")
+    return tuple(faults)

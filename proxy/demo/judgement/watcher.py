@@ -1,0 +1,156 @@
+"""Looks at /quotas and /connections a few times a second and keeps every verdict that Sluice gave."""
+
+import http.client
+import json
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
+
+from proxy.base.clock import now_ms
+from proxy.demo.judgement.model import REQUEST_THROTTLE_MS_MAX
+from proxy.demo.series import Series
+from quota.throttle import narrow_to_int32, throttle_time_ms
+
+LOOK_SECONDS: Final = 0.05
+"""A group keeps its last 16 verdicts; no client of the demo earns so many in this time."""
+
+_TURNED_AWAY: Final = re.compile(r'^kafka_sluice_closes_total\{reason="ip_connection_rate(?:_unheld)?"\} (\S+)', re.MULTILINE)
+
+
+class VerdictSeen(NamedTuple):
+    """A verdict as /quotas shows it."""
+
+    time_ms: int
+    observed: float
+    bound: float
+    window_ms: int
+    throttle_ms: int
+
+    def is_right(self, quota_type: str) -> bool:
+        """Whether working it out again gives the same."""
+        throttle_ms = narrow_to_int32(throttle_time_ms(self.observed, self.bound, self.window_ms))
+        return self.throttle_ms == (min(throttle_ms, REQUEST_THROTTLE_MS_MAX) if quota_type == "Request" else throttle_ms)
+
+
+@dataclass
+class GroupSeen:
+    """What /quotas said about one group so far, or /connections about one address.
+
+    Attributes:
+        held_now: connections that came too early and wait, unread, to be closed.
+        turned_away: connections that were closed for that.
+    """
+
+    quota_type: str = ""
+    bound: float | None = None
+    recorded: float = 0
+    series: Series = field(default_factory=Series)
+    observed: float = 0.0
+    throttle_count: int = 0
+    throttled_until_ms: int = 0
+    held_now: int = 0
+    turned_away: int = 0
+    verdicts: list[VerdictSeen] = field(default_factory=list)
+
+    @property
+    def equal(self) -> int:
+        """How many verdicts give the same when worked out again."""
+        return sum(verdict.is_right(self.quota_type) for verdict in self.verdicts)
+
+    @property
+    def unseen(self) -> int:
+        """How many verdicts were gone before somebody looked."""
+        return self.throttle_count - len(self.verdicts)
+
+    def take_in(self, row: dict[str, Any]) -> None:
+        """Learn from one look."""
+        fresh = row["throttle_count"] - self.throttle_count
+        shown = row["verdicts"][-fresh:] if fresh > 0 else []
+        self.verdicts += [
+            VerdictSeen(one["time_ms"], float(one["observed"]), float(one["bound"]), one["window_ms"], one["throttle_ms"]) for one in shown
+        ]
+        self.bound = row["bound"]
+        self.recorded = row["recorded_total"]
+        self.series.append(now_ms(), self.recorded)
+        self.observed = float(row["observed"])
+        self.throttle_count = row["throttle_count"]
+        self.throttled_until_ms = row["throttled_until_ms"]
+
+
+class Watcher:
+    """Groups by (client-id or address, quota type), from construction on; a context manager: looks inside the block."""
+
+    def __init__(self, admin_port: int) -> None:
+        self._admin_port = admin_port
+        self._groups: dict[tuple[str, str, str], GroupSeen] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="watcher", daemon=True)
+
+    def of(self, name: str, quota_type: str) -> GroupSeen:
+        """Return what is known of a client's group, or of an address, on the broker where it counted most."""
+        found = [group for (_, *key), group in tuple(self._groups.items()) if key == [name, quota_type]]
+        return max(found, key=lambda group: group.recorded, default=GroupSeen())
+
+    def look(self) -> None:
+        """Ask once.
+
+        Raises:
+            OSError: Sluice does not answer.
+        """
+        page = json.loads(ask(self._admin_port, "/quotas")[1])
+        while True:
+            for row in page["groups"]:
+                key = (row["broker"], row["tags"].get("client-id", ""), row["quota_type"])
+                self._groups.setdefault(key, GroupSeen(row["quota_type"])).take_in(row)
+            if page["next"] is None:
+                break
+            page = json.loads(ask(self._admin_port, f"/quotas?after={page['next']}")[1])
+        page = json.loads(ask(self._admin_port, "/connections")[1])
+        for row in page["ips"]:
+            door = self._groups.setdefault((row["broker"], row["ip"], "Connection"), GroupSeen("Connection"))
+            door.bound, door.held_now = row["bound"], page["held"]
+
+    def look_at_closes(self) -> None:
+        """Ask once how many connections were turned away; only the crowd's are, so they are the crowd's.
+
+        Raises:
+            OSError: Sluice does not answer.
+        """
+        page = ask(self._admin_port, "/metrics")[1].decode()
+        turned_away = sum(int(float(count)) for count in _TURNED_AWAY.findall(page))
+        for (_, _, quota_type), group in self._groups.items():
+            if quota_type == "Connection":
+                group.turned_away = turned_away
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look_on(self) -> None:
+        while not self._done.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except OSError:
+                return  # who waits for the proxy's process says what happened
+
+
+def ask(port: int, path: str) -> tuple[int, bytes]:
+    """Return status and body of a page of the admin port.
+
+    Raises:
+        OSError: it does not answer.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(str(error)) from error
+    finally:
+        connection.close()

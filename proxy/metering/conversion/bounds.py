@@ -1,0 +1,41 @@
+"""Which bound was in force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from proxy.meter.batch import Fact
+from proxy.metering.conversion.runs import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds as they were noted, sorted by (group, number of the first decision under it)."""
+
+    group_ref: Ints
+    from_seq: Ints
+    bound: NDArray[np.float64]
+
+    def at(self, group_ref: NDArray[Any], seq: Ints) -> NDArray[np.float64]:
+        """Return the bound in force for each decision: the last one that was noted for its group before it."""
+        if not len(seq):
+            return np.zeros(0)
+        stride = int(max(self.from_seq.max(initial=0), seq.max())) + 2
+        keys = self.group_ref * stride + self.from_seq
+        wanted = group_ref.astype(np.int64) * stride + seq
+        in_force: NDArray[np.float64] = self.bound[np.searchsorted(keys, wanted, side="right") - 1]
+        return in_force
+
+
+def bounds_of(facts: Sequence[Fact]) -> Bounds:
+    """Return the bounds that these facts tell of."""
+    group_ref = np.array([fact["group_ref"] for fact in facts], np.int64)
+    from_seq = np.array([fact["from_seq"] for fact in facts], np.int64)
+    bound = np.array([fact["bound"] for fact in facts], np.float64)
+    order = np.lexsort((from_seq, group_ref))
+    return Bounds(group_ref[order], from_seq[order], bound[order])

@@ -1,0 +1,309 @@
+"""A segment into Parquet files and their manifest. Runs as a child process, so that the proxy's interpreter never waits for it.
+
+Every step can be repeated: files appear whole under their names, the manifest last, and only then the segment goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from proxy.base.clock import wall_time_s
+from proxy.base.files import TEMPORARY, make_directory, put, put_bytes, remove
+from proxy.meter.batch import Fact
+from proxy.meter.buffer import Left, left_behind
+from proxy.meter.record import ASKED, CHARGED, NOTE, REFUSED
+from proxy.metering.conversion.bounds import bounds_of
+from proxy.metering.conversion.comparisons_table import comparisons_table
+from proxy.metering.conversion.parts import Parts, pack_parts
+from proxy.metering.conversion.runs import RecordedDecisions, Runs, runs_of
+from proxy.metering.conversion.samples import STATE, Sensors
+from proxy.metering.conversion.trace import events_of
+from proxy.metering.conversion.unended import HEADER, end_runs
+from proxy.metering.conversion.usage_table import usage_table, usage_totals
+from proxy.metering.files import hashed, write_parquet
+from proxy.metering.layout import FACTS_SUFFIX, MANIFESTS, RAW_SUFFIX, SEGMENTS, STATE_SUFFIX, pending_path, place_of, remove_temporaries
+from proxy.metering.locks import converting
+from proxy.metering.marks import put_mark
+from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
+from proxy.metering.schema import KIND, SCHEMA_VERSION, TABLES
+from proxy.metering.segment import Segment, read_segment
+
+REQUEST: Final = "Request"
+MUTATION: Final = "ControllerMutation"
+NICENESS: Final = 19
+
+
+def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: bool = False) -> Path | None:
+    """Turn the segment `stem` into files; return the manifest's path, or None where the segment holds nothing.
+
+    Args:
+        end: how it ended; None: its process died before it could say.
+        publish: mark the files as to be sent to the topic, whether or not the proxy that wrote them was to send them.
+
+    Raises:
+        OSError: the disk is full or gone; the segment stays.
+    """
+    place = directory / SEGMENTS / stem
+    segment = read_segment(place)
+    header = segment.header
+    if header is None:
+        _discard(place)
+        return None
+    runs, told = _explained(*runs_of(segment.batches, header["wall_offset_ms"]), segment)
+    is_last = end is None and not _goes_on(directory, header, stem)
+    left = left_behind(pending_path(directory, header["run_id"])) if is_last else None
+    if left is not None:
+        segment = _with_losses(segment, header, left, runs)
+    groups = list({group["group_ref"]: group for group in segment.told("group")}.values())
+    state = _state_before(directory, header)
+    files, counts, after = _tables(segment, header, runs, told, groups, state)
+    live_ms = max(((group["num_samples"] + 1) * group["window_ms"] for group in groups), default=0)
+    written = [
+        _write(directory, name, table, header, _first_ts_ms(runs, header), stem, live_ms if name == "samples" else 0)
+        for name, table in files.items()
+        if len(table)
+    ]
+    dropped_usage_rows = 0 if left is None else left.usage_rows
+    killed = {"final": False, "dropped_usage_rows": dropped_usage_rows, "truncated": is_last}
+    manifest = _manifest(segment, header, runs, counts, written, end or killed)
+    _put_state(directory, stem, after)
+    path = directory / place_of(MANIFESTS, header["proxy_id"], manifest["first_ts_ms"]) / f"{stem}.json"
+    if publish or header.get("publish"):
+        put_mark(directory, stem, path)
+    _put_manifest(path, manifest)
+    _discard(place)
+    if header["previous"] is not None:
+        remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
+    if manifest["final"] or is_last:
+        remove(directory / SEGMENTS / (stem + STATE_SUFFIX), pending_path(directory, header["run_id"]))
+    return path
+
+
+def _explained(runs: Runs, told: RecordedDecisions, segment: Segment) -> tuple[Runs, RecordedDecisions]:
+    """Leave out batches from the first one on that has a group of which nothing is said: the facts were cut before it.
+
+    A process that is killed has written facts first. A machine that dies may lose what was written last, of each file its own part.
+    """
+    known = {group["group_ref"] for group in segment.told("group")} & {bound["group_ref"] for bound in segment.told("bound")}
+    is_known = np.zeros(int(runs.group_ref.max(initial=0)) + 1, np.bool_)
+    is_known[[ref for ref in known if ref < len(is_known)]] = True
+    unknown = np.flatnonzero(~is_known[runs.group_ref])
+    if not len(unknown):
+        return runs, told
+    first = runs.seq[unknown[0]]
+    end_seq = max(batch.first_seq for batch in segment.batches if batch.first_seq <= first)
+    return runs.only(runs.seq < end_seq), told.only(told.seq < end_seq)
+
+
+def _discard(place: Path) -> None:
+    remove(place.with_name(place.name + RAW_SUFFIX), place.with_name(place.name + FACTS_SUFFIX))
+
+
+def _goes_on(directory: Path, header: Fact, stem: str) -> bool:
+    """Whether a later segment of the same run is there."""
+    return any(path.name > stem + FACTS_SUFFIX for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}"))
+
+
+def _with_losses(segment: Segment, header: Fact, left: Left, runs: Runs) -> Segment:
+    """Count what a killed process had decided and not written, in its last segment: its mapped buffer says how far it came."""
+    lasts = [_end_seq(runs)] if len(runs) else []
+    lasts += [gap["from_seq"] + gap["n"] for gap in segment.told("gap")]
+    next_seq = max(lasts, default=header["first_seq"])
+    if left.decisions <= next_seq:
+        return segment
+    gap = {"from_seq": next_seq, "n": left.decisions - next_seq, "reason": "crash"}
+    return Segment(segment.batches, [*segment.facts, {"gap": gap}])
+
+
+def _end_seq(runs: Runs) -> int:
+    return int(runs.seq[-1] + runs.count[-1])
+
+
+def _tables(
+    segment: Segment, header: Fact, runs: Runs, told: RecordedDecisions, groups: list[Fact], state: pa.Table
+) -> tuple[dict[str, pa.Table], dict[str, Any], pa.Table]:
+    run = (header["run_id"], header["proxy_id"])
+    noted, states, gaps = list(segment.told("bound")), list(segment.told("state")), list(segment.told("gap"))
+    bounds = bounds_of(noted)
+    parts = Parts(
+        np.array(sorted(fact["from_seq"] for fact in states), np.int64),
+        np.array(sorted(gap["from_seq"] + gap["n"] for gap in gaps), np.int64),
+        list(segment.told("ring")),
+    )
+    lists = header["level"] != "sample"
+    packed = pack_parts(runs.only(runs.kind < NOTE), _sensors(groups, state), bounds, state, run, parts, lists=lists)
+    tables = {
+        "samples": packed.samples,
+        "dim_group": _told_table("dim_group", groups, run),
+        "dim_bound": _told_table("dim_bound", noted, run),
+        "dim_client": _told_table("dim_client", segment.told("client"), run),
+        "states": _told_table("states", states, run),
+        "gaps": _told_table("gaps", gaps, run),
+        "usage": usage_table(segment.told("usage"), run),
+        "comparisons": comparisons_table(segment.told("compared"), run),
+    }
+    is_trace = header["level"] == "trace"
+    mutations = told.only(told.records["kind"] >= CHARGED)
+    shown = told if is_trace else mutations
+    steps = [step for steps in segment.told("buckets") for step in steps]
+    bounds_then = bounds.at(shown.records["group_ref"], shown.seq)
+    tables["events"] = events_of(shown, bounds_then, packed.figures if is_trace else None, steps, run)
+    return tables, {**_counts(packed.samples, groups), **_mutation_counts(mutations)}, packed.state
+
+
+def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
+    known = state.column("group_ref").to_numpy()
+    size = max([group["group_ref"] for group in groups] + [int(known.max()) if len(known) else -1, 0]) + 1
+    num_samples, window_ms, is_request = np.full(size, 11), np.full(size, 1_000), np.zeros(size, np.bool_)
+    for group in groups:
+        num_samples[group["group_ref"]] = group["num_samples"]
+        window_ms[group["group_ref"]] = group["window_ms"]
+        is_request[group["group_ref"]] = group["quota_type"] == REQUEST
+    return Sensors(num_samples, window_ms, is_request)
+
+
+def _told_table(name: str, facts: Any, run: tuple[str, str]) -> pa.Table:
+    schema = TABLES[name]
+    ours = {"run_id": run[0], "proxy_id": run[1]}
+    return pa.Table.from_pylist([{**fact, **ours} for fact in facts], schema=schema)
+
+
+def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, Any]:
+    types = {group["group_ref"]: group["quota_type"] for group in groups}
+    counts: dict[str, dict[str, int]] = {}
+    columns = {"decisions": "n", "units": "sum", "throttled": "throttled_n", "throttle_ms": "throttle_ms_sum"}
+    refs = samples.column("group_ref").to_numpy()
+    for quota_type in sorted(set(types.values())):
+        mine = np.isin(refs, [ref for ref, its in types.items() if its == quota_type])
+        if mine.any():
+            counts[quota_type] = {name: int(samples.column(column).to_numpy()[mine].sum()) for name, column in columns.items()}
+    return counts
+
+
+def _mutation_counts(mutations: RecordedDecisions) -> dict[str, Any]:
+    """The same of token buckets: what is refused counts as a decision, and uses nothing."""
+    if not len(mutations.seq):
+        return {}
+    kind, value, throttle_ms = (mutations.records[name] for name in ("kind", "value", "throttle_ms"))
+    waits = throttle_ms[throttle_ms > 0]
+    units = int(value[(kind != REFUSED) & (kind != ASKED)].sum())
+    return {MUTATION: {"decisions": len(kind), "units": units, "throttled": len(waits), "throttle_ms": int(waits.sum())}}
+
+
+def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str, live_ms: int) -> Fact:
+    """Write one Parquet file: temporary name, fsync, a look at its footer, then its own name."""
+    relative = place_of(name, header["proxy_id"], first_ts_ms) / f"{stem}.parquet"
+    path = directory / relative
+    make_directory(path.parent)
+    temporary = path.with_name(TEMPORARY + path.name)
+    write_parquet(table, temporary, live_ms=live_ms)
+    put(path, temporary)
+    return {"table": name, "path": str(relative), "rows": len(table), **hashed(path)}
+
+
+def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, Any], files: list[Fact], end: Fact) -> dict[str, Any]:
+    gaps = list(segment.told("gap"))
+    lasts = [_end_seq(runs) - 1] if len(runs) else []
+    lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
+    return {
+        "schema": SCHEMA_VERSION,
+        "kind": KIND,
+        **{key: header[key] for key in (*HEADER, "previous")},
+        "first_seq": header["first_seq"],
+        "part": header["part"],
+        "last_seq": max(lasts, default=header["first_seq"] - 1),
+        "first_ts_ms": _first_ts_ms(runs, header),
+        "last_ts_ms": int(runs.ts_ms[-1]) if len(runs) else header["opened_ts_ms"],
+        "truncated": end.get("truncated", False),
+        "final": end["final"],
+        "dropped_decisions": sum(gap["n"] for gap in gaps),
+        "dropped_usage_rows": end["dropped_usage_rows"],
+        "dropped_comparisons": sum(told["lost"] for told in segment.told("compared")),
+        "files": files,
+        "counts": counts,
+        "usage": usage_totals(segment.told("usage")),
+    }
+
+
+def _first_ts_ms(runs: Runs, header: dict[str, Any]) -> int:
+    return int(runs.ts_ms[0]) if len(runs) else int(header["opened_ts_ms"])
+
+
+def _state_before(directory: Path, header: dict[str, Any]) -> pa.Table:
+    if header["previous"] is None:
+        return STATE.empty_table()
+    try:
+        with pa.OSFile(str(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))) as file:
+            return pa.ipc.open_file(file).read_all()
+    except (OSError, pa.ArrowInvalid):
+        return STATE.empty_table()  # its segment was lost: what follows says so by its numbers
+
+
+def _put_state(directory: Path, stem: str, state: pa.Table) -> None:
+    path = directory / SEGMENTS / (stem + STATE_SUFFIX)
+    temporary = path.with_name(TEMPORARY + path.name)
+    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, STATE) as writer:
+        writer.write_table(state)
+    put(path, temporary)
+
+
+def _put_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    make_directory(path.parent)
+    put_bytes(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+
+
+def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:
+    """Convert segments in order, end the runs that were killed without one, then remove what is too old.
+
+    Args:
+        told: `stems`, each with how it `end`ed, whose they are (`proxy_id`), and the limits of retention.
+
+    Returns:
+        0, or `DISK_TROUBLE`: the segments stay; and how many file sets retention removed.
+    """
+    try:
+        with converting(directory, told["proxy_id"]):
+            for item in told["stems"]:
+                convert(directory, item["stem"], item["end"], publish=told["publish"])
+            for stem in end_runs(directory, told["proxy_id"].__eq__):
+                convert(directory, stem, publish=told["publish"])
+        removed = apply_retention(directory, told["proxy_id"], Retention(told["bytes_max"], told["age_ms_max"], now_ms))
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        remove_temporaries(directory, told["proxy_id"])
+        return DISK_TROUBLE, 0
+    return 0, removed
+
+
+class _WithoutPandas:
+    """Arrow loads pandas where it is installed, to know its objects: longer than a small segment takes. There are none here."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        """Raises:
+        ModuleNotFoundError: it is pandas that somebody asks for.
+        """
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m proxy.metering.conversion.convert DIR`; what to do stands as JSON on stdin. Exit code 1: the disk did not take it."""
+    sys.meta_path.insert(0, _WithoutPandas())
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    code, removed = run(Path(arguments[0]), msgspec.json.decode(sys.stdin.buffer.read()), int(wall_time_s() * 1_000))
+    sys.stdout.write(str(removed))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""The converter: a thread that lets a child process turn segments into files when they have ended."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from proxy.meter.batch import Fact
+from proxy.metering.conversion.unended import unended
+from proxy.metering.retention import DISK_TROUBLE, Retention
+from proxy.telemetry.counters import MeteringCounts
+
+RETRY_S: Final = 5.0
+CONVERT_S_MAX: Final = 600.0
+
+Convert = Callable[[Path, Fact], tuple[int, int]]
+"""Converts segments, see `proxy.metering.conversion.convert.run`; returns its exit code, and how many file sets retention removed."""
+
+
+def convert_in_child(directory: Path, told: Fact) -> tuple[int, int]:
+    """Run `proxy.metering.conversion.convert`: compressing takes long, and a thread of ours would hold up the loop."""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
+            [sys.executable, "-m", "proxy.metering.conversion.convert", str(directory)],
+            input=msgspec.json.encode(told),
+            stdout=subprocess.PIPE,
+            timeout=CONVERT_S_MAX,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return DISK_TROUBLE, 0
+    return done.returncode, int(done.stdout or 0)
+
+
+class Converter:
+    """Lets the segments be converted that ended, in their order: each begins where the one before it ended."""
+
+    def __init__(self, directory: Path, retention: Retention, convert: Convert, counts: MeteringCounts, *, publish: bool) -> None:
+        self._counts = counts
+        self._convert_all = convert
+        self._directory = directory
+        self._retention = retention
+        self._publish = publish
+        self.on_converted: Callable[[], None] = lambda: None
+        self._queue: queue.SimpleQueue[tuple[str, Fact | None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="metering-converter", daemon=True)
+        self._waiting: list[tuple[str, Fact | None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def put(self, stem: str, end: Fact | None = None) -> None:
+        """Convert a segment when its turn comes; `end` says how it ended, None: nobody knows."""
+        self._queue.put((stem, end))
+
+    def stop(self, timeout_s: float) -> bool:
+        """Convert what is queued, then end; False when that takes longer or fails."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive() and not self._waiting
+
+    def _run(self) -> None:
+        if unended(self._directory):
+            self._convert()
+        while True:
+            try:
+                item = self._queue.get(timeout=RETRY_S if self._waiting else self._retention.look_every_s)
+            except queue.Empty:
+                if self._waiting or self._retention.is_limited:
+                    self._convert()
+                continue
+            if item is not None:
+                self._waiting.append(item)
+            if self._queue.empty() and (item is not None or self._waiting):
+                self._convert()
+            if item is None:
+                return
+
+    def _convert(self) -> None:
+        """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
+        told = {"stems": [{"stem": stem, "end": end} for stem, end in self._waiting], "publish": self._publish, **self._retention.as_fact()}
+        code, removed = self._convert_all(self._directory, told)
+        self._counts.conversion_failures += code != 0
+        self._counts.file_sets_removed += removed
+        self.on_converted()
+        if code != DISK_TROUBLE:
+            self._waiting.clear()  # after any other failure it is a segment that cannot be read: `sluice meter repair` says why

@@ -1,0 +1,1 @@
+"""What segments say beside decisions."""

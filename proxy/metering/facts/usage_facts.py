@@ -1,0 +1,30 @@
+"""Usage of a second as facts for the writer: who clients are, and what they used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from proxy.meter.batch import Fact
+from proxy.meter.usage import UsageCells, UsageRow
+from proxy.metering.facts.names import Names
+
+
+def usage_facts(usage: UsageCells, names: Names, second_ms: int, node_id_of: Callable[[tuple[str, int]], int | None]) -> Iterator[Fact]:
+    """Take what was used since the last call; yield the clients met since then, and one fact with all rows of the second.
+
+    Args:
+        node_id_of: a broker's node id by its address, None while it is not known.
+    """
+    rows = usage.take()
+    for client in usage.new_clients:
+        told = {"client_ref": client.client_ref, "principal_type": client.principal_type, "name_form": names.form}
+        yield {"client": {**told, "principal": names(client.principal) or "", "client_id": names(client.client_id) or ""}}
+    usage.new_clients.clear()
+    if rows:
+        yield {"usage": {"second_ms": second_ms, "rows": [_placed(row, node_id_of) for row in rows]}}
+
+
+def _placed(row: UsageRow, node_id_of: Callable[[tuple[str, int]], int | None]) -> tuple[object, ...]:
+    client_ref, address, *rest = row
+    node_id = node_id_of(address)
+    return (client_ref, node_id, f"{address[0]}:{address[1]}" if node_id is None else str(node_id), *rest)

@@ -1,0 +1,194 @@
+"""Families about the process as a whole: at most a few series each, none named by a client."""
+
+from collections.abc import Iterator
+
+from prometheus_client import GCCollector, ProcessCollector
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import CollectorRegistry
+
+from proxy.observe.metrics.families import API_NAMES, counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
+from proxy.observe.snapshot import Snapshot
+from proxy.telemetry.counters import OTHER, AdministrationCounts, Counters, MeteringCounts, ShadowCounts
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.status import AdmissionStatus, Traffic
+
+_BARE = CollectorRegistry()  # collectors register themselves somewhere; this one nobody reads
+_PROCESS = ProcessCollector(registry=_BARE)
+_GC = GCCollector(registry=_BARE)
+
+
+def process_families(snapshot: Snapshot, lag: LoopLag, version: str, *, with_names: bool = True) -> Iterator[Metric]:
+    """Return everything that does not grow with the number of clients; `with_names`: addresses of clients, too."""
+    yield gauges("kafka_sluice_build_info", "The version that runs.", ("version",), [((version,), 1)])
+    yield gauges(
+        "kafka_sluice_enforcement_info",
+        "What a verdict does, and what a quota counts over.",
+        ("mode", "scope"),
+        [((snapshot.mode, snapshot.scope), 1)],
+    )
+    yield gauges(
+        "kafka_sluice_ready",
+        "1 when this condition for taking traffic holds.",
+        ("check",),
+        [((check.name,), int(check.ok)) for check in snapshot.readiness],
+    )
+    yield from _connection_families(snapshot.counters)
+    yield from _admission_families(snapshot.admission, snapshot.counters, with_names=with_names)
+    yield from _login_families(snapshot.counters)
+    yield from _memory_families(snapshot.counters)
+    yield from _traffic_families(snapshot.traffic)
+    yield latency_histogram(
+        "kafka_sluice_request_latency_seconds",
+        "From when a request went on to its broker until its answer began.",
+        _latencies(snapshot.counters),
+    )
+    yield from _metering_families(snapshot.counters.metering)
+    yield from _loop_families(lag)
+    yield counter("kafka_sluice_gc_seconds_total", "Time of the garbage collector.", snapshot.counters.gc_ns / 1e9)
+    yield counter("kafka_sluice_gc_long_pauses_total", "Times that it took 20 ms and more.", snapshot.counters.gc_long)
+    yield from _source_families(snapshot)
+    yield from _administration_families(snapshot.counters.administration)
+    yield from _shadow_families(snapshot.counters.shadow)
+    yield throttle_histogram("kafka_quota_throttle_duration_seconds", "How long throttles were.", snapshot.counters.throttles)
+    yield from _PROCESS.collect()
+    yield from _GC.collect()
+
+
+def _connection_families(counted: Counters) -> Iterator[Metric]:
+    yield counts("kafka_quota_connections_accepted_total", "Connections accepted.", "listener", counted.connections_accepted)
+    yield counter("kafka_sluice_accepts_exhausted_total", "Stops of accepting for want of open files.", counted.accepts_exhausted)
+    yield gauge("kafka_sluice_connections_open", "Client connections now open.", counted.connections_open)
+    yield counts("kafka_sluice_closes_total", "Connections ended, each with its one reason.", "reason", counted.closes)
+    help_text = "Bytes of requests dropped with the connection of a client that had closed its side."
+    yield counter("kafka_sluice_discarded_request_bytes_total", help_text, counted.discarded_request_bytes)
+    yield counter("kafka_sluice_upstream_connects_total", "Connections made to brokers.", counted.upstream_connects)
+    yield counts(
+        "kafka_sluice_proxy_headers_total", "PROXY headers of load balancers, by what they named.", "outcome", counted.proxy_headers
+    )
+    yield gauge("kafka_sluice_proxy_headers_waiting", "Connections whose PROXY header is awaited.", counted.proxy_headers_waiting)
+    yield counter(
+        "kafka_sluice_upstream_connect_failures_total", "Attempts to reach a broker that failed.", counted.upstream_connect_failures
+    )
+    expiries = [((place,), expires_at_s) for place, expires_at_s in counted.certificate_expiries_s.items()]
+    yield gauges("kafka_sluice_certificate_expiry_timestamp_seconds", "When the certificate in use ends.", ("place",), expiries)
+    yield counter("kafka_sluice_certificates_rejected_total", "Changed certificates that could not be used.", counted.certificates_rejected)
+    yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses that no listener stands for.", counted.unmapped)
+    yield counter("kafka_sluice_internal_errors_total", "Errors of Sluice itself, most of which end a connection.", counted.internal_errors)
+
+
+def _metering_families(metering: MeteringCounts) -> Iterator[Metric]:
+    yield counter("kafka_sluice_metering_decisions_total", "Decisions written to metering segments.", metering.decisions)
+    yield counter("kafka_sluice_metering_usage_rows_total", "Rows of usage written to metering segments.", metering.usage_rows)
+    yield counter("kafka_sluice_metering_dropped_decisions_total", "Decisions that metering had no room for.", metering.dropped_decisions)
+    yield counter("kafka_sluice_metering_write_errors_total", "Writes of metering that the disk did not take.", metering.write_errors)
+    yield counter(
+        "kafka_sluice_metering_conversion_failures_total", "Attempts to turn segments into files that failed.", metering.conversion_failures
+    )
+    yield counter("kafka_sluice_metering_file_sets_removed_total", "File sets that retention removed.", metering.file_sets_removed)
+    yield counter("kafka_sluice_metering_file_sets_published_total", "File sets sent to the topic.", metering.file_sets_published)
+    yield counter("kafka_sluice_metering_publish_failures_total", "Attempts to send to the topic that failed.", metering.publish_failures)
+    yield gauge("kafka_sluice_metering_waiting_bytes", "About how much waits to be written.", metering.waiting_bytes)
+
+
+def _admission_families(admission: AdmissionStatus, counted: Counters, *, with_names: bool) -> Iterator[Metric]:
+    label, listeners = ("listener",), admission.listeners
+    yield gauges(
+        "kafka_connection_accept_rate", "Connections per second.", label, [((one.listener,), one.accept_rate) for one in listeners]
+    )
+    yield gauge("kafka_connection_broker_accept_rate", "The same of the process.", admission.broker_accept_rate)
+    throttles = [((one.listener,), one.throttle_ms / 1_000) for one in listeners]
+    yield gauges("kafka_connection_accept_throttle_seconds", "Mean wait of who came too fast.", label, throttles)
+    ip_throttles = [((one.listener,), one.ip_throttle_ms / 1_000) for one in listeners]
+    yield gauges("kafka_connection_ip_accept_throttle_seconds", "Mean delay of who was held because of his address.", label, ip_throttles)
+    blocked = [((one.listener,), one.blocked_ratio) for one in listeners]
+    yield gauges("kafka_connection_acceptor_blocked_ratio", "Share of time in which nobody was accepted.", label, blocked)
+    rates = [((one.ip, one.broker), one.rate) for one in admission.ip_series] if with_names else []
+    yield gauges("kafka_connection_ip_accept_rate", "Connections per second of the busiest addresses.", ("ip", "broker"), rates)
+    yield counter(
+        "kafka_sluice_accepts_waited_total", "Stops of accepting because of a rate, or for want of a slot.", counted.accepts_waited
+    )
+    yield gauge("kafka_sluice_connections_held", "Sockets of who came too fast, kept unread.", admission.held)
+    yield gauge("kafka_sluice_tracked_ips", "Addresses with a rate of their own.", admission.tracked_ips)
+    yield gauge("kafka_sluice_failing_ips", "Addresses whose logins failed within a minute, where that is limited.", admission.failing_ips)
+    yield counter("kafka_sluice_forgotten_ips_total", "Addresses whose rate was dropped, too many having one.", admission.forgotten_ips)
+
+
+def _login_families(counted: Counters) -> Iterator[Metric]:
+    yield counters(
+        "kafka_sluice_sasl_exchanges_total",
+        "Logins that brokers judged; unknown: let in, and nobody knows who it is.",
+        ("mechanism", "outcome"),
+        sorted(counted.logins.items()),
+    )
+    yield counter("kafka_sluice_plain_without_tls_total", "Logins by PLAIN that crossed a network in the clear.", counted.plain_exposed)
+    yield counter("kafka_sluice_principal_builder_faults_total", "Failures of a principal builder.", counted.principal_builder_faults)
+
+
+def _memory_families(counted: Counters) -> Iterator[Metric]:
+    yield gauge("kafka_sluice_buffered_bytes", "Bytes that all connections hold, once a second.", counted.buffered_bytes)
+    yield gauge("kafka_sluice_buffer_limit_bytes", "The budget of the process for them.", counted.buffer_bytes_max)
+    yield gauge("kafka_sluice_memory_pressure", "1: the largest backlogs pause reading; 2: nobody is accepted.", counted.memory_pressure)
+    yield counter("kafka_sluice_memory_pauses_total", "Sides of connections that were paused for memory.", counted.memory_pauses)
+
+
+def _traffic_families(traffic: Traffic) -> Iterator[Metric]:
+    yield counter("kafka_sluice_requests_total", "Requests read from clients.", traffic.requests)
+    yield counter("kafka_sluice_responses_total", "Responses of brokers.", traffic.responses)
+    received = [(("client",), traffic.bytes_from_clients), (("broker",), traffic.bytes_from_brokers)]
+    yield counters("kafka_sluice_received_bytes_total", "Bytes read from sockets.", ("side",), received)
+
+
+def _latencies(counted: Counters) -> dict[str, list[int]]:
+    rows = {API_NAMES[key]: row for key, row in list(counted.latencies.rows.items())}
+    other = counted.latencies.other
+    return rows | ({OTHER: other} if any(other) else {})
+
+
+def _shadow_families(counted: ShadowCounts) -> Iterator[Metric]:
+    sums = (("broker", counted.broker_ms), ("sluice", counted.sluice_ms))
+    sides = [((kind, side), ms / 1_000) for side, of_kind in sums for kind, ms in list(of_kind.items())]
+    labels = ("quota_type", "by")
+    yield counters("kafka_sluice_shadow_throttle_seconds_total", "Throttles of brokers that keep the quotas, and ours.", labels, sides)
+    apart = [((kind,), ms / 1_000) for kind, ms in list(counted.difference_ms.items())]
+    yield counters("kafka_sluice_shadow_difference_seconds_total", "How far apart they were, answer by answer.", labels[:1], apart)
+    answers = list(counted.verdicts.items())
+    yield counters("kafka_sluice_shadow_answers_total", "Answers that one of them, or both, throttled.", labels, answers)
+
+
+def _administration_families(counted: AdministrationCounts) -> Iterator[Metric]:
+    yield counts("kafka_sluice_quota_changes_total", "Values and switches that were changed.", "way", counted.changes)
+    yield counts("kafka_sluice_quota_denials_total", "Requests about quotas by somebody who may not.", "way", counted.denials)
+    yield counter("kafka_sluice_audit_failures_total", "Lines that the audit log did not take.", counted.audit_failures)
+    trusted = int(counted.authority_is_trusted)
+    yield gauge("kafka_sluice_quota_authority_trusted", "0: brokers say who may change quotas, and their no is not proven.", trusted)
+
+
+def _loop_families(lag: LoopLag) -> Iterator[Metric]:
+    yield gauge("kafka_sluice_loop_lag_seconds", "How late the event loop was when last asked.", lag.last_ms / 1_000)
+    yield gauge("kafka_sluice_loop_lag_max_seconds", "The longest lag of the last one to two minutes.", lag.max_ms() / 1_000)
+    yield counter("kafka_sluice_loop_stalls_total", "Lags long enough to have their stack logged.", lag.stalls)
+
+
+def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
+    source, counted = snapshot.source, snapshot.counters
+    name = (source.source,)
+    yield gauges("kafka_quota_config_info", "Where quotas come from.", ("source",), [(name, 1)])
+    yield gauges(
+        "kafka_quota_config_last_success_timestamp_seconds",
+        "When quotas were last read and found right.",
+        ("source",),
+        [(name, source.last_success_s)],
+    )
+    yield gauges("kafka_quota_config_entries", "Entities that have a quota.", ("source",), [(name, source.entries)])
+    yield gauges(
+        "kafka_quota_config_error",
+        "1 while the last good quotas are kept because of an error.",
+        ("source",),
+        [(name, int(source.error is not None))],
+    )
+    age_s = max(0, snapshot.now_ms - source.last_success_ms) / 1_000
+    yield gauges("kafka_quota_config_age_seconds", "How long ago quotas were last read and found right.", ("source",), [(name, age_s)])
+    states = {(*name, "rejected"): source.rejected, (*name, "replaced"): source.replaced}
+    yield gauges("kafka_quota_config_values", "Values that are not enforced as they are kept.", ("source", "state"), states.items())
+    reloads = {("success",): counted.config_reloads_succeeded, ("rejected",): counted.config_reloads_rejected}
+    yield counters("kafka_sluice_config_reloads_total", "Reloads of the configuration.", ("outcome",), reloads.items())

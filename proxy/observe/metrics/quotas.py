@@ -1,0 +1,84 @@
+"""Families about quotas as a whole: what the managers of all brokers and the operator's callback have been through."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from prometheus_client.metrics_core import Metric
+
+from proxy.enforcement.switches import ENTITY
+from proxy.observe.metrics.families import counter, counters, gauge, gauges
+from proxy.observe.metrics.series import label
+from proxy.observe.snapshot import Snapshot
+from proxy.telemetry.status import CallbackStatus
+from quota.entity import ClientQuotaType
+from quota.request_time import ClientRequestQuotaManager
+
+PERCENT: Final = 100
+"""Request time is measured in percent of one thread."""
+SWITCH_SERIES_MAX: Final = 100
+_REQUEST: Final = ClientQuotaType.REQUEST.value
+
+
+def quota_families(snapshot: Snapshot, *, with_names: bool = True) -> Iterator[Metric]:
+    """Return everything about quotas that does not grow with the number of clients; `with_names`: switches of entities, too."""
+    overflowed: dict[str, int] = defaultdict(int)
+    for view in snapshot.managers:
+        overflowed[view.quota_type] += view.manager.groups_overflowed
+    yield counters(
+        "kafka_quota_groups_overflowed_total",
+        "Clients that had to share a group because there were too many.",
+        ("quota_type",),
+        [((quota_type,), count) for quota_type, count in sorted(overflowed.items())],
+    )
+    yield from _switch_families(snapshot, with_names=with_names)
+    yield from _request_time_families(snapshot)
+    yield from _callback_families(snapshot.callback)
+
+
+def _switch_families(snapshot: Snapshot, *, with_names: bool) -> Iterator[Metric]:
+    named = ((target, mode) for target, mode in snapshot.switches.items() if with_names or not target.startswith(ENTITY))
+    shown = islice(named, SWITCH_SERIES_MAX)
+    yield gauges(
+        "kafka_quota_switch",
+        "1 for each switch of enforcement that is set; the broadest of them.",
+        ("target", "mode"),
+        [((label(target), mode.value), 1) for target, mode in shown],
+    )
+    yield gauge("kafka_quota_switches", "Switches of enforcement that are set.", len(snapshot.switches))
+    exempt = sum(usage.exempt_bytes_total for usage in snapshot.usages)
+    yield counter("kafka_quota_exempt_bytes_total", "Bytes of clients that no quota applies to, by name.", exempt)
+
+
+def _request_time_families(snapshot: Snapshot) -> Iterator[Metric]:
+    request = {view.broker: view.manager for view in snapshot.managers if isinstance(view.manager, ClientRequestQuotaManager)}
+    exempt = sum(manager.exempt_request_time.recorded_total for manager in request.values())
+    yield counter("kafka_quota_exempt_request_seconds_total", "Time of requests that no quota applies to.", exempt / PERCENT)
+    elapsed_ns = snapshot.traffic.timed_ns
+    yield counter("kafka_quota_timed_answer_seconds_total", "Time that answers took whose request time was estimated.", elapsed_ns / 1e9)
+    charged_ns = sum(usage.request_ns for usage in snapshot.usages)
+    share = charged_ns / elapsed_ns if elapsed_ns else 0.0
+    yield gauge("kafka_quota_request_time_share_ratio", "Request time as a share of the time that answers took.", share)
+    if snapshot.broker_threads is None:
+        return
+    percent = {broker: manager.exempt_request_time.rate(snapshot.now_ms) for broker, manager in request.items()}
+    for view in snapshot.groups:
+        if view.quota_type == _REQUEST:
+            percent[view.broker] += view.group.rate(snapshot.now_ms)
+    all_threads = snapshot.broker_threads * PERCENT
+    yield gauges(
+        "kafka_quota_broker_threads_utilization_ratio",
+        "Request time of all clients against that of all threads.",
+        ("broker",),
+        [((label(broker),), rate / all_threads) for broker, rate in percent.items()],
+    )
+
+
+def _callback_families(callback: CallbackStatus) -> Iterator[Metric]:
+    yield counter("kafka_quota_callback_errors_total", "Faults of the operator's callback.", callback.errors)
+    yield counter("kafka_quota_callback_calls_total", "Calls of the operator's callback.", callback.calls)
+    yield counter("kafka_quota_callback_seconds_total", "Time of these calls together.", callback.call_ns_total / 1_000_000_000)
+    yield counter("kafka_quota_callback_slow_calls_total", "Calls that took more than 1 ms.", callback.slow_calls)
+    yield gauge("kafka_quota_callback_suspended", "Objects of the callback that are not asked now.", callback.suspended)
+    yield counter("kafka_quota_callback_suspensions_total", "How often one was left alone for its faults.", callback.suspensions)

@@ -1,0 +1,1 @@
+"""Who the client of a connection is."""

@@ -1,0 +1,270 @@
+"""A client logs in at the broker (SASL): watched on its way, never taken part in.
+
+The broker alone decides. Its success mark makes a claimed name the principal; on any doubt the principal is unknown. From a token to the
+broker's verdict nothing else goes on, so that nothing is ever charged to the wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from protocol.api_keys import ApiKey, ApiVersion
+from protocol.errors import ProtocolError
+from protocol.limits import MAX_EARLY_FRAME_BYTES, MAX_LOGIN_FRAME_BYTES
+from protocol.messages.sasl import find_token, read_authenticate_answer, read_handshake_error, read_mechanism
+from protocol.primitives import Buffer
+from protocol.sasl import Progress, TokenObserver, observer_of
+from protocol.sasl.mechanisms import GSSAPI, KNOWN, OAUTHBEARER, PLAIN, READABLE
+from protocol.sasl.opaque import is_gssapi_token
+from proxy.session.login.identity import IdentityRules, Peer, TlsPeer, is_loopback
+from proxy.telemetry.counters import Counters
+from quota.entity import KafkaPrincipal
+
+LOGIN_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+MAY_PRECEDE_LOGIN: Final = LOGIN_KEYS | {ApiKey.API_VERSIONS}
+"""What may be asked before the broker has said yes, where a login is required."""
+OTHER_MECHANISM: Final = "other"
+BARE_OWED_MAX: Final = 16
+"""Most bare tokens that the broker has not answered; an exchange of GSSAPI has three, of which it answers two."""
+MESSAGES_FREE_MAX: Final = 16
+"""So many messages of one login are nobody's time; no mechanism of Kafka's needs a third of them."""
+
+Identified = Callable[[KafkaPrincipal, int, int], None]
+"""Told of each success: who it is, when the session began, and when it ends (ms), 0 for never."""
+
+
+class Login:
+    """The SASL exchanges of one connection, the first and those that renew it (KIP-368).
+
+    Attributes:
+        required: only requests of a login may pass: it is declared, and the broker has not said yes.
+        awaits: a message of the login is under way to the broker; what is behind it waits for the answer.
+        under_way: a mechanism was accepted and the verdict is not here.
+        free_left: so many messages more of this exchange are nobody's time.
+        bare: tokens travel without requests around them (handshake v0).
+        news: the broker has answered something; whoever acts on it takes this back.
+    """
+
+    __slots__ = (
+        "_bare_owed",
+        "_counters",
+        "_identified",
+        "_mechanism",
+        "_observer",
+        "_peer",
+        "_rules",
+        "_tls",
+        "_who",
+        "awaits",
+        "bare",
+        "free_left",
+        "news",
+        "required",
+        "under_way",
+    )
+
+    def __init__(self, rules: IdentityRules, peer: Peer, counters: Counters, identified: Identified, tls: TlsPeer | None = None) -> None:
+        self._rules = rules
+        self._tls = tls
+        self._peer = peer
+        self._counters = counters
+        self._identified = identified
+        self._mechanism = ""
+        self._observer: TokenObserver | None = None
+        self._who: tuple[str, str | None] | None = None  # mechanism and name of the first success
+        self._bare_owed = 0
+        self.free_left = 0
+        self.required = rules.requires_login
+        self.awaits = False
+        self.under_way = False
+        self.bare = False
+        self.news = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether the first login has to succeed soon: it is required, or it has begun."""
+        return self.required or (self.under_way and self._who is None)
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest request, or bare token, of a login."""
+        return MAX_EARLY_FRAME_BYTES if self._who is None else MAX_LOGIN_FRAME_BYTES
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the broker let the client in, whoever that is: who it is may be known to the broker alone."""
+        return self._who is not None and not self.required
+
+    def let_go(self) -> None:
+        """The connection has ended: cut the circle of references, so that it is freed at once."""
+        self._identified = _nobody
+
+    # --- from the client
+
+    def check(self, api: ApiVersion) -> None:
+        """A request of another kind than the one before it is about to go to the broker.
+
+        Raises:
+            ProtocolError: it is none of the login that is required, or under way: a broker takes no other until it has said yes.
+        """
+        if self.required and api.key not in MAY_PRECEDE_LOGIN:
+            raise ProtocolError(f"{api.name} before a login", reason="login_required")
+        if self.under_way and api.key != ApiKey.SASL_AUTHENTICATE:
+            raise ProtocolError(f"{api.name} in the middle of a login", reason="login_required")
+
+    def requested(self, api: ApiVersion, frame: Buffer, body_at: int) -> None:
+        """A whole SaslHandshake or SaslAuthenticate goes to the broker.
+
+        Raises:
+            ProtocolError: it cannot be read, or its mechanism may not pass here.
+        """
+        if api.key == ApiKey.SASL_HANDSHAKE:
+            self._requested_mechanism(api, read_mechanism(frame, body_at))
+        elif self._observer is not None:
+            at, end = find_token(api, frame, body_at)
+            self._observer.sent(memoryview(frame)[at:end])
+        self.awaits = True
+
+    def _requested_mechanism(self, api: ApiVersion, mechanism: str) -> None:
+        rules = self._rules
+        if rules.mechanisms is not None and mechanism not in rules.mechanisms:
+            raise ProtocolError("a SASL mechanism that this listener does not let pass", reason="mechanism_refused")
+        if api.version == 0 and mechanism not in READABLE and mechanism != GSSAPI:
+            raise ProtocolError("bare tokens of a mechanism whose end nobody can see", reason="mechanism_refused")
+        if mechanism == PLAIN and self._tls is None and rules.on_plain_exposed is not None and not is_loopback(self._peer[0]):
+            rules.on_plain_exposed(rules.listener, self._peer)
+        self._mechanism = mechanism
+        self._observer = observer_of(mechanism, rules.claim)
+
+    def bare_ends(self, beginning: Buffer) -> bool:
+        """Whether what the client sends next is a request, and no bare token any more; told by up to two bytes of it."""
+        return self._mechanism == GSSAPI and not is_gssapi_token(beginning)
+
+    def end_bare(self) -> None:
+        """It is a request: the exchange was over with the token before it."""
+        self.news = True
+        self._end(Progress.UNTOLD, 0, 0)
+
+    def sent_bare(self, token: Buffer) -> None:
+        """A bare token goes to the broker."""
+        assert self._observer is not None
+        self._observer.sent(token)
+        self._bare_owed += 1
+        if self._bare_owed > BARE_OWED_MAX:
+            raise ProtocolError(f"more than {BARE_OWED_MAX} bare tokens without an answer")
+        self.awaits = self._mechanism != GSSAPI  # its last token is not answered
+
+    # --- from the broker
+
+    def is_free(self, api: ApiVersion, frame: Buffer) -> bool:
+        """Whether a message of a login, which `frame` answers, is nobody's time: `answered` has not been told of it yet.
+
+        A broker's network threads deal with a login. What it refuses, and what belongs to no login, its handlers have met as a request.
+
+        Raises:
+            ProtocolError: it cannot be read.
+        """
+        if api.key == ApiKey.SASL_HANDSHAKE:
+            return read_handshake_error(frame) == 0
+        if self._observer is None or self.free_left <= 0:
+            return False
+        return read_authenticate_answer(api, frame).error_code == 0
+
+    def answered(self, api: ApiVersion, frame: Buffer, sent_ms: int) -> None:
+        """The broker's whole answer to what went there at `sent_ms`.
+
+        Raises:
+            ProtocolError: it cannot be read, or the client may not go on.
+        """
+        self.awaits = False
+        self.news = True
+        if api.key == ApiKey.SASL_HANDSHAKE:
+            accepted = read_handshake_error(frame) == 0
+            self.under_way = accepted
+            self.bare = accepted and api.version == 0
+            self.free_left = MESSAGES_FREE_MAX - 1
+            if not accepted:
+                self._observer = None
+            return
+        self.free_left -= 1
+        answer = read_authenticate_answer(api, frame)
+        if self._observer is None:
+            return  # a token that nobody asked for: the broker says what it thinks of it
+        if answer.error_code:
+            self._failed()
+            return
+        progress = self._observer.answered(memoryview(frame)[slice(*answer.token)])
+        if progress is Progress.SUCCEEDED and self._mechanism == OAUTHBEARER and answer.session_lifetime_ms == 0:
+            self._failed()  # the token has run out already: the broker lets nothing pass
+            return
+        if progress is not Progress.GOES_ON:
+            self._end(progress, answer.session_lifetime_ms or 0, sent_ms)
+
+    def answered_bare(self, token: Buffer) -> None:
+        """A bare token of the broker.
+
+        Raises:
+            ProtocolError: no token of the client was owed an answer, or the client may not go on.
+        """
+        if not self._bare_owed:
+            raise ProtocolError("a bare token although none was asked for", reason="response_unsolicited")
+        self._bare_owed -= 1
+        self.awaits = False
+        self.news = True
+        assert self._observer is not None
+        if self._observer.answered(token) is Progress.SUCCEEDED:
+            self._end(Progress.SUCCEEDED, 0, 0)
+
+    # --- the end
+
+    def _failed(self) -> None:
+        """The broker said no and is about to close, or keeps the session as it was; nothing changes here."""
+        self._observer = None
+        self.under_way = False
+        self._count("failure")
+        self._tell_failed()
+
+    def _tell_failed(self) -> None:
+        if self._rules.on_login_failed is not None:
+            self._rules.on_login_failed(self._peer)
+
+    def broker_left(self) -> None:
+        """The broker ended the connection: to bare tokens it has no other way to say no."""
+        if self.bare and self.under_way and self._who is None:
+            self.under_way = self.bare = False
+            self._count("failure")
+            self._tell_failed()
+
+    def _end(self, progress: Progress, lifetime_ms: int, sent_ms: int) -> None:
+        observer, mechanism, rules = self._observer, self._mechanism, self._rules
+        assert observer is not None
+        name = observer.name if progress is Progress.SUCCEEDED else None
+        is_token = observer.is_delegation_token
+        is_first = self.under_way  # of an exchange that may go on, although it looks as if it was over
+        self.under_way = self.bare = False
+        if progress is Progress.SUCCEEDED:
+            self._observer = None
+        if self._who is None:
+            self._who = (mechanism, name)
+        elif self._who != (mechanism, name):
+            raise ProtocolError("the client logged in again as somebody else", reason="principal_changed")
+        principal = rules.after_login(self._peer, mechanism, name, is_delegation_token=is_token, tls=self._tls)
+        if principal is None:
+            raise ProtocolError(f"who logged in by {self._label} is not known", reason="principal_unknown")
+        self.required = False
+        if is_first:
+            self._count("success" if name is not None and not is_token else "unknown")
+        self._identified(principal, sent_ms, sent_ms + lifetime_ms if lifetime_ms > 0 else 0)
+
+    @property
+    def _label(self) -> str:
+        return self._mechanism if self._mechanism in KNOWN else OTHER_MECHANISM
+
+    def _count(self, outcome: str) -> None:
+        logins = self._counters.logins
+        logins[self._label, outcome] = logins.get((self._label, outcome), 0) + 1
+
+
+def _nobody(_principal: KafkaPrincipal, _began_ms: int, _ends_ms: int) -> None:
+    """Nobody listens any more."""

@@ -1,0 +1,1 @@
+"""What the broker answers, and what that means for quotas."""

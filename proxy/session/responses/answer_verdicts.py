@@ -1,0 +1,306 @@
+"""What an answer means for the quotas of who asked: bytes, time of the broker's threads, topics that changed."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from protocol.api_keys import ApiKey
+from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.quota_scope import ClientQuota
+from proxy.handler_time import ConnectionHandlerTime
+from proxy.meter.record import EXCUSED_MS, RUN_VALUE_END
+from proxy.session.attention import Attention
+from proxy.session.in_flight import InFlight
+from proxy.session.login.login import Login
+from proxy.session.mutations.charge import is_strict
+from proxy.session.mutations.pending import PendingMutation
+from proxy.session.request_context import FETCH, LOGIN, PASS, PRODUCE, RequestContext
+from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.throttle_state import ThrottleState
+from quota.groups.group import QuotaGroup
+from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
+
+MEMBER_SILENT_MS_MAX: Final = 1_000
+"""Kafka's default window. Heartbeats are 3 s apart in most clients; were they let through more slowly than they come, they and commits
+would stand in line until the client gives up the oldest, and with it the connection."""
+OPENING_ANSWERS_MAX: Final = 2
+"""With so many ApiVersions a client opens a connection: a second one if the broker does not know the version of the first (KIP-511)."""
+
+
+class AnswerVerdicts:
+    """Records and judges the answers of one connection.
+
+    Attributes:
+        request_quota: of the scope; while it is not enabled no time is taken.
+        times: made when it is.
+        meter: notes decisions; None: nothing is metered.
+        paying: the request whose answer has begun and is charged for the rest of it when its end comes.
+    """
+
+    __slots__ = (
+        "_attention",
+        "_charged_ns",
+        "_classifier",
+        "_debt",
+        "_fetch_admission",
+        "_in_flight",
+        "_login",
+        "_number",
+        "_questions_ms",
+        "_timed_group",
+        "meter",
+        "paying",
+        "request_quota",
+        "times",
+    )
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        attention: Attention,
+        debt: ThrottleState,
+        fetch_admission: FetchAdmission,
+        classifier: RequestClassifier,
+        login: Login,
+    ) -> None:
+        self._in_flight = in_flight
+        self._attention = attention
+        self._debt = debt
+        self._fetch_admission = fetch_admission
+        self._classifier = classifier
+        self._login = login
+        self._number = classifier.number
+        self._timed_group: QuotaGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
+        self._charged_ns = 0  # ... and how much
+        self._questions_ms = 0  # the verdict on the time of our questions, due with the answer to the request that made us ask
+        self.meter = classifier.meter
+        self.paying: RequestContext | None = None
+        self.request_quota: ClientRequestQuotaManager | None = None
+        self.times: ConnectionHandlerTime | None = None
+
+    def record_run_within(self, head: RequestContext, count: int, size: int, amount: int, now_ms: int) -> bool:
+        """Record answers to Produce requests like `head` that are within their quota for certain; False: nothing was recorded.
+
+        What is recorded in one step is what one by one would record: sums of integers below 2^53 are exact.
+
+        Args:
+            head: what the requests have in common.
+            count: how many they are: the first ones in flight, two at least.
+            size: bytes of each of them; 0: they differ.
+            amount: bytes of all.
+            now_ms: monotonic milliseconds.
+        """
+        group = head.client.produce(now_ms)
+        if group is None:
+            return True
+        if not group.record_within(amount, now_ms):
+            return False
+        meter = self.meter
+        if meter is not None and head.cell is not None:
+            if 0 < size < RUN_VALUE_END:
+                meter.passed_alike(group, size, count, now_ms, self._number, head.index)
+            else:
+                sizes = [request_size for _, _, request_size, _, _ in islice(self._in_flight, count)]
+                meter.passed_run(group, sizes, now_ms, self._number, head.index)
+        return True
+
+    def judge(self, head: RequestContext, amount: int, received_ms: int, time_ms: int, now_ms: int) -> int:
+        """Record the bytes of one answer, whose head is here; return milliseconds to announce in it.
+
+        Args:
+            head: of its request, whose kind is at most FETCH.
+            amount: bytes that it counts.
+            received_ms: when its request was read.
+            time_ms: what the time of the request says already; the longer of the two throttles holds, and only it is in the books.
+            now_ms: monotonic milliseconds.
+        """
+        client, kind = head.client, head.kind
+        group: QuotaGroup | None = None
+        if kind == PRODUCE:
+            group = client.produce(now_ms)
+        elif kind == FETCH:
+            self._fetch_admission.answered(amount)
+            group = client.fetch(now_ms)
+        throttle_ms = 0 if group is None else group.record(amount, now_ms)
+        debt = self._debt
+        if self.meter is not None:
+            if throttle_ms <= 0 >= time_ms:
+                if group is not None:
+                    self.meter.passed(group, amount, now_ms, self._number, head.index)
+            else:
+                self._note_verdict(head, group, amount, throttle_ms, time_ms, now_ms)
+        if throttle_ms <= 0 >= time_ms and not debt.active:
+            return 0
+        if throttle_ms > time_ms and group is not None:
+            (client.produce_throttled if kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
+            return debt.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
+        return self._judge_time(head, time_ms, received_ms, now_ms)
+
+    def _note_verdict(
+        self, head: RequestContext, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int
+    ) -> None:
+        """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
+        waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._wait_max_ms(head))
+        only_observes = head.client.enforcement.only_observes
+        if only_observes:
+            waits_ms = 0
+        if head.cell is not None:
+            decided_ms = max(throttle_ms, time_ms)
+            head.cell.throttled(decided_ms, waits=waits_ms >= decided_ms)
+        meter, timed_group = self.meter, self._timed_group
+        assert meter is not None
+        if timed_group is not None:
+            self._timed_group = None
+            applied_ms = _applied_ms(waits_ms, time_ms, only_observes=only_observes)
+            meter.record(timed_group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
+        if group is not None:
+            throttle_ms = max(throttle_ms, 0)
+            applied_ms = _applied_ms(waits_ms, throttle_ms, only_observes=only_observes)
+            meter.record(group, amount, throttle_ms, applied_ms, now_ms, self._number, head.index)
+
+    def _judge_time(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
+        """Take in the verdict on a request's time, where no other is longer."""
+        debt, client = self._debt, head.client
+        work = head.work
+        timed_by = None if work is None or head.is_question or (work.of_login and time_ms <= 0) else client.request(now_ms)
+        if time_ms > 0 and timed_by is not None:
+            self._questions_ms = 0  # whose verdict is on all that was recorded is no second one
+            client.request_throttled(timed_by, time_ms, now_ms)
+            return debt.judge(client, min(time_ms, self._wait_max_ms(head)), timed_by, now_ms, received_ms, len(self._in_flight))
+        if head.kind == PASS and not debt.is_of(timed_by):
+            debt.pass_answer()
+        else:
+            debt.judge_within(now_ms)
+        return 0
+
+    def judge_login(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
+        """Take in the verdict on the time of a message of a login that is charged like any request."""
+        if self.meter is not None:
+            self._note_verdict(head, None, 0, 0, time_ms, now_ms)
+        return self._judge_time(head, time_ms, received_ms, now_ms)
+
+    def _wait_max_ms(self, head: RequestContext) -> int:
+        """How long the time of a request may make its client wait: one that keeps a membership, not until that is lost.
+
+        Nor one with which a connection is opened, since a member may do that whose connection is gone. Who asks for more is no better
+        off than who opens another connection.
+        """
+        key = head.key
+        if key in COORDINATOR_KEYS or (key == ApiKey.API_VERSIONS and self._in_flight.answers <= OPENING_ANSWERS_MAX):
+            return MEMBER_SILENT_MS_MAX
+        return INT32_MAX
+
+    def is_free(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
+        """Whether the time of a request of a login is nobody's."""
+        if head.kind != LOGIN:
+            return self._in_flight.answers <= OPENING_ANSWERS_MAX
+        return self._login.is_free(head.api, data[at : at + frame_bytes])
+
+    def take_time(
+        self, head: RequestContext, size: int, request_size: int, forwarded_ns: int, beyond_bytes: int, now_ms: int, now_ns: int
+    ) -> int:
+        """Charge the time of a request whose answer begins here; return the throttle time in ms.
+
+        Args:
+            beyond_bytes: how many bytes were read behind the end of the answer; below zero: so many are to come.
+        """
+        work, times, client = head.work, self.times, head.client
+        assert work is not None
+        if times is None:
+            times = self._times()
+        amount = request_size if work.by_request else size
+        if beyond_bytes >= 0:
+            charged_ns = int(times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0))
+        else:
+            charged_ns = int(times.charge_head(work, amount, forwarded_ns, now_ns))
+            self.paying = head
+        if times.rtt_due <= 0:
+            self._attention.needs_settle = True
+        head.count_time(charged_ns)
+        group = client.request(now_ms)
+        if group is None:
+            if client.is_exempt:
+                client.exempt(charged_ns, now_ms)
+            return 0
+        throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
+        if self.meter is not None:
+            if throttle_ms <= 0:
+                self.meter.passed(group, charged_ns, now_ms, self._number, head.index)
+            else:
+                self._timed_group, self._charged_ns = group, charged_ns
+        return throttle_ms
+
+    def pay_rest(self, head: RequestContext, now_ms: int, now_ns: int) -> None:
+        """The end of an answer is here: what it cost beyond what its head was charged for counts without a verdict, as in Kafka."""
+        self.paying = None
+        if self.times is None:
+            return
+        rest_ns, client = int(self.times.charge_end(now_ns)), head.client
+        head.count_time(rest_ns)
+        group = client.request(now_ms)
+        if rest_ns and group is not None:
+            group.record_unchecked(rest_ns * PERCENT_PER_NANOSECOND, now_ms)
+            if self.meter is not None:
+                self.meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
+
+    def postpone(self, time_ms: int, head: RequestContext, now_ms: int) -> None:
+        """The time of a question of ours gave a verdict: whoever made us ask waits for it with the answer to its own request."""
+        self._questions_ms = time_ms
+        group, self._timed_group = self._timed_group, None
+        if self.meter is not None and group is not None:
+            applied_ms = 0 if head.client.enforcement.only_observes else time_ms
+            self.meter.record(group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
+
+    def forget_questions(self) -> None:
+        """The verdict on the time of our questions is covered by a longer wait."""
+        self._questions_ms = 0
+
+    def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
+        """Take in that verdict, on a request that is answered here."""
+        time_ms, self._questions_ms = self._questions_ms, 0
+        group = client.request(now_ms) if time_ms > 0 else None
+        if group is not None:
+            client.request_throttled(group, time_ms, now_ms)
+            self._debt.judge(client, time_ms, group, now_ms, now_ms, len(self._in_flight))
+
+    def enabled_times(self) -> ConnectionHandlerTime | None:
+        """Return what takes the time of answers, None while no quota asks for it."""
+        return None if self.request_quota is None or not self.request_quota.enabled else self._times()
+
+    def _times(self) -> ConnectionHandlerTime:
+        if self.times is None:
+            self.times = ConnectionHandlerTime(self._classifier.broker_times)
+        return self.times
+
+    def pause(self) -> None:
+        """The broker is not read from now on."""
+        self._times().pause()
+
+    def resume(self, now_ns: int) -> None:
+        """It is read again."""
+        if self.times is not None:
+            self.times.resume(now_ns)
+
+    def judge_changes(self, head: RequestContext, throttle_ms: int, received_ms: int, time_ms: int, now_ms: int) -> int:
+        """What became of topics is charged: return milliseconds to announce in the answer that told of it."""
+        ticket = head.ticket
+        assert isinstance(ticket, PendingMutation)
+        if self.meter is not None and time_ms > 0:
+            self._note_verdict(head, None, 0, throttle_ms, time_ms, now_ms)
+        elif throttle_ms > 0 and head.cell is not None:
+            head.cell.throttled(throttle_ms, waits=not head.client.enforcement.only_observes)
+        if throttle_ms <= 0 >= time_ms and not self._debt.active:
+            return 0
+        if time_ms > 0 and time_ms >= throttle_ms:
+            return self._judge_time(head, time_ms, received_ms, now_ms)
+        if throttle_ms > 0:
+            head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
+        return self._debt.judge(
+            head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight), outlives=not is_strict(head.api)
+        )
+
+
+def _applied_ms(waits_ms: int, throttle_ms: int, *, only_observes: bool) -> int:
+    return waits_ms if waits_ms >= throttle_ms or only_observes else EXCUSED_MS

@@ -1,0 +1,752 @@
+"""The broker's bytes: match each answer with its request, count it, hold it or let it go on.
+
+The size of an answer is known from its first four bytes, so the verdict falls before the body is here. Only what must
+change changes: four bytes of throttle time, hosts and ports; everything else is the broker's own bytes.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from protocol.api_keys import ApiKey, ApiVersion
+from protocol.errors import FrameSizeError, ProtocolError
+from protocol.headers import response_header_len
+from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
+from protocol.messages.fetch import tail_is_bare
+from protocol.messages.produce import walk_produce
+from protocol.messages.throttle_time import stamp, throttle_at
+from protocol.steps import Pace, Steps, finished
+from proxy.enforcement.quota_scope import ClientQuota
+from proxy.handler_time import ConnectionHandlerTime
+from proxy.session.attention import Attention
+from proxy.session.in_flight import InFlight
+from proxy.session.login.login import Login
+from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
+from proxy.session.mutations.pending import Refusal
+from proxy.session.request_context import BROKERS, ENDPOINTS, FETCH, LOGIN, MUTATION, PRODUCE, WALK, WHOLE, RequestContext
+from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.rewrite import Rewriter, Walker
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.throttle_state import ThrottleState
+from proxy.telemetry.latency import SHIFT
+
+HEAD = Struct(">ii")  # size, correlation id
+
+SIZE = Struct(">i")
+NOT_TAKEN = -1
+RUN_BYTES = 32 * 1024  # of answers in which something has to be looked at, so many are taken as a run
+SMALL_BYTES = 512  # what is found in shorter answers is found at once: there are at most as many as requests in flight
+STAMP_BYTES = 24  # enough of a Fetch answer to reach its throttle time when the header carries no tagged fields
+
+
+class ResponseSide:
+    """What the broker sends on one connection.
+
+    Attributes:
+        verdicts: what answers mean for quotas.
+        hold_until_ms: above 0: an answer is held until then.
+        broken: nothing behind this leaves; `Connection.settle` ends the connection.
+        work: a long answer that is looked at in steps, by `go_on`; what is read meanwhile is kept behind it.
+    """
+
+    __slots__ = (
+        "_attention",
+        "_body_left",
+        "_classifier",
+        "_debt",
+        "_fetch_admission",
+        "_held",
+        "_held_stamps",
+        "_in_flight",
+        "_login",
+        "_looked",
+        "_meter",
+        "_number",
+        "_rewriter",
+        "_tail",
+        "_tail_need",
+        "_taken_ms",
+        "_walker",
+        "broken",
+        "hold_until_ms",
+        "verdicts",
+        "work",
+        "work_bytes",
+    )
+
+    compares = False
+    """Whether each answer takes the long way, to be compared with what the broker announces in it."""
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        attention: Attention,
+        debt: ThrottleState,
+        fetch_admission: FetchAdmission,
+        rewriter: Rewriter,
+        classifier: RequestClassifier,
+        login: Login,
+    ) -> None:
+        self._in_flight = in_flight
+        self._attention = attention
+        self._debt = debt
+        self._classifier = classifier
+        self._login = login
+        self._fetch_admission = fetch_admission
+        self._number = classifier.number
+        self._meter = classifier.meter
+        self.verdicts = AnswerVerdicts(in_flight, attention, debt, fetch_admission, classifier, login)
+        self._rewriter = rewriter
+        self._body_left = 0
+        self._tail: bytearray | None = None
+        self._tail_need = 0
+        self._walker: Walker | None = None
+        self._held: list[bytes | memoryview] | None = None  # what left the broker's socket with or behind a held answer
+        self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
+        self.hold_until_ms = 0
+        self.broken: ProtocolError | None = None
+        self._taken_ms = NOT_TAKEN  # the verdict on the time of the answer that comes next, where that was charged already
+        self._looked: Looked | None = None  # what was found in the long answer that comes next
+        self.work: LongAnswer | None = None
+        self.work_bytes = 0  # of that answer
+
+    @property
+    def answers(self) -> int:
+        """How many answers have begun."""
+        return self._in_flight.answers
+
+    @property
+    def times(self) -> ConnectionHandlerTime | None:
+        """What is known of the handler time on this connection; None: no quota has asked for it."""
+        return self.verdicts.times
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of answers that wait here; the rest of them waits in the broker's socket."""
+        held = sum(map(len, self._held)) if self._held else 0
+        return held + self.work_bytes + (0 if self._tail is None else len(self._tail))
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of memory that this takes."""
+        return self.held_bytes + (0 if self._walker is None else self._walker.kept_bytes)
+
+    def drop(self) -> None:
+        """Nothing that is kept leaves any more."""
+        self._tail = self._held = self._walker = None
+        self._held_stamps = []
+        self.work = self._looked = None
+        self.work_bytes = 0
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether an answer has begun that is not here in whole."""
+        return self._body_left > 0 or bool(self._tail) or self.work is not None
+
+    @property
+    def unscanned(self) -> tuple[int, bytes]:
+        """How many bytes of an answer that was recorded are to come, and what is here of the next one."""
+        return self._body_left, b"" if self._tail is None else bytes(self._tail)
+
+    @property
+    def passing_bytes(self) -> int:
+        """How much of an answer is still to come and goes on as it comes; 0 when the next bytes are looked at, held or changed."""
+        return self._body_left if self._walker is None and self._held is None and self._tail is None else 0
+
+    @property
+    def owes_reply_now(self) -> bool:
+        """Whether what the client gets next is a reply of our own."""
+        return bool(self._in_flight) and self._in_flight[0][0] is None and not self._body_left and self.work is None
+
+    def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """Take in bytes of the broker; return what goes to the client now.
+
+        `now_ns` is `now_ms` in nanoseconds, for what is measured rather than scheduled.
+
+        Raises:
+            ProtocolError: the answer belongs to no request, or an address would leave that is not ours.
+        """
+        body_left = self._body_left
+        if body_left > len(data) and self._walker is None and self._held is None and self._tail is None:
+            self._body_left = body_left - len(data)
+            return data
+        if self._passes_whole(data, now_ms, now_ns):
+            return data
+        if self._tail is not None:
+            self._tail += data
+            self._attention.needs_settle = True
+            if self._login.bare:
+                return self._scan_tokens(self._tail)
+            if self.work is not None or len(self._tail) < self._tail_need:
+                return None
+            tail, self._tail = self._tail, None
+            # a long one is not copied: nothing is appended to it any more
+            return self._follow(bytes(tail) if len(tail) <= AT_ONCE_BYTES else memoryview(tail), now_ms, now_ns)
+        if body_left:
+            return self._follow(data, now_ms, now_ns)
+        at = self._pass_run(data, 0, now_ms, now_ns) if len(self._in_flight) > 1 else 0
+        if at == len(data):
+            return data
+        out = self._scan_answers(data, 0, at, now_ms, now_ns)
+        return out[0] if len(out) == 1 else _joined(out)
+
+    def _follow(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """Go on behind what was followed so far."""
+        body_left = self._body_left
+        if body_left:
+            if body_left <= len(data) and self.verdicts.paying is not None:
+                self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
+            if self._walker is not None:
+                return self._walk_on(data, now_ms, now_ns)
+            if body_left >= len(data):
+                self._body_left = body_left - len(data)
+                return self._emit(data)
+        at = self._pass_run(data, body_left, now_ms, now_ns) if len(self._in_flight) > 1 else body_left
+        return _joined(self._scan_answers(data, 0, at, now_ms, now_ns))
+
+    def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
+        """So many bytes of the broker, at most `passing_bytes`, go to the client as they came."""
+        if size == self._body_left and self.verdicts.paying is not None:
+            self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
+        self._body_left -= size
+
+    def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
+        """Note the answer that most are: one, whole, within its quota for certain, to go on as it came.
+
+        Returns:
+            False: nothing was noted, but that its time may have been charged (`_taken_ms`).
+        """
+        in_flight = self._in_flight
+        if not in_flight or self._body_left or self._tail is not None or self._held is not None or self._debt.active:
+            return False
+        expected, head, request_size, _, forwarded_ns = in_flight[0]
+        if len(data) < RESPONSE_HEAD_BYTES:
+            return False
+        size, correlation_id = HEAD.unpack_from(data)
+        if size + LENGTH_BYTES != len(data) or correlation_id != expected:
+            return False
+        if not head.is_bare and not _is_plain(head, data, 0, len(data)):
+            return False
+        verdicts = self.verdicts
+        request_quota = verdicts.request_quota
+        if request_quota is not None and request_quota.enabled and head.work is not None:
+            if head.work.of_login or request_quota.custom_callback:  # which is asked for each group at each answer, and not twice
+                return False
+            self._taken_ms = verdicts.take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
+            if self._taken_ms > 0:
+                return False
+        # What follows is `AnswerVerdicts.judge` and `RequestContext.count` for one answer, written out: docs/adr/0009.
+        client, cell, kind = head.client, head.cell, head.kind
+        if kind == PRODUCE:
+            amount, group = request_size, client.produce(now_ms)
+            if group is not None and not group.record_within(amount, now_ms):
+                return False
+            if cell is None:
+                client.usage.own_produce_bytes += amount
+        elif kind == FETCH:
+            amount, group = size - head.api.response_header_version, client.fetch(now_ms)
+            if group is not None and not group.record_within(amount, now_ms):
+                return False
+            if cell is None:
+                client.usage.own_fetch_bytes += amount
+            else:
+                cell.fetch_bytes += amount
+            self._fetch_admission.answered(amount)
+        else:
+            amount, group = 0, None
+        if cell is not None:
+            cell.requests += 1
+            cell.request_bytes += request_size
+            cell.response_bytes += size
+            meter = self._meter
+            if group is not None and meter is not None and not meter.passes(group, amount, now_ms):
+                meter.passed(group, amount, now_ms, self._number, head.index)
+        in_flight.popleft()
+        in_flight.answers += 1
+        self._taken_ms = NOT_TAKEN
+        head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
+        return True
+
+    def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
+        """Note the answers from `at` on to Produce requests that are alike, if they are within the quota for certain.
+
+        Returns:
+            Where they end.
+        """
+        in_flight = self._in_flight
+        _, head, _, _, sent_ns = in_flight[0]
+        request_quota = self.verdicts.request_quota
+        if head.kind != PRODUCE or self._held is not None or self._debt.active:
+            return at
+        if request_quota is not None and request_quota.enabled and head.work is not None:
+            return at
+        count, size, amount, end = self._find_run(head, data, at)
+        if count < 2 or not self.verdicts.record_run_within(head, count, size, amount, now_ms):
+            return at
+        head.count(count, amount, end - at - count * LENGTH_BYTES, amount)
+        latencies = head.latencies
+        if in_flight[count - 1][4] == sent_ns:  # as nearly always: they were forwarded together
+            latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
+            for _ in range(count):
+                in_flight.popleft()
+        else:
+            for _ in range(count):
+                latencies[(now_ns - in_flight.popleft()[4] >> SHIFT).bit_length()] += 1
+        in_flight.answers += count
+        return end
+
+    def _find_run(self, head: RequestContext, data: bytes | memoryview, at: int) -> tuple[int, int, int, int]:
+        """Find the whole answers from `at` on that go on as they came, to requests like `head`.
+
+        Returns:
+            How many, the size of each request (0: they differ), their sum, and where the answers end.
+        """
+        is_bare = head.is_bare
+        end = len(data) if is_bare else min(len(data), at + RUN_BYTES)
+        size_of_each = self._in_flight[0][2]
+        count = amount = 0
+        for expected, other, request_size, _, _ in self._in_flight:
+            if other is not head or at + RESPONSE_HEAD_BYTES > end:
+                break
+            size, correlation_id = HEAD.unpack_from(data, at)
+            behind = at + LENGTH_BYTES + size
+            if correlation_id != expected or size < LENGTH_BYTES or behind > end:
+                break
+            if not is_bare and not _is_plain(head, data, at, behind):
+                break
+            if request_size != size_of_each:
+                size_of_each = 0
+            count += 1
+            amount += request_size
+            at = behind
+        return count, size_of_each, amount, at
+
+    def release(self, now_ms: int) -> bytes | memoryview | None:
+        """The hold is over, or is ended early: return what waited; what is left of its wait is announced in it."""
+        held, self._held = self._held, None
+        stamps, self._held_stamps = self._held_stamps, []
+        left_ms = self.hold_until_ms - now_ms
+        self.hold_until_ms = 0
+        if not held:
+            return None
+        released = bytearray().join(held)
+        if left_ms > 0:
+            for at, announced_ms in stamps:
+                stamp(released, at, announced_ms + left_ms)
+        return memoryview(released)
+
+    def take_own_replies(self, now_ms: int) -> bytes | None:
+        """Replies of our own whose turn has come, to be sent now unless they or an answer before them are held."""
+        if self._body_left or self.work is not None:
+            return None  # the rest of the answer before them goes first
+        in_flight = self._in_flight
+        leaving: list[bytes | memoryview] = []
+        while in_flight and in_flight[0][0] is None:
+            received_ms, reply = in_flight[0][3], in_flight.pop_reply()
+            frame = self._judge_refusal(reply, received_ms, now_ms) if isinstance(reply, Refusal) else reply
+            (leaving if self._held is None else self._held).append(frame)
+        return b"".join(leaving) if leaving else None
+
+    def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
+        """A request that is answered here has its answer: that is held as a broker's would be, for the time that it cost the broker."""
+        self.verdicts.judge_questions(client, now_ms)
+        if self._held is None and self._debt.hold_until_ms > now_ms:
+            self._held = []
+            self.hold_until_ms = self._debt.hold_until_ms
+
+    def _judge_refusal(self, refusal: Refusal, received_ms: int, now_ms: int) -> bytes:
+        """Treat a reply of our own that refuses like the answer of a broker: it is held or announces the wait."""
+        throttle_ms = refusal.left_ms(now_ms)
+        self.verdicts.forget_questions()  # the quota of mutations makes its client wait
+        if throttle_ms > 0:
+            refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
+        debt = self._debt
+        in_flight = len(self._in_flight)
+        announce_ms = debt.judge(refusal.client, throttle_ms, refusal.group, now_ms, received_ms, in_flight, outlives=False)
+        reply, stamp_at = refusal.answer(announce_ms)
+        if self._held is None and debt.hold_until_ms > now_ms:
+            self._held = []
+            self.hold_until_ms = debt.hold_until_ms
+        if self._held is not None and stamp_at is not None:
+            self._held_stamps.append((sum(map(len, self._held)) + stamp_at, announce_ms))
+        return reply
+
+    def _emit(self, data: bytes | memoryview | None) -> bytes | memoryview | None:
+        if self._held is None or data is None:
+            return data
+        self._held.append(data)
+        return None
+
+    def _scan_answers(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> list[bytes | memoryview]:
+        """Follow the answers from `at` on; return the pieces that may leave."""
+        end = len(data)
+        in_flight = self._in_flight
+        debt = self._debt
+        out: list[bytes | memoryview] = [] if self._held is None else self._held
+        leaving: list[bytes | memoryview] | None = None  # what was before an answer that is held
+        looked_bytes = 0
+        self._body_left = 0
+        verdicts = self.verdicts
+        times = verdicts.enabled_times()
+        try:
+            while at < end:
+                if end - at < RESPONSE_HEAD_BYTES:
+                    self._keep_tail(data, at, RESPONSE_HEAD_BYTES)
+                    break
+                size, correlation_id = HEAD.unpack_from(data, at)
+                if not in_flight:
+                    raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
+                expected, head, request_size, received_ms, forwarded_ns = in_flight[0]
+                if correlation_id != expected:
+                    if expected is not None:
+                        raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
+                    reply = in_flight.pop_reply()
+                    out += (data[start:at], reply.answer(0)[0] if isinstance(reply, Refusal) else reply)
+                    start = at
+                    continue
+                frame_bytes = size + LENGTH_BYTES
+                if size < LENGTH_BYTES:
+                    raise FrameSizeError(f"answer of {size} bytes")
+                kind: int = head.kind
+                rewrite: int = head.rewrite
+                work = head.work if times is not None else None
+                if kind or rewrite or work is not None:
+                    wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)
+                    if end - at >= wanted == STAMP_BYTES and data[at + RESPONSE_HEAD_BYTES]:
+                        wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)
+                    if end - at < wanted:
+                        self._keep_tail(data, at, wanted)
+                        break
+                looked: Looked | None = None
+                is_clean = False
+                if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (rewrite or head.whole):
+                    looked, self._looked = self._looked, None
+                    if looked is None and rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= end - at:
+                        is_clean = _is_clean(head, rewrite, data, at, frame_bytes)
+                    if looked is None and not is_clean and _is_looked_at(head, rewrite, end - at, frame_bytes):
+                        looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
+                        if looked_bytes > AT_ONCE_BYTES:
+                            self._look_in_steps(head, data, at, frame_bytes, now_ns)
+                            break
+                        if head.ticket is not None:
+                            looked = finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms)
+                in_flight.popleft()
+                in_flight.answers += 1
+                head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
+                amount = 0
+                if kind == PRODUCE:
+                    amount = request_size
+                elif kind == FETCH:
+                    amount = _fetched_bytes(head.api, data, at, size)
+                head.count(1, request_size, size, amount)
+                announce_ms = 0
+                if kind or work is not None:
+                    time_ms = 0
+                    if work is not None and not (work.of_login and verdicts.is_free(head, data, at, frame_bytes)):
+                        if self._taken_ms == NOT_TAKEN:
+                            time_ms = verdicts.take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)
+                        else:
+                            time_ms, self._taken_ms = self._taken_ms, NOT_TAKEN
+                        if time_ms > 0 and head.is_question:
+                            verdicts.postpone(time_ms, head, now_ms)
+                            time_ms = 0
+                    if kind < MUTATION:
+                        if self.compares:
+                            frame = data[at : at + frame_bytes]
+                            announce_ms = self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
+                        else:
+                            announce_ms = verdicts.judge(head, amount, received_ms, time_ms, now_ms)
+                    elif kind == LOGIN:
+                        self._settle_login(head, data[at : at + frame_bytes], received_ms, is_judged=time_ms > 0)
+                        announce_ms = verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
+                    else:
+                        changes_ms = 0 if looked is None else looked.throttle_ms
+                        announce_ms = verdicts.judge_changes(head, changes_ms, received_ms, time_ms, now_ms)
+                    if debt.active and self._held is None and debt.hold_until_ms > now_ms:
+                        leaving = [*out, data[start:at]]
+                        self._held = out = []
+                        self.hold_until_ms = debt.hold_until_ms
+                        start = at
+                    if self._held is not None and debt.in_debt and not head.is_question:
+                        place = _throttle_at(head.api, data[at : at + frame_bytes], looked)
+                        self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
+                elif debt.active:
+                    debt.pass_answer()
+                if announce_ms or looked is not None or (rewrite and not (is_clean or _is_clean(head, rewrite, data, at, frame_bytes))):
+                    piece = data[at : at + frame_bytes]
+                    changed = self._change(head, piece, frame_bytes, announce_ms, looked)
+                    if changed is not piece:
+                        out += (data[start:at], changed)
+                        start = min(at + frame_bytes, end)
+                at += frame_bytes
+            else:
+                self._body_left = at - end
+                at = end
+        except ProtocolError as error:  # what came before the broken answer still leaves
+            self.broken = error
+            self._attention.needs_settle = True
+        if leaving is None and self._held is None and not out and start == 0 and at == end:
+            return [data]
+        if at > start:
+            out.append(data[start:at])
+        return out if self._held is None else leaving or []
+
+    # --- long answers
+
+    def _look(self, head: RequestContext, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
+        """Look at a whole answer."""
+        if head.ticket is not None:
+            return head.ticket.look(frame, now_ms)
+        if head.rewrite or head.kind == PRODUCE:
+            return self._rewriter.look(head.api, frame)
+        return as_it_came(frame)
+
+    def _look_in_steps(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ns: int) -> None:
+        """Look at the long answer at `at` in steps; it leaves after that, and what is behind it follows."""
+        behind = at + frame_bytes
+        frame = data if at == 0 and behind == len(data) else data[at:behind]
+        self._begin(self._pass_long(head, frame, now_ns), data[behind:], frame_bytes)
+
+    def _begin(self, work: LongAnswer, behind: bytes | memoryview, size: int) -> None:
+        next(work)  # to its first pause, before which it does nothing
+        self.work = work
+        self.work_bytes = size
+        self._tail = bytearray(behind)
+        self._attention.needs_settle = True
+
+    def go_on(self, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """Take one step with the long answer; return what goes to the client now. When it has left, what is behind it is followed.
+
+        Raises:
+            ProtocolError: it does not read as its version says, or an address in it may not leave.
+        """
+        assert self.work is not None
+        try:
+            return self.work.send(now_ms)
+        except StopIteration:
+            behind, self._tail = self._tail, None
+            self.work, self.work_bytes = None, 0
+            return self.scan(bytes(behind), now_ms, now_ns) if behind else None
+
+    def _pass_long(self, head: RequestContext, frame: bytes | memoryview, now_ns: int) -> LongAnswer:
+        """Look at a whole answer, which came at `now_ns`, in steps; then let it leave in pieces."""
+        now_ms = yield None
+        look = self._look(head, frame, now_ms)
+        try:
+            next(look)
+            while True:
+                now_ms = yield None
+                look.send(now_ms)
+        except StopIteration as end:
+            self._looked = end.value
+        yield from in_pieces(self._scan_answers(frame, 0, 0, now_ms, now_ns))
+
+    def _walk_in_steps(self, walker: Walker, body: bytes | memoryview, behind: bytes | memoryview) -> bytes | memoryview:
+        """Follow an answer while it passes; what takes longer than a moment goes on in steps (`work`), and nothing leaves yet."""
+        walk = walker.feed(body, Pace())
+        try:
+            next(walk)
+        except StopIteration as end:
+            passed: bytes | memoryview = end.value
+            return passed
+        self._begin(self._pass_walked(walk), behind, len(body))
+        return b""
+
+    def _pass_walked(self, walk: Steps[bytes | memoryview]) -> LongAnswer:
+        """Follow a piece of an answer in steps; then let it leave."""
+        try:
+            while True:
+                walk.send((yield None))
+        except StopIteration as end:
+            passed = end.value
+        if not self._body_left:
+            self._walker = None
+        for piece in in_pieces([passed]):
+            yield self._emit(piece)
+
+    def _judge_and_compare(
+        self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int
+    ) -> int:
+        """As `AnswerVerdicts.judge`; `frame` is what is here of the answer."""
+        return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
+
+    def _settle_login(self, head: RequestContext, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
+        if self._debt.active and not is_judged:
+            self._debt.pass_answer()
+        self._login.answered(head.api, frame, sent_ms)
+        self._login_went_on()
+        if head.key == ApiKey.SASL_HANDSHAKE and self._login.under_way:
+            self._classifier.broker_times.logs_in = True
+            self._debt.hold_renewal()
+        if self._login.bare:
+            self._tail = bytearray()  # from here on there are no heads
+
+    def _login_went_on(self) -> None:
+        self._debt.logging_in = self._login.under_way and self._login.free_left > 0
+        self._attention.needs_settle = True
+
+    def _scan_tokens(self, tail: bytearray) -> bytes | None:
+        """Follow the broker's tokens where they travel bare."""
+        leaving = bytearray()
+        while self._login.bare and len(tail) >= LENGTH_BYTES:
+            (size,) = SIZE.unpack_from(tail)
+            if not 0 <= size <= MAX_LOGIN_FRAME_BYTES:
+                raise FrameSizeError(f"token of {size} bytes, limit {MAX_LOGIN_FRAME_BYTES}")
+            end = LENGTH_BYTES + size
+            if len(tail) < end:
+                break
+            self._login.answered_bare(tail[LENGTH_BYTES:end])
+            self._login_went_on()
+            leaving += tail[:end]
+            del tail[:end]
+        if not self._login.bare:
+            self._tail = None
+            if tail:
+                raise ProtocolError("an answer although no request is in flight", reason="response_unsolicited")
+        return bytes(leaving) or None
+
+    def _note_stamp(self, place: int | None, announce_ms: int, held_at: int) -> None:
+        """Remember where a held answer, which will stand at `held_at` of what is held, says how long its client is throttled."""
+        if place is not None and place >= 0:
+            self._held_stamps.append((held_at + place, announce_ms))
+
+    def _change(
+        self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, looked: Looked | None
+    ) -> bytes | memoryview:
+        """Rewrite and stamp what is here of an answer; `piece` itself when nothing changes.
+
+        Args:
+            looked: what was found in it already; None: it is short, or nothing in its end can have to change.
+        """
+        changed = piece
+        if looked is None and head.api.key == ApiKey.API_VERSIONS:
+            changed = self._rewriter.cut(head.api, piece)
+        elif looked is None and _may_change(head, len(piece), frame_bytes):
+            looked = finished(self._rewriter.look(head.api, piece))
+        if looked is not None:
+            changed = looked.frame
+            if not changed:
+                return changed  # the answer to a question of ours
+        elif head.rewrite == BROKERS:
+            return self._begin_walk(head, piece if announce_ms <= 0 else _announced(head.api, piece, announce_ms), frame_bytes)
+        elif head.rewrite == WALK and len(piece) < frame_bytes:
+            changed = self._begin_walk(head, piece, frame_bytes)
+        if announce_ms and changed:
+            at = _throttle_at(head.api, changed, looked)
+            if at is not None and at >= 0:
+                changed = _stamped(changed, at, announce_ms)
+        return changed
+
+    def _begin_walk(self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int) -> bytes | memoryview:
+        """Follow an answer from its beginning on; return what of `piece` may leave now."""
+        self._walker = walker = self._rewriter.walker(head.api, frame_bytes)
+        self._attention.needs_settle = True
+        passed = self._walk_in_steps(walker, piece, b"")
+        if walker.passes:
+            self._walker = None
+        return passed
+
+    def _walk_on(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """Go on with an answer that is followed while it passes."""
+        assert self._walker is not None
+        body = data if len(data) <= self._body_left else data[: self._body_left]
+        rest = data[len(body) :]
+        self._body_left -= len(body)
+        passed = self._walk_in_steps(self._walker, body, rest)
+        if self.work is not None:
+            return None
+        if self._walker.passes:
+            self._walker = None
+        if self._body_left:
+            return self._emit(passed) if passed else None
+        self._walker = None
+        return _joined(self._scan_answers(b"".join((passed, rest)), 0, len(passed), now_ms, now_ns))
+
+    def _keep_tail(self, data: bytes | memoryview, at: int, need: int) -> None:
+        """Keep an answer's beginning until `need` bytes of it are here."""
+        if need > MAX_REWRITTEN_RESPONSE_BYTES:
+            raise FrameSizeError(
+                f"answer of {need} bytes has to be rewritten, limit {MAX_REWRITTEN_RESPONSE_BYTES}", reason="rewrite_limit"
+            )
+        if len(data) - at >= LENGTH_BYTES:
+            (size,) = SIZE.unpack_from(data, at)
+            if size < LENGTH_BYTES:
+                raise FrameSizeError(f"answer of {size} bytes")
+        self._tail = bytearray(data[at:])
+        self._tail_need = need
+        self._attention.needs_settle = True
+
+
+def _fetched_bytes(api: ApiVersion, data: bytes | memoryview, at: int, size: int) -> int:
+    """What the answer to a Fetch counts: 4 + body, as Kafka meters it. Its correlation id takes the place of the 4."""
+    if not api.response_header_version:
+        return size
+    no_tags = size > LENGTH_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0
+    return size - (1 if no_tags else (response_header_len(api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES)
+
+
+def _bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_bytes: int) -> int:
+    """How much of a Fetch answer it takes to reach its throttle time, when its header may carry tagged fields."""
+    if not api.response_header_version:
+        return STAMP_BYTES
+    header_bytes = response_header_len(api, data, at)
+    return min(frame_bytes, len(data) - at + 1 if header_bytes is None else header_bytes + STAMP_BYTES)
+
+
+def _throttle_at(api: ApiVersion, frame: bytes | memoryview, looked: Looked | None) -> int | None:
+    """Where the throttle time stands in what is here of an answer."""
+    return throttle_at(api, frame) if looked is None or looked.throttle_at == UNTOLD else looked.throttle_at
+
+
+def _announced(api: ApiVersion, piece: bytes | memoryview, announce_ms: int) -> bytes | memoryview:
+    """Announce so much in the beginning of an answer, before anything in it is looked at."""
+    at = throttle_at(api, piece)
+    return piece if at is None or at < 0 else _stamped(piece, at, announce_ms)
+
+
+def _stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | memoryview:
+    """Announce so much in an answer; one that is ours alone is changed where it lies."""
+    if isinstance(frame, memoryview) and not frame.readonly:
+        stamp(frame, at, announce_ms)
+        return frame
+    stamped = bytearray(frame)
+    stamp(stamped, at, announce_ms)
+    return bytes(stamped)
+
+
+def _is_looked_at(head: RequestContext, rewrite: int, here_bytes: int, frame_bytes: int) -> bool:
+    """Whether something is looked for in all of an answer, of which so much is here; of a Fetch that is not clean for certain."""
+    if head.whole:
+        return head.ticket is not None or bool(rewrite) or head.kind == PRODUCE
+    return rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes
+
+
+def _may_change(head: RequestContext, here_bytes: int, frame_bytes: int) -> bool:
+    """Whether something may have to change in a short answer, of which so much is here."""
+    return head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and here_bytes == frame_bytes <= AT_ONCE_BYTES)
+
+
+def _is_clean(head: RequestContext, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
+    """Whether an answer that might name new leaders is here in whole and names none, as nearly all of them; False where that takes long."""
+    if rewrite == ENDPOINTS:
+        return not walk_produce(head.api, data, at, at + frame_bytes, AT_ONCE_BYTES)[1]
+    end = at + frame_bytes
+    return rewrite == WALK and end <= len(data) and tail_is_bare(head.api, data, at, end)
+
+
+def _joined(pieces: list[bytes | memoryview]) -> bytes | memoryview | None:
+    """What may leave, in one piece; None: nothing."""
+    return (pieces[0] if len(pieces) == 1 else b"".join(pieces)) if pieces else None
+
+
+def _is_plain(head: RequestContext, data: bytes | memoryview, at: int, end: int) -> bool:
+    """Whether the whole answer from `at` to `end` has a header without tags, and nothing in it may have to change."""
+    if head.kind > FETCH or head.rewrite == WHOLE:
+        return False
+    if head.api.response_header_version and (end - at == RESPONSE_HEAD_BYTES or data[at + RESPONSE_HEAD_BYTES]):
+        return False
+    try:
+        return not head.rewrite or _is_clean(head, head.rewrite, data, at, end - at)
+    except ProtocolError:  # for who can say so
+        return False

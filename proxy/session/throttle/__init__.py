@@ -1,0 +1,1 @@
+"""How long a connection waits, and which of its fetches go on."""

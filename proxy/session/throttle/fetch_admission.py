@@ -1,0 +1,199 @@
+"""The first of the two judgements of a fetch: may it go to the broker now?
+
+An answer that has arrived cannot be un-sent as Kafka un-sends it (it empties the answer and takes the bytes
+back), so a fetch waits here while the group's rate plus what it and its forwarded fetches will bring exceeds the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
+from proxy.session.throttle.fetch_queue import FetchQueue, Place, line_of
+from quota.groups.group import QuotaGroup
+
+UNKNOWN = -1
+
+
+class FetchAdmission:
+    """The fetches of one connection that are under way, and the one that waits."""
+
+    __slots__ = (
+        "_answer_bytes",
+        "_answer_bytes_max",
+        "_expected_bytes",
+        "_line",
+        "_place",
+        "_summed",
+        "_summed_bytes",
+        "_under_way",
+        "bytes_max",
+        "notify",
+        "throttle_ms",
+        "wait_until_ms",
+    )
+
+    def __init__(self) -> None:
+        # expected bytes, and the most that was asked for; a list, since an empty deque takes 700 bytes of each connection
+        self._under_way: list[tuple[QuotaGroup | None, int, int]] = []
+        self._summed: QuotaGroup | None = None  # the group of which it is known how much more ...
+        self._summed_bytes = 0  # ... than is expected its fetches under way may bring
+        self._answer_bytes = UNKNOWN  # the size of this connection's last answer
+        self._answer_bytes_max = INT32_MAX  # the most that was asked of it
+        self._line: FetchQueue | None = None
+        self._place: Place | None = None
+        self._expected_bytes = 0  # of the fetch that was admitted last
+        self.bytes_max = 0  # the most that it may bring
+        self.notify: Callable[[], None] = _nobody  # told that asking again is worth while before the deadline
+        self.wait_until_ms = 0
+        self.throttle_ms = 0  # a verdict: how long the fetch that came last would have to wait by the group's rate; each fetch gets it once
+
+    def admits(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
+        """Whether a fetch of `group` may go on; if so, `bytes_max` says how much it may bring, if not, `wait_until_ms` when to ask again.
+
+        Args:
+            group: whose quota it is.
+            bytes_max: the most that it may bring by what it asks for and by the quota's window.
+            now_ms: monotonic milliseconds.
+            read_ms: when it was read.
+            has_step: the present age step of the group is this connection's already.
+        """
+        if not group.fetch_line:
+            self._expect(group, bytes_max)
+            if group.would_throttle_ms(group.pending + self._own_bytes(group), now_ms) <= 0:
+                return True
+        return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_step=has_step)
+
+    def may_follow(self, group: QuotaGroup, now_ms: int) -> bool:
+        """Whether a fetch may go on behind those of this connection that are under way, if each brings all that it may.
+
+        A guess is good enough for one: it is wrong once, and the next one is judged by what came. Kafka reads a request when the one
+        before it is answered, so there none goes on behind one that brings the group over its bound.
+        """
+        return group.would_throttle_ms(group.pending + self._more_bytes(group), now_ms) <= 0
+
+    def passes_behind(self, group: QuotaGroup, bytes_max: int, now_ms: int) -> bool:
+        """Note a fetch as forwarded as `passes` does, also behind others whatever they bring; False: nothing was done."""
+        if group.fetch_line or self._place is not None:
+            return False
+        self._expect(group, bytes_max)
+        expected_bytes = self._expected_bytes
+        if group.pending + max(self._more_bytes(group), 0) + expected_bytes > group.certain_room(now_ms):
+            return False
+        self._under_way.append((group, expected_bytes, bytes_max))
+        self._summed_bytes += bytes_max - expected_bytes
+        group.pending += expected_bytes
+        return True
+
+    def _more_bytes(self, group: QuotaGroup) -> int:
+        """How much more than is expected those under way may bring."""
+        if self._summed is not group:
+            under_way = self._under_way
+            self._summed_bytes = sum(bytes_max - expected_bytes for other, expected_bytes, bytes_max in under_way if other is group)
+            self._summed = group
+        return self._summed_bytes
+
+    def passes(self, group: QuotaGroup, bytes_max: int, now_ms: int) -> bool:
+        """Note a fetch as forwarded if its group has room for it for certain, told without measuring; False: nothing was done."""
+        if group.fetch_line or self._place is not None:
+            return False
+        self._expect(group, bytes_max)
+        expected_bytes = self._expected_bytes
+        if group.pending + expected_bytes > group.certain_room(now_ms):
+            return False
+        self._under_way.append((group, expected_bytes, bytes_max))
+        self._summed = None
+        group.pending += expected_bytes
+        return True
+
+    def _admits_in_turn(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
+        """Stand in line: the first one goes when the rate allows it, or at 25 s if nobody else of the group took this age step."""
+        line = line_of(group)
+        if self._line is not line or self._place is None:
+            self.step_aside()
+            self._line = line
+            self._place = line.join(read_ms, self._told, now_ms)
+            self._expect(group, bytes_max)
+            self.throttle_ms = group.foretell(group.pending + self._own_bytes(group), now_ms)
+        else:
+            self.throttle_ms = 0
+        if not has_step and not line.is_first(self._place):
+            self.wait_until_ms = now_ms + AGE_MAX_MS  # it is told long before
+            return False
+        share_bytes = max(1, int(line.share_bytes(group.max_value_in_window(), now_ms)))
+        self._expect(group, min(bytes_max, share_bytes))
+        throttle_ms = group.would_throttle_ms(group.pending + self._own_bytes(group), now_ms)
+        if throttle_ms > 0 and not has_step:
+            step_ms = max(read_ms, group.last_step_ms) + AGE_MAX_MS
+            if now_ms < step_ms:
+                self.wait_until_ms = min(now_ms + throttle_ms, step_ms, max(group.next_expiry_ms(), now_ms + 1))
+                return False
+            group.last_step_ms = now_ms
+        if throttle_ms > 0:  # an age step passes no more than the bound does in its time, however long the window
+            self._expect(group, min(self.bytes_max, max(1, int(group.limiting.bound * AGE_MAX_MS / 1_000))))
+        self.step_aside()
+        return True
+
+    def _expect(self, group: QuotaGroup, bytes_max: int) -> None:
+        """Guess what a fetch will bring: what this connection's last answer brought, else the group's last one, else all it may bring."""
+        self.bytes_max = bytes_max
+        expected_bytes = self._answer_bytes
+        if expected_bytes == UNKNOWN:
+            expected_bytes = bytes_max if group.fetch_answer_bytes == UNKNOWN else group.fetch_answer_bytes
+        elif self._answer_bytes_max < bytes_max and 2 * expected_bytes >= self._answer_bytes_max:
+            expected_bytes = max(expected_bytes, bytes_max)  # the last one was short because little was asked for
+        self._expected_bytes = expected_bytes
+
+    def _own_bytes(self, group: QuotaGroup) -> float:
+        """What the fetch counts for itself; an answer larger than a window goes when the window is empty."""
+        return min(self._expected_bytes, group.max_value_in_window())
+
+    def forwarded(self, group: QuotaGroup | None) -> None:
+        """A fetch went to the broker: the one that `group` admitted, or with None one that no quota judges."""
+        if self._place is not None:
+            self.step_aside()
+        if group is None:
+            self._under_way.append((None, 0, INT32_MAX))
+            return
+        self._under_way.append((group, self._expected_bytes, self.bytes_max))
+        self._summed = None
+        group.pending += self._expected_bytes
+
+    def answered(self, size_bytes: int) -> None:
+        """The answer of the oldest fetch under way is here."""
+        self._answer_bytes = size_bytes
+        self._summed = None
+        if self._under_way:
+            group, expected_bytes, self._answer_bytes_max = self._under_way.pop(0)
+            if group is not None:
+                group.pending -= expected_bytes
+                group.fetch_answer_bytes = size_bytes
+                if group.fetch_line and size_bytes < expected_bytes:
+                    line_of(group).tell_first()
+
+    def step_aside(self) -> None:
+        """The fetch that waits here goes, or cannot go for another reason: the next one is first in line."""
+        if self._place is None:
+            return
+        assert self._line is not None
+        self._line.leave(self._place)
+        self._line = self._place = None
+
+    def abandon(self) -> None:
+        """The connection ends: nothing of it is under way or waits any more."""
+        self.step_aside()
+        self.notify = _nobody
+        while self._under_way:
+            group, expected_bytes, _ = self._under_way.pop(0)
+            if group is not None:
+                group.pending -= expected_bytes
+                if group.fetch_line:
+                    line_of(group).tell_first()
+
+    def _told(self) -> None:
+        """There may be room now: ask again."""
+        self.notify()
+
+
+def _nobody() -> None:
+    """Nobody listens yet."""

@@ -1,0 +1,82 @@
+"""The fetches of one group that wait to go to the broker: who is next, and how much each may bring."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+
+from proxy.enforcement.mode import AGE_MAX_MS
+from quota.groups.group import QuotaGroup
+
+WINDOWS_PER_AGE_STEP = 2  # a window that was filled at once is empty again after 11 s: so often within 25 s
+GIVEN_OUT = 0.9  # of them; the rest is for answers that bring more than they were asked for
+
+Place = tuple[int, int, Callable[[], None]]
+"""Time read, a number that no other place has, and how to tell who stands there."""
+
+
+class FetchQueue:
+    """By the time when they were read; only the first is judged, and who goes tells the next one.
+
+    Bounded by the number of connections: each has one place at most, and gives it back when it closes.
+    """
+
+    __slots__ = ("_max_depth", "_max_depth_before", "_max_depth_since_ms", "_numbers", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: list[Place] = []
+        self._numbers = 0
+        self._max_depth = 0  # the longest that the line was in this age step, and in the one before
+        self._max_depth_before = 0
+        self._max_depth_since_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, read_ms: int, tell: Callable[[], None], now_ms: int) -> Place:
+        """Stand in line with a fetch that was read at `read_ms`; `tell` is called when asking again is worth while."""
+        self._numbers += 1
+        place = (read_ms, self._numbers, tell)
+        insort(self._waiting, place)
+        self._roll_max_depth(now_ms)
+        self._max_depth = max(self._max_depth, len(self._waiting))
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Give a place back; when it was the first one, the next is told."""
+        at = bisect_left(self._waiting, place)
+        del self._waiting[at]
+        if at == 0:
+            self.tell_first()
+
+    def is_first(self, place: Place) -> bool:
+        """Whether nobody stands before this one."""
+        return self._waiting[0] is place
+
+    def tell_first(self) -> None:
+        """There may be room for who waits longest."""
+        if self._waiting:
+            self._waiting[0][2]()
+
+    def share_bytes(self, window_bytes: float, now_ms: int) -> float:
+        """What one fetch may bring so that all that stand here can go before they are 25 s old.
+
+        Those that went of late count too, since they will be back.
+        """
+        self._roll_max_depth(now_ms)
+        return window_bytes * WINDOWS_PER_AGE_STEP * GIVEN_OUT / max(self._max_depth, self._max_depth_before, 1)
+
+    def _roll_max_depth(self, now_ms: int) -> None:
+        if now_ms - self._max_depth_since_ms >= AGE_MAX_MS:
+            self._max_depth_before = self._max_depth
+            self._max_depth = len(self._waiting)
+            self._max_depth_since_ms = now_ms
+
+
+def line_of(group: QuotaGroup) -> FetchQueue:
+    """The line of a group; a group that never had to wait has none."""
+    line = group.fetch_line
+    if line is None:
+        line = group.fetch_line = FetchQueue()
+    assert isinstance(line, FetchQueue)
+    return line

@@ -1,0 +1,1 @@
+"""Who resolves clients to groups: Kafka's ClientQuotaCallback."""

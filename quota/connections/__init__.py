@@ -1,0 +1,1 @@
+"""Quotas on connections: per address and listener."""

@@ -1,0 +1,216 @@
+"""May a connection that has just been accepted come in, now, later, or not at all? Pure: nothing here waits.
+
+Source: Kafka 3.8 `SocketServer.ConnectionQuotas` (KIP-402, KIP-612). Where Kafka's acceptor thread waits, a decision says until when
+and whether also for a slot; who asked waits as it can, and asks on with `admit`:
+
+    decision = quotas.arrive(listener, now_ms)      # once for each connection: it is counted in the rates from here on
+    ... wait until decision.until_ms, and until quotas.has_slot(listener) ...
+    quotas.take_slot(listener)
+    decision = quotas.admit(listener, key, now_ms)  # as soon as the client's address is known
+    ... accepted: serve, and `leave` when it ends; refused: the slot and the counts have been given back ...
+"""
+
+import enum
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from quota.connections.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate, RateObserver
+from quota.connections.ip_connections import IpConnections, IpKey
+from quota.sensor import Avg, Rate
+
+AVERAGE_SAMPLES: Final = 2
+AVERAGE_WINDOW_MS: Final = 30_000
+
+
+class Outcome(enum.Enum):
+    """What becomes of a connection."""
+
+    ACCEPTED = "accepted"
+    WAIT = "wait"
+    TOO_MANY_FROM_IP = "too_many_from_ip"
+    IP_THROTTLED = "ip_throttled"
+
+
+class Decision(NamedTuple):
+    """A decision and what belongs to it.
+
+    Attributes:
+        until_ms: WAIT: not before this time, which may be now.
+        for_slot: WAIT: a slot was missing when it was decided.
+        delay_ms: WAIT: how long the rates ask for; IP_THROTTLED: keep the socket unread for so long, then close it.
+        limit: TOO_MANY_FROM_IP: how many the address may have.
+    """
+
+    outcome: Outcome
+    until_ms: int = 0
+    for_slot: bool = False
+    delay_ms: int = 0
+    limit: int = 0
+
+
+ACCEPTED: Final = Decision(Outcome.ACCEPTED)
+
+
+class ListenerQuota:
+    """One listener with all its ports: its limits, its rate, how many are connected, how long connections were delayed."""
+
+    __slots__ = (
+        "_blocked",
+        "blocked_ms",
+        "connections",
+        "ip_throttle_time",
+        "max_connections",
+        "name",
+        "protected",
+        "rate",
+        "throttle_time",
+    )
+
+    def __init__(self, name: str, rate: ConnectionRate) -> None:
+        self.name = name
+        self.rate = rate
+        self.max_connections = UNLIMITED_CONNECTIONS
+        self.protected = False
+        self.connections = 0
+        self.throttle_time = Avg(AVERAGE_SAMPLES, AVERAGE_WINDOW_MS)
+        self.ip_throttle_time = Avg(AVERAGE_SAMPLES, AVERAGE_WINDOW_MS)
+        self.blocked_ms = 0
+        self._blocked = Rate(AVERAGE_SAMPLES, AVERAGE_WINDOW_MS)
+
+    def record_blocked(self, blocked_ms: int, now_ms: int) -> None:
+        """Count time in which this listener accepted nobody because somebody waited."""
+        self.blocked_ms += blocked_ms
+        self._blocked.record(blocked_ms, now_ms)
+
+    def blocked_ratio(self, now_ms: int, blocked_since_ms: int | None = None) -> float:
+        """Return the share of the last half minute to minute spent so, 0 to 1; a wait that still lasts counts from its beginning."""
+        lasting_ms = 0 if blocked_since_ms is None else now_ms - blocked_since_ms
+        window_ms = self._blocked.window_size_ms(now_ms)
+        return min(1.0, (self._blocked.peek(now_ms) + lasting_ms) / window_ms)
+
+
+class ConnectionQuotas:
+    """Counts and rates of the process, of each listener and of each address.
+
+    Attributes:
+        total: connections that hold a slot.
+        max_connections: how many may; for every listener that is not protected.
+        broker_rate: connections per second of the process, those of a protected listener left out.
+        ips: what is known of addresses.
+    """
+
+    def __init__(self, listeners: Iterable[str], *, protected: str | None = None, num_samples: int = 11, window_ms: int = 1_000) -> None:
+        self._num_samples = num_samples
+        self._window_ms = window_ms
+        self.total = 0
+        self.max_connections = UNLIMITED_CONNECTIONS
+        self.broker_rate = self._new_rate()
+        self.listeners = {name: ListenerQuota(name, self._new_rate()) for name in listeners}
+        self.ips = IpConnections(num_samples, window_ms)
+        self._observer: RateObserver | None = None
+        self.protect(protected)
+
+    def _new_rate(self) -> ConnectionRate:
+        return ConnectionRate(UNLIMITED_CONNECTIONS, self._num_samples, self._window_ms)
+
+    def observe(self, observer: RateObserver) -> None:
+        """Tell `observer` from now on what rates decide."""
+        self._observer = self.ips.observer = observer
+
+    # Limits
+
+    def protect(self, protected: str | None) -> None:
+        """Exempt a listener from the limits of the process; one that is alone is not exempt."""
+        for listener in self.listeners.values():
+            listener.protected = listener.name == protected and len(self.listeners) > 1
+
+    def update_process(self, max_connections: int, rate: int) -> None:
+        """Set the limits of the process. Those of the listeners stay as they are."""
+        self.max_connections = max_connections
+        self.broker_rate.bound = rate
+
+    def update_listener(self, name: str, max_connections: int, rate: int) -> None:
+        """Set the limits of a listener; one that has none of its own has those of the process."""
+        listener = self.listeners[name]
+        listener.max_connections = max_connections
+        listener.rate.bound = rate
+
+    # One connection
+
+    def arrive(self, listener: ListenerQuota, now_ms: int, *, counts: bool = True) -> Decision:
+        """Count a connection in the rates; return ACCEPTED when it need not wait, or WAIT.
+
+        Args:
+            counts: False: rates are switched off for it, only a slot may be missing.
+        """
+        if not counts:
+            return ACCEPTED if self.has_slot(listener) else Decision(Outcome.WAIT, now_ms, for_slot=True)
+        process_ms = 0 if listener.protected else self.broker_rate.record_one(now_ms)
+        listener_ms = listener.rate.record_one(now_ms)
+        throttle_ms = max(process_ms, listener_ms)
+        observer = self._observer
+        if observer is not None:
+            if not listener.protected:
+                observer.recorded(self.broker_rate, process_ms, throttle_ms, now_ms)
+            observer.recorded(listener.rate, listener_ms, throttle_ms, now_ms)
+        if throttle_ms > 0:
+            listener.throttle_time.record(throttle_ms, now_ms)
+        elif self.has_slot(listener):
+            return ACCEPTED
+        return Decision(Outcome.WAIT, now_ms + throttle_ms, not self.has_slot(listener), throttle_ms)
+
+    def has_slot(self, listener: ListenerQuota) -> bool:
+        """Return whether one more may connect to this listener."""
+        return listener.connections < listener.max_connections and (listener.protected or self.total < self.max_connections)
+
+    def take_slot(self, listener: ListenerQuota) -> None:
+        """Count a connection of this listener, whether a slot is free or not."""
+        self.total += 1
+        listener.connections += 1
+
+    def admit(self, listener: ListenerQuota, key: IpKey, now_ms: int, *, counts: bool = True, was_counted: bool = True) -> Decision:
+        """Judge a connection that holds a slot by its address. Unless it is ACCEPTED the slot is free again, and it is not counted.
+
+        Args:
+            counts: False: the rate of its address is switched off.
+            was_counted: when it arrived, in the rates of process and listener.
+        """
+        ips = self.ips
+        throttle_ms = ips.record(key, now_ms) if counts else 0
+        if throttle_ms > 0:
+            listener.ip_throttle_time.record(throttle_ms, now_ms)
+            if was_counted:
+                self._take_back(listener, now_ms)
+            self.give_slot(listener)
+            return Decision(Outcome.IP_THROTTLED, delay_ms=throttle_ms)
+        limit = ips.max_of(key[1])
+        if ips.enter(key) > limit:
+            self.leave(listener, key)
+            return Decision(Outcome.TOO_MANY_FROM_IP, limit=limit)
+        return ACCEPTED
+
+    def _take_back(self, listener: ListenerQuota, now_ms: int) -> None:
+        rates = (listener.rate,) if listener.protected else (self.broker_rate, listener.rate)
+        for rate in rates:
+            rate.take_back(now_ms)
+            if self._observer is not None:
+                self._observer.taken_back(rate, now_ms)
+
+    def leave(self, listener: ListenerQuota, key: IpKey) -> int:
+        """A connection that was accepted has ended; return how many its address still has.
+
+        Raises:
+            QuotaError: none of this address is counted.
+        """
+        left = self.ips.leave(key)
+        self.give_slot(listener)
+        return left
+
+    def give_slot(self, listener: ListenerQuota) -> None:
+        """A connection that holds a slot, and was never accepted, has ended."""
+        self.total -= 1
+        listener.connections -= 1
+
+    def must_close(self, listener: ListenerQuota) -> bool:
+        """Return whether connections of this listener have to make room: more are connected than may be."""
+        return self.total > self.max_connections and not listener.protected

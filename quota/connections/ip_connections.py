@@ -1,0 +1,166 @@
+"""Connections by the address they come from: how many, how fast, and what each address may.
+
+Source: Kafka 3.8 `ConnectionQuotas`, the parts that look at an `InetAddress`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from quota.connections.client_address import SINGLE_ADDRESS_BITS, address_group, plain_address
+from quota.connections.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate, RateObserver
+from quota.errors import QuotaError
+
+INACTIVE_MS: Final = 3_600_000
+"""A rate that was not recorded for longer is forgotten."""
+RATES_MAX: Final = 65_536
+"""Addresses choose themselves; beyond so many rates the one recorded longest ago is forgotten."""
+
+IpKey = tuple[int, str]
+"""Whose table (a broker's, or one for all), and the address or the IPv6 network that the client counts as."""
+
+
+class IpRate(NamedTuple):
+    """The rate of one address, and what it may."""
+
+    key: IpKey
+    rate: ConnectionRate
+
+
+class IpConnections:
+    """Counts and rates of all addresses.
+
+    Attributes:
+        counts: open connections by address; an entry lives as long as one of them.
+        max_connections, max_overrides: how many an address may have; overrides by plain address.
+        ipv6_prefix_bits: IPv6 addresses with so many first bits in common count as one, unless one has an override of its own.
+        forgotten: rates dropped because there were too many.
+    """
+
+    def __init__(self, num_samples: int = 11, window_ms: int = 1_000, rates_max: int = RATES_MAX) -> None:
+        self._num_samples = num_samples
+        self._window_ms = window_ms
+        self._rates_max = rates_max
+        self._rates: dict[IpKey, ConnectionRate] = {}  # in the order of their last record
+        self._default_rate = UNLIMITED_CONNECTIONS
+        self._rate_overrides: dict[str, int] = {}
+        self._limits_rates = False
+        self.counts: dict[IpKey, int] = {}
+        self.max_connections = UNLIMITED_CONNECTIONS
+        self.max_overrides: Mapping[str, int] = {}
+        self.ipv6_prefix_bits = SINGLE_ADDRESS_BITS
+        self.forgotten = 0
+        self.observer: RateObserver | None = None
+
+    def __len__(self) -> int:
+        return len(self._rates)
+
+    def key_of(self, table: int, host: str) -> IpKey:
+        """Return under which key a client at `host` counts in `table`. A connection keeps its key, whatever changes meanwhile."""
+        if ":" not in host:
+            return (table, host)
+        address = plain_address(host)
+        if address in self._rate_overrides or address in self.max_overrides:
+            return (table, address)
+        return (table, address_group(address, self.ipv6_prefix_bits))
+
+    # How many
+
+    def max_of(self, address: str) -> int:
+        """Return how many connections an address may have."""
+        return self.max_overrides.get(address, self.max_connections) if self.max_overrides else self.max_connections
+
+    def enter(self, key: IpKey) -> int:
+        """Count a connection; return how many the address has now."""
+        count = self.counts[key] = self.counts.get(key, 0) + 1
+        return count
+
+    def leave(self, key: IpKey) -> int:
+        """Count a connection no more; return how many the address still has.
+
+        Raises:
+            QuotaError: it has none.
+        """
+        count = self.counts.get(key, 0)
+        if not count:
+            raise QuotaError(f"no connection of {key[1]} is counted")
+        if count == 1:
+            del self.counts[key]
+        else:
+            self.counts[key] = count - 1
+        return count - 1
+
+    # How fast
+
+    def rate_bound(self, address: str) -> int:
+        """Return how many connections per second an address may open."""
+        return self._rate_overrides.get(address, self._default_rate)
+
+    def record(self, key: IpKey, now_ms: int) -> int:
+        """Count an attempt where a limit applies; return for how many ms it is too early. An attempt that is, is not counted."""
+        if not self._limits_rates:
+            return 0
+        bound = self.rate_bound(key[1])
+        if bound >= UNLIMITED_CONNECTIONS:
+            return 0
+        rate = self._rates.pop(key, None)
+        if rate is None:
+            rate = ConnectionRate(bound, self._num_samples, self._window_ms, now_ms)
+            if len(self._rates) >= self._rates_max:
+                del self._rates[next(iter(self._rates))]
+                self.forgotten += 1
+        self._rates[key] = rate
+        throttle_ms = rate.record_one(now_ms)
+        if self.observer is not None:
+            self.observer.recorded(rate, throttle_ms, throttle_ms, now_ms)
+        if throttle_ms > 0:
+            rate.take_back(now_ms)
+            if self.observer is not None:
+                self.observer.taken_back(rate, now_ms)
+        return throttle_ms
+
+    def update_rate(self, address: str | None, bound: int | None) -> None:
+        """Set the rate of an address, None: of all others; a bound of None removes it. Rates under way get their new bound at once."""
+        if address is None:
+            self._default_rate = UNLIMITED_CONNECTIONS if bound is None else bound
+        elif bound is None:
+            self._rate_overrides.pop(address, None)
+        else:
+            self._rate_overrides[address] = bound
+        self._rebind(address)
+
+    def replace_rates(self, default: int | None, overrides: Mapping[str, int]) -> None:
+        """Put all rates in place at once."""
+        self._default_rate = UNLIMITED_CONNECTIONS if default is None else default
+        self._rate_overrides = dict(overrides)
+        self._rebind(None)
+
+    def _rebind(self, address: str | None) -> None:
+        self._limits_rates = bool(self._rate_overrides) or self._default_rate < UNLIMITED_CONNECTIONS
+        for (_, of), rate in self._rates.items():
+            if address is None or of == address:
+                rate.bound = self.rate_bound(of)
+
+    # Upkeep
+
+    def latest_rates(self) -> Iterator[IpRate]:
+        """Return every rate, the one recorded last first."""
+        return (IpRate(key, rate) for key, rate in reversed(self._rates.items()))
+
+    def rates(self) -> Iterator[IpRate]:
+        """Return every rate, the one recorded longest ago first."""
+        return (IpRate(key, rate) for key, rate in self._rates.items())
+
+    def forget_rates(self) -> None:
+        """Begin anew: the tables are divided otherwise from now on."""
+        self._rates.clear()
+
+    def expire(self, now_ms: int) -> int:
+        """Forget what was not recorded for more than an hour; return how many rates that were."""
+        idle: list[IpKey] = []
+        for key, rate in self._rates.items():
+            if now_ms - rate.last_record_ms <= INACTIVE_MS:
+                break
+            idle.append(key)
+        for key in idle:
+            del self._rates[key]
+        return len(idle)

@@ -1,0 +1,190 @@
+"""Groups that are a part of another one: what counts for them counts for their parents too, and the longest throttle holds.
+
+Each group of a chain has a sensor of its own, with Kafka's arithmetic and its own bound, so each of their verdicts can be worked out from
+its own records. Everything is recorded everywhere before anybody is judged; a mutation that is refused by one is recorded by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quota.groups.group import QuotaGroup
+from quota.groups.mutation_group import MutationGroup
+
+
+class ChildGroup(QuotaGroup):
+    """A group with a parent, which may have a parent itself. Who records in it records in all of them.
+
+    Attributes:
+        own_ms, above_ms: what the last checked record led to: here, and the longest of the parents.
+    """
+
+    __slots__ = ("_limiting", "_pending", "_step_ms", "above_ms", "own_ms")
+
+    parent: QuotaGroup
+    _pending: float
+    _step_ms: int
+
+    def __init__(self, tags: Mapping[str, str], bound: float, parent: QuotaGroup, **settings: Any) -> None:
+        self._limiting: QuotaGroup | None = None
+        super().__init__(tags, bound, **settings)
+        self.parent = parent
+        self.own_ms = 0
+        self.above_ms = 0
+
+    @property
+    def limiting(self) -> QuotaGroup:
+        """The group of the chain whose delay was the longest when there last was one: it gives out age steps, and keeps the books."""
+        return self if self._limiting is None else self._limiting.limiting
+
+    def record(self, amount: float, now_ms: int) -> int:
+        """Count in the whole chain; return the longest throttle time in it."""
+        own_ms = self.own_ms = QuotaGroup.record(self, amount, now_ms)
+        above_ms = self.above_ms = self.parent.record(amount, now_ms)
+        if own_ms > 0 or above_ms > 0:
+            self._limiting = self.parent if above_ms > own_ms else None
+        return max(own_ms, above_ms)
+
+    def record_within(self, amount: float, now_ms: int) -> bool:
+        """Count in the whole chain if it is within every bound for certain; False: nothing was done anywhere."""
+        if not self.has_room(amount, now_ms) or not self.parent.record_within(amount, now_ms):
+            return False
+        self.own_ms = self.above_ms = 0
+        return QuotaGroup.record_within(self, amount, now_ms)
+
+    def record_unchecked(self, amount: float, now_ms: int) -> None:
+        """Count in the whole chain without looking at bounds."""
+        QuotaGroup.record_unchecked(self, amount, now_ms)
+        self.parent.record_unchecked(amount, now_ms)
+
+    def would_throttle_ms(self, extra: float, now_ms: int) -> int:
+        """Return what `record(extra, now_ms)` would; what is under way for others of a parent counts there too."""
+        own_ms = QuotaGroup.would_throttle_ms(self, extra, now_ms)
+        return max(own_ms, self.parent.would_throttle_ms(extra + self._pending_elsewhere, now_ms))
+
+    def foretell(self, extra: float, now_ms: int) -> int:
+        """As `would_throttle_ms`; the group whose delay is the longest keeps the verdict."""
+        own_ms = QuotaGroup.would_throttle_ms(self, extra, now_ms)
+        if self.parent.would_throttle_ms(extra + self._pending_elsewhere, now_ms) > own_ms:
+            self._limiting = self.parent
+            return self.parent.foretell(extra + self._pending_elsewhere, now_ms)
+        self._limiting = None
+        return QuotaGroup.foretell(self, extra, now_ms)
+
+    def certain_room(self, now_ms: int) -> float:
+        """Return the least room of the chain."""
+        return min(QuotaGroup.certain_room(self, now_ms), self.parent.certain_room(now_ms) - self._pending_elsewhere)
+
+    def next_expiry_ms(self) -> int:
+        """Return when less counts in one of the chain."""
+        return min(QuotaGroup.next_expiry_ms(self), self.parent.next_expiry_ms())
+
+    def max_value_in_window(self) -> float:
+        """The most that fits into every window of the chain."""
+        return min(QuotaGroup.max_value_in_window(self), self.parent.max_value_in_window())
+
+    # What is under way is under way for the parents too; age steps are those of the group that limits.
+
+    @property
+    def _pending_elsewhere(self) -> float:
+        """What is under way for the parent and not for this group."""
+        return self.parent.pending - self._pending
+
+    @property
+    def pending(self) -> float:
+        """Units that are under way and not recorded."""
+        return self._pending
+
+    @pending.setter
+    def pending(self, pending: float) -> None:
+        parent: QuotaGroup | None = self.parent  # there is none yet while this group is made
+        if parent is not None:
+            parent.pending += pending - self._pending
+        self._pending = pending
+
+    @property
+    def last_step_ms(self) -> int:
+        """When the last age step was given out."""
+        limiting = self.limiting
+        return self._step_ms if limiting is self else limiting.last_step_ms
+
+    @last_step_ms.setter
+    def last_step_ms(self, now_ms: int) -> None:
+        limiting = self.limiting
+        if limiting is self:
+            self._step_ms = now_ms
+        else:
+            limiting.last_step_ms = now_ms
+
+
+class ChildMutationGroup(MutationGroup):
+    """The same for token buckets: a chain is empty when one of its buckets is."""
+
+    __slots__ = ("_limiting",)
+
+    parent: MutationGroup
+
+    def __init__(self, tags: Mapping[str, str], bound: float, parent: MutationGroup) -> None:
+        super().__init__(tags, bound)
+        self._limiting: MutationGroup | None = None
+        self.parent = parent
+
+    @property
+    def limiting(self) -> MutationGroup:
+        """The group of the chain whose wait was the longest when there last was one."""
+        return self if self._limiting is None else self._limiting.limiting
+
+    def record(self, permits: float, now_ms: int) -> int:
+        """Strict use: while one of the balances is below zero count nothing and return the longest wait, else count everywhere."""
+        own_is_exhausted, above_is_exhausted = MutationGroup.is_exhausted(self, now_ms), self.parent.is_exhausted(now_ms)
+        if not (own_is_exhausted or above_is_exhausted):
+            self.record_unchecked(permits, now_ms)
+            return 0
+        own_ms = MutationGroup.record(self, permits, now_ms) if own_is_exhausted else 0  # counts nothing and keeps the verdict
+        above_ms = self.parent.record(permits, now_ms) if above_is_exhausted else 0
+        self._limiting = self.parent if above_ms > own_ms else None
+        return max(own_ms, above_ms)
+
+    def is_exhausted(self, now_ms: int) -> bool:
+        """Whether one of the balances is below zero."""
+        return MutationGroup.is_exhausted(self, now_ms) or self.parent.is_exhausted(now_ms)
+
+    def record_permissive(self, permits: float, now_ms: int) -> int:
+        """Permissive use: count everywhere, then return the longest wait."""
+        own_ms, above_ms = MutationGroup.record_permissive(self, permits, now_ms), self.parent.record_permissive(permits, now_ms)
+        if own_ms > 0 or above_ms > 0:
+            self._limiting = self.parent if above_ms > own_ms else None
+        return max(own_ms, above_ms)
+
+    def record_unchecked(self, permits: float, now_ms: int) -> None:
+        """Count everywhere; negative permits are given back."""
+        MutationGroup.record_unchecked(self, permits, now_ms)
+        self.parent.record_unchecked(permits, now_ms)
+
+    def affordable(self, now_ms: int) -> float:
+        """Return the least balance."""
+        return min(self.tokens(now_ms), self.parent.affordable(now_ms))
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return how long until no balance is below zero any more."""
+        return max(MutationGroup.wait_ms(self, now_ms), self.parent.wait_ms(now_ms))
+
+
+def with_parent(group: QuotaGroup, parent: QuotaGroup | None) -> QuotaGroup:
+    """Return a group that is part of `parent`, or of nothing, and goes on where `group` is."""
+    if group.parent is parent:
+        return group
+    settings = group.like()
+    made = QuotaGroup(group.tags, group.bound, **settings) if parent is None else ChildGroup(group.tags, group.bound, parent, **settings)
+    group.copy_to(made)
+    return made
+
+
+def mutations_with_parent(group: MutationGroup, parent: MutationGroup | None) -> MutationGroup:
+    """The same for controller mutations."""
+    if group.parent is parent:
+        return group
+    made = MutationGroup(group.tags, group.bound) if parent is None else ChildMutationGroup(group.tags, group.bound, parent)
+    group.copy_to(made)
+    return made

@@ -1,0 +1,189 @@
+"""Groups that the operator declares: who is in one, what they may together, and whose part a group is.
+
+A client is in the first group whose conditions all hold. It shares that group's budget, and counts for the group's parents too: the
+longest throttle of them holds. What neither its group nor a parent limits stays with Kafka's own rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+from quota.entity import ClientQuotaType, KafkaPrincipal
+from quota.groups.pattern import Pattern
+
+GROUP_TAG: Final = "declared-group"
+"""The tag of a declared group's sensors; Kafka has no such tag."""
+
+
+class AddressRange(Protocol):
+    """Some networks."""
+
+    def __contains__(self, host: object) -> bool:
+        """Whether an IP address lies in one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """When a client is in a group: all that is not None has to hold. Of patterns one has to fit."""
+
+    users: tuple[Pattern, ...] | None = None
+    client_ids: tuple[Pattern, ...] | None = None
+    networks: AddressRange | None = None
+    listeners: frozenset[str] | None = None
+
+    def hold_at(self, listener: str, host: str) -> bool:
+        """Whether they can hold for a connection, whoever it is."""
+        if self.listeners is not None and listener not in self.listeners:
+            return False
+        return self.networks is None or host in self.networks
+
+    def hold_for(self, user: str, client_id: str) -> bool:
+        """Whether they hold for a client, wherever it comes from."""
+        return _fits(self.users, user) and _fits(self.client_ids, client_id)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredGroup:
+    """One group.
+
+    Attributes:
+        conditions: None: nobody is in it by itself, it is only a parent.
+        bounds: units per second.
+        parent: the name of the group that it is a part of.
+    """
+
+    name: str
+    conditions: Conditions | None = None
+    bounds: Mapping[ClientQuotaType, float] = field(default_factory=dict)
+    parent: str | None = None
+
+
+class Link(NamedTuple):
+    """One group that a client's use counts for."""
+
+    group: str
+    bound: float
+
+
+class Explanation(NamedTuple):
+    """Why a client is limited as it is, by declared groups."""
+
+    group: str | None
+    """The one that it is in; None: in none, Kafka's rule decides."""
+    chains: Mapping[ClientQuotaType, Sequence[Link]]
+    """For each type that is limited so: the groups that it counts for, its own or the nearest with a bound first."""
+
+
+class Origin(NamedTuple):
+    """Where a client comes in, as far as groups look at it: the same for many connections."""
+
+    listener: str = ""
+    fits: int = 0
+    """A bit for each group, in order, whose conditions can hold here."""
+    groups: DeclaredGroups | None = None
+    """By which that was worked out."""
+
+    def group_of(self, user: str, client_id: str) -> str | None:
+        """Return the name of the group that a client from here is in."""
+        return None if self.groups is None else self.groups.group_at(self.fits, user, client_id)
+
+
+NOWHERE: Final = Origin()
+
+
+@lru_cache(maxsize=256)
+def _origin_without_groups(listener: str) -> Origin:
+    return Origin(listener)
+
+
+class DeclaredGroups:
+    """All of them, in order.
+
+    Args:
+        groups: names are unique, parents are there, and nobody is their own ancestor: checked by who reads the configuration.
+    """
+
+    __slots__ = ("_by_name", "_chains", "_matching")
+
+    def __init__(self, groups: Sequence[DeclaredGroup] = ()) -> None:
+        self._by_name = {group.name: group for group in groups}
+        self._matching = [(group.conditions, group.name) for group in groups if group.conditions is not None]
+        self._chains = {
+            quota_type: {group.name: tuple(self._links(group, quota_type)) for group in groups} for quota_type in ClientQuotaType
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
+    def limits(self, quota_type: ClientQuotaType) -> bool:
+        """Whether any group has a bound of this type."""
+        return any(self._chains[quota_type].values())
+
+    def origin(self, listener: str, host: str) -> Origin:
+        """Return where a connection comes in; worked out once for each."""
+        if not self._matching:
+            return _origin_without_groups(listener)
+        fits = sum(1 << at for at, (conditions, _) in enumerate(self._matching) if conditions.hold_at(listener, host))
+        return Origin(listener, fits, self)
+
+    def group_at(self, fits: int, user: str, client_id: str) -> str | None:
+        """Return the first group whose conditions hold for a client, among those that can hold where it comes in."""
+        while fits:
+            lowest = fits & -fits
+            conditions, name = self._matching[lowest.bit_length() - 1]
+            if conditions.hold_for(user, client_id):
+                return name
+            fits ^= lowest
+        return None
+
+    def chain(self, quota_type: ClientQuotaType, name: str | None) -> tuple[Link, ...]:
+        """Return the groups that the use of a member of `name` counts for, itself or the nearest with a bound first; () for none."""
+        return () if name is None else self._chains[quota_type].get(name, ())
+
+    def has_bound(self, quota_type: ClientQuotaType, name: str) -> bool:
+        """Whether a group is declared, with a bound of its own."""
+        chain = self.chain(quota_type, name)
+        return bool(chain) and chain[0].group == name
+
+    def explain(self, listener: str, host: str, user: str, client_id: str) -> Explanation:
+        """Return which group a client is in, and what it counts for."""
+        name = self.origin(listener, host).group_of(user, client_id)
+        chains = {quota_type: self.chain(quota_type, name) for quota_type in ClientQuotaType}
+        return Explanation(name, {quota_type: chain for quota_type, chain in chains.items() if chain})
+
+    def _links(self, group: DeclaredGroup, quota_type: ClientQuotaType) -> Iterator[Link]:
+        here: DeclaredGroup | None = group
+        while here is not None:
+            bound = here.bounds.get(quota_type)
+            if bound is not None:
+                yield Link(here.name, bound)
+            here = None if here.parent is None else self._by_name[here.parent]
+
+
+NO_GROUPS: Final = DeclaredGroups()
+
+
+class Member(KafkaPrincipal):
+    """A principal whose declared group is known: so that it is looked for once per client, not per request."""
+
+    __slots__ = ("group", "principal")
+
+    group: str | None
+    principal: KafkaPrincipal
+
+    def __init__(self, principal: KafkaPrincipal, group: str | None) -> None:
+        KafkaPrincipal.__init__(self, principal.type, principal.name)
+        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "principal", principal)
+
+
+def _fits(patterns: tuple[Pattern, ...] | None, name: str) -> bool:
+    if patterns is None:
+        return True
+    for pattern in patterns:  # noqa: SIM110 - a generator would take longer than the patterns do
+        if pattern.matches(name):
+            return True
+    return False

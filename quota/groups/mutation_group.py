@@ -1,0 +1,197 @@
+"""A group under a controller-mutation quota: a token bucket. Source: Kafka 3.8 `StrictControllerMutationQuota` and its kin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from quota.entity import UNLIMITED
+from quota.groups.group import Verdict, Verdicts, group_key, with_verdict
+from quota.names import kept_name
+from quota.sensor import Avg, Rate, TokenBucket
+from quota.throttle import narrow_to_int32, round_half_up
+
+
+class MutationGroup:
+    """Balance of one group.
+
+    Attributes:
+        key, tags: what the callback said that the members share.
+        parent: the group that this one is a part of; see `child_group`.
+        bound: mutations per second.
+        mutation_rate: what was accepted, 2 x 30 s, for metrics.
+        verdicts: the last waits above 0; what they observed is the balance, and their window the time that fills the bucket.
+        throttled_until_ms, throttle_count, throttle_ms_total: end of the last wait, waits above 0 and their sum.
+        meter_ref, metered_bound: belong to who meters; not used here.
+        departed_debts, departed_until_ms: as in `QuotaGroup`.
+    """
+
+    __slots__ = (
+        "_bucket",
+        "_burst_ms",
+        "departed_debts",
+        "departed_until_ms",
+        "key",
+        "last_record_ms",
+        "last_step_ms",
+        "meter_ref",
+        "metered_bound",
+        "mutation_rate",
+        "parent",
+        "tags",
+        "throttle_count",
+        "throttle_ms_total",
+        "throttle_time",
+        "throttled_until_ms",
+        "verdicts",
+    )
+
+    def __init__(
+        self,
+        tags: Mapping[str, str],
+        bound: float = UNLIMITED,
+        *,
+        num_samples: int = 11,
+        window_ms: int = 1000,
+        created_ms: int = 0,
+        last_update_ms: int = 0,
+    ) -> None:
+        self.parent: MutationGroup | None = None
+        self.tags = {kept_name(name): kept_name(value) for name, value in tags.items()}
+        self.key = group_key(tags)
+        self.last_record_ms = created_ms
+        self.mutation_rate = Rate(2, 30_000, created_ms)
+        self.throttle_time: Avg | None = None
+        self._bucket = TokenBucket(num_samples, window_ms, bound, last_update_ms)
+        self._burst_ms = num_samples * window_ms
+        self.verdicts: Verdicts = ()
+        self.last_step_ms = -(2**62)
+        self.departed_debts: object | None = None
+        self.departed_until_ms = 0
+        self.throttled_until_ms = 0
+        self.throttle_count = 0
+        self.throttle_ms_total = 0
+        self.meter_ref = -1
+        self.metered_bound: float | None = None
+
+    @property
+    def bound(self) -> float:
+        """Tokens per second."""
+        return self._bucket.bound
+
+    def update_bound(self, bound: float) -> None:
+        """Refill with `bound` from the next record on; the balance stays."""
+        self._bucket.bound = bound
+
+    def record(self, permits: float, now_ms: int) -> int:
+        """Strict use: while the balance is below zero count nothing and return the wait in ms, else count and return 0."""
+        throttle_ms = self.throttle_time_ms(now_ms)
+        if self._bucket.measure(now_ms) < 0.0:
+            self._note(permits, throttle_ms, now_ms)
+            return throttle_ms
+        self.record_unchecked(permits, now_ms)
+        return 0
+
+    def is_exhausted(self, now_ms: int) -> bool:
+        """Whether the balance is below zero, so that a strict request is refused, however short the wait."""
+        return self._bucket.measure(now_ms) < 0.0
+
+    def record_permissive(self, permits: float, now_ms: int) -> int:
+        """Permissive use: count in any case, then return the wait in ms, 0 while the balance is not below zero."""
+        self._count(permits, now_ms)
+        throttle_ms = self.throttle_time_ms(now_ms)
+        self._note(permits, throttle_ms, now_ms)
+        return throttle_ms
+
+    def record_unchecked(self, permits: float, now_ms: int) -> None:
+        """Count `permits`; negative ones are given back."""
+        self._count(permits, now_ms)
+
+    def _count(self, permits: float, now_ms: int) -> None:
+        self._bucket.record(permits, now_ms)
+        self.mutation_rate.record(permits, now_ms)
+        self.last_record_ms = now_ms
+
+    def record_throttle(self, throttle_ms: int, now_ms: int) -> None:
+        """Count a delay that took effect in the throttle-time average; 0 and less are left out, as in Kafka."""
+        if throttle_ms <= 0:
+            return
+        if self.throttle_time is None:
+            self.throttle_time = Avg(created_ms=now_ms)
+        self.throttle_time.record(throttle_ms, now_ms)
+
+    def throttle_time_ms(self, now_ms: int) -> int:
+        """Return how long until the balance is no longer below zero, in ms, low 32 bits as in Kafka."""
+        tokens = self._bucket.measure(now_ms)
+        return narrow_to_int32(token_throttle_time_ms(tokens, self.bound)) if tokens < 0.0 else 0
+
+    @property
+    def balance(self) -> tuple[float, int]:
+        """The balance as it was last reckoned, and when that was, in ms: what came in since is not in it."""
+        return self._bucket.balance
+
+    @property
+    def num_samples(self) -> int:
+        """Windows whose refill the bucket holds."""
+        return self._bucket.num_samples
+
+    @property
+    def window_ms(self) -> int:
+        """Length of a window."""
+        return self._bucket.window_ms
+
+    def tokens(self, now_ms: int) -> float:
+        """Return the balance, changing nothing."""
+        return self._bucket.peek(now_ms)
+
+    def is_full(self, now_ms: int) -> bool:
+        """Whether it holds its whole burst, as one that is made anew."""
+        return self._bucket.is_full(now_ms)
+
+    def affordable(self, now_ms: int) -> float:
+        """Return the balance that the next charge is judged by."""
+        return self.tokens(now_ms)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """Return how long until nothing is below zero any more, in ms, 64 bits; 0 when nothing is."""
+        tokens = self.tokens(now_ms)
+        return token_throttle_time_ms(tokens, self.bound) if tokens < 0.0 else 0
+
+    @property
+    def limiting(self) -> MutationGroup:
+        """The group whose bound the last wait was for: this one, or a parent."""
+        return self
+
+    def copy_to(self, other: MutationGroup) -> None:
+        """Let another group, with a bound of its own, go on where this one is; nobody records here any more."""
+        bound, other._bucket = other.bound, self._bucket
+        other._bucket.bound = bound
+        other._burst_ms, other.mutation_rate, other.last_record_ms = self._burst_ms, self.mutation_rate, self.last_record_ms
+        other.throttle_time, other.verdicts, other.throttled_until_ms = self.throttle_time, self.verdicts, self.throttled_until_ms
+        other.throttle_count, other.throttle_ms_total = self.throttle_count, self.throttle_ms_total
+        other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
+        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
+
+    def rate(self, now_ms: int) -> float:
+        """Return accepted mutations per second, changing nothing."""
+        return self.mutation_rate.rate(now_ms)
+
+    @property
+    def recorded_total(self) -> float:
+        """Everything accepted since the start."""
+        return self.mutation_rate.recorded_total
+
+    def _note(self, permits: float, throttle_ms: int, now_ms: int) -> None:
+        if throttle_ms <= 0:
+            return
+        verdict = Verdict(now_ms, permits, self._bucket.measure(now_ms), self.bound, self._burst_ms, throttle_ms)
+        self.verdicts = with_verdict(self.verdicts, verdict)
+        self.throttled_until_ms = now_ms + throttle_ms
+        self.throttle_count += 1
+        self.throttle_ms_total += throttle_ms
+
+
+def token_throttle_time_ms(tokens: float, bound: float) -> int:
+    """Return the wait that brings a balance below zero back to zero, in ms, 64 bits."""
+    if bound == 0.0:
+        return round_half_up(float("inf"))
+    return round_half_up(-tokens / bound * 1_000.0)

@@ -1,0 +1,47 @@
+"""The judge of "nothing lost" itself: each kind of damage is found."""
+
+import pytest
+
+from tests.support.processes.ledger import Entry, Ledger, Stored
+
+
+def _stored(ledger: Ledger, *numbers: int) -> list[Stored]:
+    return [Stored(0, offset, ledger.value(Entry(1, 0, number), 20)) for offset, number in enumerate(numbers)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "problems"),
+    [
+        pytest.param((0, 1, 2), {}, id="all-there"),
+        pytest.param((0, 2), {"lost": 1}, id="one-missing"),
+        pytest.param((0, 1, 1, 2), {"duplicates": 1}, id="one-twice"),
+        pytest.param((0, 2, 1), {"out_of_order": 1}, id="two-swapped"),
+        pytest.param((0, 1, 2, 3), {}, id="one-more-than-acknowledged-is-no-loss"),
+    ],
+)
+def test_judge(numbers: tuple[int, ...], problems: dict[str, int]) -> None:
+    """Lost, doubled and swapped records are each counted as what they are."""
+    ledger = Ledger()
+    verdict = ledger.judge([Entry(1, 0, number) for number in range(3)], _stored(ledger, *numbers))
+    assert verdict.problems() == problems
+
+
+def test_a_changed_byte_is_corruption_and_a_loss() -> None:
+    """A record with one bit flipped is corrupt, and what it was is lost."""
+    ledger = Ledger()
+    [record] = _stored(ledger, 0)
+    damaged = Stored(0, 0, record.value[:40] + bytes([record.value[40] ^ 1]) + record.value[41:])
+    assert ledger.judge([Entry(1, 0, 0)], [damaged]).problems() == {"lost": 1, "corrupt": 1}
+
+
+def test_a_record_of_another_partition_is_foreign() -> None:
+    """A record found in a partition it was not sent to is foreign."""
+    ledger = Ledger()
+    [record] = _stored(ledger, 0)
+    assert ledger.judge([Entry(1, 0, 0)], [Stored(3, 0, record.value)]).problems() == {"foreign": 1}
+
+
+def test_a_record_of_another_run_is_corrupt() -> None:
+    """What another run left behind does not count as this run's."""
+    [record] = _stored(Ledger(), 0)
+    assert Ledger().judge([], [record]).problems() == {"corrupt": 1}

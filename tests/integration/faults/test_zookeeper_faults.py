@@ -1,0 +1,298 @@
+"""Rows B1 to B12 with ZooKeeper: it is down, slow, shut to Sluice or full of rubbish. What was good holds, and nothing is lost."""
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from proxy.quota_store.file.quota_file import read_quota_text
+from proxy.quota_store.snapshot import Snapshot
+from proxy.quota_store.store import StoreUnavailable
+from proxy.quota_store.zookeeper import client as zookeeper_client
+from proxy.quota_store.zookeeper import znode_reader
+from proxy.quota_store.zookeeper.access import Access
+from proxy.quota_store.zookeeper.client import ZookeeperClient
+from proxy.quota_store.zookeeper.reads import read_children, read_nodes
+from quota.admin.kraft import Change
+from quota.admin.messages import EntityKey, entity_key
+from tests.support.kafka.zookeeper import ZookeeperServer
+from tests.support.processes.stores import IN_FORCE_S, Nodes, Opened, Place, new_chroot, opened_place, zookeeper_place
+
+pytestmark = pytest.mark.kafka
+
+PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
+ALICE, BOB = entity_key([("user", "alice")]), entity_key([("user", "bob")])
+_numbers = itertools.count()
+
+
+def user(name: str) -> EntityKey:
+    return entity_key([("user", name)])
+
+
+@pytest.fixture
+def connect(zookeeper: ZookeeperServer) -> str:
+    """A chroot of the test's own."""
+    return new_chroot(zookeeper, f"faults-{next(_numbers)}")
+
+
+@pytest.fixture
+def nodes(connect: str) -> Iterator[Nodes]:
+    """What stands there."""
+    nodes = Nodes(connect)
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture
+async def place(connect: str) -> AsyncIterator[Place]:
+    """Stores on that chroot."""
+    async with opened_place(zookeeper_place(connect)) as place:
+        yield place
+
+
+@contextlib.asynccontextmanager
+async def free_loop() -> AsyncIterator[Iterator[int]]:
+    """Count turns of the event loop, one in ten milliseconds; the next number is how many there were."""
+    turns = itertools.count()
+
+    async def turn() -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            next(turns)
+
+    turning = asyncio.create_task(turn())
+    try:
+        yield turns
+    finally:
+        turning.cancel()
+
+
+async def test_b1_a_start_without_zookeeper_waits_for_it(tmp_path: Path) -> None:
+    """Nobody gets in meanwhile, the state says why, and the loop is free; with a snapshot the start takes that. Then ZooKeeper comes."""
+    with contextlib.ExitStack() as stack:
+        server = ZookeeperServer("zookeeper-late")
+        stack.callback(server.kill)
+        snapshot = tmp_path / "snapshot.toml"
+        snapshot.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 5\n')
+        async with opened_place(zookeeper_place(server.address)) as place, free_loop() as turns:
+            waiting, kept = Opened(place._make), Opened(zookeeper_place(server.address, snapshot=Snapshot(snapshot, wait_s=0.3))._make)
+            starting = asyncio.create_task(waiting.start())
+            await kept.start()
+            assert kept.content.quotas == {ALICE: {PRODUCE: 5.0}}
+            assert not starting.done()
+            for opened in (waiting, kept):
+                assert opened.store.status.error == f"zookeeper:{server.address}: is not read yet"
+                with pytest.raises(StoreUnavailable, match="is not connected; try again, nothing was changed"):
+                    await opened.alter(Change(BOB, PRODUCE, 1.0))
+            await asyncio.to_thread(server.start)
+            await asyncio.wait_for(starting, 15)
+            await kept.until(lambda content: not content.quotas)
+            await kept.alter(Change(BOB, PRODUCE, 1.0))
+            await waiting.until(lambda content: BOB in content.quotas, IN_FORCE_S)
+            await waiting.close()
+            await kept.close()
+            assert read_quota_text(snapshot.read_bytes(), "s").quotas == {BOB: {PRODUCE: 1.0}}
+            assert next(turns) > 10, "nothing waits on the loop"
+
+
+async def test_b2_b3_b6_zookeeper_goes_and_comes_back_changed(tmp_path: Path) -> None:
+    """What was good holds, changes are refused and not half made; then everything is read again, notified or not."""
+    with ZookeeperServer("zookeeper-lost") as server:
+        async with opened_place(zookeeper_place(server.address)) as place:
+            nodes = await asyncio.to_thread(Nodes, server.address)
+            for name in ("alice", "bob"):  # before anybody follows: a notification of them would still be looked at below
+                nodes.write(f"/config/users/{name}", b'{"version":1,"config":{"producer_byte_rate":"1"}}')
+            opened = await place.open()
+            nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"3"}}')  # and nobody is told
+            nodes.delete("/config/users/bob")
+            nodes.close()
+            server.kill()
+            await until(lambda: opened.store.status.error is not None)
+            assert opened.store.status.error == (
+                f"zookeeper:{server.address}: is not connected; the quotas that were read last hold until it answers"
+            )
+            with pytest.raises(StoreUnavailable, match="is not connected"):
+                await opened.alter(Change(ALICE, PRODUCE, 2.0))
+            assert not await opened.store.reload()
+            assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 1.0}}
+            await asyncio.to_thread(server.start)
+            await opened.until(lambda content: content.quotas == {ALICE: {PRODUCE: 3.0}})
+            assert opened.store.status.error is None
+            await opened.alter(Change(ALICE, FETCH, 4.0))
+            assert opened.content.quotas == {ALICE: {PRODUCE: 3.0, FETCH: 4.0}}
+
+
+async def until(good: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + 30
+    while not good():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+async def test_b2_a_zookeeper_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the connection and is silent: a change ends with nobody knowing whether it was made; the loop is free meanwhile."""
+    monkeypatch.setattr("proxy.quota_store.zookeeper.client.CALL_S", 0.5)
+    with ZookeeperServer("zookeeper-frozen") as server:
+        async with opened_place(zookeeper_place(server.address)) as place, free_loop() as turns:
+            opened = await place.open()
+            await opened.alter(Change(ALICE, PRODUCE, 1.0))
+            assert await opened.store.reload()
+            server.freeze()
+            with pytest.raises(
+                StoreUnavailable, match="no answer in 0 s; whether the change was made shows when it answers again"
+            ) as caught:
+                await opened.alter(Change(ALICE, PRODUCE, 2.0))
+            assert not caught.value.is_certain
+            assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}}
+            await until(lambda: opened.store.status.error is not None)
+            server.thaw()
+            await opened.until(lambda content: content.quotas[ALICE][PRODUCE] in (1.0, 2.0))
+            await until(lambda: opened.store.status.error is None)
+            await opened.alter(Change(ALICE, PRODUCE, 3.0))
+            assert opened.content.quotas == {ALICE: {PRODUCE: 3.0}}
+            assert next(turns) > 10, "nothing waits on the loop"
+
+
+async def test_b4_rubbish_in_a_node_keeps_what_was_good_there(place: Place, nodes: Nodes) -> None:
+    """Its neighbours go on to be read; what stands there is never overwritten, and told by its path only."""
+    opened = await place.open()
+    await opened.alter(Change(ALICE, PRODUCE, 1.0), Change(BOB, PRODUCE, 1.0))
+    for path, data in (
+        ("users/alice", b'{"version":1,"config":{"producer_by'),
+        ("users/bob", b'{"version":1,"config":{"producer_byte_rate":"7"}}'),
+    ):
+        nodes.write(f"/config/{path}", data)
+        nodes.notify(b'{"version":2,"entity_path":"%s"}' % path.encode())
+    for rubbish in (b"", b"\xff\x00", b"[]", b'{"version":2}', b'{"version":1,"entity_type":"topics","entity_name":"t"}', b"[" * 10_000):
+        nodes.notify(rubbish)
+    nodes.write("/config/users/%zz", b"{}")
+    nodes.notify(b'{"version":1,"entity_type":"clients","entity_name":"c"}')
+    await opened.until(lambda content: content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 7.0}}, IN_FORCE_S)
+    status = opened.store.status
+    assert (status.error, status.rejected) == (None, 1)
+    with pytest.raises(StoreUnavailable, match="/config/users/alice: is not JSON; mend or delete the node first"):
+        await opened.alter(Change(ALICE, PRODUCE, 2.0))
+    assert nodes.get("/config/users/alice") == b'{"version":1,"config":{"producer_by'
+    nodes.write("/config/clients/c", b'{"version":1,"config":{"producer_byte_rate":"8"}}')
+    nodes.notify(b'{"version":1,"entity_type":"clients","entity_name":"c"}')
+    await opened.until(lambda content: content.quotas.get(entity_key([("client-id", "c")])) == {PRODUCE: 8.0}, IN_FORCE_S)
+    nodes.delete("/config/users/alice")
+    assert await opened.store.reload()
+    assert ALICE not in opened.content.quotas
+    assert opened.store.status.rejected == 1, "the node with the name that is none"
+
+
+async def test_b5_many_changes_and_many_entities(place: Place, nodes: Nodes) -> None:
+    """A node made, changed and deleted many times: the last state counts; entities of more than one portion are all there."""
+    opened, other = await place.open(), await place.open()
+    await opened.alter(*(Change(user(f"u{number}"), PRODUCE, 1.0) for number in range(450)))
+    for number in range(100):
+        nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"%d"}}' % (number + 1))
+        nodes.notify(b'{"version":2,"entity_path":"users/alice"}')
+        if number % 10 == 9:
+            nodes.delete("/config/users/alice")
+            nodes.notify(b'{"version":2,"entity_path":"users/alice"}')
+    nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"77"}}')
+    nodes.notify(b'{"version":2,"entity_path":"users/alice"}')
+    for store in (opened, other):
+        await store.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 77.0} and len(content.quotas) == 451, IN_FORCE_S)
+
+
+async def test_a_zookeeper_that_cannot_read_many_nodes_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One before 3.6 says that it does not know such a request; then each node is asked for alone."""
+    opened = await place.open()
+    names = [entity_key([("user", f"user-{number}"), ("client-id", "etl")]) for number in range(300)]
+    await opened.alter(*(Change(name, PRODUCE, 5.0) for name in names))
+    monkeypatch.setattr(zookeeper_client, "read_nodes", lambda paths: read_nodes(paths)._replace(type=77))
+    monkeypatch.setattr(zookeeper_client, "read_children", lambda paths: read_children(paths)._replace(type=77))
+    other = await place.open()
+    assert other.content == opened.content
+    await other.alter(Change(ALICE, PRODUCE, 6.0))
+    await opened.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 6.0}, IN_FORCE_S)
+
+
+async def test_old_notifications_are_removed(place: Place, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those older than the newest by a quarter of an hour, as brokers do it; here by nothing at all."""
+    monkeypatch.setattr(znode_reader, "KEPT_MS", -1)
+    opened = await place.open()
+    for number in range(5):
+        await opened.alter(Change(ALICE, PRODUCE, 1.0 + number))
+    await until(lambda: len(nodes.notifications()) < 3)
+
+
+async def test_b7_what_sluice_may_not_read_or_write(place: Place, nodes: Nodes, connect: str) -> None:
+    """A node that is shut keeps its last good values, alone; a tree that is shut is the store's state; what is denied is not made."""
+    opened = await place.open()
+    await opened.alter(Change(ALICE, PRODUCE, 1.0), Change(BOB, PRODUCE, 1.0))
+    owner = KazooClient(connect, auth_data=[("digest", "owner:secret")])
+    owner.start()
+    only_owner = [make_digest_acl("owner", "secret", all=True)]
+    owner.set_acls("/config/users/alice", only_owner)
+    nodes.write("/config/users/bob", b'{"version":1,"config":{"producer_byte_rate":"2"}}')
+    assert await opened.store.reload()
+    assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 2.0}}
+    assert opened.store.status.rejected == 1
+    with pytest.raises(StoreUnavailable, match=r"does not let Sluice change quotas \(NoAuth\); nothing was changed"):
+        await opened.alter(Change(ALICE, PRODUCE, 5.0))
+    owner.set_acls("/config/changes", only_owner)
+    assert not await opened.store.reload()
+    assert opened.store.status.error == f"zookeeper:{connect}: does not let Sluice read the quotas (NoAuth); check the ACLs of /config"
+    assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 2.0}}
+    async with opened_place(zookeeper_place(connect, access=Access(digest="owner:secret"))) as owners:
+        theirs = await owners.open()
+        await theirs.alter(Change(ALICE, PRODUCE, 6.0))
+        assert theirs.content.quotas[ALICE] == {PRODUCE: 6.0}
+    owner.stop()
+    owner.close()
+
+
+async def test_a_tree_that_is_no_kafkas_is_not_taken_for_one_without_quotas(connect: str) -> None:
+    """A chroot with a slip of the pen: the start waits and says so."""
+    opened = Opened(zookeeper_place(f"{connect}/slip", creates=False)._make)
+    starting = asyncio.create_task(opened.start())
+    await until(lambda: "has no /config/changes" in (opened.store.status.error or ""))
+    assert not starting.done()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await opened.close()
+
+
+class Wedged(ZookeeperClient):
+    """A client that never comes back from its first read, as one whose writing thread is stuck."""
+
+    def __init__(self, connect: str, on_connected: Callable[[bool], None], ended: threading.Event) -> None:
+        super().__init__(connect, on_connected)
+        self._ended = ended
+
+    def children(self, path: str, watch: Callable[[Any], None] | None = None) -> list[str]:
+        self._ended.wait(60)
+        return super().children(path, watch)
+
+
+async def test_b12_a_wedged_client_is_replaced(connect: str, caplog: pytest.LogCaptureFixture) -> None:
+    """One that brings nothing is left behind; the next one works, and what the first one holds up is nobody's business."""
+    ended, made = threading.Event(), itertools.count()
+
+    def make_client(on_connected: Callable[[bool], None]) -> ZookeeperClient:
+        return Wedged(connect, on_connected, ended) if next(made) == 0 else ZookeeperClient(connect, on_connected)
+
+    async with opened_place(zookeeper_place(connect, wedged_ms=1_500, make_client=make_client)) as place:
+        opened = Opened(place._make)
+        starting = asyncio.create_task(opened.start())
+        following = asyncio.create_task(opened.store.follow_forever())
+        await asyncio.wait_for(starting, 30)
+        await opened.alter(Change(ALICE, PRODUCE, 1.0))
+        assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}}
+        assert "zookeeper_client_replaced" in [record.getMessage() for record in caplog.records]
+        following.cancel()
+        await opened.close()
+    ended.set()

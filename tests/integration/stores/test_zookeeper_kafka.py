@@ -1,0 +1,134 @@
+"""One ZooKeeper, a Kafka 3.9.1 and a Sluice: what either writes the other sees, and it is the same to the byte."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from proxy.quota_store.store import SwitchChange
+from quota.admin.kraft import Change
+from quota.admin.messages import EntityKey, entity_key
+from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, QuotaAdmin
+from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.java_tools import JavaTools
+from tests.support.kafka.tool_calls import CONFIG_COMMAND
+from tests.support.processes.stores import IN_FORCE_S, Nodes, Opened, opened_place, zookeeper_place
+
+pytestmark = pytest.mark.kafka
+
+PRODUCE, FETCH, PERCENT, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"
+ALICE = entity_key([("user", "alice")])
+ALL_KEYS = {PRODUCE: 1024.0, FETCH: 9_007_199_254_740_991.0, PERCENT: 12.34, MUTATIONS: 1e-7}
+WANTED: dict[EntityKey, dict[str, float]] = {
+    ALICE: ALL_KEYS,
+    entity_key([("user", None)]): {PERCENT: 200.0},
+    entity_key([("client-id", "e t/l+ü~*")]): {PRODUCE: 1.0, FETCH: 2.0},
+    entity_key([("client-id", None)]): {FETCH: 5.0, MUTATIONS: 1e7},
+    entity_key([("user", "CN=Writer,OU=x"), ("client-id", "a b")]): {PERCENT: 0.5, MUTATIONS: 3.0},
+    entity_key([("user", "<default>"), ("client-id", None)]): {PRODUCE: 3.0},
+    entity_key([("user", None), ("client-id", None)]): {PRODUCE: 4.0, MUTATIONS: 0.001},
+    (("ip", "10.0.0.1"),): {"connection_creation_rate": 20.0},
+    (("ip", None),): {"connection_creation_rate": 7.0},
+}
+
+
+@pytest.fixture
+def nodes(zookeeper_kafka: KafkaCluster) -> Iterator[Nodes]:
+    """What stands in that ZooKeeper."""
+    nodes = Nodes(zookeeper_kafka.zookeeper)
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture
+async def sluice(zookeeper_kafka: KafkaCluster) -> AsyncIterator[Opened]:
+    """A store of Sluice's on that ZooKeeper; nothing is left of what was set."""
+    async with opened_place(zookeeper_place(zookeeper_kafka.zookeeper, creates=False)) as place:
+        opened = await place.open()
+        yield opened
+        await opened.alter(*(Change(entity, key, None) for entity, values in opened.content.quotas.items() for key in values))
+
+
+def set_at_broker(kafka: KafkaCluster, wanted: dict[EntityKey, dict[str, float | None]]) -> None:
+    """Set quotas with the broker's own API, which writes to ZooKeeper."""
+    with QuotaAdmin(kafka.bootstrap) as admin:
+        results = admin.alter_client_quotas(
+            [ClientQuotaAlteration(ClientQuotaEntity.of(dict(entity)), values) for entity, values in wanted.items()]
+        )
+        assert [error for error in results.values() if error is not None] == []
+
+
+def written(nodes: Nodes) -> dict[str, bytes | None]:
+    """Return every node of quotas with what stands in it."""
+    return {path: nodes.get(path) for path in nodes.paths() if path.split("/")[2] in ("users", "clients", "ips")}
+
+
+async def test_what_either_wrote_is_byte_equal(zookeeper_kafka: KafkaCluster, nodes: Nodes, sluice: Opened) -> None:
+    """The same quotas, set by the broker and then by Sluice, leave the same nodes, texts and notifications; so does taking them away."""
+    empty = written(nodes)
+    told = len(nodes.notifications())
+    await asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict(values) for entity, values in WANTED.items()})
+    by_broker, told_by_broker = written(nodes), sorted(nodes.notifications()[told:])
+    await sluice.until(lambda content: content.quotas == WANTED, IN_FORCE_S)
+    assert [origin for origin, _ in sluice.told if origin == "own"] == []
+
+    await asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict.fromkeys(values) for entity, values in WANTED.items()})
+    emptied = written(nodes)
+    assert {path: data for path, data in emptied.items() if path not in empty} == {}
+    await sluice.until(lambda content: content.quotas == {}, IN_FORCE_S)
+
+    told = len(nodes.notifications())
+    await sluice.alter(*(Change(entity, key, value) for entity, values in WANTED.items() for key, value in values.items()))
+    assert written(nodes) == by_broker
+    assert sorted(nodes.notifications()[told:]) == told_by_broker
+
+    await sluice.alter(*(Change(entity, key, None) for entity, values in WANTED.items() for key in values))
+    assert written(nodes) == emptied
+
+
+async def test_kafka_configs_and_sluice_in_turn(zookeeper_kafka: KafkaCluster, old_tools: JavaTools, nodes: Nodes, sluice: Opened) -> None:
+    """Each changes what the other set and describes what the other changed; credentials of the same user stay as they are."""
+
+    def configs(*arguments: str) -> str:
+        where = ("--bootstrap-server", zookeeper_kafka.bootstrap, "--entity-type", "users", "--entity-name", "alice")
+        return old_tools.run(CONFIG_COMMAND, *where, *arguments).out
+
+    await asyncio.to_thread(configs, "--alter", "--add-config", f"{PRODUCE}=1024,{PERCENT}=12.5")
+    await sluice.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 1024.0, PERCENT: 12.5}, IN_FORCE_S)
+    await asyncio.to_thread(configs, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=4096,password=alice-secret]")
+    salted = nodes.get("/config/users/alice") or b""
+    assert b"SCRAM-SHA-256" in salted
+
+    await sluice.alter(Change(ALICE, PRODUCE, 2048.0), Change(ALICE, FETCH, 7.0))
+    described = await asyncio.to_thread(configs, "--describe")
+    assert f"{PRODUCE}=2048.0" in described
+    assert f"{FETCH}=7.0" in described
+    assert credentials(nodes.get("/config/users/alice")) == credentials(salted)
+
+    await asyncio.to_thread(configs, "--alter", "--delete-config", f"{PRODUCE},{PERCENT}")
+    await sluice.until(lambda content: content.quotas.get(ALICE) == {FETCH: 7.0}, IN_FORCE_S)
+    await sluice.alter(Change(ALICE, FETCH, None))
+    left = nodes.get("/config/users/alice")
+    assert left is not None
+    assert credentials(left) == credentials(salted)
+    await asyncio.to_thread(configs, "--alter", "--delete-config", "SCRAM-SHA-256")
+
+
+def credentials(node: bytes | None) -> bytes:
+    """Return the text of the credentials as it stands in a node."""
+    assert node is not None
+    return node[node.index(b'"SCRAM-SHA-256":') :].split(b'"')[3]
+
+
+async def test_two_writers_of_different_kind_lose_nothing_of_each_other(
+    zookeeper_kafka: KafkaCluster, nodes: Nodes, sluice: Opened
+) -> None:
+    """While the broker sets quotas of some users, Sluice sets those of others: all are there, and switches beside Kafka's tree."""
+    names = [f"u{number}" for number in range(40)]
+    theirs = {entity_key([("user", name)]): {FETCH: 1.0} for name in names[:20]}
+    ours = [Change(entity_key([("user", name)]), PRODUCE, 2.0) for name in names[20:]]
+    setting = asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict(values) for entity, values in theirs.items()})
+    await asyncio.gather(setting, *(sluice.alter(change) for change in ours), sluice.alter(SwitchChange("all", "observe")))
+    await sluice.until(lambda content: len(content.quotas) == 40, IN_FORCE_S)
+    assert nodes.get("/sluice/switches") == b'{"version":1,"switches":{"all":"observe"}}'
+    await sluice.alter(SwitchChange("all", None))

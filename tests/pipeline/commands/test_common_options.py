@@ -1,0 +1,149 @@
+"""The options that all commands have in common work in each, or are refused with a line that says what to do."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipeline.neighbours.load import JOB as LOAD
+from pipeline.neighbours.load import load_of, plan_load
+from pipeline.recommend.work import JOB as DEMAND
+from pipeline.recommend.work import plan_demand
+from pipeline.tasks import do_here
+from proxy.metering.commands import forget_command
+from proxy.metering.repair import repair
+from sluice_cli.meter import with_writers
+from tests.support.metering.metering_scene import Client, write_scene
+from tests.support.metering.metering_topics import write_topics
+
+CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2), Client("lake", "loader", "fetch", 30_000.0, 9_000, 45, 2)]
+meter = with_writers(repair, forget_command)
+ELSEWHERE = ("rollup", "stream")
+"""On Spark alone."""
+LOOKS = ("inspect", "repair", "verify-manifests")
+"""In this process alone."""
+BOTH = ("validate", "whatif", "recommend", "neighbours")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Path:
+    (tmp_path / "q.toml").write_text('[[quota]]\nuser = "orders"\nproducer_byte_rate = 20000\n')
+    return write_scene(tmp_path / "in", 3, clients=CAST)
+
+
+def arguments_of(command: str, scene: Path) -> list[str]:
+    """What a command cannot do without."""
+    beside = scene.parent
+    manifest = str(next((scene / "manifests").rglob("*.json")))
+    needed = {
+        "rollup": ["--in", str(scene), "--out", str(beside / "out")],
+        "whatif": ["--in", str(scene), "--quotas", str(beside / "q.toml")],
+        "stream": ["--from", str(scene), "--checkpoint", str(beside / "checkpoint"), "--out", str(beside / "out"), "--once"],
+        "inspect": [manifest],
+        "repair": [str(scene)],
+        "verify-manifests": [str(scene)],
+    }
+    return [command, *needed.get(command, ["--in", str(scene)])]
+
+
+def typed(command: str, scene: Path, *options: str) -> Result:
+    return CliRunner().invoke(meter, [*arguments_of(command, scene), *options])
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        *((command, ["--engine", "local"], "--engine local: ") for command in ELSEWHERE),
+        *((command, ["--engine", "spark"], "--engine spark: ") for command in LOOKS),
+        *((command, ["--master", "local[1]"], "--master local[1]: ") for command in LOOKS),
+        *((command, ["--engine", "local", "--master", "local[1]"], "leave one of the two out") for command in BOTH),
+        *((command, ["--master", "nonsense"], '"nonsense" is no place where Spark runs') for command in (*BOTH, *ELSEWHERE)),
+    ],
+)
+def test_what_a_command_cannot_do_it_says(scene: Path, command: str, options: list[str], said: str) -> None:
+    """One line with what to do instead, exit code 2, nothing printed and nothing written."""
+    before = sorted(scene.parent.rglob("*"))
+    done = typed(command, scene, *options)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert said in done.stderr
+    assert sorted(scene.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH])
+def test_the_usual_engine_may_be_named(scene: Path, command: str) -> None:
+    """`--engine local` changes nothing where that is what happens anyway."""
+    usual, named = typed(command, scene), typed(command, scene, "--engine", "local")
+    assert (named.exit_code, named.stdout) == (0, usual.stdout), named.output
+
+
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH])
+def test_every_form_can_be_asked_for(scene: Path, command: str) -> None:
+    """JSON parses, CSV has a header and rows as long as it, a page is a whole one."""
+    told = json.loads(typed(command, scene, "--format", "json").stdout)
+    assert isinstance(told, dict)
+    header, *rows = csv.reader(io.StringIO(typed(command, scene, "--format", "csv").stdout))
+    assert header
+    assert {len(row) for row in rows} <= {len(header)}
+    page = typed(command, scene, "--format", "html").stdout
+    assert page.startswith("<!doctype html>")
+    assert page.endswith("</html>\n")
+
+
+def test_neighbours_and_demand_on_spark_are_the_same(spark: Any, scene: Path) -> None:
+    """One Spark task per file set gives what this process gives, token buckets and all."""
+    from pipeline.spark.tasks import do_on_spark
+
+    topics = write_topics(scene.parent / "topics", minutes=3)
+    for source in (scene, topics):
+        work = plan_demand(source)
+        assert do_on_spark(spark, DEMAND, work) == do_here(DEMAND, work)
+    load = plan_load(scene, 10_000)
+    here, there = (load_of(parts, 10_000) for parts in (do_here(LOAD, load), do_on_spark(spark, LOAD, load)))
+    assert repr(here) == repr(there)
+
+
+@pytest.mark.parametrize("command", ["whatif", "recommend", "inspect", "verify-manifests"])
+def test_explain_adds_lines(scene: Path, command: str) -> None:
+    """What stands there without it stands there with it, and more."""
+    without, more = (typed(command, scene, *options).stdout.splitlines() for options in ([], ["--explain"]))
+    assert len(more) > len(without)
+    assert [line for line in without if line not in more] == []
+
+
+def test_a_bound_is_traced_to_its_quota(scene: Path) -> None:
+    """The file says which entity's quota a group gets; who has none, today and then, is only counted."""
+    (scene.parent / "q.toml").write_text('[[quota]]\nclient-id = "<default>"\nproducer_byte_rate = 20000\n')
+    lines = typed("whatif", scene, "--explain").stdout.splitlines()
+    at = lines.index("client-id checkout (Produce, broker 1), under q.toml:")
+    assert lines[at + 2].split(maxsplit=1) == ["bound", "20 kB/s, the quota of client-id <default>"]
+    at = lines.index("client-id loader (Fetch, broker 1), under q.toml:")
+    assert lines[at + 2].split(maxsplit=1) == ["bound", "none: no quota of the file holds for it"]
+
+
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
+def test_help_offers_what_works(command: str) -> None:
+    """The text names form and explanation everywhere, and Spark where there is a choice."""
+    text = CliRunner().invoke(meter, [command, "--help"]).stdout
+    assert "--format" in text
+    assert "--explain" in text
+    assert ("--engine" in text) == (command in BOTH)
+    assert ("--master" in text) == (command not in LOOKS)
+
+
+@pytest.mark.parametrize("form", ["csv", "html"])
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
+def test_what_has_no_place_for_an_explanation_refuses_it(scene: Path, command: str, form: str) -> None:
+    """--explain with CSV or a page is one line that says what to write instead, before anything is read."""
+    told = typed(command, scene, "--explain", "--format", form)
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+    assert f"--format {form} has none" in told.stderr
+
+
+def test_repair_tells_what_it_did(scene: Path) -> None:
+    """As plain data: what was made whole, and counts."""
+    told: dict[str, Any] = json.loads(typed("repair", scene, "--format", "json").stdout)
+    assert told == {"made_whole": [], "running": [], "empty_segments": 0, "temporary_files": 0, "problems": []}

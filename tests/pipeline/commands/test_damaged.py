@@ -1,0 +1,104 @@
+"""Files that changed after they were written, and are still readable: their damage is not the proxy's doing."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from pipeline.errors import IncompleteError
+from pipeline.manifest import file_sha256
+from pipeline.spark.stream.stream import Stream
+from pipeline.spark.validation.validate import validate_remote
+from pipeline.stream.settings import StreamSettings
+from pipeline.validation.local import validate
+from sluice_cli.meter import meter
+from tests.pipeline.validation.test_validation import batches, missed, sensors
+from tests.support.metering.metering_directory import write_directory
+
+ROT = 64
+"""Bytes."""
+
+
+def with_plain_files(directory: Path) -> Path:
+    """Write the samples without compression and dictionaries, so that the place of a value in its file is known."""
+    for path in (directory / "manifests").rglob("*.json"):
+        told = json.loads(path.read_text())
+        entry = next(entry for entry in told["files"] if entry["table"] == "samples")
+        file = directory / entry["path"]
+        pq.write_table(pq.read_table(file, partitioning=None), file, compression="NONE", use_dictionary=False)
+        entry |= {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
+        path.write_text(json.dumps(told))
+    return directory
+
+
+def rot(directory: Path, file_set: int) -> Path:
+    """Zero the last values that a file set's samples hold, where they stand in the file; return it."""
+    path = sorted((directory / "samples").rglob("*.parquet"))[file_set]
+    data = path.read_bytes()
+    values = [value for row in pq.read_table(path, partitioning=None).column("val").to_pylist() for value in row]
+    at = data.index(struct.pack(f"<{ROT // 8}q", *values[-ROT // 8 :]))
+    path.write_bytes(data[:at] + bytes(ROT) + data[at + ROT :])
+    return path
+
+
+def typed(directory: Path, *options: str) -> Result:
+    return CliRunner().invoke(meter, ["validate", "--in", str(directory), *options])
+
+
+@pytest.mark.parametrize("options", [(), ("--format", "json")])
+def test_a_damaged_file_is_not_the_proxys_doing(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A file that diverges and is not the one of its manifest is named in one line, with exit code 3; no divergence is told."""
+    source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors()))
+    path = rot(source, 1)
+    assert validate(source).violations > 0
+    done = typed(source, *options)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (3, "", 1), done.output
+    assert f"{path}: its SHA-256 is not the one in manifest" in done.stderr
+    assert "the file is damaged" in done.stderr
+
+
+def test_a_damaged_file_elsewhere_does_not_excuse_a_proxy(tmp_path: Path) -> None:
+    """A divergence in whole files is told with exit code 1, where nothing of its run is damaged."""
+    source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors(), mutate=missed))
+    done = typed(source)
+    assert done.exit_code == 1
+    assert "divergences" in done.stdout
+
+
+def test_where_nothing_diverges_nothing_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashing costs a look at every byte; it is done where something is found, or where a verdict is written."""
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors())
+
+    def hashed(path: Path) -> str:
+        assert path.suffix == ".json", path
+        return file_sha256(path)
+
+    monkeypatch.setattr("pipeline.manifest.file_sha256", hashed)
+    assert typed(source).exit_code == 0
+
+
+def test_a_stream_blames_no_file_set_for_damage_before_it(spark: Any, tmp_path: Path) -> None:
+    """A file set that diverges since one that was landed before was damaged meanwhile is not landed as a violation."""
+    source = with_plain_files(write_directory(tmp_path / "run", batches(stems=2), sensors()))
+    last = max((source / "manifests").rglob("*.json"))
+    data = last.read_bytes()
+    last.unlink()
+    settings = StreamSettings(str(source), tmp_path / "checkpoint", tmp_path / "out", once=True)
+    assert Stream(spark, settings).run().divergences == 0
+    last.write_bytes(data)
+    path = rot(source, 0)
+    with pytest.raises(IncompleteError, match=rf"{path.name}: its SHA-256 is not the one in manifest .*the file is damaged"):
+        Stream(spark, settings).run()
+
+
+def test_damage_on_another_file_system_is_told_alike(spark: Any, tmp_path: Path) -> None:
+    """Tasks that read their files through Spark compare what diverges with its manifest, too."""
+    source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors()))
+    path = rot(source, 1)
+    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.rot.link./metering", tmp_path.as_uri())
+    with pytest.raises(IncompleteError, match=rf"{path.name}: its SHA-256 is not the one in manifest .*the file is damaged"):
+        validate_remote(spark, "viewfs://rot/metering/run")

@@ -1,0 +1,58 @@
+"""What one file holds, and whether files are those of their manifests: for people and as JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.manifest import read_manifest
+from sluice_cli.meter import meter
+from tests.support.metering.metering_scene import Client, write_scene
+
+CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
+
+
+def told(*arguments: str, code: int = 0) -> tuple[str, dict[str, Any]]:
+    table, as_json = (CliRunner().invoke(meter, [*arguments, "--format", form]) for form in ("table", "json"))
+    assert (table.exit_code, as_json.exit_code, table.stderr + as_json.stderr) == (code, code, "")
+    return table.stdout, json.loads(as_json.stdout)
+
+
+def test_a_file_is_told_in_both_forms(tmp_path: Path) -> None:
+    """Rows, columns and the first rows of a table; of a manifest what stands in it."""
+    source = write_scene(tmp_path, 3, clients=CAST)
+    lines, found = told("inspect", str(next((source / "samples").rglob("*.parquet"))))
+    assert (found["kind"], found["table"], len(found["first_rows"])) == ("Parquet", "samples", min(found["rows"], 5))
+    assert lines.startswith(f"Parquet, table samples: {found['rows']:,} rows, {len(found['columns'])} columns\n")
+    assert found["first_rows"][0]["n"] == len(found["first_rows"][0]["val"])
+    path = next((source / "manifests").rglob("*.json"))
+    lines, found = told("inspect", str(path))
+    manifest = read_manifest(path)
+    assert (found["kind"], found["stem"]) == ("manifest", manifest.stem)
+    assert found["manifest"]["files"] == json.loads(path.read_text())["files"]
+    assert lines.startswith(f"manifest of {manifest.stem}, ")
+
+
+def test_what_is_wrong_with_files_is_told_in_both_forms(tmp_path: Path) -> None:
+    """The same counts and problems, and the same exit code."""
+    source = write_scene(tmp_path, 3, clients=CAST)
+    lines, found = told("verify-manifests", str(source))
+    assert lines == f"1 manifest, {found['files']} files, 0 problems\n"
+    next((source / "usage").rglob("*.parquet")).unlink()
+    lines, found = told("verify-manifests", str(source), code=3)
+    assert (found["manifests"], len(found["problems"])) == (1, 1)
+    assert "is missing" in found["problems"][0]
+    assert lines.startswith(found["problems"][0])
+
+
+@pytest.mark.parametrize("command", [["inspect", "manifests/a.json"], ["verify-manifests", "."], ["validate", "--in", "."]])
+def test_nested_without_end_is_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    """JSON that is deeper than anybody reads is one line and exit code 2."""
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / "a.json").write_text("[" * 100_000)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(meter, command)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "not a manifest" in done.stderr

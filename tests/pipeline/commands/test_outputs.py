@@ -1,0 +1,81 @@
+"""Where commands write: on this machine, or nowhere."""
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from pipeline.commands.execution.outputs import OutputPath
+from proxy.metering.commands import forget_command
+from proxy.metering.repair import repair
+from sluice_cli.meter import meter, with_writers
+from tests.support.metering.metering_scene import Client, write_scene
+
+CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
+INPUTS = {"source", "quotas", "files", "tenants", "prices", "key_file", "directory", "file"}
+"""Paths that are read; `repair` and `forget` change what is there already."""
+NEEDED = {
+    "rollup": ["--in", "in", "--out", "out"],
+    "validate": ["--in", "in"],
+    "whatif": ["--in", "in", "--quotas", "q.toml"],
+    "recommend": ["--in", "in"],
+    "neighbours": ["--in", "in"],
+    "stream": ["--from", "in", "--checkpoint", "checkpoint", "--out", "out", "--once"],
+}
+OUTPUTS = [
+    ("rollup", "--out"),
+    ("validate", "--out"),
+    ("whatif", "--out"),
+    ("recommend", "--out"),
+    ("recommend", "--report"),
+    ("neighbours", "--out"),
+    ("stream", "--checkpoint"),
+    ("stream", "--out"),
+]
+
+
+def typed(command: str, option: str, value: str) -> Result:
+    arguments = list(NEEDED[command])
+    if option in arguments:
+        at = arguments.index(option)
+        del arguments[at : at + 2]
+    return CliRunner().invoke(meter, [command, *arguments, option, value])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all that the commands read, and the current one."""
+    write_scene(tmp_path / "in", 3, clients=CAST)
+    (tmp_path / "q.toml").write_text('[[quota]]\nuser = "orders"\nproducer_byte_rate = 20000\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("url", ["s3a://bucket/v", "hdfs:/v", "file:///tmp/v"])
+@pytest.mark.parametrize(("command", "option"), OUTPUTS)
+def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, url: str) -> None:
+    """One line names the option and what to write instead, with exit code 2, before anything is read, started or written."""
+    before = sorted(folder.rglob("*"))
+    done = typed(command, option, url)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert f"{option} {url}: " in done.stderr
+    assert "write a path of this machine" in done.stderr
+    assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["./a:/b", "a:b"])
+def test_a_name_with_a_colon_is_a_name(folder: Path, name: str) -> None:
+    """Only what begins as a URL does, with a scheme and a slash, is taken for one."""
+    done = typed("neighbours", "--out", name)
+    assert done.exit_code == 0, done.output
+    assert (folder / name / "summary.json").is_file()
+
+
+def test_every_option_that_writes_is_known() -> None:
+    """A path that a command takes is one that it reads, or an output that may not be a URL; no option is forgotten here."""
+    commands = with_writers(repair, forget_command).commands
+    paths = [(name, option) for name, command in commands.items() for option in command.params if isinstance(option.type, click.Path)]
+    outputs = sorted((name, option.opts[0]) for name, option in paths if isinstance(option.type, OutputPath))
+    assert outputs == sorted(OUTPUTS)
+    assert {option.name for _, option in paths if not isinstance(option.type, OutputPath)} <= INPUTS

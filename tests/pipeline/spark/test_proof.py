@@ -1,0 +1,149 @@
+"""The proof on many decisions: the plain loop against the validator, and corruption by the hundred."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.metering.trace import Shape, decide, totals, write
+from pipeline.file_set import runs_of
+from pipeline.manifest import find_manifests
+from pipeline.schemas import SAMPLES
+from pipeline.validation.local import validate
+from pipeline.validation.stem_verdict import judge_stem
+
+Rows = list[dict[str, Any]]
+SMALL = {"events": 30_000, "groups": 60, "seconds": 120, "stem_seconds": 40}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(**SMALL, quota_type="Produce", lazy=False),
+        Shape(**SMALL, quota_type="Fetch", unrecord_share=0.05, lazy=False),
+        Shape(**SMALL, quota_type="Request", lazy=False),
+        Shape(**SMALL, quota_type="Connection", unrecord_share=0.02, lazy=False),
+        Shape(**SMALL, quota_type="ControllerMutation", unrecord_share=0.02),
+        Shape(**SMALL, quota_type="ControllerMutation", num_samples=3, window_ms=250),
+        Shape(**SMALL, num_samples=2, window_ms=250, lazy=False),
+        Shape(**SMALL, num_samples=7, window_ms=2_000, quota_type="Request", lazy=False),
+        Shape(**SMALL, num_samples=61, window_ms=500, lazy=True),
+    ],
+    ids=lambda shape: f"{shape.quota_type}-{shape.num_samples}x{shape.window_ms}",
+)
+def test_the_loop_and_the_validator_agree(tmp_path: Path, shape: Shape) -> None:
+    """What `quota` decided one after the other, and the proxy's writer packed, is found right to the last decision, for any window."""
+    write(tmp_path, shape, decide(shape))
+    verdict = validate(tmp_path)
+    assert (verdict.violations, verdict.decisions, verdict.unjudged, verdict.incomplete) == (0, shape.events, 0, [])
+    assert totals(tmp_path)["throttled"] > 100
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 60,000 decisions in three file sets."""
+    shape = Shape(60_000, groups=200, seconds=120, stem_seconds=40)
+    return write(tmp_path_factory.mktemp("trace"), shape, decide(shape))
+
+
+def corrupted(trace: Path, change: Callable[[Rows], int]) -> tuple[int, dict[str, int]]:
+    """How many were changed in the second file set, and what its verdict says by kind."""
+    stems = next(iter(runs_of(trace, find_manifests(trace)).values()))
+    entry = next(entry for entry in stems[1].manifest.files if entry.table == "samples")
+    path = trace / entry.path
+    good = path.read_bytes()
+    try:
+        rows = pq.read_table(path, partitioning=None).to_pylist()
+        changed = change(rows)
+        pq.write_table(pa.Table.from_pylist(rows, schema=SAMPLES), path)
+        found = judge_stem(stems[1], stems[:1]).findings
+    finally:
+        path.write_bytes(good)
+    return changed, {kind.value: number for kind, number in found.counts.items()}
+
+
+def _waits(rows: Rows, number: int) -> list[dict[str, Any]]:
+    """Rows whose first listed wait is above 0, one of each."""
+    return [row for row in rows if row["thr_ms"] and row["thr_ms"][0] > 0][:number]
+
+
+def none(_rows: Rows) -> int:
+    return 0
+
+
+def a_millisecond_more(rows: Rows) -> int:
+    for row in _waits(rows, 100):
+        row["thr_ms"][0] += 1
+        row["applied_ms"][0] += 1
+        row["throttle_ms_sum"] += 1
+        row["applied_ms_sum"] += 1
+        row["throttle_ms_max"] = max(row["thr_ms"])
+    return 100
+
+
+def waits_of_nothing(rows: Rows) -> int:
+    for row in _waits(rows, 100):
+        row["throttle_ms_sum"] -= row["thr_ms"][0]
+        row["applied_ms_sum"] -= row["applied_ms"][0]
+        row["thr_ms"][0] = row["applied_ms"][0] = 0
+        row["throttled_n"] -= 1
+        row["throttle_ms_max"] = max(row["thr_ms"])
+    return 100
+
+
+def one_ulp_more(rows: Rows) -> int:
+    for row in rows[:100]:
+        row["max_observed"] = row["max_observed"] * (1 + 2**-52)
+    return 100
+
+
+def a_wrong_start(rows: Rows) -> int:
+    row = next(row for row in rows[200:] if row["n"] > 3)
+    row["sample_start_ms"] -= 1
+    row["dt_ms"] = [dt_ms + 1 for dt_ms in row["dt_ms"]]
+    return 1
+
+
+def a_lost_record(rows: Rows) -> int:
+    row = next(row for row in rows[200:] if row["n"] > 3 and not row["thr_pos"] and not row["unchecked_pos"])
+    row["sum"] -= row["val"].pop(1)
+    row["dt_ms"].pop(1)
+    row["n"] -= 1
+    return 1
+
+
+def a_byte_more(rows: Rows) -> int:
+    for row in rows[300:400]:
+        row["val"][0] += 1
+        row["sum"] += 1
+    return 100
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "least", "most"),
+    [
+        (none, None, 0, 0),
+        (a_millisecond_more, "MATH", 100, 100),
+        (waits_of_nothing, "MISSED", 100, 100),
+        (one_ulp_more, "MATH", 100, 100),
+        (a_wrong_start, "SEGMENT", 1, 2),
+        (a_lost_record, "GAP", 1, 2),
+        (a_byte_more, "MATH", 100, 20_000),
+    ],
+)
+def test_corruption_by_the_hundred_is_counted(trace: Path, change: Callable[[Rows], int], kind: str | None, least: int, most: int) -> None:
+    """Each changed wait and rate is counted, no more and no fewer; what shifts later sums is found; what is right raises no alarm."""
+    changed, found = corrupted(trace, change)
+    assert least <= (found.get(kind, 0) if kind else sum(found.values())) <= most, found
+    assert changed <= sum(found.values())
+
+
+def test_a_cold_start_would_be_no_proof(trace: Path) -> None:
+    """Without the file sets before it a file set in mid-run cannot be judged: the warm-up is what keeps false alarms away."""
+    stems = next(iter(runs_of(trace, find_manifests(trace)).values()))
+    assert judge_stem(stems[1], stems[:1]).findings.total == 0
+    cold = judge_stem(stems[1], [])
+    assert cold.findings.total + cold.unjudged > 1_000

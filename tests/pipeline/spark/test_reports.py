@@ -1,0 +1,165 @@
+"""Reports are one file each, whole, whatever clients call themselves; and what neighbours do is found."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.report.charts.distribution import in_buckets
+from pipeline.report.charts.heat_map import HeatRow, draw_heat
+from pipeline.report.charts.pressure_chart import draw_pressure
+from pipeline.report.charts.rate_chart import RateSeries, draw_rates
+from pipeline.report.charts.svg import TimeAxis, nice_steps, short
+from pipeline.report.page import Page, Section, draw_page
+from pipeline.rollup.pressure import Pressure
+from sluice_cli.meter import meter
+from tests.pipeline.validation.test_validation import batches, missed, sensors
+from tests.support.html_page import check_page
+from tests.support.metering.metering_directory import write_directory
+from tests.support.metering.metering_scene import START_MS, Client, write_scene
+
+HOSTILE = '</text><script>alert("1")</script>&\'"'
+CAST = [
+    Client("loud", HOSTILE, "produce", 400_000.0, 40_000, 20, 2, begin_s=40, end_s=80),
+    Client("meek", "victim", "produce", 30_000.0, 4_000, 60),
+]
+
+
+def slow_when_loud(tables: dict[str, list[dict[str, Any]]]) -> None:
+    """Requests of the victim take four times as long while the other is there."""
+    loud = {row["second_ms"] for row in tables["usage"] if row["client_ref"] == 0}
+    for row in tables["usage"]:
+        row["handler_ns"] = row["requests"] * (1_000_000 if row["client_ref"] == 0 else 100_000)
+        if row["client_ref"] == 1 and row["second_ms"] in loud:
+            row["handler_ns"] *= 4
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_scene(tmp_path_factory.mktemp("scene"), 120, clients=CAST, mutate=slow_when_loud)
+
+
+def test_a_neighbour_that_slows_others_is_named(scene: Path) -> None:
+    """Who makes most of a broker's load while another takes four times as long is the pair that is told, with both figures."""
+    told = CliRunner().invoke(meter, ["neighbours", "--in", str(scene), "--format", "json"])
+    [pair] = json.loads(told.stdout)["pairs"]
+    assert (pair["neighbour"], pair["victim"]) == (f"loud/{HOSTILE}", "meek/victim")
+    assert pair["slower"] == pytest.approx(4.0, rel=0.05)
+    assert (pair["windows"], pair["others"]) == (4, 8)
+
+
+def test_who_waits_while_another_is_loud_is_told_where_one_quota_holds_both(tmp_path: Path) -> None:
+    """Of two client-ids of one user, the small one waits while the large one is there: told. A stranger that waits just then is not."""
+
+    def waits(tables: dict[str, list[dict[str, Any]]]) -> None:
+        loud = {row["second_ms"] for row in tables["usage"] if row["client_ref"] == 0}
+        for row in tables["usage"]:
+            row["throttled_requests"] = row["requests"] if row["client_ref"] > 0 and row["second_ms"] in loud else 0
+
+    cast = [
+        Client("team", "backfill", "produce", 1e9, 80_000, 20, 2, begin_s=40, end_s=80),
+        Client("team", "web", "produce", 1e9, 1_000, 60),
+        Client("other", "stranger", "produce", 1e9, 1_000, 60),
+    ]
+    source = write_scene(tmp_path, 120, clients=cast, mutate=waits)
+    told = CliRunner().invoke(meter, ["neighbours", "--in", str(source), "--format", "json"])
+    assert [(pair["neighbour"], pair["victim"]) for pair in json.loads(told.stdout)["pairs"]] == [("team/backfill", "team/web")]
+
+
+def test_who_has_no_name_is_nobodys_neighbour(tmp_path: Path) -> None:
+    """Without names all clients look like one: that is said, rather than that nobody made another wait."""
+    source = write_scene(tmp_path, 120, clients=CAST, mutate=slow_when_loud)
+    for path in (source / "manifests").rglob("*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"names": "none"}))
+    told = CliRunner().invoke(meter, ["neighbours", "--in", str(source)])
+    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
+    assert "names are none" in told.stderr
+
+
+def test_without_time_together_nothing_is_told(tmp_path: Path) -> None:
+    """Clients that never meet are no neighbours; usage that is not there is one line and exit code 3."""
+    alone = [Client("a", "a", "produce", 1e9, 1_000, 50, end_s=20), Client("b", "b", "produce", 1e9, 1_000, 50, begin_s=30)]
+    told = CliRunner().invoke(meter, ["neighbours", "--in", str(write_scene(tmp_path / "in", 60, clients=alone))])
+    assert "nobody was slower" in told.stdout
+    without = write_scene(tmp_path / "none", 5, clients=alone, mutate=lambda tables: tables["usage"].clear())
+    told = CliRunner().invoke(meter, ["neighbours", "--in", str(without)])
+    assert (told.exit_code, told.stderr.count("\n")) == (3, 1)
+
+
+@pytest.mark.parametrize("command", ["neighbours", "whatif", "recommend"])
+def test_every_page_is_whole_and_asks_nobody(scene: Path, tmp_path: Path, command: str) -> None:
+    """The page that --out (or --report) writes is the one of --format html: balanced, without a script, a link or an address in it."""
+    quotas = tmp_path / "quotas.toml"
+    quotas.write_text('[[quota]]\nclient-id = "victim"\nproducer_byte_rate = 20000\n')
+    options = {"whatif": ["--quotas", str(quotas), "--mode", "closed"]}.get(command, [])
+    out = ["--report" if command == "recommend" else "--out", str(tmp_path / "out")]
+    told = CliRunner().invoke(meter, [command, "--in", str(scene), *options, *out, "--format", "html"])
+    assert told.exit_code == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page == told.stdout
+    check_page(page)
+    assert "&lt;script&gt;" in page
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_the_verdict_has_a_page(tmp_path: Path, is_wrong: bool) -> None:
+    """`validate` draws its verdict: exact, or the first divergence of each group with the samples that prove it."""
+    source = write_directory(tmp_path / "in", batches(), sensors(), mutate=missed if is_wrong else lambda _rows: None)
+    told = CliRunner().invoke(meter, ["validate", "--in", str(source), "--out", str(tmp_path / "out"), "--format", "html"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert told.stdout == page
+    check_page(page, has_drawing=False)
+    assert ("MISSED" in page, "the samples that prove it" in page, ">exact<" in page) == (is_wrong, is_wrong, not is_wrong)
+
+
+@pytest.mark.parametrize("seconds", [1, 90, 4_000, 200_000])
+@pytest.mark.parametrize("bound", [None, 0.0, 500.0])
+def test_charts_hold_at_every_length(seconds: int, bound: float | None) -> None:
+    """From one second to days, with and without a bound, idle or not: a chart is drawn, and stays within its frame."""
+    step = max(1, seconds // 500)
+    times = [START_MS + 1_000 * at for at in range(0, seconds, step)]
+    rate = [0.0 if at % 7 else 1_000.0 for at in range(len(times))]
+    series = RateSeries(
+        HOSTILE,
+        "Produce",
+        "about",
+        times,
+        rate,
+        [400.0] * len(times),
+        [bound] * len(times),
+        [(START_MS, START_MS + 5_000)],
+        [(START_MS, START_MS + 900)],
+    )
+    heat = HeatRow(HOSTILE, [None, 0.0, 99.0, 250.0], [0, 0, 500, 99_000], [0, 700, 0, 99_000])
+    parts = [
+        draw_rates(series, START_MS, START_MS + 1_000 * seconds),
+        draw_heat([heat], START_MS, 1_000 * seconds, 4),
+        draw_pressure(
+            [(HOSTILE, "Produce", Pressure(0.0, 0.0, bound, [], 0, 900)), ("b", "Request", Pressure(1.0, 9.0, bound, [5, 9], 2))]
+        ),
+    ]
+    check_page(draw_page(Page("t", "a", [], [Section("s", "", parts)])))
+
+
+def test_ticks_are_few_and_at_full_times() -> None:
+    """An axis has a handful of labels, whatever its length."""
+    for seconds in (1, 10, 95, 3_000, 86_400, 30 * 86_400):
+        ticks = TimeAxis(START_MS, START_MS + 1_000 * seconds, 0, 100).ticks()
+        assert 1 <= len(ticks) <= 10
+    assert nice_steps(950.0) == [0, 500]
+    assert nice_steps(0.0) == [0.0]
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    """Groups of two proxies, or client-ids with numbers, differ in the last letters."""
+    assert short("shop: client-id checkout @ east-1", 33) == "shop: client-id checkout @ east-1"
+    assert (name := short("shop: client-id checkout @ sluice-east-1", 33)).endswith("out @ sluice-east-1"[-16:])
+    assert (len(name), name[:16]) == (33, "shop: client-id ")
+
+
+def test_buckets_are_powers_of_two() -> None:
+    """A wait stands in the bucket of the smallest power of two that it does not exceed."""
+    assert in_buckets({1: 1, 2: 1, 3: 5, 4: 1, 1_025: 2}) == {1: 1, 2: 1, 4: 6, 2_048: 2}

@@ -1,0 +1,100 @@
+"""The pipeline on a cluster that is not this process: one master, two workers, started by `spark-submit`."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.rollup.settings import RollupSettings
+from pipeline.validation.local import validate
+from tests.pipeline.spark.test_rollup import two_hours
+from tests.pipeline.support.spark_cluster import HOST, ROOT, SPARK_HOME, environment, packages_zip, spark_cluster
+from tests.pipeline.support.spark_jvm import QUICK_JVM
+from tests.pipeline.validation.test_validation import batches, missed, sensors
+from tests.support.metering.metering_directory import write_directory
+from tests.support.processes.namespaces import NoNamespacesError, check_own_mounts
+from tests.support.tools import in_ci, missing_to_run
+
+SUBMIT_S = 150
+
+
+@pytest.mark.timeout(300)
+def test_a_cluster_says_what_the_local_engine_says(tmp_path: Path) -> None:
+    """Handed to a cluster with --py-files, files on viewfs:, the verdict is the local engine's, and so is the exit code."""
+    missing = missing_to_run()
+    if missing and not in_ci():
+        pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
+    directory = write_directory(tmp_path / "run", batches(stems=2), sensors(), mutate=missed)
+    with spark_cluster(tmp_path) as master:
+        done = subprocess.run(
+            _submit(master, tmp_path, directory),
+            env=environment() | {"PYSPARK_PYTHON": sys.executable},
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=SUBMIT_S,
+        )
+    assert done.returncode == 1, done.stderr.decode()[-2000:]
+    told = json.loads((tmp_path / "verdict" / "verdict.json").read_text())
+    assert told == json.loads(json.dumps(validate(directory).as_dict(50)))
+    assert told["decisions"] == 1_600
+
+
+@pytest.mark.namespace
+@pytest.mark.timeout(600)
+def test_workers_without_a_shared_disk_publish_nothing(spark: Any, tmp_path: Path) -> None:
+    """A roll-up whose workers write to disks of their own ends with 2 and one line; the tables that were there, and the ledger, stay."""
+    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
+    last, kept = max((source / "manifests").rglob("*.json")), tmp_path / "later.json"
+    last.rename(kept)
+    try:
+        check_own_mounts(tmp_path / "in")
+    except NoNamespacesError as problem:
+        if in_ci():
+            raise
+        pytest.skip(str(problem))
+    from pipeline.spark.rollup.rollup import roll_up
+
+    roll_up(spark, RollupSettings(str(source), out))
+    kept.rename(last)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with spark_cluster(tmp_path, apart=out) as master:
+        meter = ["rollup", "--in", str(source), "--out", str(out)]
+        done = subprocess.run(
+            _submit(master, tmp_path, source, meter),
+            env=environment() | {"PYSPARK_PYTHON": sys.executable},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=4 * SUBMIT_S,
+        )
+    lines = (done.stdout + done.stderr).splitlines()  # of the program that it starts, `spark-submit` puts both on stdout
+    said = [line for line in lines if line.startswith("sluice: ") and not line.endswith(" ...")]
+    assert (done.returncode, len(said)) == (2, 1), done.stderr[-2000:]
+    assert re.search(
+        rf"--out {out}: the workers wrote [1-9]\d* rows of usage_hour, and 0 are on this machine, so none is published; name a folder",
+        said[0],
+    )
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def _submit(master: str, folder: Path, directory: Path, meter: Sequence[str] = ()) -> list[str]:
+    settings = {
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.executor.extraJavaOptions": QUICK_JVM,
+        "spark.hadoop.fs.viewfs.mounttable.house.link./metering": directory.parent.as_uri(),
+    }
+    flags = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
+    program = folder / "submitted.py"
+    program.write_text((ROOT / "sluice_cli" / "submitted.py").read_text())
+    place = f"viewfs://house/metering/{directory.name}"
+    meter = meter or ["validate", "--engine", "spark", "--in", place, "--out", str(folder / "verdict")]
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *flags, "--py-files", str(packages_zip(folder))]
+    return [*submit, str(program), *meter]

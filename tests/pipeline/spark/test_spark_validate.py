@@ -1,0 +1,252 @@
+"""The same validator with one Spark task per file set."""
+
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.metering.trace import Shape, decide, write
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.file_sets import checked_runs
+from pipeline.spark import daemon
+from pipeline.spark.failures import HEAP, death_of, error_of, told_in_one_line
+from pipeline.spark.validation.sql_form import cross_check
+from pipeline.spark.validation.validate import STEMS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
+from pipeline.validation.local import validate
+from pipeline.validation.verdict import CrossCheck
+from tests.pipeline.support.spark_jvm import QUICK_JVM
+from tests.pipeline.validation.test_buckets import forgotten, let_through, longer, turned_away
+from tests.pipeline.validation.test_validation import batches, change_unread, missed, one_byte, sensors
+from tests.support.metering.metering_buckets import CHARGED, REFUSED, Buckets, write_buckets
+from tests.support.metering.metering_directory import write_directory
+from tests.support.tools import in_ci, missing_to_run
+
+
+def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> None:
+    """On Spark, one task per file set, the verdict is the one of the local engine, divergences and their evidence included."""
+    write_directory(tmp_path, batches(), sensors(), mutate=missed)
+    on_spark = validate_runs(spark, tmp_path, checked_runs(tmp_path))
+    assert on_spark.violations > 0
+    assert on_spark.as_dict(50) == validate(tmp_path).as_dict(50)
+    paced = validate_runs(spark, tmp_path, checked_runs(tmp_path), paced=True)
+    assert len(paced.long_runs) > 0
+    assert paced.as_dict(50) == validate(tmp_path, paced=True).as_dict(50)
+
+
+def test_python_workers_keep_their_memory(spark: Any) -> None:
+    """Arrow gives back nothing in between: it is told so before it is loaded, whatever master the session has."""
+    told = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("MIMALLOC_PURGE_DELAY")).collect()
+    assert told == ["-1"]
+
+
+def test_a_worker_that_nobody_listens_to_ends_without_a_word(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark closes its socket after a minute of nothing to do; workers of this machine come from a daemon that knows."""
+
+    def gone(_sock: object, _authenticated: bool) -> int:
+        raise BrokenPipeError
+
+    parents = spark.sparkContext.parallelize([0], 1).map(lambda _: Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).collect()
+    assert b"pipeline.spark.daemon" in parents[0].split(b"\0")
+    monkeypatch.setattr(daemon, "_work", gone)
+    assert daemon.worker(None, True) == 1
+    monkeypatch.setattr(daemon, "_work", lambda _sock, authenticated: int(not authenticated))
+    assert (daemon.worker(None, True), daemon.worker(None, False)) == (0, 1)
+
+
+@pytest.fixture(scope="module")
+def mounted(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A directory, and its name on another file system: a mount of Hadoop's viewfs, which no Python library opens."""
+    directory = tmp_path_factory.mktemp("mounted")
+    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.house.link./metering", directory.as_uri())
+    return directory, "viewfs://house/metering"
+
+
+def test_another_file_system_is_read_through_spark(spark: Any, mounted: tuple[Path, str]) -> None:
+    """On a file system that only Hadoop knows the verdict is the one of the local engine, divergences and hashes included."""
+    directory, place = mounted
+    write_directory(directory / "run", batches(), sensors(), mutate=missed)
+    there = validate_remote(spark, f"{place}/run")
+    assert there.violations > 0
+    assert there.as_dict(50) == validate(directory / "run").as_dict(50)
+
+
+def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> None:
+    """No directory, and a file that a manifest promises in vain, are one line each."""
+    directory, place = mounted
+    with pytest.raises(BadInputError, match="no manifests can be read"):
+        validate_remote(spark, f"{place}/absent")
+    write_directory(directory / "short", batches(stems=1), sensors())
+    next((directory / "short" / "samples").rglob("*.parquet")).unlink()
+    with pytest.raises(IncompleteError, match="promises"):
+        validate_remote(spark, f"{place}/short")
+
+
+def test_what_changed_on_another_file_system_is_found_by_the_task(spark: Any, mounted: tuple[Path, str]) -> None:
+    """Where a verdict is to be written, each task compares the files that it was given with their manifest."""
+    directory, place = mounted
+    write_directory(directory / "changed", batches(stems=2), sensors())
+    assert validate_remote(spark, f"{place}/changed", every_byte=True).violations == 0
+    path = change_unread(directory / "changed")
+    assert validate_remote(spark, f"{place}/changed").violations == 0
+    with pytest.raises(IncompleteError, match=f"{path.name}: its SHA-256 is not the one in manifest"), told_in_one_line():
+        validate_remote(spark, f"{place}/changed", every_byte=True)
+
+
+def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None:
+    """A damaged file, found by a task, is named in one line as the local engine names it: the exit code is not that of divergences."""
+    write_directory(tmp_path, batches(stems=1), sensors())
+    path = next((tmp_path / "samples").rglob("*.parquet"))
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(BadInputError) as here:
+        validate(tmp_path)
+    with pytest.raises(BadInputError) as there, told_in_one_line():
+        validate_runs(spark, tmp_path, checked_runs(tmp_path))
+    assert str(there.value) == str(here.value)
+    assert str(path) in str(there.value)
+    assert "\n" not in str(there.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[PYTHON] An exception:\nTraceback (most recent call last):\n  x = 1\nOSError: x\nMemoryError: no room\n\n",
+            "MemoryError: no room",
+        ),
+        ("An error while calling o1.start.\n: java.io.IOException: no room\n\tat a.b(C.java:1)\n", "java.io.IOException: no room"),
+        ("\nJob aborted.\n\tat a.b(C.java:1)\n", "Job aborted."),
+        ("", "no word"),
+    ],
+)
+def test_what_spark_cannot_finish_is_one_line(text: str, said: str) -> None:
+    """Whatever else ends a job is named in one line, and incomplete: nothing was judged."""
+    told = error_of(text)
+    assert isinstance(told, IncompleteError)
+    assert str(told) == f"Spark could not finish the work: {said}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["java.lang.OutOfMemoryError: Java heap space", "org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE] Unable to acquire 16 bytes"],
+)
+def test_too_little_memory_is_told_with_its_remedy(said: str) -> None:
+    """Whatever of Spark's runs out of memory is one line that names the setting."""
+    told = error_of(f"Job aborted due to stage failure: Task 1 failed: {said}\n\tat a.b(C.java:1)\n")
+    assert isinstance(told, IncompleteError)
+    assert re.fullmatch(rf"Spark ran out of memory \({re.escape(said)}\) with a heap of .*: set {HEAP} higher, .*", str(told))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (52, f"Spark ran out of memory .*: set {HEAP} higher"),
+        (-9, f"was killed .signal 9., as a machine does that has no memory left: set {HEAP} lower"),
+        (137, f"was killed .signal 9., as a machine does that has no memory left: set {HEAP} lower"),
+        (-6, "ended before its work was done .signal 6.; -v"),
+        (1, "ended before its work was done .exit code 1.; -v"),
+    ],
+)
+def test_how_a_jvm_ended_is_told(code: int, said: str) -> None:
+    """An exit code, or the signal that ended it, stands for one line with the remedy."""
+    assert re.search(said, str(death_of(code)))
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("os.kill(spark.sparkContext._gateway.proc.pid, 9); spark.range(1).count()", "the JVM of Spark was killed (signal 9)"),
+        ("spark.sql('SELECT size(sequence(id, 200000000 + id)) FROM range(1)').collect()", "Spark ran out of memory ("),
+    ],
+    ids=["killed", "out of memory"],
+)
+def test_what_a_jvm_died_of_is_one_line(program: str, said: str) -> None:
+    """A JVM that is killed, or that has too little heap, ends the command with one line, and not with a connection that is refused."""
+    missing = missing_to_run()
+    if missing and not in_ci():
+        pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
+    whole = (
+        "import os, sys\nfrom pipeline.commands.execution.exit_codes import clear_errors\nfrom pipeline.spark.session import session\n"
+        f"@clear_errors\ndef command():\n    with session('local[1]') as spark:\n        {program}\ncommand()\n"
+    )
+    environment = os.environ | {HEAP: "600m", "JAVA_TOOL_OPTIONS": QUICK_JVM}
+    done = subprocess.run([sys.executable, "-c", whole], env=environment, capture_output=True, text=True, check=False, timeout=240)
+    ours = [line for line in done.stderr.splitlines() if line.startswith("sluice: ") and "starting Spark" not in line]
+    assert (done.returncode, done.stdout, len(ours)) == (3, "", 1), done.stderr
+    assert ours[0].startswith(f"sluice: {said}")
+    assert "Traceback" not in done.stderr
+    assert HEAP in ours[0]
+
+
+@pytest.mark.parametrize("mutation", [lambda _rows: None, missed, one_byte], ids=["right", "missed", "one byte"])
+def test_sql_says_the_same(spark: Any, tmp_path: Path, mutation: Any) -> None:
+    """Worked out in SQL, over whole runs at once, right waits are right, and a wrong wait or value is found as well."""
+    write_directory(tmp_path, batches(), sensors(), mutate=mutation)
+    stems = [stem for stems in checked_runs(tmp_path).values() for stem in stems]
+    told = cross_check(spark, tmp_path, stems)
+    assert told.decisions == 2_400
+    assert told.left_out < 5
+    assert (told.differences > 0) == (validate(tmp_path).violations > 0)
+
+
+def one_more_before_a_wait(tables: dict[str, list[dict[str, Any]]]) -> None:
+    own = [row for row in tables["events"] if row["group_ref"] == 0]
+    at = next(at for at, row in enumerate(own) if row["kind"] == REFUSED and own[at - 1]["kind"] == CHARGED)
+    own[at - 1]["value"] += 1
+
+
+def in_sql(spark: Any, directory: Path) -> CrossCheck:
+    return cross_check(spark, directory, [stem for stems in checked_runs(directory).values() for stem in stems])
+
+
+@pytest.mark.parametrize(
+    "mutation", [longer, forgotten, let_through, turned_away, one_more_before_a_wait], ids=lambda mutation: mutation.__name__
+)
+def test_sql_finds_what_is_wrong_with_a_bucket(spark: Any, tmp_path: Path, mutation: Any) -> None:
+    """Without any of the balances that the files tell, a wrong wait, a wrong refusal and a wrong number are found in SQL."""
+    told = in_sql(spark, write_buckets(tmp_path, Buckets([5.0, 0.3]), [lambda buckets: buckets.play(300, random.Random(1))], mutation))
+    assert (told.decisions, told.differences > 0) == (300, True)
+
+
+def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
+    """Over file sets and changes of bounds each wait of a bucket is worked out in SQL as well; samples beside them are counted too."""
+
+    def changing(buckets: Buckets) -> None:
+        buckets.play(150, random.Random(4))
+        buckets.change(0, 0.7)
+        buckets.play(150, random.Random(5))
+        buckets.change(0, 60.0)
+
+    buckets = Buckets([5.0, 0.3, 40 / 3])
+    told = in_sql(spark, write_buckets(tmp_path / "buckets", buckets, [changing, lambda it: it.play(300, random.Random(6)), changing]))
+    assert (told.decisions, told.differences) == (900, 0)
+    assert told.left_out < 10
+    shape = Shape(20_000, groups=40, seconds=100, stem_seconds=50, quota_type="ControllerMutation", unrecord_share=0.02)
+    told = in_sql(spark, write(tmp_path / "trace", shape, decide(shape)))
+    assert (told.decisions, told.differences) == (20_000, 0)
+    assert told.left_out < 10
+
+
+def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_path: Path) -> None:
+    """Over file sets much longer than a window, of which each task gets its predecessor only, no decision is left unjudged."""
+    shape = Shape(20_000, groups=40, seconds=400, stem_seconds=100)
+    write(tmp_path, shape, decide(shape))
+    verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
+    assert (verdict.decisions, verdict.unjudged, verdict.violations, verdict.groups) == (20_000, 0, 0, 40)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("stems", [0, 1, 2, 5, 9, 12, 36, 288, 1_000])
+def test_every_core_gets_as_many_tasks(stems: int, cores: int) -> None:
+    """Where there are stems enough: a task more on one core is time in which the others have nothing to do."""
+    tasks = tasks_for(stems, cores)
+    if stems >= TASKS_PER_CORE * cores:
+        assert tasks >= TASKS_PER_CORE * cores
+        assert tasks % cores == 0 or tasks == stems
+        assert -(-stems // tasks) <= STEMS_MAX
+    else:
+        assert tasks == max(stems, 1)

@@ -1,0 +1,287 @@
+"""Streams of file sets: from a directory and from a topic, into Parquet exactly once."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import file_sha256
+from pipeline.report.stream_page import draw_stream
+from pipeline.spark.stream.stream import Stream
+from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.ledger import put_marker
+from pipeline.stream.left_out import check_none_left_out
+from pipeline.stream.result import Written
+from pipeline.stream.settings import StreamSettings
+from pipeline.validation.local import validate
+from proxy.metering.topic import parts_of
+from sluice_cli.meter import meter
+from tests.pipeline.support.metering_topic import in_order, messages_of, publish
+from tests.pipeline.validation.test_validation import batches, missed, sensors, with_usage_only
+from tests.support.metering.metering_directory import write_directory
+
+
+def settings_of(folder: Path, source: str | Path) -> StreamSettings:
+    return StreamSettings(str(source), folder / "checkpoint", folder / "out", once=True)
+
+
+def landed(out: Path, table: str, column: str) -> list[Any]:
+    """What the batches with a marker hold."""
+    whole = {int(path.stem) for path in (out / "_batches").glob("*.json")}
+    files = [path for path in (out / table).rglob("*.parquet") if int(path.parent.name.removeprefix("batch=")) in whole]
+    return sorted(value for path in files for value in pq.read_table(path, partitioning=None).column(column).to_pylist())
+
+
+def hide_last(directory: Path) -> tuple[Path, bytes]:
+    last = max((directory / "manifests").rglob("*.json"))
+    data = last.read_bytes()
+    last.unlink()
+    return last, data
+
+
+def test_a_directory_is_landed_exactly_once(spark: Any, tmp_path: Path) -> None:
+    """File sets are landed once each, whether they come early or late, and a batch that is tried again leaves what it left at first."""
+    source = write_directory(tmp_path / "run", batches(), sensors(), mutate=missed)
+    late, data = hide_last(source)
+    settings = settings_of(tmp_path, source)
+    first = Stream(spark, settings).run()
+    late.write_bytes(data)
+    os.utime(late, (1_700_000_000, 1_700_000_000))  # years older than what is known
+    second = Stream(spark, settings).run()
+    assert (first.stems, second.stems, first.whole, second.whole) == (2, 1, 2, 3)
+    whole = [landed(settings.out, table, column) for table, column in (("verdicts", "decisions"), ("decisions_second", "decisions"))]
+    assert whole[0] == [800, 800, 800]
+    assert sum(whole[1]) == 2_400
+    assert sum(landed(settings.out, "verdicts", "divergences")) == validate(source).violations
+    _forget_last_batch(settings)
+    again = Stream(spark, settings).run()
+    assert again.stems == 1
+    assert [
+        landed(settings.out, table, column) for table, column in (("verdicts", "decisions"), ("decisions_second", "decisions"))
+    ] == whole
+
+
+def _forget_last_batch(settings: StreamSettings) -> None:
+    """As after a crash between the rows and Spark's own note of the batch."""
+    for folder in (settings.checkpoint / "commits", settings.out / "_batches"):
+        last = max((path for path in folder.iterdir() if path.name.removesuffix(".json").isdigit()), key=lambda path: int(path.stem))
+        last.unlink()
+        (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def test_what_is_missing_between_file_sets_is_counted(spark: Any, tmp_path: Path) -> None:
+    """Behind a file set that is not there decisions cannot be judged, and the stream knows how many: it is not exact by leaving out."""
+    source = write_directory(tmp_path / "run", batches(), sensors())
+    sorted((source / "manifests").rglob("*.json"))[1].unlink()
+    told, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
+    assert (told.stems, told.divergences) == (2, 0)
+    assert 0 < told.unjudged == verdict.unjudged
+    assert [told.lost.incomplete, told.lost.percent, told.is_whole] == [verdict.incomplete, verdict.coverage_percent, False]
+    assert "decisions 800 to 1599 are in no manifest" in told.lost.incomplete[0]
+
+
+def test_a_file_set_without_decisions_is_missed_until_it_comes(spark: Any, tmp_path: Path) -> None:
+    """A hole that only `previous` tells is named in every call, as the commands on whole directories do; what comes late closes it."""
+    source = tmp_path / "run"
+    paths = with_usage_only(source)
+    gone = paths[1].read_bytes()
+    paths[1].unlink()
+    settings = settings_of(tmp_path, source)
+    line = f"{paths[1].stem}, the file set before {paths[2].stem}, is in no manifest; it was removed or is late"
+    for stems in (2, 0):
+        told = Stream(spark, settings).run()
+        assert (told.stems, told.is_whole) == (stems, False)
+        assert [line in its for its in told.lost.incomplete] == [True]
+        assert any(line in its for its in told.lines(explain=False))
+    paths[1].write_bytes(gone)
+    told = Stream(spark, settings).run()
+    assert (told.stems, told.is_whole, told.lost.incomplete, told.as_dict()["verdict"]) == (1, True, [], "exact")
+
+
+def test_a_divergence_is_told_with_its_samples(spark: Any, tmp_path: Path) -> None:
+    """What `validate` finds in a file set a stream finds, names, and explains when asked."""
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    told, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
+    assert [one.as_row() for one in told.findings] == verdict.as_dict(50)["first_divergences"]
+    proof = next(line for one in told.findings for line in one.finding.evidence)
+    assert [proof in "\n".join(told.lines(explain=explain)) for explain in (False, True)] == [False, True]
+    page = draw_stream("run", told)
+    assert told.findings[0].place in page
+
+
+def test_a_violation_is_told_until_the_output_is_another(spark: Any, tmp_path: Path) -> None:
+    """A later call that finds nothing new, or file sets that are right, tells the divergences of all that is landed, with their samples."""
+    source = write_directory(tmp_path / "run", batches(), sensors(), mutate=missed)
+    late, data = hide_last(source)
+    settings = settings_of(tmp_path, source)
+    first, again = Stream(spark, settings).run(), Stream(spark, settings).run()
+    assert (first.stems, again.stems) == (2, 0)
+    assert 0 < first.divergences == again.divergences
+    assert again.as_dict()["verdict"] == "violations"
+    assert [one.as_row() for one in again.findings] == [one.as_row() for one in first.findings]
+    late.write_bytes(data)
+    both, verdict = Stream(spark, settings).run(), validate(source)
+    assert both.divergences == verdict.violations > first.divergences
+    assert f"{first.divergences:,} of them in earlier calls" in "\n".join(both.lines(explain=False))
+
+
+def test_the_exit_code_of_a_violation_stays(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stream --once` ends with 1 after a violation, in each later call too."""
+    monkeypatch.setattr("pipeline.spark.session.session", lambda *_, **__: contextlib.nullcontext(spark))
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    arguments = ["stream", "--from", str(source), "--checkpoint", str(tmp_path / "c"), "--out", str(tmp_path / "o"), "--once"]
+    told = [CliRunner().invoke(meter, arguments) for _ in range(2)]
+    assert [one.exit_code for one in told] == [1, 1], told[1].output
+    assert "landed      0 file sets in 0 batches" in told[1].stdout
+
+
+def test_a_batch_of_an_earlier_version_is_counted_by_its_table(spark: Any, tmp_path: Path) -> None:
+    """A marker that says nothing of divergences, as earlier versions wrote them, leaves their number to the table `verdicts`."""
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    settings = settings_of(tmp_path, source)
+    first = Stream(spark, settings).run()
+    marker = next((settings.out / "_batches").glob("*.json"))
+    told = json.loads(marker.read_text())
+    marker.write_text(json.dumps({name: told[name] for name in ("stems", "rows")}))
+    again = Stream(spark, settings).run()
+    assert (again.divergences, again.findings) == (first.divergences, [])
+
+
+def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> None:
+    """A file that changed is named, nothing of its batch counts, and output of another checkpoint is refused."""
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors())
+    settings = settings_of(tmp_path, source)
+    path = next((source / "samples").rglob("*.parquet"))
+    good = path.read_bytes()
+    path.write_bytes(good[:100] + bytes([good[100] ^ 1]) + good[101:])
+    with pytest.raises(IncompleteError, match="SHA-256"):
+        Stream(spark, settings).run()
+    assert landed(settings.out, "verdicts", "decisions") == []
+    path.write_bytes(good)
+    assert Stream(spark, settings).run().stems == 1
+    with pytest.raises(BadInputError, match="another checkpoint"):
+        Stream(spark, StreamSettings(str(source), tmp_path / "other", settings.out, once=True)).run()
+
+
+@pytest.mark.parametrize(
+    ("source", "checkpoint", "out", "code", "message"),
+    [
+        ("absent", "c", "o", 2, "no such directory"),
+        ("empty", "c", "o", 3, "no manifest in it"),
+        ("hdfs://house/metering", "c", "o", 2, "can be followed"),
+        ("kafka://127.0.0.1:9092", "c", "o", 2, "kafka://HOST:PORT/TOPIC"),
+        ("kafka://127.0.0.1:1,localhost/topic", "c", "o", 2, "no broker answers there"),
+        ("run", "a-file", "o", 2, "a-file"),
+        ("run", "c", "a-file/o", 2, "a-file"),
+        ("strange", "c", "o", 2, "schema 7, this version reads 1"),
+    ],
+)
+def test_what_cannot_be_followed_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, checkpoint: str, out: str, code: int, message: str
+) -> None:
+    """Whatever is wrong with source, checkpoint or output is one line, before Spark starts, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    write_directory(Path("run"), batches(stems=1, events=5), sensors())
+    Path("empty").mkdir()
+    Path("strange/manifests").mkdir(parents=True)
+    Path("strange/manifests/one.json").write_text('{"kind": "sluice-metering", "schema": 7}')
+    Path("a-file").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    outcome = CliRunner().invoke(meter, ["stream", "--from", source, "--checkpoint", checkpoint, "--out", out, "--once"])
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr.count("\n")) == (code, "", 1), outcome.stderr
+    assert message in outcome.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_of_another_program_is_named(spark: Any, tmp_path: Path) -> None:
+    """A file that a manifest names, hash and all, and that is none of ours ends the stream with its name, in one short line."""
+    source = write_directory(tmp_path / "run", batches(stems=1, events=50), sensors())
+    manifest = next((source / "manifests").rglob("*.json"))
+    told = json.loads(manifest.read_text())
+    entry = next(entry for entry in told["files"] if entry["table"] == "samples")
+    pq.write_table(pa.table({"a": [1]}), source / entry["path"])
+    entry |= {"bytes": (source / entry["path"]).stat().st_size, "sha256": file_sha256(source / entry["path"])}
+    manifest.write_text(json.dumps(told))
+    with pytest.raises(
+        BadInputError, match=f"^{source / entry['path']}: lacks column .*; it is a file of another program or version; restore it$"
+    ):
+        Stream(spark, settings_of(tmp_path, source)).run()
+
+
+@pytest.mark.mock
+def test_a_topic_is_landed_exactly_once(spark: Any, mock_topic: str, tmp_path: Path) -> None:
+    """File sets that came through a topic twice are the files that were sent, judged and counted once."""
+    source = write_directory(tmp_path / "run", batches(), sensors())
+    messages = list(in_order(source))
+    settings = settings_of(tmp_path, mock_topic)
+    publish(mock_topic, messages[: len(messages) // 2])
+    first = Stream(spark, settings).run()
+    publish(mock_topic, messages[len(messages) // 3 :])
+    second = Stream(spark, settings).run()
+    assert first.stems + second.stems == 3
+    assert sum(landed(settings.out, "decisions_second", "decisions")) == 2_400
+    assert validate(settings.out / "landed").as_dict(50) == validate(source).as_dict(50)
+
+
+def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None:
+    """What was there when the last batch began and is in no batch ends the command; what came later is for the next call."""
+    source = write_directory(tmp_path / "run", batches(stems=3, events=5), sensors())
+    settings = settings_of(tmp_path, source)
+    names = [str(path.relative_to(source)) for path in sorted((source / "manifests").rglob("*.json"))]
+    put_marker(settings.out, 0, dict.fromkeys(names[:2], ""), Written(2))
+    offsets = settings.checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text("")
+    for seconds, name in ((-1, names[0]), (-1, names[1]), (1, names[2])):
+        os.utime(source / name, (planned := (offsets / "0").stat().st_mtime + seconds, planned))
+    assert check_none_left_out(source, settings) == 2
+    os.utime(source / names[2], (1_700_000_000, 1_700_000_000))
+    with pytest.raises(IncompleteError, match=f"1 file set left out, {names[2]} first"):
+        check_none_left_out(source, settings)
+
+
+def test_parts_make_the_file_again(tmp_path: Path) -> None:
+    """A file in parts, each of them put there twice, is the file; without one of them it is refused."""
+    source = write_directory(tmp_path / "run", batches(stems=1), sensors())
+    for path, part, value in (*messages_of(source), *messages_of(source)):
+        put_part(tmp_path / "landed", *checked_place(path, part)[:2], value)
+    manifest = str(next((source / "manifests").rglob("*.json")).relative_to(source))
+    assemble(tmp_path / "landed", manifest, 1)
+    assert validate(tmp_path / "landed").as_dict(9) == validate(source).as_dict(9)
+    for path, part, value in messages_of(source):
+        if not path.startswith("samples"):
+            put_part(tmp_path / "lost", *checked_place(path, part)[:2], value)
+    with pytest.raises(IncompleteError, match="came incomplete"):
+        assemble(tmp_path / "lost", manifest, 1)
+    assert not (tmp_path / "lost" / manifest).exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("../etc/passwd", "0/1"),
+        ("/samples/x", "0/1"),
+        ("samples/../../x", "0/1"),
+        ("other/x", "0/1"),
+        ("samples/x", "1/1"),
+        ("samples/x", "0"),
+        ("", ""),
+    ],
+)
+def test_a_strange_message_is_refused(path: str, part: str) -> None:
+    """A path out of the directory, a table that is none and a part that cannot be are refused."""
+    with pytest.raises(BadInputError, match="not a metering file"):
+        checked_place(path, part)
+
+
+def test_an_empty_file_is_one_message() -> None:
+    """Every file is at least one message, and long ones are cut."""
+    assert [part for part, _ in parts_of(b"")] == ["0/1"]
+    assert [(part, len(value)) for part, value in parts_of(bytes(600_000))] == [("0/2", 524_288), ("1/2", 75_712)]

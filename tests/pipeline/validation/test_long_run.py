@@ -1,0 +1,186 @@
+"""Rates over minutes against the ceiling of Kafka's own algorithm, and groups against the quota file."""
+
+import hashlib
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.errors import BadInputError
+from pipeline.file_sets import checked_runs
+from pipeline.report.validate_page import draw_verdict
+from pipeline.validation.by_file import check_by_file
+from pipeline.validation.local import validate
+from pipeline.validation.rules.long_run import Stretch, ceiling, judge
+from sluice_cli.meter import meter
+from tests.pipeline.support.closed_loop import START_MS, closed_loop
+from tests.pipeline.support.directory_parts import add_table
+from tests.support.metering.metering_buckets import Buckets, write_buckets
+from tests.support.metering.metering_directory import write_directory
+from tests.support.metering.metering_rows import Event, Sensor
+
+BOUND = 100_000.0
+SECONDS = 240
+
+
+def stretch_of(events: list[Event], connections: int, cap_s: float = 25.0) -> Stretch:
+    later = [event for event in events if event.ts_ms >= START_MS + 30_000]
+    units = sum(event.value for event in later)
+    return Stretch(later[0].ts_ms, later[-1].ts_ms, 0, units, len(later), BOUND, cap_s, connections, BOUND * 11)
+
+
+@pytest.mark.parametrize(
+    ("connections", "size"), [(1, 0.01), (1, 1.0), (16, 0.01), (64, 0.01), (256, 0.01), (64, 0.1), (16, 1.0), (4, 1.0)]
+)
+@pytest.mark.parametrize("cap_ms", [None, 1_000])
+def test_who_waits_is_below_the_ceiling(connections: int, size: float, cap_ms: int | None) -> None:
+    """Connections that send once per wait stay below it, few or many, with small requests or large, with waits that are capped or not."""
+    events = list(closed_loop(connections, int(size * BOUND), BOUND, SECONDS, cap_ms=cap_ms))
+    told = judge([(0, stretch_of(events, connections, 25.0 if cap_ms is None else cap_ms / 1_000))])
+    assert told is not None
+    assert told.ratio <= told.allowed
+
+
+@pytest.mark.parametrize(("connections", "size", "times"), [(1, 0.01, 2.0), (1, 0.1, 2.0), (4, 0.01, 1.5), (16, 0.001, 1.3)])
+def test_who_does_not_wait_is_above_it(connections: int, size: float, times: float) -> None:
+    """Clients that send on at a multiple of their quota are found."""
+    gap_ms = int(1_000 * connections * size / times)
+    events = list(closed_loop(connections, int(size * BOUND), BOUND, SECONDS, heeds=False, gap_ms=gap_ms))
+    told = judge([(0, stretch_of(events, connections))])
+    assert told is not None
+    assert told.ratio > told.allowed
+
+
+def test_the_ceiling_is_the_simulated_one() -> None:
+    """Without the one percent the formula gives the figures that simulations of Kafka's algorithm gave."""
+    assert [round(ceiling(k, 25.0) / 1.01, 3) for k in (0.4, 1.6, 2.56, 4.0, 12.8)] == [1.037, 1.134, 1.203, 1.294, 1.712]
+    assert ceiling(2.56, 1.0) / 1.01 == pytest.approx(2.56)
+
+
+def test_too_short_or_unknown_is_not_judged() -> None:
+    """Less than a minute, or connections that nobody counted, lead to no judgement."""
+    events = list(closed_loop(1, 10_000, BOUND, 80))
+    assert judge([(0, stretch_of(events, 1))]) is None
+    assert judge([(0, stretch_of(list(closed_loop(1, 10_000, BOUND, 120)), 0))]) is None
+
+
+def metered(folder: Path, events: list[Event], connections: int, *, stems: int = 2, source: str = "table") -> Path:
+    """A directory with these records of client-0, and with usage rows that say how many connections it had."""
+    parts = [events[len(events) * at // stems : len(events) * (at + 1) // stems] for at in range(stems)]
+    directory = write_directory(folder, parts, {0: Sensor(0, BOUND)})
+    add_table(
+        directory,
+        "dim_client",
+        [{"client_ref": 0, "principal_type": "User", "principal": "u", "client_id": "client-0", "name_form": "plain"}],
+    )
+    counted = {"requests": 0, "request_bytes": 0, "response_bytes": 0, "produce_bytes": 0, "fetch_bytes": 0, "handler_ns": 0}
+    rest = {"throttled_requests": 0, "throttle_ms": 0, "connections_opened": 0, "connections_open": connections}
+    place = {"client_ref": 0, "node_id": 1, "node": "1", "listener": "main", "api_class": "produce", "second_ms": START_MS}
+    add_table(directory, "usage", [{**place, **counted, **rest}])
+    bound = {"group_ref": 0, "from_seq": 0, "bound": BOUND, "rule": "client-id=client-0", "source": source, "generation": 1}
+    add_table(directory, "dim_bound", [bound])
+    return directory
+
+
+def test_a_rate_above_the_ceiling_is_a_violation(tmp_path: Path) -> None:
+    """Over whole file sets: who waits raises no alarm, who does not is RATE, with the file sets as evidence, and nothing else is wrong."""
+    heeds = metered(tmp_path / "heeds", list(closed_loop(4, 10_000, BOUND, SECONDS)), 4)
+    assert validate(heeds).kinds() == {}
+    assert len(validate(heeds).long_runs) == 1
+    escapes = metered(tmp_path / "escapes", list(closed_loop(4, 1_000, BOUND, SECONDS, heeds=False, gap_ms=20)), 4)
+    verdict = validate(escapes)
+    assert verdict.kinds() == {"RATE": 1}
+    assert len(verdict.first()[0][1].evidence) == 2
+    assert "Looked at otherwise" in draw_verdict(verdict, 50)
+    shown = CliRunner().invoke(meter, ["validate", "--in", str(escapes), "--explain"])
+    assert shown.exit_code == 1
+    assert "at most 4 connections" in shown.output
+    assert "group 0, client-id client-0 (Produce), seq " in shown.output
+
+
+def test_paced_the_ceiling_is_the_same_whatever_is_in_flight(tmp_path: Path) -> None:
+    """With much quota in flight Kafka's own algorithm is above 1.02 times the bound: in mode paced RATE says so, also where nobody counted
+    connections; who has little in flight passes in both modes.
+    """
+    many = metered(tmp_path / "many", list(closed_loop(64, 10_000, BOUND, SECONDS)), 64)
+    few = metered(tmp_path / "few", list(closed_loop(1, 1_000, BOUND, SECONDS)), 1)
+    uncounted = metered(tmp_path / "uncounted", list(closed_loop(64, 10_000, BOUND, SECONDS)), 0)
+    for place, kafka, paced in ((many, 0, 1), (few, 0, 0), (uncounted, 0, 1)):
+        codes = [CliRunner().invoke(meter, ["validate", "--in", str(place), "--mode", mode]).exit_code for mode in ("kafka", "paced")]
+        assert (place.name, codes) == (place.name, [kafka, paced])
+    verdict = validate(many, paced=True)
+    [(key, finding)] = verdict.first()
+    assert (verdict.kinds(), verdict.name(key, finding)) == ({"RATE": 1}, "client-id client-0 (Produce)")
+    assert "1.02 and a window of credit, paced, whatever is in flight" in finding.what
+    assert finding.expected == f"at most {1.02 + 11 / verdict.long_runs[0].seconds:.3f}"
+    assert verdict.as_dict(50)["long_run"]["mode"] == "paced"
+
+
+def bucketed(folder: Path, serve: Callable[[Buckets], None]) -> Path:
+    """A directory with one bucket of 5 mutations a second in three file sets, and with usage rows that say how many connections it had."""
+
+    def counted(tables: dict[str, list[dict[str, Any]]]) -> None:
+        run = {"run_id": tables["events"][0]["run_id"]}
+        who = {"principal_type": "User", "principal": "u", "client_id": "c0", "name_form": "plain"}
+        tables["dim_client"] = [{**run, "client_ref": 0, **who}]
+        names = ("requests", "request_bytes", "response_bytes", "produce_bytes", "fetch_bytes", "handler_ns")
+        rest = dict.fromkeys([*names, "throttled_requests", "throttle_ms", "connections_opened"], 0)
+        place = {"proxy_id": tables["events"][0]["proxy_id"], "client_ref": 0, "node_id": 1, "node": "1", "listener": "main"}
+        tables["usage"] = [{**run, **place, "api_class": "other", "second_ms": START_MS, **rest, "connections_open": 6}]
+
+    return write_buckets(folder, Buckets([5.0]), [serve] * 3, counted)
+
+
+def test_a_bucket_whose_clients_do_not_wait_is_a_violation(tmp_path: Path) -> None:
+    """Connections that wait keep a bucket at its bound, those of old clients too; old clients that do not wait are RATE, and only that."""
+    dice = random.Random(8)
+    heeds = validate(bucketed(tmp_path / "heeds", lambda buckets: buckets.serve(6, 100, dice)))
+    assert heeds.kinds() == {}
+    assert [0.9 < told.ratio < told.allowed for told in heeds.long_runs] == [True]
+    [paced] = validate(tmp_path / "heeds", paced=True).long_runs
+    assert paced.allowed == pytest.approx(1.02 + 11 / paced.seconds)
+    assert paced.allowed < heeds.long_runs[0].allowed
+
+    def escaping(buckets: Buckets) -> None:
+        for _ in range(200):
+            buckets.now_ms += 500
+            buckets.step(0, 5, "permissive")
+
+    assert validate(bucketed(tmp_path / "escapes", escaping)).kinds() == {"RATE": 1}
+
+
+def _quotas(folder: Path, text: str) -> tuple[Path, str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "quotas.toml"
+    path.write_text(text)
+    return path, f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ('[[quota]]\nclient-id = "client-0"\nproducer_byte_rate = 100000\n', {}),
+        ('[[quota]]\nclient-id = "client-0"\nproducer_byte_rate = 100001\n', {"BOUND": 1}),
+        ('[[quota]]\nuser = "u"\nproducer_byte_rate = 100000\n', {"GROUP": 1}),
+        ('[[quota]]\nuser = "u"\nclient-id = "<default>"\nproducer_byte_rate = 100000\n', {"GROUP": 1}),
+    ],
+)
+def test_groups_and_bounds_are_the_quota_files(tmp_path: Path, text: str, kinds: dict[str, Any]) -> None:
+    """With the quota file at hand: its groups and bounds raise no alarm; another group is GROUP, another bound BOUND."""
+    path, source = _quotas(tmp_path / "quotas", text)
+    directory = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source=source)
+    outcome = CliRunner().invoke(meter, ["validate", "--in", str(directory), "--quotas", str(path), "--format", "json"])
+    assert outcome.exit_code == (1 if kinds else 0), outcome.output
+    found = check_by_file(checked_runs(directory), path)
+    assert {kind.value: number for findings in found.values() for kind, number in findings.counts.items()} == kinds
+
+
+def test_another_quota_file_is_refused(tmp_path: Path) -> None:
+    """A file that was never in force proves nothing and is refused."""
+    path, _ = _quotas(tmp_path / "quotas", '[[quota]]\nuser = "u"\nproducer_byte_rate = 1\n')
+    directory = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source="sha256:other")
+    with pytest.raises(BadInputError, match="very file"):
+        check_by_file(checked_runs(directory), path)

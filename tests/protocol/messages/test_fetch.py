@@ -1,0 +1,175 @@
+"""The tail of Fetch and ShareFetch answers: found in any pieces, replaced without changing its length."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
+from protocol.errors import BadResponseError
+from protocol.layout import layout_of
+from protocol.limits import MAX_WALK_BYTES
+from protocol.messages.addresses import splice_report
+from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, tail_has_endpoints
+from protocol.primitives import uvarint
+from tests.support.frames import layout_codec
+from tests.support.frames.message_strategies import HOSTS, PORTS, bodies, frame_of
+
+WALKED = [api for api in API_VERSIONS.values() if api.splice and api.key in (ApiKey.FETCH, ApiKey.SHARE_FETCH)]
+BY_VERSION = pytest.mark.parametrize("api", WALKED, ids=lambda api: f"{api.name}-v{api.version}")
+FETCH = API_VERSIONS[ApiKey.FETCH << 16 | 17]
+
+
+def encoded_tail(api: ApiVersion, body: dict[str, Any]) -> bytes:
+    """Return the end of a body as the model writes it: its tag section, and before it the endpoints of a ShareFetch."""
+    layout = layout_of(api.key, "response", api.version)
+    kept = tuple(field for field in layout.fields if field.tag is not None or field.name == "NodeEndpoints")
+    return layout_codec.encode(layout._replace(fields=kept), body)
+
+
+@BY_VERSION
+def test_the_tail_is_found_in_any_pieces(api: ApiVersion) -> None:
+    """However the frame is cut, the bytes before the tail pass, and the tail is what the tables say."""
+    layout = layout_of(api.key, "response", api.version)
+
+    @settings(max_examples=60, deadline=None)
+    @given(body=bodies(layout, unknown_tags=True), pieces=st.lists(st.integers(1, 40), min_size=1, max_size=20))
+    def check(body: dict[str, Any], pieces: list[int]) -> None:
+        frame = frame_of(api, layout_codec.encode(layout, body))
+        tail_at = len(frame) - len(encoded_tail(api, body))
+        assert find_tail(api, b"xx" + frame + b"yy", 2, 2 + len(frame)) == tail_at
+        walker, passed, at = FetchWalker(api, len(frame)), 0, 0
+        while at < len(frame):
+            end = min(at + pieces[at % len(pieces)], len(frame))
+            assert passed == min(at, tail_at)
+            passed += walker.feed(frame, at, end)
+            assert walker.tail_at == (tail_at if end >= tail_at else -1)
+            at = end
+        assert passed == tail_at
+        assert tail_has_endpoints(api, frame[tail_at:]) is bool(body.get("NodeEndpoints"))
+
+    check()
+
+
+@BY_VERSION
+def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVersion) -> None:
+    """Afterwards the frame has our addresses or none at all, the same length, and everything else as it was."""
+    layout = layout_of(api.key, "response", api.version)
+
+    @settings(max_examples=100, deadline=None)
+    @given(body=bodies(layout, unknown_tags=True), host=HOSTS, port=PORTS, odd_only=st.booleans())
+    def check(body: dict[str, Any], host: str, port: int, odd_only: bool) -> None:
+        def resolve(node_id: int, _host: str, _port: int) -> tuple[str, int] | None:
+            return (host, port) if node_id % 2 or not odd_only else None
+
+        frame = frame_of(api, layout_codec.encode(layout, body))
+        tail_at = find_tail(api, frame, 0, len(frame))
+        tail = blank_endpoints(api, frame[tail_at:], resolve)
+        assert len(tail) == len(frame) - tail_at
+        after, end = layout_codec.decode(layout, frame[:tail_at] + tail, 8 + api.response_header_version)
+        assert end == len(frame)
+        before = body.get("NodeEndpoints") or []
+        ours = [entry | dict(zip(("Host", "Port"), found, strict=True)) for entry in before if (found := seen(entry, resolve)) is not None]
+        assert (after.get("NodeEndpoints") or []) in (ours, [])
+        kept, unknown = body[layout_codec.UNKNOWN], after.get(layout_codec.UNKNOWN, [])
+        assert unknown[: len(kept)] == kept
+        padding = unknown[len(kept) :]
+        assert len(padding) <= (2 if tail != frame[tail_at:] else 0)
+        assert not any(byte for _, value in padding for byte in value)
+
+    check()
+
+
+def seen(entry: dict[str, Any], resolve: Any) -> tuple[str, int] | None:
+    """Return what clients should see of an entry; "no node" stays what it is."""
+    if entry["NodeId"] < 0 and not entry["Host"]:
+        return entry["Host"], entry["Port"]
+    found: tuple[str, int] | None = resolve(entry["NodeId"], entry["Host"], entry["Port"])
+    return found
+
+
+def one_endpoint(host: bytes) -> bytes:
+    """Return the tail of a Fetch with one endpoint."""
+    value = b"\x02" + struct.pack(">i", 1) + bytes([len(host) + 1]) + host + struct.pack(">i", 9092) + b"\x00\x00"
+    return b"\x01\x00" + layout_codec.uvarint(len(value)) + value
+
+
+@pytest.mark.parametrize("shorter_by", [*range(-2, 5), 40])
+def test_endpoints_of_every_length(shorter_by: int) -> None:
+    """Ours are written when they fit exactly or leave room for an empty tagged field; one byte less and they are left out."""
+    tail = one_endpoint(b"h" * 60)
+    ours = "s" * (60 - shorter_by)
+    found: list[tuple[int, str, int]] = []
+    after = blank_endpoints(FETCH, tail, lambda *_: (ours, 1))
+    frame = frame_of(FETCH, bytes(10) + b"\x01" + after)
+    splice_report(FETCH, frame, lambda *entry: found.append(entry))
+    assert found == ([(1, ours, 1)] if shorter_by == 0 or shorter_by >= 2 else [])
+    assert len(after) == len(tail)
+    assert b"h" * 10 not in after
+
+
+@pytest.mark.parametrize("other_tag", [5, 126, 127, 200, 16_382, 16_383, 16_393, 2_097_151])
+def test_every_length_of_padding_can_be_written(other_tag: int) -> None:
+    """Also where the size of the padding itself grows by a byte, and where a longer tag number makes up for that."""
+    for host_bytes in range(1, 126):
+        tail = b"\x02" + one_endpoint(b"h" * host_bytes)[1:] + layout_codec.uvarint(other_tag) + b"\x00"
+        assert len(blank_endpoints(FETCH, tail, lambda *_: None)) == len(tail)
+    for length in range(2, 400):
+        tail = b"\x02" + one_endpoint(b"a" * 20)[1:] + layout_codec.uvarint(other_tag) + layout_codec.uvarint(length) + bytes(length)
+        assert len(blank_endpoints(FETCH, tail, lambda *_: None)) == len(tail)
+    for host_bytes in range(1, 126):
+        tail = one_endpoint(b"h" * host_bytes)
+        after = blank_endpoints(FETCH, tail, lambda *_: None)
+        assert len(after) == len(tail)
+        assert not tail_has_endpoints(FETCH, after)
+
+
+def test_an_address_that_is_ours_already_changes_nothing() -> None:
+    """The tail is returned as it is."""
+    tail = one_endpoint(b"sluice")
+    assert blank_endpoints(FETCH, tail, lambda _id, host, port: (host, port)) is tail
+
+
+def test_records_are_never_kept() -> None:
+    """A walker over a gigabyte of records holds a few numbers."""
+    partition = bytes(30) + b"\x00" + bytes(4) + b"\x81\x80\x80\x80\x04"  # records of 2^30 bytes
+    head = frame_of(FETCH, bytes(10) + b"\x02" + bytes(16) + b"\x02" + partition)
+    frame_bytes = len(head) + 2**30 + 3
+    walker = FetchWalker(FETCH, frame_bytes)
+    assert walker.feed(head, 0, len(head)) == len(head)
+    chunk = bytes(2**20)
+    for _ in range(2**10):
+        assert walker.feed(chunk, 0, len(chunk)) == len(chunk)
+    assert walker.feed(b"\x00\x00\x00", 0, 3) == 2
+    assert walker.tail_at == frame_bytes - 1
+
+
+@pytest.mark.parametrize(
+    ("body", "declared"),
+    [
+        pytest.param(
+            bytes(10) + b"\x02" + bytes(16) + b"\x02" + bytes(30) + b"\x00" + bytes(4) + b"\xff\xff\xff\xff\x07", 100, id="past-the-frame"
+        ),
+        pytest.param(bytes(10) + b"\xff\xff\xff\xff\xff\x01", 100, id="endless-varint"),
+        pytest.param(bytes(10) + b"\x01" + bytes(MAX_WALK_BYTES + 1), MAX_WALK_BYTES + 100, id="tail-too-large"),
+    ],
+)
+def test_what_cannot_be_walked_is_refused(body: bytes, declared: int) -> None:
+    """Rather than let an address through."""
+    frame = frame_of(FETCH, body)
+    with pytest.raises(BadResponseError):
+        FetchWalker(FETCH, max(declared, len(frame))).feed(frame, 0, len(frame))
+
+
+@pytest.mark.parametrize("tag", [5, 127, 2**14 - 1, 2**21 - 1, 2**28 - 1])
+def test_a_tail_of_any_length_keeps_it(tag: int) -> None:
+    """Whatever an address is long, and whatever tags a broker of the future adds, what takes its place fills the tail to the byte."""
+    api = API_VERSIONS[ApiKey.SHARE_FETCH << 16 | 1]
+    for size in range(1, 400):
+        host = uvarint(size + 1) + b"h" * size
+        tail = b"\x02" + bytes(4) + host + bytes(3) + b"\x01" + b"\x00" + b"\x00" + b"\x01" + uvarint(tag) + b"\x00"
+        blanked = blank_endpoints(api, tail, lambda *_: None)
+        assert len(blanked) == len(tail)
+        assert b"hh" not in blanked

@@ -1,0 +1,132 @@
+"""`[upstream.credentials]` and `[canary]`: read, or a line for each problem, and never a secret in one."""
+
+# ruff: noqa: E501 -- the lines that operators read stand here whole
+
+from pathlib import Path
+
+import pytest
+
+from proxy.config.sections.credentials import CredentialsError
+from proxy.config.sections.login import SECRET_BYTES_MAX
+from tests.support import config_folder
+from tests.support.config_folder import load
+
+CANARY = "canary-77b1"
+SCRAM = 'mechanism = "SCRAM-SHA-512"\nusername = "sluice"\n'
+FILE = 'password_file = "password"\n'
+
+
+def text_of(credentials: str = "", canary: str = "", *, bootstrap: str = "kafka:9092") -> str:
+    listener = '[[listener]]\naddress = "127.0.0.1:19092"\n'
+    tables = (f"[upstream.credentials]\n{credentials}\n" if credentials else "") + (f"[canary]\n{canary}\n" if canary else "")
+    return f'[upstream]\nbootstrap = "{bootstrap}"\n{listener}{tables}'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a password and a token that nobody else may read."""
+    for name, secret in (("password", CANARY + "\n"), ("token", f"e30.{CANARY}.x")):
+        write(tmp_path / name, secret.encode())
+    return tmp_path
+
+
+def write(path: Path, secret: bytes, mode: int = 0o600) -> None:
+    path.write_bytes(secret)
+    path.chmod(mode)
+
+
+def complaints(folder: Path, text: str) -> list[str]:
+    lines = config_folder.complaints(folder, text)
+    assert CANARY not in "".join(lines)
+    return lines
+
+
+def test_secrets_are_read_when_they_are_needed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a file beside the configuration, without the end of its line, or from the environment; a new one counts at once."""
+    config = load(folder, text_of(SCRAM + FILE, 'mechanism = "OAUTHBEARER"\ntoken_file = "token"\ninsecure_plain = true'))
+    assert config.upstream.credentials
+    assert config.canary
+    assert config.upstream.credentials.secret().reveal() == CANARY
+    assert config.canary.secret().reveal() == f"e30.{CANARY}.x"
+    write(folder / "password", b"another")
+    assert config.upstream.credentials.secret().reveal() == "another"
+    monkeypatch.setenv("SLUICE_PASSWORD", CANARY)
+    config = load(folder, text_of(SCRAM + 'password_env = "SLUICE_PASSWORD"'))
+    assert config.upstream.credentials
+    assert config.upstream.credentials.secret().reveal() == CANARY
+    assert CANARY not in repr(config)
+    monkeypatch.delenv("SLUICE_PASSWORD")
+    with pytest.raises(CredentialsError, match="SLUICE_PASSWORD is not set"):
+        config.upstream.credentials.secret()
+
+
+@pytest.mark.parametrize(
+    ("credentials", "line"),
+    [
+        (
+            'mechanism = "GSSAPI"',
+            'upstream.credentials.mechanism: "GSSAPI" is not possible; write "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER"',
+        ),
+        (SCRAM, "upstream.credentials.password_file: is missing with SCRAM-SHA-512; name the file that holds the password, or write password_env"),
+        (SCRAM + f'password = "{CANARY}"', "upstream.credentials.password: is not a setting; did you mean password_env?"),
+        (SCRAM + FILE + 'password_env = "X"', "upstream.credentials.password_env: has no effect beside password_file; write one of the two"),
+        (SCRAM + FILE + 'token_file = "token"', "upstream.credentials.token_file: has no effect with SCRAM-SHA-512; write password_file"),
+        ('mechanism = "SCRAM-SHA-256"\n' + FILE, "upstream.credentials.username: is missing with SCRAM-SHA-256; write the name of the user"),
+        (SCRAM.replace("sluice", "schleuß") + FILE, "upstream.credentials.username: has letters beyond ASCII, which Kafka's SCRAM does not take; name a user without them, or write PLAIN"),
+        (SCRAM + 'password_env = "A B"', "upstream.credentials.password_env: is not the name of an environment variable; write the name of an environment variable"),
+        (
+            SCRAM + 'password_env = "SLUICE_NOT_SET"',
+            "upstream.credentials.password_env: SLUICE_NOT_SET is not set in the environment; set it, or name a file in password_file",
+        ),
+        (SCRAM + 'password_file = "absent"', "upstream.credentials.password_file: absent cannot be read: No such file or directory; name a file that Sluice may read"),
+        (
+            'mechanism = "PLAIN"\nusername = "sluice"\n' + FILE,
+            "upstream.credentials.mechanism: PLAIN without TLS lets a password cross the network in the clear; write [upstream.tls], SCRAM-SHA-512, or insecure_plain = true where the network is trusted",
+        ),
+        (
+            'mechanism = "OAUTHBEARER"\ntoken_file = "token"',
+            "upstream.credentials.mechanism: OAUTHBEARER without TLS lets a token cross the network in the clear; write [upstream.tls], SCRAM-SHA-512, or insecure_plain = true where the network is trusted",
+        ),
+        (
+            'mechanism = "OAUTHBEARER"\nusername = "sluice"\ntoken_file = "token"\ninsecure_plain = true',
+            "upstream.credentials.username: has no effect with OAUTHBEARER, whose token says who comes; leave it out",
+        ),
+        (
+            'mechanism = "OAUTHBEARER"\ninsecure_plain = true',
+            "upstream.credentials.token_file: is missing with OAUTHBEARER; name the file that holds the token",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(folder: Path, credentials: str, line: str) -> None:
+    """One line says which key, what is wrong and what to write instead."""
+    assert complaints(folder, text_of(credentials)) == [line]
+
+
+@pytest.mark.parametrize(
+    ("secret", "mode", "problem"),
+    [
+        (CANARY.encode(), 0o640, "password is open to others (mode 0640); chmod 600 it"),
+        (CANARY.encode(), 0o604, "password is open to others (mode 0604); chmod 600 it"),
+        (b"\n", 0o600, "password is empty; write the secret into it"),
+        (b"\xff" + CANARY.encode(), 0o600, "password is not UTF-8; save it as UTF-8"),
+        (CANARY.encode() + b"\nmore", 0o600, "password holds more than one line; write the secret, and nothing else, into it"),
+        (b"x" * (SECRET_BYTES_MAX + 1), 0o600, f"password is larger than {SECRET_BYTES_MAX} bytes; name the file that holds nothing else"),
+    ],
+)
+def test_files_that_hold_no_secret(folder: Path, secret: bytes, mode: int, problem: str) -> None:
+    """A file that others can read, or that holds something else, is refused at the start."""
+    write(folder / "password", secret, mode)
+    assert complaints(folder, text_of(SCRAM + FILE)) == [f"upstream.credentials.password_file: {problem}"]
+
+
+def test_passwords_may_cross_loopback(folder: Path) -> None:
+    """Nobody else reads there."""
+    config = load(folder, text_of('mechanism = "PLAIN"\nusername = "sluice"\n' + FILE, bootstrap="127.0.0.1:9092"))
+    assert config.upstream.credentials
+
+
+def test_the_canary_is_somebody_else(folder: Path) -> None:
+    """An account that has rights would show nothing."""
+    assert complaints(folder, text_of(SCRAM + FILE, SCRAM + FILE)) == [
+        "canary.username: is the account of upstream.credentials too; name one that has no rights at all"
+    ]

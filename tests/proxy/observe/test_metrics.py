@@ -1,0 +1,408 @@
+"""The page /metrics: right, bounded, and without effect on what it shows."""
+
+import asyncio
+import pickle
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from proxy.enforcement.switches import Switches
+from proxy.observe.metrics.clients import ClientFamilies
+from proxy.observe.metrics.exposition import SERIES_MAX, SHARED_MS, MetricsPage, SharedMetrics
+from proxy.observe.metrics.series import LABEL_CHARS_MAX, Fold, Labels, label
+from proxy.observe.snapshot import take_snapshot
+from proxy.telemetry.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Usage, UsageTable
+from proxy.telemetry.latency import APIS_MAX, SHIFT, ApiLatencies, cumulated
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.status import AdmissionStatus, CallbackStatus, IpRate
+from quota.controller_mutation import ControllerMutationQuotaManager
+from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, KafkaPrincipal
+from tests.support.memory.proxy_state import FakeState, busy_state
+
+
+def samples(state: FakeState, page: MetricsPage | None = None) -> list[Sample]:
+    """Scrape once, with Prometheus' own parser as the reader."""
+    text = (page or MetricsPage(LoopLag())).render(take_snapshot(state)).decode()
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def value(found: list[Sample], name: str, **labels: str) -> float:
+    (one,) = [sample.value for sample in found if sample.name == name and labels.items() <= sample.labels.items()]
+    return one
+
+
+def test_what_a_client_did_is_shown_under_its_names() -> None:
+    """Bytes, requests by API, verdicts and their time, by user and client-id."""
+    found = samples(busy_state())
+    who = {"user": "alice", "client_id": "etl"}
+    rule = {"quota_type": "Produce", "quota_entity": "client-id=etl"}
+    assert value(found, "kafka_quota_bytes_total", direction="produce", **who) == 1_000
+    assert value(found, "kafka_quota_bytes_total", direction="fetch", **who) == 2_000
+    assert value(found, "kafka_quota_requests_total", api="Fetch", **who) == 6
+    assert value(found, "kafka_quota_throttled_requests_total", **rule, **who) == 1
+    assert value(found, "kafka_quota_throttle_seconds_total", **rule, **who) == 1.5
+
+
+def test_requests_of_apis_without_a_name_are_unknown() -> None:
+    """All of them together."""
+    state = busy_state()
+    usage = state.usages.get("alice", "etl")
+    usage.requests[UNKNOWN_KEY] += 4
+    assert value(samples(state), "kafka_quota_requests_total", api="unknown", user="alice", client_id="etl") == 4
+
+
+def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> None:
+    """Seconds by client, that are exempt, as a share of what passed, and all against the threads that the operator named."""
+    state = busy_state()
+    entity = ClientQuotaEntity(None, "etl")
+    state.request.update_quota(entity, 1_000.0)
+    state.request.record_handler_time(ANONYMOUS, "etl", 5_500_000_000, state.time_ms)
+    state.request.record_exempt(3_000_000_000, state.time_ms)
+    found = samples(state)
+    assert value(found, "kafka_quota_request_seconds_total", user="alice", client_id="etl") == 2.5
+    assert value(found, "kafka_quota_exempt_request_seconds_total") == pytest.approx(3.0)
+    assert value(found, "kafka_quota_timed_answer_seconds_total") == 10.0
+    assert value(found, "kafka_quota_request_time_share_ratio") == 0.25
+    assert value(found, "kafka_quota_rate", quota_type="Request") == pytest.approx(55.0)
+    share = value(found, "kafka_quota_broker_threads_utilization_ratio", broker="1")
+    assert share == pytest.approx((55.0 + 300 / 30) / (11 * 100))  # exempt time is measured over 30 s at least
+    state.threads = None
+    assert not [one for one in samples(state) if one.name == "kafka_quota_broker_threads_utilization_ratio"]
+
+
+def test_groups_that_had_to_be_shared_are_counted_by_type() -> None:
+    """All brokers together, and zero where nobody had to."""
+    state = busy_state()
+    state.request.groups_max = 1
+    state.request.update_quota(ClientQuotaEntity(None, DEFAULT), 10.0)
+    for client_id in ("a", "b", "c"):
+        state.request.record_handler_time(ANONYMOUS, client_id, 1, state.time_ms)
+    found = samples(state)
+    assert value(found, "kafka_quota_groups_overflowed_total", quota_type="Request") == 2
+    assert value(found, "kafka_quota_groups_overflowed_total", quota_type="Produce") == 0
+
+
+def test_the_callbacks_health_is_shown() -> None:
+    """How often it was asked, how long it took, how often too long, and whether it is asked at all."""
+    state = busy_state()
+    state.callback_status = CallbackStatus("a:B", 7, "x", calls=100, call_ns_total=2_500_000_000, slow_calls=3, suspended=1, suspensions=2)
+    found = samples(state)
+    names = ("errors_total", "calls_total", "seconds_total", "slow_calls_total", "suspended", "suspensions_total")
+    assert [value(found, f"kafka_quota_callback_{name}") for name in names] == [7, 100, 2.5, 3, 1, 2]
+
+
+def test_a_group_has_limit_rate_and_utilization() -> None:
+    """As KIP-13 asked; a group without a limit shows its rate alone."""
+    found = samples(busy_state())
+    group = {"broker": "1", "quota_type": "Produce", "quota_entity": "client-id=etl"}
+    rate = value(found, "kafka_quota_rate", **group)
+    assert value(found, "kafka_quota_limit", **group) == 1_000
+    assert rate == 5_000
+    assert value(found, "kafka_quota_utilization_ratio", **group) == 5
+    assert value(found, "kafka_quota_rate", quota_type="Fetch") == 0
+    assert not [one for one in found if one.name == "kafka_quota_limit" and one.labels["quota_type"] == "Fetch"]
+
+
+def test_throttles_have_a_histogram() -> None:
+    """Buckets add up from below, and the last has them all."""
+    counted = Counters()
+    for throttle_ms in (1, 10, 11, 60_000):
+        counted.throttled("Fetch", throttle_ms)
+    state = FakeState()
+    state.counters = counted
+    found = [one for one in samples(state) if one.name.startswith("kafka_quota_throttle_duration_seconds")]
+    buckets = [one.value for one in found if one.name.endswith("_bucket")]
+    assert buckets == [2, 3, *[3] * (len(THROTTLE_BUCKETS_MS) - 2), 4]
+    assert {one.name.rsplit("_", 1)[1]: one.value for one in found if not one.name.endswith("_bucket")} == {"count": 4, "sum": 60.022}
+
+
+def test_latencies_have_a_histogram_by_api() -> None:
+    """Each answer stands in every bucket whose edge it does not reach; the edges are powers of two of nanoseconds."""
+    state = FakeState()
+    row = state.counters.latencies.of(0, known=True)
+    for nanoseconds in (0, (1 << SHIFT) - 1, 1 << SHIFT, 5_000_000, 10**9, 10**12):
+        row[(nanoseconds >> SHIFT).bit_length()] += 1
+    found = {one.labels["le"]: one.value for one in samples(state) if one.labels.get("api") == "Produce"}
+    assert [found[repr(edge)] for edge, _ in cumulated(row)[:-1]] == [2, 3, 3, 4, 4, 4, 5, 5, 5]
+    assert found["+Inf"] == 6
+
+
+def test_no_client_can_fill_a_page_with_apis() -> None:
+    """The first 40 have a histogram each, the others share one, and so do those that nobody knows."""
+    latencies = ApiLatencies()
+    rows = [latencies.of(key, known=True) for key in range(90)]
+    assert rows[0] is latencies.of(0, known=True) is not rows[1]
+    assert len(latencies.rows) == APIS_MAX
+    assert all(row is latencies.other for row in rows[APIS_MAX:])
+    assert latencies.of(0x7FFF, known=False) is latencies.other
+
+
+def test_a_scrape_changes_no_sensor() -> None:
+    """Scraping as often as one likes leaves every sample as it was: invariant 8."""
+    state = busy_state()
+    (group,) = state.produce.groups()
+    state.time_ms += 30_000  # every sample is obsolete: a measurement would purge
+    before = pickle.dumps([getattr(group, slot) for cls in type(group).__mro__ for slot in getattr(cls, "__slots__", ())])
+    for _ in range(3):
+        samples(state)
+    assert pickle.dumps([getattr(group, slot) for cls in type(group).__mro__ for slot in getattr(cls, "__slots__", ())]) == before
+
+
+@pytest.mark.parametrize(("clients", "apis"), [(0, 1), (10, 90), (5_000, 3)])
+def test_f8_series_are_bounded(clients: int, apis: int) -> None:
+    """However many client-ids there are, a page has at most 2,000 series, and the rest is one `__other__`."""
+    state = busy_state()
+    for n in range(clients):
+        usage = state.usages.get(f"user-{n % 7}", f"client-{n}")
+        usage.own_produce_bytes = n
+        for key in range(apis):
+            usage.requests[key] = 1
+        state.produce.add(client_id=f"client-{n}", bound=1e9)
+    found = samples(state)
+    assert len(found) <= SERIES_MAX
+    shown = sum(one.value for one in found if one.name == "kafka_quota_bytes_total" and one.labels["direction"] == "produce")
+    assert shown == 1_000 + sum(range(clients))
+    assert value(found, "kafka_quota_tracked_entities") == clients + 1
+    if clients == 5_000:
+        assert value(found, "kafka_quota_bytes_total", direction="produce", user=OTHER, client_id=OTHER) > 0
+        assert value(found, "kafka_quota_bytes_total", direction="produce", client_id="client-4999") == 4_999
+        assert value(found, "kafka_quota_folded_entities_total") > 4_000
+        assert value(found, "kafka_quota_groups") == 5_002
+
+
+@pytest.mark.parametrize("groups", [3, 3_000])
+def test_balances_of_mutations_are_shown_and_bounded(groups: int) -> None:
+    """Each shown group with a limit on mutations shows its balance, and the page keeps its bound however many there are."""
+    state = busy_state()
+    state.mutation = ControllerMutationQuotaManager(starts_full=True)
+    state.mutation.update_quota(ClientQuotaEntity(None, DEFAULT), 2.0)
+    for n in range(groups):
+        state.mutation.group(ANONYMOUS, f"maker-{n}", state.time_ms).record(10 + n, state.time_ms)
+    found = samples(state)
+    assert len(found) <= SERIES_MAX
+    balances = {one.labels["quota_entity"]: one.value for one in found if one.name == "kafka_quota_mutation_tokens"}
+    if groups == 3:
+        assert balances == {"client-id=maker-0": 12, "client-id=maker-1": 11, "client-id=maker-2": 10}
+    else:
+        assert balances["client-id=maker-2999"] == 22 - 3_009
+
+
+def test_the_busiest_and_the_throttled_are_shown() -> None:
+    """Who has no series of their own is the least interesting."""
+    state = FakeState()
+    for n in range(3_000):
+        state.produce.add(client_id=f"idle-{n}")
+    victim = state.produce.add(client_id="victim", bound=10.0)
+    victim.record(1_000_000, state.time_ms)
+    state.usages.get("", "small").own_produce_bytes = 1
+    found = samples(state)
+    assert value(found, "kafka_quota_utilization_ratio", quota_entity="client-id=victim") > 1
+
+
+def test_the_usage_table_is_bounded() -> None:
+    """When it is full, new clients are counted together and known ones go on alone."""
+    table = UsageTable(usages_max=2)
+    first = table.get("a", "1")
+    table.get("a", "2")
+    assert table.get("a", "3") is table.get("b", "4") is table.other
+    assert table.get("a", "1") is first
+    assert len(table) == 2
+
+
+def test_other_never_falls_while_clients_come_and_go() -> None:
+    """A client that gets its own series, or loses it, does not make the counter of all others fall."""
+    families, state = ClientFamilies(), FakeState()
+    others: list[float] = []
+    busiest = ["a", "b", "c", "d"]
+    for turn in range(12):
+        for at, name in enumerate(busiest):
+            state.usages.get("", name).own_produce_bytes += 1_000 * (4 - at) + turn
+        busiest = busiest[1:] + busiest[:1]
+        bytes_family = [
+            sample
+            for family in families.families(take_snapshot(state), 155)
+            for sample in family.samples
+            if sample.name == "kafka_quota_bytes_total"
+        ]
+        others.append(sum(sample.value for sample in bytes_family if sample.labels["user"] == OTHER))
+    assert others == sorted(others)
+    assert others[-1] > others[0]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100), st.booleans()), max_size=6), max_size=12))
+def test_fold_is_monotone(turns: list[list[tuple[int, int, bool]]]) -> None:
+    """Whoever is shown or folded in whichever turn: no series of `__other__` falls."""
+    fold: Fold[int] = Fold(lambda labels: labels)
+    totals = dict.fromkeys(range(6), 0)
+    last: dict[Labels, int] = {}
+    for turn in turns:
+        shown: set[int] = set()
+        for owner, grown, is_shown in turn:
+            totals[owner] += grown
+            shown |= {owner} if is_shown else set()
+        folded = [owner for owner in totals if owner not in shown]
+        now = fold.fold({owner: {("x",): totals[owner]} for owner in shown}, folded, {("x",): sum(totals[owner] for owner in folded)})
+        assert now.get(("x",), 0) >= last.get(("x",), 0)
+        last = now
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "a" * 129, "\u202ex", OTHER, "\ud800", "a\nb"])
+def test_a_hostile_label_is_made_safe_and_stays_unique(text: str) -> None:
+    """A client-id can neither break the page nor pass for another series."""
+    made = label(text)
+    assert made.isprintable()
+    assert len(made) <= LABEL_CHARS_MAX
+    assert made not in {text, OTHER}
+    assert made != label(text + "x")
+
+
+def hostile_ids() -> Iterator[str]:
+    yield from ('"', "\\", "\n", "\\n", "a" * 300, "a" * 301, "\x00", "\u2028", "é", "__other__", "\ud83d", "{}", 'x"} 1\nforged 2')
+
+
+def test_hostile_ids_leave_a_page_that_parses() -> None:
+    """Every client-id comes back as one series of its own."""
+    state = FakeState()
+    for text in hostile_ids():
+        state.usages.get(text, text).own_produce_bytes = 5
+        state.produce.add(client_id=text)
+    found = [one for one in samples(state) if one.name == "kafka_quota_bytes_total" and one.labels["user"] != OTHER]
+    assert len(found) == len({tuple(one.labels.items()) for one in found}) == len(list(hostile_ids()))
+
+
+def test_loop_lag() -> None:
+    """The last lag, and the longest of the last one to two minutes."""
+    lag = LoopLag()
+    lag.record(300.0, 1_000)
+    lag.record(2.0, 2_000)
+    assert (lag.last_ms, lag.max_ms()) == (2.0, 300.0)
+    lag.record(5.0, 61_000)
+    assert lag.max_ms() == 300.0
+    lag.record(4.0, 121_000)
+    assert lag.max_ms() == 5.0
+    lag.record(1.0, 600_000)
+    assert lag.max_ms() == 1.0
+
+
+def test_usage_counts_by_type_and_rule() -> None:
+    """Verdicts are told apart by the quota that caused them."""
+    usage = Usage("a", "b")
+    usage.throttled("Produce", "user=a", 5)
+    usage.throttled("Produce", "user=a", 6)
+    usage.throttled("Fetch", "user=a", 7)
+    assert usage.throttle_ms == {("Produce", "user=a"): 11, ("Fetch", "user=a"): 7}
+    assert usage.throttled_requests == {("Produce", "user=a"): 2, ("Fetch", "user=a"): 1}
+
+
+NAMES = ("alice", "etl", "tenant-7", "198.51.100.77", "maker")
+
+
+def named_state() -> FakeState:
+    """Return a state with a name of a client in every place that has one."""
+    state = busy_state()
+    state.ips = [IpRate("198.51.100.77", "1", 20.0, 20, 3)]
+    state.admission_status = state.admission_status._replace(ip_series=state.ips)
+    state.switch_table = dict(Switches({"all": "observe", "listener:edge": "off", "entity:user=tenant-7": "enforce"}).table)
+    state.exempt_principals = ["User:ops"]
+    state.mutation.update_quota(ClientQuotaEntity(None, "maker"), 2.0)
+    state.mutation.group(ANONYMOUS, "maker", state.time_ms).record(10, state.time_ms)
+    state.request.update_quota(ClientQuotaEntity("tenant-7", None), 2.0)
+    state.request.record_handler_time(KafkaPrincipal("User", "tenant-7"), "etl", 5_500_000_000, state.time_ms)
+    usage = state.usages.get("tenant-7", "maker")
+    usage.own_fetch_bytes = 77
+    usage.throttled("Request", "user=tenant-7", 250)
+    return state
+
+
+def test_without_names_nothing_is_called_by_what_clients_chose() -> None:
+    """No client-id, user, tag of a group, address or entity of a switch, and no rate or limit of any of them, stands on the page."""
+    state = named_state()
+    page = MetricsPage(LoopLag())
+    named = page.render(take_snapshot(state)).decode()
+    assert [name for name in NAMES if name not in named] == []
+    nameless = page.render(take_snapshot(state), with_names=False).decode()
+    assert [name for name in NAMES if name in nameless] == []
+    for family in ("kafka_quota_limit", "kafka_quota_rate", "kafka_quota_utilization_ratio", "kafka_quota_mutation_tokens"):
+        assert f"{family}{{" in named
+        assert f"{family}{{" not in nameless
+
+
+def test_without_names_the_sums_are_the_same() -> None:
+    """What clients did together is under `__other__`; all that names nobody is as it was."""
+    state, names = named_state(), ("user", "client_id", "quota_entity")
+
+    def sums(*, with_names: bool) -> dict[tuple[object, ...], float]:
+        added: dict[tuple[object, ...], float] = defaultdict(float)
+        text = MetricsPage(LoopLag()).render(take_snapshot(state), with_names=with_names).decode()
+        for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
+            if sample.labels.get("client_id") is not None or not {"quota_entity", "ip", "target"} & sample.labels.keys():
+                kept = tuple(sorted(label for label in sample.labels.items() if label[0] not in names))
+                added[sample.name, kept] += sample.value
+        return {
+            key: total
+            for key, total in added.items()
+            if not str(key[0]).startswith(("process_", "python_")) and key[0] != "kafka_quota_groups_without_series" and total == total
+        }
+
+    assert sums(with_names=False) == sums(with_names=True)
+    found = MetricsPage(LoopLag()).render(take_snapshot(state), with_names=False).decode()
+    assert 'kafka_quota_bytes_total{client_id="__other__",direction="fetch",user="__other__"} 2077.0' in found
+    assert 'kafka_quota_switch{mode="observe",target="all"} 1.0' in found
+    assert "kafka_quota_switches 3.0" in found
+
+
+class Counted(FakeState):
+    """Counts how often a page was begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def admission(self) -> AdmissionStatus:
+        self.looks += 1
+        return super().admission()
+
+
+async def test_a_flood_of_scrapes_is_rendered_once_a_second() -> None:
+    """Two hundred requests at once, and those of the same second, share a page; who sees names and who does not have one each."""
+    state = Counted()
+    shared = SharedMetrics(state, MetricsPage(LoopLag()))
+    pages = await asyncio.gather(*(shared.get(with_names=bool(at % 2)) for at in range(200)))
+    assert (len(set(pages)), state.looks) == (2, 2)
+    state.time_ms += SHARED_MS - 1
+    assert await shared.get(with_names=True) in pages
+    assert state.looks == 2
+    state.time_ms += 1
+    state.counters.connections_open = 4_321
+    assert b"kafka_sluice_connections_open 4321.0" in await shared.get(with_names=True)
+    assert state.looks == 3
+
+
+def test_switches_are_shown_and_bounded() -> None:
+    """A series for each, the broadest first, a hundred at most; how many there are is a number of its own."""
+    state = busy_state()
+    table = {"all": "observe", "listener:edge": "off", **{f"entity:user=u{at:03}": "enforce" for at in range(200)}}
+    state.switch_table = dict(Switches(table).table)
+    found = samples(state)
+    assert value(found, "kafka_quota_switch", target="all", mode="observe") == 1
+    assert value(found, "kafka_quota_switch", target="listener:edge", mode="off") == 1
+    assert value(found, "kafka_quota_switches") == 202
+    assert sum(sample.name == "kafka_quota_switch" for sample in found) == 100
+
+
+def test_bytes_of_the_exempt_are_counted() -> None:
+    """What passed while they were exempt, and nothing else."""
+    state = busy_state()
+    usage = state.usages.get("ops", "tool")
+    usage.own_produce_bytes = 1_000
+    usage.count_exempt(True)
+    usage.own_fetch_bytes = 500
+    assert value(samples(state), "kafka_quota_exempt_bytes_total") == 500
+    usage.count_exempt(False)
+    usage.own_fetch_bytes = 9_000
+    assert value(samples(state), "kafka_quota_exempt_bytes_total") == 500

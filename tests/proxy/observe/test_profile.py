@@ -1,0 +1,31 @@
+"""`sluice run --profile`: where the time went, by stage."""
+
+from proxy.enforcement.mode import Enforcement
+from proxy.observe.profile import LOOP, Profiler, Stage, render
+from quota.entity import UNLIMITED
+from quota.groups.group import QuotaGroup
+
+
+def test_time_goes_to_the_room_that_spent_it() -> None:
+    """What `quota` computes is its own stage; what is not Sluice's counts for the loop."""
+    group = QuotaGroup({"user": "", "client-id": "a"}, UNLIMITED)
+    profiler = Profiler()
+    profiler.start()
+    for at in range(1_000):
+        group.record(1, at)
+    sorted(range(100))
+    Enforcement()
+    stages = {stage.name: stage for stage in profiler.stop()}
+    assert stages["quotas: record and check"].calls >= 1_000
+    assert LOOP in stages
+
+
+def test_the_page_has_shares_that_add_up() -> None:
+    """A line per stage with its share and microseconds per request; no request is no division by zero."""
+    stages = [Stage("channels", 10, 0.75), Stage(LOOP, 5, 0.25)]
+    page = render(stages, 1_000)
+    assert "channels" in page
+    assert "75.0%" in page
+    assert "750.00" in page
+    assert page.endswith("1000 requests; Python calls cost about twice as much while they are profiled")
+    assert "-" in render(stages, 0)

@@ -1,0 +1,211 @@
+"""Answers that come many at a time are counted as if each had come alone."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.enforcement.mode import Mode
+from proxy.meter.batch import BATCH_WORDS, Batch
+from proxy.meter.meter import Meter, TracingMeter
+from proxy.meter.record import RUN_VALUE_END
+from proxy.meter.usage import Place
+from quota.entity import ClientQuotaType
+from quota.groups.declared_groups import Conditions, DeclaredGroup
+from quota.groups.pattern import Pattern
+from tests.proxy.session.requests.test_segmentation import books_of, client_address, exchange
+from tests.support.frames.kafka_frames import produce, produced
+from tests.support.memory.memory_connection import BROKER, Peer, ProxyFixture
+from tests.support.metering.noted_decisions import decisions_of
+
+OLD = -1
+# mostly Produce: of three kinds of answers; acks=0, Fetch, Metadata and Heartbeat between
+KINDS = st.sampled_from([OLD, OLD, OLD, OLD, 0, 0, 0, 1, 1, 1, 2, 3, 6, 11])
+EXCHANGES = st.lists(st.tuples(KINDS, st.sampled_from([0, 1, 50, 600, 3_000])), min_size=2, max_size=40)
+UNLIMITED = 1e12
+# where answers are held it matters when they come
+PACES = [(mode, bound) for mode in (Mode.OBSERVE, Mode.MUTE) for bound in (20.0, 2_000.0)] + [(mode, UNLIMITED) for mode in Mode]
+
+
+def produce_or(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
+    """As `exchange`, and a Produce whose answer has a header without tags."""
+    return (produce(number, size=size, version=7), produced(number, version=7)) if kind == OLD else exchange(kind, number, size)
+
+
+def metered(meter_of_level: type[Meter], **quotas: Any) -> tuple[ProxyFixture, list[Batch]]:
+    """A house that meters into a list."""
+    batches: list[Batch] = []
+
+    def keep(batch: Batch) -> bool:
+        batches.append(batch)
+        return True
+
+    proxy = ProxyFixture(**quotas)
+    proxy.settings.meter = meter_of_level(keep, lambda _group: ({"quota_type": "Produce"}, {}), 0)
+    return proxy, batches
+
+
+def connected(proxy: ProxyFixture) -> Peer:
+    peer = proxy.connect(client_address)
+    peer.connection.session.meet_place(Place(BROKER, "default"))
+    return peer
+
+
+def rows_of(batches: list[Batch]) -> Iterator[tuple[int, int, int, int]]:
+    """What was decided, all that is the same however answers are cut; each batch holds as many decisions as it says."""
+    next_seq = 0
+    for batch in batches:
+        rows = decisions_of(batch)
+        assert (batch.first_seq, batch.count) == (next_seq, len(rows))
+        next_seq += batch.count
+        for row in rows:
+            yield row["group_ref"], row["ts_ms"], row["value"], row["throttle_ms"]
+
+
+def relay(
+    exchanges: list[tuple[int, int]], lengths: list[int], mode: Mode, bound: float, meter_of_level: type[Meter], *, parent: bool
+) -> tuple[bytes, list[object]]:
+    """Send all requests, then their answers, so many bytes at a time (0: one answer); return what the client got, and the books."""
+    pairs = [produce_or(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
+    proxy, batches = metered(meter_of_level, produce=bound, fetch=UNLIMITED, mode=mode)
+    with proxy:
+        if parent:
+            everybody, bounds = Conditions(client_ids=(Pattern("*"),)), {ClientQuotaType.PRODUCE: bound}
+            proxy.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
+        peer = connected(proxy)
+        peer.client.arrive(b"".join(request for request, _ in pairs))
+        answers = [answer for _, answer in pairs]
+        if lengths:
+            whole, at = b"".join(answers), 0
+            for length in [*lengths, 1 << 30]:
+                peer.broker.arrive(whole[at : at + length])
+                at += length
+        else:
+            for answer in answers:
+                peer.broker.arrive(answer)
+        meter = proxy.settings.meter
+        assert meter is not None
+        meter.flush()
+        rows = sorted(rows_of(batches))  # a run is noted for one group of a chain after the other
+        usage = sorted(meter.usage.take())
+        return peer.client.take(), [books_of(proxy, peer), rows, usage]
+
+
+@pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
+@settings(deadline=None)
+@given(
+    exchanges=EXCHANGES,
+    lengths=st.lists(st.sampled_from([1, 9, 60, 100, 500, 3_000]), min_size=1, max_size=20) | st.just([1 << 29]),
+    pace=st.sampled_from(
+        [(Mode.OBSERVE, 20.0), (Mode.OBSERVE, 2_000.0), (Mode.MUTE, 200.0), (Mode.MUTE, 2_000.0), *((mode, UNLIMITED) for mode in Mode)]
+    ),
+    parent=st.booleans(),
+)
+def test_many_answers_at_a_time_leave_the_books_of_single_ones(
+    meter_of_level: type[Meter], exchanges: list[tuple[int, int]], lengths: list[int], pace: tuple[Mode, float], parent: bool
+) -> None:
+    """Sensors, verdicts, counters, latencies, metered decisions and usage: all the same, wherever the stream of answers is cut."""
+    alone = relay(exchanges, [], *pace, meter_of_level, parent=parent)
+    assert relay(exchanges, lengths, *pace, meter_of_level, parent=parent) == alone
+
+
+@pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
+@pytest.mark.parametrize("sizes", [[300] * 12, [300] * 4 + [301] + [300] * 7, [300, 301] * 6, [RUN_VALUE_END] * 12])
+def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level: type[Meter], sizes: list[int]) -> None:
+    """The second run and the third of a group, whose time and bound are noted already, hold as many decisions as answers came.
+
+    Also where each is of more bytes than the word of a run can say.
+    """
+    exchanges = [(OLD, size) for size in sizes]
+    alone = relay(exchanges, [], Mode.DELAY, UNLIMITED, meter_of_level, parent=False)
+    four_answers = 4 * len(produce_or(OLD, 0, 300)[1])
+    assert relay(exchanges, [four_answers] * 2, Mode.DELAY, UNLIMITED, meter_of_level, parent=False) == alone
+
+
+@settings(deadline=None)
+@given(
+    turns=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([1, 1, 2, 3, 16]), st.sampled_from([1, 50, 3_000]), st.integers(0, 7)),
+        min_size=2,
+        max_size=30,
+    )
+)
+def test_groups_that_take_turns_in_one_millisecond_are_told_apart(turns: list[tuple[int, int, int, int]]) -> None:
+    """Each decision is noted for its client's group, wherever others stand between: one answer or a run, behind a throttle, a new time."""
+    proxy, batches = metered(Meter, mode=Mode.OBSERVE)
+    expected: list[tuple[int, int, int]] = []
+    with proxy:
+        peers = []
+        for number, bound in enumerate((UNLIMITED, 2 * UNLIMITED, 3_000.0)):
+            proxy.set_quota(produce=bound, client_id=f"app-{number}")
+            peers.append(connected(proxy))
+        refs: dict[int, int] = {}
+        for client, count, size, wait_ms in turns:
+            proxy.wait(wait_ms if wait_ms > 5 else 0)
+            request = produce(1, size=size, version=7, client_id=f"app-{client}")
+            peers[client].client.arrive(request * count)
+            peers[client].broker.arrive(produced(1, version=7) * count)
+            expected += [(refs.setdefault(client, len(refs)), proxy.now_ms, len(request) - 4)] * count
+        meter = proxy.settings.meter
+        assert meter is not None
+        meter.flush()
+    assert [row[:3] for row in rows_of(batches)] == expected
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_debt_that_was_served_ends_with_a_run(together: bool) -> None:
+    """The answers that were owed when it began are counted off one by one."""
+    proxy, _ = metered(Meter, produce=1_000.0, mode=Mode.MUTE)
+    with proxy:
+        peer = connected(proxy)
+        pairs = [produce_or(OLD, number, 1) for number in range(4)]
+        peer.client.arrive(b"".join(request for request, _ in pairs))
+        connected(proxy).asks(*produce_or(OLD, 1, 20_000))  # of the same quota
+        peer.broker.arrive(pairs[0][1])
+        assert peer.connection.session.debt.active
+        proxy.wait(60_000)
+        peer.broker.arrive(pairs[1][1])
+        assert peer.connection.session.debt.active
+        rest = [answer for _, answer in pairs[2:]]
+        for answers in [b"".join(rest)] if together else rest:
+            peer.broker.arrive(answers)
+        assert not peer.connection.session.debt.active
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
+    """Changed between two answers of one millisecond, it is told with the number of the second one."""
+    proxy, batches = metered(Meter, produce=UNLIMITED)
+    with proxy:
+        peer = connected(proxy)
+        request, answer = produce_or(OLD, 1, 50)
+        for bound in (UNLIMITED, UNLIMITED, 2 * UNLIMITED):
+            proxy.set_quota(produce=bound)
+            peer.client.arrive(request * depth)
+            peer.broker.arrive(answer * depth)
+        meter = proxy.settings.meter
+        assert meter is not None
+        meter.flush()
+    told = [(fact["bound"]["from_seq"], fact["bound"]["bound"]) for batch in batches for fact in batch.facts if "bound" in fact]
+    assert told == [(0, UNLIMITED), (2 * depth, 2 * UNLIMITED)]
+
+
+@pytest.mark.parametrize("depth", [1, 16])
+def test_more_decisions_than_a_buffer_holds_fit_into_a_millisecond(depth: int) -> None:
+    """The full buffer is handed over in between; none is lost."""
+    proxy, batches = metered(Meter, produce=UNLIMITED)
+    with proxy:
+        peer = connected(proxy)
+        requests, answers = zip(*(produce_or(OLD, 1, 50 + number) for number in range(depth)), strict=True)
+        turns = BATCH_WORDS // depth + 5
+        for _ in range(turns):
+            peer.client.arrive(b"".join(requests))
+            peer.broker.arrive(b"".join(answers))
+        meter = proxy.settings.meter
+        assert meter is not None
+        assert len(batches) == 1
+        meter.flush()
+    assert sum(usage[4] for usage in meter.usage.take()) == turns * depth
+    assert list(rows_of(batches)) == [(0, proxy.now_ms, len(request) - 4, 0) for request in requests] * turns

@@ -1,0 +1,132 @@
+"""Metadata answers whose brokers are rewritten while their topics pass."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
+from protocol.errors import BadResponseError, FrameSizeError
+from protocol.layout import layout_of
+from protocol.limits import LENGTH_BYTES, MAX_REWRITTEN_RESPONSE_BYTES
+from protocol.messages.metadata import find_brokers_end, read_topology
+from protocol.steps import Pace, finished
+from proxy.base.close_reason import CloseReason
+from proxy.session.rewrite import BrokersWalker
+from tests.support.frames import kafka_frames
+from tests.support.memory.memory_connection import ProxyFixture
+
+METADATA = [api for api in API_VERSIONS.values() if api.key == ApiKey.METADATA]
+BY_VERSION = pytest.mark.parametrize("api", METADATA, ids=lambda api: f"v{api.version}")
+HOSTS = st.sampled_from(["b", "broker-1.internal", "x" * 200])
+
+
+def ours(node_id: int, _host: str, _port: int) -> tuple[str, int]:
+    """Where clients find a broker."""
+    return "sluice.example.org", 9_000 + node_id
+
+
+def answer(api: ApiVersion, hosts: list[str], topics: int = 20, *, throttle_ms: int = 0) -> bytes:
+    """A whole answer with these brokers and some topics."""
+    partitions = [{"PartitionIndex": number, "LeaderId": 1, "ReplicaNodes": [1], "IsrNodes": [1]} for number in range(5)]
+    values: dict[str, Any] = {
+        "ThrottleTimeMs": throttle_ms,
+        "Brokers": [{"NodeId": number, "Host": host, "Port": 9, "Rack": None} for number, host in enumerate(hosts, 1)],
+        "Topics": [{"Name": f"topic-{number}" * 10, "Partitions": partitions} for number in range(topics)],
+    }
+    return kafka_frames.response(api, kafka_frames.message(layout_of(api.key, "response", api.version), **values), 1)
+
+
+@BY_VERSION
+def test_however_it_is_cut_it_leaves_as_if_it_had_been_whole(api: ApiVersion) -> None:
+    """Brokers are ours, the length is right, topics are the broker's own bytes, and it is read as the version says."""
+
+    @settings(max_examples=8, deadline=None)
+    @given(hosts=st.lists(HOSTS, max_size=4), cuts=st.lists(st.integers(0, 8_000), max_size=8))
+    def check(hosts: list[str], cuts: list[int]) -> None:
+        frame = answer(api, hosts)
+        ends = sorted({min(cut, len(frame)) for cut in cuts} | {len(frame)})
+        with ProxyFixture() as proxy:
+            peer = proxy.connect(ours)
+            peer.sends(kafka_frames.request(api, b"", 1))
+            at, passed = 0, b""
+            for end in ends:
+                peer.broker.arrive(frame[at:end])
+                passed += peer.client.take()
+                at = end
+            assert proxy.closed == []
+            assert peer.connection.session.buffer.reserved_bytes == 0
+        assert len(passed) == LENGTH_BYTES + int.from_bytes(passed[:LENGTH_BYTES], "big")
+        there, here = read_topology(api, frame), read_topology(api, passed)
+        assert here.partitions == there.partitions
+        assert [(broker.host, broker.port) for broker in here.brokers] == [ours(broker.node_id, "", 0) for broker in there.brokers]
+        brokers_end = find_brokers_end(api, frame, len(frame))
+        assert brokers_end is not None
+        assert passed.endswith(frame[brokers_end:])
+
+    check()
+
+
+def test_topics_are_not_kept() -> None:
+    """When the brokers have left, nothing of the answer stays here, however much is still to come."""
+    api = METADATA[-1]
+    frame = answer(api, ["broker-1.internal"], 2_000)
+    with ProxyFixture() as proxy:
+        peer = proxy.connect(ours)
+        peer.sends(kafka_frames.request(api, b"", 1))
+        peer.broker.arrive(frame[:20])
+        assert peer.connection.session.buffer.reserved_bytes == 20
+        peer.broker.arrive(frame[20:10_000])
+        assert len(peer.client.take()) > 9_000
+        responses = peer.connection.session.responses
+        assert (responses.reserved_bytes, responses.passing_bytes) == (0, len(frame) - 10_000)
+        peer.broker.arrive(frame[10_000:])
+        assert peer.client.take().endswith(frame[10_000:])
+        assert peer.connection.session.buffer.reserved_bytes == 0
+
+
+def test_the_wait_is_announced_before_the_brokers_are_here() -> None:
+    """A throttle time stands before the brokers, and is right however the answer is cut."""
+    api = next(one for one in METADATA if one.version == 9)
+    frame = answer(api, ["broker-1.internal"])
+    with ProxyFixture(request=0.000_001, mode="mute") as proxy:
+        peer = proxy.connect(ours)
+        for number in range(3):
+            peer.sends(kafka_frames.request(api, b"", number))
+            proxy.loop.run_until(proxy.loop.now_ms + 500)
+            whole = frame[:4] + number.to_bytes(4, "big") + frame[8:]
+            peer.broker.arrive(whole[:30])
+            peer.broker.arrive(whole[30:])
+            passed = peer.client.take()
+            proxy.loop.run_until(proxy.loop.now_ms + 60_000)
+            if kafka_frames.throttle_ms(passed, ApiKey.METADATA, 9) > 0:
+                return
+        raise AssertionError("nothing was announced")
+
+
+@pytest.mark.parametrize("cut", [9, 40, 1_000])
+def test_an_address_without_a_listener_ends_the_connection_before_it_leaves(cut: int) -> None:
+    """Nothing of the answer has left when its brokers are looked at."""
+    frame = answer(METADATA[-1], ["b" * 1_500])
+    with ProxyFixture() as proxy:
+        peer = proxy.connect(lambda *_: None)
+        peer.sends(kafka_frames.request(METADATA[-1], b"", 1))
+        peer.broker.arrive(frame[:cut])
+        peer.broker.arrive(frame[cut:])
+        assert peer.client.take() == b""
+        assert [reason for reason, _ in proxy.closed] == [CloseReason.UNMAPPED]
+
+
+def test_brokers_that_do_not_end_are_refused() -> None:
+    """A list that goes past the end of its frame is broken; one that is too long is not kept any further."""
+    api = METADATA[0]
+    frame = answer(api, ["b"] * 3, 0)
+    cut = (len(frame) - 20 - LENGTH_BYTES).to_bytes(4, "big") + frame[LENGTH_BYTES : len(frame) - 20]
+    with pytest.raises(BadResponseError):
+        finished(BrokersWalker(api, len(cut), lambda beginning: beginning).feed(cut, Pace()))
+    endless = BrokersWalker(api, 1 << 30, lambda beginning: beginning)
+    beginning = b"\x3f\xff\xff\xfc" + frame[4:8] + b"\x00\xff\xff\xff"
+    finished(endless.feed(beginning, Pace()))
+    with pytest.raises(FrameSizeError):
+        finished(endless.feed(bytes(MAX_REWRITTEN_RESPONSE_BYTES), Pace()))

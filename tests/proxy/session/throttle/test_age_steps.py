@@ -1,0 +1,107 @@
+"""Debts of more than 25 s: at each step of 25 s one request of the group goes on, for its client's sake."""
+
+import pytest
+
+from proxy.enforcement.mode import Mode
+from tests.support.frames.kafka_frames import plain, produced, throttle_ms
+from tests.support.memory.memory_connection import Peer, ProxyFixture
+from tests.support.memory.verdicts import PRODUCE_VERSION, pipelined, produce_for, produce_of
+
+
+@pytest.fixture(autouse=True)
+def _mute(proxy: ProxyFixture) -> None:
+    proxy.enforcement.mode = Mode.MUTE
+
+
+def in_debt(proxy: ProxyFixture, verdict_ms: int) -> Peer:
+    """Return a connection whose last verdict was at least `verdict_ms`."""
+    peer = proxy.connect()
+    peer.asks(produce_for(verdict_ms, 1), produced(1, version=PRODUCE_VERSION))
+    return peer
+
+
+def test_a_lone_connection_goes_on_at_each_step(proxy: ProxyFixture) -> None:
+    """Its next request goes on after 25 s although debt is left, is judged, and the next step begins."""
+    peer = in_debt(proxy, 100_000)
+    peer.sends(produce_of(25_000, 2), produce_of(25_000, 3))
+    for number in (2, 3):
+        proxy.wait(24_999)
+        assert peer.forwarded() == []
+        proxy.wait(1)
+        assert peer.forwarded() == [number]
+        peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
+        peer.client.take()
+
+
+def test_one_connection_of_the_group_per_step(proxy: ProxyFixture) -> None:
+    """Of three in debt one goes on per step; each gets its turn."""
+    peers = [in_debt(proxy, 200_000) for _ in range(3)]
+    for peer in peers:
+        peer.sends(plain(2), plain(3))
+    turns = []
+    for _ in range(3):
+        proxy.wait(25_000)
+        turns.append([at for at, peer in enumerate(peers) if peer.forwarded()])
+    assert all(len(turn) == 1 for turn in turns), turns
+    assert {turn[0] for turn in turns} == {0, 1, 2}
+
+
+def test_a_step_within_quota_does_not_forgive_the_debt(proxy: ProxyFixture) -> None:
+    """After 25 s of silence the window is empty; what the client has ready waits all the same until the debt is served."""
+    peer = in_debt(proxy, 60_000)
+    peer.sends(*(produce_of(900, number) for number in range(2, 6)))
+    for number, wait_ms in ((2, 25_000), (3, 25_000), (4, 10_000)):
+        proxy.wait(wait_ms - 1)
+        assert peer.forwarded() == []
+        proxy.wait(1)
+        assert peer.forwarded() == [number]
+        peer.answers(produced(number, version=PRODUCE_VERSION))
+    assert peer.forwarded() == [5], "the debt is over: within quota nobody waits"
+
+
+def test_groups_do_not_share_steps(proxy: ProxyFixture) -> None:
+    """Another client-id's step is its own."""
+    proxy.set_quota(produce=1_000.0, client_id="other")
+    first = in_debt(proxy, 100_000)
+    second = proxy.connect()
+    second.asks(produce_for(100_000, 1, client_id="other"), produced(1, version=PRODUCE_VERSION))
+    first.sends(plain(2))
+    second.sends(plain(2, client_id="other"))
+    proxy.wait(25_000)
+    assert first.forwarded() == [2]
+    assert second.forwarded() == [2]
+
+
+def test_a_debt_that_is_over_needs_no_step(proxy: ProxyFixture) -> None:
+    """Two connections whose debt ends within 25 s both go on at its end."""
+    peers = [in_debt(proxy, 5_000), in_debt(proxy, 0)]
+    for peer in peers:
+        peer.sends(plain(2))
+    proxy.wait(24_000)
+    assert [peer.forwarded() for peer in peers] == [[2], [2]]
+
+
+def test_who_goes_on_is_one_request_not_many(proxy: ProxyFixture) -> None:
+    """The step lets one request go; its follower waits for the answer, and an unjudged answer begins no new step."""
+    peer = in_debt(proxy, 100_000)
+    peer.sends(plain(2), plain(3))
+    proxy.wait(25_000)
+    assert peer.forwarded() == [2]
+
+
+def test_a_request_that_waited_here_has_its_age(proxy: ProxyFixture) -> None:
+    """Time that a request was kept back counts for its 25 s: its answer is not held once more."""
+    proxy.enforcement.mode = Mode.DELAY
+    peer = proxy.connect()
+    pipelined(proxy, peer, produce_for(100_000, 1), *(produce_of(100, number) for number in range(2, 65)), produce_of(25_000, 65))
+    assert len(peer.connection.session.in_flight) == 64
+    peer.answers(produced(1, version=PRODUCE_VERSION))
+    proxy.wait(5_000)
+    peer.answers(*(produced(number, version=PRODUCE_VERSION) for number in range(2, 65)))
+    proxy.wait(25_000)
+    assert peer.forwarded()[-1] == 65
+    peer.client.take()
+    peer.broker.arrive(produced(65, version=PRODUCE_VERSION))
+    frame = peer.client.take()
+    assert frame, "held although its client has waited 30 s"
+    assert throttle_ms(frame, 0, PRODUCE_VERSION) > 14_000

@@ -1,0 +1,67 @@
+"""The debts that departed connections left to a group."""
+
+from proxy.session.throttle.departed_debts import DEBTS_MAX, DepartedDebts, leave_debt, longest_debt, take_debt
+from quota.groups.child_group import ChildGroup
+from quota.groups.group import QuotaGroup
+from quota.groups.mutation_group import MutationGroup
+
+
+def test_each_new_connection_takes_the_longest() -> None:
+    """Three debts are taken by three connections, the longest first; a fourth finds none."""
+    debts = DepartedDebts()
+    for until_ms in (300, 100, 200):
+        debts.leave(until_ms, 0)
+    assert [debts.take(0) for _ in range(4)] == [300, 200, 100, 0]
+
+
+def test_what_is_over_is_not_taken() -> None:
+    """A debt ends at its time, taken or not."""
+    debts = DepartedDebts()
+    debts.leave(100, 0)
+    assert debts.take(100) == 0
+    assert len(debts) == 0
+
+
+def test_beyond_the_limit_the_longest_holds_for_all() -> None:
+    """With 1,024 debts the next one makes the longest of all hold for every connection until it is over."""
+    debts = DepartedDebts()
+    for at in range(DEBTS_MAX):
+        debts.leave(1_000 + at, 0)
+    assert len(debts) == DEBTS_MAX
+    debts.leave(500, 0)
+    assert [debts.take(0) for _ in range(3)] == [1_000 + DEBTS_MAX - 1] * 3
+    debts.leave(5_000, 10)
+    assert [debts.take(4_999) for _ in range(3)] == [5_000] * 3
+    assert debts.take(5_000) == 0
+    debts.leave(6_000, 5_000)
+    assert [debts.take(5_000) for _ in range(2)] == [6_000, 0]
+
+
+def test_a_longer_debt_of_the_same_connection_replaces_its_first() -> None:
+    """A connection leaves one debt, however often it grows; what another connection has taken stays taken."""
+    debts = DepartedDebts()
+    debts.leave(100, 0)
+    debts.leave(200, 0, instead_of_ms=100)
+    assert (debts.take(0), debts.take(0)) == (200, 0)
+    debts.leave(300, 0, instead_of_ms=200)
+    assert debts.take(0) == 300
+
+
+def test_a_member_of_a_group_serves_the_debts_of_its_parents() -> None:
+    """The longest of the chain is taken, and it is known to whom it was left."""
+    parent = QuotaGroup({"group": "tenant"}, 10.0)
+    one, other = ChildGroup({"client-id": "a"}, 5.0, parent), ChildGroup({"client-id": "b"}, 5.0, parent)
+    leave_debt(parent, 900, 0)
+    leave_debt(one, 500, 0)
+    assert longest_debt(other, 0) == (parent, 900)
+    assert take_debt(one, 0) == (parent, 900)
+    assert take_debt(one, 0) == (one, 500)
+    assert take_debt(other, 0) is None
+
+
+def test_a_group_without_a_quota_has_no_debts() -> None:
+    """A quota that was removed makes nobody wait for what was left under it."""
+    group = MutationGroup({"user": "a"}, 10.0)
+    leave_debt(group, 900, 0)
+    group.update_bound(float("1.7976931348623157e308"))
+    assert take_debt(group, 0) is None

@@ -1,0 +1,116 @@
+"""The two example callbacks, as the documentation describes them."""
+
+from typing import Any
+
+from examples.callbacks.leader_share import LeaderShareQuotas
+from examples.callbacks.tenants import TenantQuotas
+from quota.callbacks.callback import ClientQuotaCallback
+from quota.callbacks.cluster import Cluster, PartitionInfo
+from quota.callbacks.guarded_callback import GuardedCallback
+from quota.controller_mutation import ControllerMutationQuotaManager
+from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.manager import ClientQuotaManager
+from quota.request_time import ClientRequestQuotaManager
+
+ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
+TENANTS = {"shared": 1_000, "tenants": {"acme": 10_000, "globex": 5_000}}
+MORE = {"request_percentage": {"acme": 50}, "controller_mutation_rate": {"initech": 2}}
+TEAMS = {
+    "floor": 100,
+    "teams": {"orders": {"users": ["orders-writer", "orders-reader"], "topics": ["orders.", "payments."], "bytes_per_second": 30_000}},
+}
+
+
+def manager_with(make: type[ClientQuotaCallback], settings: dict[str, Any]) -> tuple[ClientQuotaManager, GuardedCallback]:
+    """Return a produce manager with the guarded example, configured."""
+    callback = GuardedCallback(make, now_ns=lambda: 0)
+    callback.configure(settings)
+    assert callback.last_error is None
+    return ClientQuotaManager(ClientQuotaType.PRODUCE, callback=callback), callback
+
+
+def bound_of(manager: ClientQuotaManager, user: str) -> float:
+    """Return the bound that a user's next request meets."""
+    return manager.group(KafkaPrincipal("User", user), "any", 0).bound
+
+
+def test_clients_of_a_tenant_share_one_budget() -> None:
+    """Ten windows of acme's budget, spent by one of its clients, leave nothing for the other; globex is untouched."""
+    manager, _ = manager_with(TenantQuotas, TENANTS)
+    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-etl", 100_000, 0) == 0
+    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-web", 10_000, 0) == 1_000
+    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "globex-etl", 50_000, 0) == 0
+    assert len(manager.groups()) == 2
+
+
+def test_who_belongs_to_no_tenant_shares_what_is_left() -> None:
+    """Unknown prefixes and ids without one are one group; ids are chosen by clients and must not make groups."""
+    manager, _ = manager_with(TenantQuotas, TENANTS)
+    groups = {manager.group(ANONYMOUS, client_id, 0).key for client_id in ("", "acme", "nobody-1", "nobody-2", "-acme")}
+    assert len(groups) == 1
+    assert manager.group(ANONYMOUS, "", 0).bound == 1_000
+
+
+def test_a_stored_quota_of_a_tenant_comes_first() -> None:
+    """What is stored for the tenant's name replaces the configured budget, without losing history; removed, it is back."""
+    manager, _ = manager_with(TenantQuotas, TENANTS)
+    acme = ClientQuotaEntity(client_id="acme")
+    manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-etl", 100_000, 0)
+    manager.update_quota(acme, 5_000.0)
+    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-web", 0, 0) == 10_000
+    manager.update_quota(acme, None)
+    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-web", 0, 0) == 0
+
+
+def test_a_tenant_has_budgets_of_every_type() -> None:
+    """Bytes are no percent of a thread: each type has a table of its own, and who is in none is unlimited there."""
+    _, callback = manager_with(TenantQuotas, {**TENANTS, **MORE})
+    request = ClientRequestQuotaManager(callback=callback)
+    assert request.group(ANONYMOUS, "acme-etl", 0) is request.group(ANONYMOUS, "acme-web", 0)
+    assert [request.group(ANONYMOUS, name, 0).bound for name in ("acme-etl", "globex-1", "x")] == [50, UNLIMITED, UNLIMITED]
+    mutation = ControllerMutationQuotaManager(callback=callback)
+    assert [mutation.group(ANONYMOUS, name, 0).bound for name in ("acme-etl", "initech-1")] == [UNLIMITED, 2]
+
+
+def orders_cluster(*leaders: int | None) -> Cluster:
+    """Return a cluster with a partition of the team for each leader, and one of somebody else."""
+    partitions = [PartitionInfo("orders.new", number, leader) for number, leader in enumerate(leaders)]
+    return Cluster("c", (1, 2), (*partitions, PartitionInfo("logs", 0, 1)))
+
+
+def test_a_share_follows_the_leaders() -> None:
+    """Two of three partitions here: two thirds; when a leader moves, the bound moves with it and nothing is disconnected."""
+    manager, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
+    assert bound_of(manager, "orders-writer") == 30_000
+    shares = []
+    for leaders in [(1, 1, 2), (1, 2, 2), (2, 2, 2), (1, None, 1)]:
+        if callback.update_cluster_metadata(orders_cluster(*leaders)):
+            manager.refresh_bounds()
+        shares.append(bound_of(manager, "orders-reader"))
+    assert shares == [20_000, 10_000, 100, 30_000]
+    assert len(manager.groups()) == 1
+    assert callback.errors == 0
+
+
+def test_a_cluster_that_changes_no_share_asks_for_no_refresh() -> None:
+    """The same share again: the answer is False."""
+    _, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
+    assert callback.update_cluster_metadata(orders_cluster(1, 2))
+    assert not callback.update_cluster_metadata(orders_cluster(2, 1))
+
+
+def test_a_broker_learns_its_id_later() -> None:
+    """Configured for no certain broker a team has its whole budget; configured again with the id, its share."""
+    manager, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": -1})
+    callback.update_cluster_metadata(orders_cluster(1, 1, 2))
+    assert bound_of(manager, "orders-writer") == 30_000
+    callback.configure({**TEAMS, "broker.id": 2})
+    manager.refresh_bounds()
+    assert bound_of(manager, "orders-writer") == 10_000
+
+
+def test_who_is_in_no_team_is_free() -> None:
+    """Unlimited, in one group for all of them."""
+    manager, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
+    assert bound_of(manager, "somebody") == UNLIMITED
+    assert ClientRequestQuotaManager(callback=callback).group(KafkaPrincipal("User", "orders-writer"), "any", 0).bound == UNLIMITED

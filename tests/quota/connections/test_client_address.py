@@ -1,0 +1,21 @@
+"""Addresses in settings and quotas."""
+
+import pytest
+
+from quota.connections.client_address import address_of
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("0:0::1", "::1"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("etl.example", None),
+        ("192.0.2", None),
+        ("<default>", None),
+    ],
+)
+def test_an_address_is_told_from_a_name(host: str, address: str | None) -> None:
+    """In its usual short form, so that a client who comes from there is found."""
+    assert address_of(host) == address

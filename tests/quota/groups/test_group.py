@@ -1,0 +1,105 @@
+"""What a group tells about itself, and that looking at it changes nothing."""
+
+import pytest
+
+from quota.entity import UNLIMITED
+from quota.groups.group import QuotaGroup
+from quota.throttle import throttle_time_ms
+
+
+def test_verdicts_can_be_worked_out_again() -> None:
+    """Each verdict carries O, T and W, and they give its milliseconds; counters add up; only the last 16 are kept."""
+    group = QuotaGroup({"user": "alice"}, 500.0)
+    given = [group.record(2_000 + step, 100 * step) for step in range(30)]
+    positive = [throttle_ms for throttle_ms in given if throttle_ms > 0]
+    assert [verdict.throttle_ms for verdict in group.verdicts] == positive[-16:]
+    assert all(throttle_time_ms(v.observed, v.bound, v.window_ms) == v.throttle_ms for v in group.verdicts)
+    assert (group.throttle_count, group.throttle_ms_total) == (len(positive), sum(positive))
+    assert group.throttled_until_ms == group.verdicts[-1].time_ms + group.verdicts[-1].throttle_ms
+    assert [(verdict.time_ms, verdict.amount) for verdict in group.verdicts][-1] == (2_900, 2_029)
+
+
+def test_looking_changes_nothing() -> None:
+    """Rates, totals and what-ifs at any time leave later verdicts as they are, where Kafka's measurement would purge."""
+    watched, unwatched = QuotaGroup({}, 100.0), QuotaGroup({}, 100.0)
+    for now_ms in (0, 500, 9_000, 30_000, 30_010, 31_500):
+        for look_ms in (now_ms + 60_000, now_ms - 60_000, now_ms):
+            watched.rate(look_ms)
+            watched.window_size_ms(look_ms)
+            watched.would_throttle_ms(1e6, look_ms)
+        assert watched.record(900, now_ms) == unwatched.record(900, now_ms)
+    assert list(watched.verdicts) == list(unwatched.verdicts)
+    assert watched.recorded_total == 6 * 900
+
+
+def test_what_would_be_is_what_is_then() -> None:
+    """The foretold throttle time is the one that the record brings, over the bound and within."""
+    group = QuotaGroup({}, 1_000.0)
+    for now_ms, amount in [(0, 9_000), (100, 2_000), (1_500, 1), (12_600, 50_000), (12_600, 0)]:
+        foretold_ms = group.would_throttle_ms(amount, now_ms)
+        assert group.record(amount, now_ms) == foretold_ms
+
+
+def test_a_foretold_delay_is_kept_with_its_numbers() -> None:
+    """The verdict on what waits is the one that its record would have brought; what was recorded stays as it is."""
+    waiting, recording = QuotaGroup({}, 1_000.0), QuotaGroup({}, 1_000.0)
+    for group in (waiting, recording):
+        group.record(9_000, 0)
+    assert waiting.foretell(500, 100) == 0
+    assert waiting.foretell(4_000, 200) == recording.record(4_000, 200) > 0
+    assert list(waiting.verdicts) == list(recording.verdicts)
+    assert waiting.recorded_total == 9_000
+
+
+@pytest.mark.parametrize("records_ms", [(0,), (0, 700), (0, 700, 1_500), (0, 999, 2_500, 9_000), tuple(range(0, 15_000, 500))])
+def test_less_counts_from_the_next_expiry_on(records_ms: tuple[int, ...]) -> None:
+    """At that time the sum of what counts is less than a millisecond before, and looking for it changes nothing."""
+    group = QuotaGroup({}, 1_000.0)
+    for now_ms in records_ms:
+        group.record(2_000, now_ms)
+    at_ms = group.next_expiry_ms()
+    assert at_ms > records_ms[-1]
+    sums = [round(group.rate(when_ms) * group.window_size_ms(when_ms)) for when_ms in (records_ms[-1], at_ms - 1, at_ms)]
+    assert sums[0] == sums[1] > sums[2]
+
+
+def test_a_new_bound_acts_on_the_next_evaluation() -> None:
+    """900 at once: within 100/s, 8 s over 50/s, within 90/s."""
+    group = QuotaGroup({}, 100.0)
+    answers = [group.record(900, 0)]
+    for bound in (50.0, 90.0):
+        group.update_bound(bound)
+        answers.append(group.record(0, 0))
+    assert answers == [0, 8_000, 0]
+
+
+def test_totals_count_what_is_taken_back() -> None:
+    """The running total is what was recorded less what was un-recorded, over any number of samples."""
+    group = QuotaGroup({})
+    for second in range(100):
+        group.record(10, second * 1_000)
+    group.record_unchecked(-5, 100_000)
+    assert group.recorded_total == 995
+    assert group.last_record_ms == 100_000
+
+
+@pytest.mark.parametrize(("bound", "most"), [(1_000.0, 10_000.0), (UNLIMITED, 1.7976931348623157e308)])
+def test_what_a_window_holds(bound: float, most: float) -> None:
+    """Bound times N - 1 windows; the largest double without a quota."""
+    assert QuotaGroup({}, bound).max_value_in_window() == most
+
+
+def test_the_cap_of_request_time() -> None:
+    """A capped group waits at most one window; its verdict says so."""
+    group = QuotaGroup({}, 1.0, cap_ms=1_000)
+    assert group.record(100.0, 0) == 1_000
+    assert group.verdicts[-1].throttle_ms == 1_000
+
+
+def test_throttle_times_are_averaged_without_zeros() -> None:
+    """Delays of 0 are left out of the mean."""
+    group = QuotaGroup({})
+    for throttle_ms in (0, 100, -3, 300):
+        group.record_throttle(throttle_ms, 5)
+    assert group.throttle_time is not None
+    assert group.throttle_time.peek(6) == 200.0

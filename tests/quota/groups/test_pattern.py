@@ -1,0 +1,76 @@
+"""Patterns of names."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota.groups.pattern import PATTERN_CHARS_MAX, Pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("etl", "etl", True),
+        ("etl", "etl2", False),
+        ("etl", "ETL", False),
+        ("etl-*", "etl-", True),
+        ("etl-*", "etl-orders-1", True),
+        ("etl-*", "my-etl-1", False),
+        ("*-prod", "a-prod-prod", True),
+        ("*-prod", "a-prod-test", False),
+        ("*", "", True),
+        ("*", "anything", True),
+        ("a*b*c", "abc", True),
+        ("a*b*c", "a-b-b-c", True),
+        ("a*b*c", "acb", False),
+        ("?", "ü", True),
+        ("?", "", False),
+        ("a?c", "abc", True),
+        ("a?c", "ac", False),
+        (r"a\*", "a*", True),
+        (r"a\*", "ab", False),
+        (r"\\\?", r"\?", True),
+        ("[a]{1}.", "[a]{1}.", True),
+        ("<default>", "<default>", True),
+    ],
+)
+def test_what_fits(pattern: str, name: str, fits: bool) -> None:
+    """A star is any run, a question mark one character, a backslash takes what follows as it is; all else is itself."""
+    assert Pattern(pattern).matches(name) is fits
+
+
+def as_regular_expression(text: str) -> re.Pattern[str]:
+    """The same pattern for Python's engine, which tries again and again."""
+    pieces = re.findall(r"\\.|.", text, re.DOTALL)
+    return re.compile("".join(".*" if one == "*" else "." if one == "?" else re.escape(one[-1]) for one in pieces), re.DOTALL)
+
+
+LETTERS = st.text("ab*?-", max_size=8)
+
+
+@given(LETTERS.filter(bool), st.lists(st.text("ab*?-\n", max_size=8), max_size=6))
+def test_as_another_engine_has_it(text: str, names: list[str]) -> None:
+    """Any pattern fits the names that a backtracking engine finds."""
+    for name in [*names, text]:
+        assert Pattern(text).matches(name) == bool(as_regular_expression(text).fullmatch(name))
+
+
+@given(st.text(min_size=1, max_size=50))
+def test_every_name_can_be_written(name: str) -> None:
+    """With a backslash before each character a pattern fits that name."""
+    assert Pattern("".join(f"\\{character}" for character in name)).matches(name)
+
+
+def test_the_worst_pattern_on_the_longest_name() -> None:
+    """Where an engine that tries again would not come back, this one answers: the time grows with the name alone."""
+    assert not Pattern("*a" * (PATTERN_CHARS_MAX // 2)).matches("a" * 127 + "b" * 32_000)
+    assert Pattern("*a" * (PATTERN_CHARS_MAX // 2)).matches("a" * 32_767)
+
+
+@pytest.mark.parametrize(("text", "problem"), [("", "is empty"), ("a" * 257, "is longer than 256"), ("a\\", "ends with a backslash")])
+def test_what_is_no_pattern(text: str, problem: str) -> None:
+    """Says what is wrong."""
+    with pytest.raises(ValueError, match=problem):
+        Pattern(text)

@@ -1,0 +1,162 @@
+"""Rows C1 to C5: a full disk, a sink that stands still, a kill at any moment, intervals that add up, a wall clock that steps."""
+
+import asyncio
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import proxy.metering.metering as metering_module
+from pipeline.manifest import Manifest, find_manifests, problems_of
+from pipeline.validation.local import validate
+from proxy.metering.repair import repair
+from tests.support.metering import disk_full, killed_writer
+from tests.support.metering.metering_writer_fixture import MeteringWriterFixture
+from tests.support.places import ROOT
+
+NO_NAMESPACE = "unshare failed"
+KILLS = int(os.environ.get("SLUICE_KILLS", "10"))
+"""Of row C3; 200 where there is time."""
+FLUSH_S = 0.25
+
+
+@pytest.mark.filterwarnings("default::tests.support.metering.disk_full.StandInWarning")
+def test_c1_a_full_disk_is_waited_for_and_what_has_no_room_is_counted(tmp_path: Path) -> None:
+    """C1: a disk of 1 MiB fills up. Deciding goes on; when there is room again, writing does too within 10 s, and no file is half there.
+    What was dropped is what the counter says, in gaps that disturb the proof of nothing else.
+
+    The disk is a tmpfs in a mount namespace; where none can be made, what stands in is all there is, and pytest's summary says so.
+    """
+    done = filled(tmp_path, "tmpfs", "unshare", "--mount", "--map-root-user") if disk_full.has_unshare() else None
+    if done is None or NO_NAMESPACE in done.stderr or done.returncode == disk_full.NO_TMPFS:
+        told = "row C1: no mount namespace here, so RLIMIT_FSIZE and /dev/full stand in for a full disk"
+        warnings.warn(told, disk_full.StandInWarning, stacklevel=1)
+        return
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", disk_full.STAND_INS)
+def test_c1_what_stands_in_for_a_full_disk_gives_the_same(tmp_path: Path, kind: str) -> None:
+    """C1 wherever no mount namespace can be made: a limit on the size of files, and a device that is full."""
+    done = filled(tmp_path, kind)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def filled(directory: Path, kind: str, *within: str) -> subprocess.CompletedProcess[str]:
+    command = [*within, sys.executable, "-m", "tests.support.metering.disk_full", str(directory), kind]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_c2_a_sink_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
+    """C2: while the writer is stuck, decisions go on being noted, up to a bound and then counted as lost; what follows is proved again."""
+    stuck, entered = threading.Event(), threading.Event()
+
+    def also(_batch: object) -> None:
+        entered.set()
+        stuck.wait(30)
+
+    proxy = MeteringWriterFixture(tmp_path, also=also, waiting_bytes_max=1_000_000)
+    proxy.writer.start()
+    proxy.play(1_000, 0)
+    proxy.meter.flush()
+    assert entered.wait(30)
+    proxy.play(120_000, 1)
+    proxy.meter.flush()
+    dropped = proxy.meter.dropped
+    assert dropped > 50_000
+    assert proxy.writer.counts.waiting_bytes <= 1_000_000
+    stuck.set()
+    while proxy.writer.counts.waiting_bytes:
+        time.sleep(0.01)
+    proxy.play(60_000, 2)
+    proxy.meter.flush()
+    assert proxy.writer.stop(60)
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {}
+    assert verdict.dropped == proxy.writer.counts.dropped_decisions >= dropped  # more where this machine is slow to write the rest
+    assert verdict.decisions + verdict.unjudged + verdict.dropped == 181_000
+    assert 0 < verdict.unjudged < 10_000
+
+
+def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(tmp_path: Path) -> None:
+    """C3: killed at random moments, also while files are made: every file can be read, and what was lost is one flush or less, and counted:
+    decisions to the last one, rows of usage by the number that there may have been.
+
+    C4: what the files hold and what they say was lost is what was decided, for each run and together.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.support.metering.killed_writer"])
+    dice, truths, used = random.Random(3), dict[str, int](), dict[str, list[int]]()
+    for number in range(KILLS):
+        truth, requests = context.RawValue("q", 0), context.RawArray("q", killed_writer.CLIENTS)
+        run_id = f"20261121T12{number:04d}Z-0a1b2c3d"
+        child = context.Process(target=killed_writer.play, args=(str(tmp_path), run_id, truth, requests, number), daemon=True)
+        child.start()
+        while not truth.value:
+            assert child.is_alive()
+            time.sleep(0.001)
+        time.sleep(dice.uniform(0, 0.8))
+        child.kill()
+        child.join()
+        truths[run_id], used[run_id] = truth.value, list(requests)
+    done = repair(tmp_path)
+    assert done.problems == []
+    manifests = find_manifests(tmp_path)
+    assert [problem for manifest in manifests for problem in problems_of(tmp_path, manifest)] == []
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {}
+    found = {run_id: [one for one in manifests if one.run_id == run_id] for run_id in truths}
+    for run_id, taken in truths.items():
+        accounted = max((one.last_seq + 1 for one in found[run_id]), default=0)
+        assert taken <= accounted <= taken + 1, run_id  # killed between the decision and the count of this test
+        assert sum(one.dropped_decisions for one in found[run_id]) <= killed_writer.FLUSH_DECISIONS_MAX
+    assert verdict.decisions + verdict.unjudged + verdict.dropped == pytest.approx(sum(truths.values()), abs=KILLS)
+
+    for run_id, requests in used.items():
+        last = max(found[run_id], key=lambda one: (one.first_seq, one.part))
+        written = [0] * killed_writer.CLIENTS
+        for row in usage_rows(tmp_path, found[run_id]):
+            written[row["client_ref"]] += row["requests"]
+        missing = [mine - its for mine, its in zip(requests, written, strict=True)]
+        assert all(-1 <= one <= killed_writer.FLUSH_DECISIONS_MAX for one in missing), run_id
+        assert sum(one > 0 for one in missing) <= last.dropped_usage_rows <= killed_writer.CLIENTS
+    assert killed_writer.CLIENTS * KILLS >= sum(one.dropped_usage_rows for one in manifests) > 0
+
+
+def usage_rows(directory: Path, manifests: list[Manifest]) -> Iterator[dict[str, int]]:
+    for entry in (entry for one in manifests for entry in one.files if entry.table == "usage"):
+        yield from pq.read_table(directory / entry.path, columns=["client_ref", "requests"], partitioning=None).to_pylist()
+
+
+def test_c5_a_wall_clock_that_steps_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C5: the wall clock is read once. When it steps back an hour, or on a day, times in the files go on by the monotonic one."""
+    steps: Iterator[float] = iter([1_790_000_000.0, 1_790_000_000.0, *[1_789_996_400.0] * 3, *[1_790_086_400.0] * 1_000])
+    monkeypatch.setattr(metering_module, "wall_time_s", lambda: next(steps))
+    times = asyncio.run(_times(tmp_path))
+    assert times == sorted(times)
+    assert times[-1] - times[0] < 60_000
+    assert validate(tmp_path).kinds() == {}
+
+
+async def _times(directory: Path) -> list[int]:
+    from tests.support.metering.metering_alone import metering_alone
+
+    metering, group = metering_alone(directory)
+    times: list[int] = []
+    for _ in range(5):
+        metering.meter.record(group, 100, 0, 0, metering_module.now_ms(), 1, 0)
+        group.record(100, metering_module.now_ms())
+        times.append(metering.wall_ms())
+        metering.wall_ms()
+        await asyncio.sleep(0.01)
+    await metering.stop()
+    return times

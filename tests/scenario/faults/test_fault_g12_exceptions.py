@@ -1,0 +1,164 @@
+"""Row G12: an exception of our own at any point of the data path ends one connection, and nothing else."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proxy.enforcement.quota_scope import ClientQuota
+from proxy.net.connection import Connection
+from proxy.net.gateway import Gateway
+from proxy.net.throttled_channels import ThrottledChannels
+from proxy.session.reading import Reading
+from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.requests.request_side import RequestSide
+from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.responses.response_side import ResponseSide
+from proxy.session.rewrite import Rewriter
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.throttle_state import ThrottleState
+from quota.groups.group import QuotaGroup
+from quota.manager import ClientQuotaManager
+from tests.support.frames.kafka_frames import api_versions, fetch, metadata
+from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway, quotas
+from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
+from tests.support.scripted.scripted_frames import api_versions_request, correlation_id_of, produce_of_size, produce_request
+from tests.support.scripted.scripted_sockets import until
+
+POINTS: list[tuple[type[Any], str]] = [
+    (RequestSide, "scan"),
+    (RequestSide, "_scan_heads"),
+    (RequestSide, "_read_head"),
+    (RequestSide, "_stop"),
+    (RequestSide, "_keep"),
+    (RequestSide, "_admit_fetch"),
+    (RequestSide, "_record_unanswered"),
+    (RequestSide, "resume"),
+    (ResponseSide, "scan"),
+    (ResponseSide, "_scan_answers"),
+    (AnswerVerdicts, "judge"),
+    (AnswerVerdicts, "take_time"),
+    (ResponseSide, "_change"),
+    (ResponseSide, "release"),
+    (ResponseSide, "take_own_replies"),
+    (ThrottleState, "judge"),
+    (ThrottleState, "judge_unanswered"),
+    (ThrottleState, "in_flight_max"),
+    (ThrottleState, "depart"),
+    (FetchAdmission, "admits"),
+    (FetchAdmission, "forwarded"),
+    (FetchAdmission, "answered"),
+    (ClientQuota, "produce"),
+    (ClientQuota, "fetch"),
+    (ClientQuota, "produce_throttled"),
+    (ClientQuotaManager, "group"),
+    (QuotaGroup, "record"),
+    (QuotaGroup, "would_throttle_ms"),
+    (Rewriter, "walker"),
+    (Rewriter, "what_for"),
+    (RequestClassifier, "resolve"),
+    (RequestClassifier, "_make"),
+    (Connection, "settle"),
+    (Reading, "next_step"),
+    (Connection, "_read"),
+    (Connection, "_settle_end"),
+    (Connection, "_shrink_client_buffer"),
+    (Connection, "_shrink_broker_buffer"),
+    (Connection, "client_eof"),
+    (Connection, "client_made"),
+    (Gateway, "_rewriter"),
+    (Gateway, "_upstream_of"),
+    (ThrottledChannels, "schedule"),
+]
+
+
+class Bomb:
+    """Raises once, when a method is called while it is armed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str) -> None:
+        self.armed = False
+        self.exploded = 0
+        original = getattr(owner, name)
+
+        def method(*arguments: Any, **named: Any) -> Any:
+            if self.armed:
+                self.armed = False
+                self.exploded += 1
+                raise RuntimeError(f"injected into {owner.__name__}.{name}")
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, method)
+
+
+async def live_through_it(client: ScriptedClient) -> None:
+    """Do something of everything, and leave; stop when the connection ends."""
+    try:
+        await client.send(api_versions(1, 99) + metadata(2) + fetch(3, version=11, max_bytes=1 << 30))
+        await client.read_frames(3)
+        await client.send(produce_of_size(10_100, 4) + produce_request(5))
+        await client.read_frames(2)
+        await client.send(produce_request(6, acks=0) + fetch(7, version=11) + produce_request(8))
+        client.half_close()
+        await client.read_to_end()
+    except ConnectionError:
+        pass
+    finally:
+        client.close()
+
+
+async def served(sluice: RunningGateway, client: ScriptedClient, number: int) -> bool:
+    """Whether a bystander is answered."""
+    return correlation_id_of(await client.ask(api_versions_request(number))) == number
+
+
+@pytest.mark.parametrize(("owner", "name"), POINTS, ids=[f"{owner.__name__}.{name}" for owner, name in POINTS])
+async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that met the bug; a bystander is served before and after, and the next client too."""
+    bomb = Bomb(monkeypatch, owner, name)
+    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000, fetch=1_000, request=1e6)) as sluice:
+        sluice.expects_internal_errors = True
+        bystander = await sluice.client()
+        assert await served(sluice, bystander, 1)
+        bomb.armed = True
+        victim = await ScriptedClient.connect(sluice.port)
+        await live_through_it(victim)
+        await until(lambda: len(sluice.connections) == 1)
+        assert bomb.exploded == 1, "this point was never reached"
+        assert await served(sluice, bystander, 2)
+        assert sluice.closes.get("internal_error", 0) == 1, (sluice.closes, sluice.loop_errors)
+        assert sluice.counters.internal_errors == 1
+        assert len(sluice.loop_errors) == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(RequestSide, "resume"), (ResponseSide, "release"), (ThrottleState, "forgive"), (Connection, "settle")]
+)
+async def test_g12_in_a_drain(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One connection that fails to drain does not keep the others from it."""
+    bomb = Bomb(monkeypatch, owner, name)
+    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000), serves=False) as sluice:
+        sluice.expects_internal_errors = True
+        clients = [await sluice.client() for _ in range(3)]
+        for client in clients:
+            await client.send(produce_of_size(14_004, 1, version=7))
+        await until(lambda: sum("throttle" in one.broker.paused_for for one in sluice.connections) == 3)
+        bomb.armed = True
+        await asyncio.wait_for(sluice.app.drain(), 20)
+        answers = [await client.read_to_end() for client in clients]
+        assert sorted(map(bool, answers)) == [False, True, True]
+        assert sluice.closes == {"internal_error": 1, "drain": 2}
+
+
+async def test_g12_in_the_sweeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at one connection fails: it ends, the others are looked at all the same."""
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        sluice.expects_internal_errors = True
+        clients = [await sluice.client() for _ in range(3)]
+        for number, client in enumerate(clients):
+            assert await served(sluice, client, number)
+        bomb = Bomb(monkeypatch, type(sluice.gateway.connection_deadlines), "_verdict")
+        bomb.armed = True
+        sluice.sweep(later_ms=700_000)
+        await until(lambda: len(sluice.connections) == 0)
+        assert sluice.closes == {"internal_error": 1, "idle": 2}

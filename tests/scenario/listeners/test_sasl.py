@@ -1,0 +1,271 @@
+"""Rows E2, E11 and G10, and logins through real sockets: tokens lie in a buffer of ours, and nothing of them is left."""
+
+import asyncio
+import gc
+import types
+from collections.abc import Iterable
+
+import pytest
+
+from proxy.base.host_port import HostPort
+from proxy.config.model import Connections, Enforcement, EnforcementMode, Listener
+from proxy.net.relay.client_channel import LoginChannel
+from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from tests.support.frames import sasl_frames
+from tests.support.ports import free_bootstrap_port
+from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway
+from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
+from tests.support.scripted.scripted_frames import Request, correlation_id_of, produce_request
+from tests.support.scripted.scripted_sockets import HOST, until
+from tests.support.tls import sasl_tokens
+
+CANARY = "canary-8d1f-" + "0" * 20
+TOKEN = sasl_tokens.plain("alice", CANARY)
+TABLE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 1e9, ClientQuotaEntity("ANONYMOUS", None): 1e9}}
+
+
+async def says_yes(connection: BrokerConnection, asked: Request) -> None:
+    """Let everybody in."""
+    if asked.key == 17:
+        await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
+    elif asked.key == 36:
+        await connection.send(sasl_frames.authenticate_answer(asked.correlation_id))
+    else:
+        await connection.answer(asked)
+
+
+async def says_no(connection: BrokerConnection, asked: Request) -> None:
+    """Let nobody in, as a broker does: an error, and the end."""
+    if asked.key == 36:
+        await connection.send(sasl_frames.authenticate_answer(asked.correlation_id, error_code=58, message="no"))
+        await connection.close()
+    else:
+        await says_yes(connection, asked)
+
+
+def declared() -> tuple[Listener, ...]:
+    """Return a listener that wants a login."""
+    return (Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", protocol="SASL_PLAINTEXT"),)
+
+
+def reachable(roots: Iterable[object]) -> set[int]:
+    """Return the ids of everything that can be reached, apart from running code, modules and classes."""
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, types.FrameType | types.CoroutineType | types.ModuleType | type | types.FunctionType):
+            continue
+        if type(one).__module__.startswith(("asyncio", "uvloop", "_asyncio", "tests")):
+            continue
+        seen.add(id(one))
+        if isinstance(one, bytes | bytearray | str | memoryview):
+            text = one.encode("utf-8", "replace") if isinstance(one, str) else bytes(one)
+            assert CANARY.encode() not in text, f"a {type(one).__name__} of {len(text)} bytes holds a secret"
+        waiting.extend(gc.get_referents(one))
+    return seen
+
+
+async def logged_in(sluice: RunningGateway, token: bytes = TOKEN) -> ScriptedClient:
+    """Return a client that the broker let in."""
+    client = await sluice.client()
+    await client.ask(sasl_frames.handshake("PLAIN"))
+    await client.ask(sasl_frames.authenticate(token))
+    return client
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100_000])
+async def test_tokens_are_read_into_a_buffer_that_is_overwritten(piece: int) -> None:
+    """From the accepted handshake to the verdict tokens lie in a buffer of ours; after the verdict it holds nothing of them."""
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
+        client = await sluice.client()
+        await client.ask(sasl_frames.handshake("PLAIN"))
+        (connection,) = await sluice.until_connections(1)
+        login = connection.client._login
+        assert isinstance(login, LoginChannel)
+        token = sasl_frames.authenticate(TOKEN)
+        for at in range(0, len(token), piece):
+            await client.send(token[at : at + piece])
+        assert correlation_id_of(await client.read_frame()) == 2
+        assert broker.connections[0].requests[-1].frame == token
+        assert connection.client._login is None
+        assert not any(login._buffer)
+        assert login._on_its_way == []
+        assert connection.session.principal == KafkaPrincipal("User", "alice")
+        await client.ask(produce_request(3))
+        assert {group.tags["user"] for group in sluice.groups()} == {"alice"}
+
+
+async def test_long_tokens_pass() -> None:
+    """A token may nearly fill a frame as long as one may be before a login."""
+    token = sasl_tokens.plain("alice", CANARY * 1_500)
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
+        client = await logged_in(sluice, token)
+        assert broker.connections[0].requests[-1].frame == sasl_frames.authenticate(token)
+        await client.ask(produce_request(3))
+
+
+async def test_g10_nothing_of_a_token_is_left() -> None:
+    """After a login, a refused one, one that was sent ahead and one that was cut short, nothing that Sluice reaches holds the password."""
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
+        await logged_in(sluice)
+        ahead = await sluice.client()
+        await ahead.send(sasl_frames.handshake("PLAIN") + sasl_frames.authenticate(TOKEN) + produce_request(3))
+        for number in (1, 2, 3):
+            assert correlation_id_of(await ahead.read_frame()) == number
+        broker.script = says_no
+        refused = await sluice.client()
+        await refused.ask(sasl_frames.handshake("PLAIN"))
+        await refused.ask(sasl_frames.authenticate(TOKEN))
+        cut = await sluice.client()
+        await cut.ask(sasl_frames.handshake("PLAIN"))
+        await cut.send(sasl_frames.authenticate(TOKEN)[:-3])
+        cut.close()
+        await until(lambda: len(sluice.connections) == 2)
+        app = sluice.app
+        seen = reachable([app.gateway, app.counters, app.usages, app.scopes, app._session_settings])
+        assert {id(connection.session) for connection in sluice.connections} <= seen
+
+
+async def says_no_late(connection: BrokerConnection, asked: Request) -> None:
+    """The same as late as a broker says it (`connection.failed.authentication.delay.ms`)."""
+    if asked.key == 36:
+        await asyncio.sleep(0.1)
+    await says_no(connection, asked)
+
+
+async def test_e02_a_storm_of_failed_logins() -> None:
+    """Each of 1,000 failed logins, 100 at a time, gets the broker's own error before the end, and names nobody."""
+    async with ScriptedBroker(says_no_late) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
+
+        async def tries() -> None:
+            for _ in range(10):
+                async with await ScriptedClient.connect(sluice.port) as client:
+                    await client.ask(sasl_frames.handshake("PLAIN"))
+                    answer = await client.ask(sasl_frames.authenticate(TOKEN))
+                    assert answer == sasl_frames.authenticate_answer(2, error_code=58, message="no")
+                    assert await client.read_to_end() == b""
+
+        await asyncio.gather(*[tries() for _ in range(100)])
+        await until(lambda: not sluice.connections)
+        assert sluice.counters.logins == {("PLAIN", "failure"): 1_000}
+        assert not sluice.groups()
+
+
+class Sessions:
+    """A broker whose sessions last 2 s: what comes later, other than a new login, ends the connection."""
+
+    def __init__(self) -> None:
+        self._ends_s = 0.0
+
+    async def __call__(self, connection: BrokerConnection, asked: Request) -> None:
+        """Answer one request."""
+        now_s = asyncio.get_running_loop().time()
+        if asked.key == 36:
+            self._ends_s = now_s + 2
+            await connection.send(sasl_frames.authenticate_answer(asked.correlation_id, lifetime_ms=2_000))
+        elif asked.key != 17 and now_s > self._ends_s > 0:
+            await connection.close()
+        else:
+            await says_yes(connection, asked)
+
+
+@pytest.mark.parametrize("mode", ["delay", "mute"])
+async def test_e11_megabytes_pass_in_time_for_a_renewal(mode: EnforcementMode) -> None:
+    """Ten megabytes over its quota, five in its socket: all of it reaches the broker before the session ends, and the renewal behind it."""
+    table = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 200_000.0}}
+    settings = {"table": table, "clean": False, "enforcement": Enforcement(mode=mode)}  # what it is owed is held for seconds
+    async with ScriptedBroker(Sessions()) as broker, open_gateway(broker, listeners=declared(), **settings) as sluice:
+        client = await logged_in(sluice)
+        await client.send(produce_request(10, b"r" * 5_000_000))
+        await broker.connections[0].until_requests(3)
+        sending = asyncio.ensure_future(client.send(b"".join(produce_request(number, b"r" * 1_000_000) for number in range(11, 16))))
+        await until(lambda: sluice.connections[0].session.debt.in_debt)
+        assert len(broker.connections[0].requests) == 3
+        await sending
+        await client.send(sasl_frames.handshake("PLAIN", correlation_id=20))
+        requests = await broker.connections[0].until_requests(9)
+        assert [request.correlation_id for request in requests[2:]] == [10, 11, 12, 13, 14, 15, 20]
+        assert not sluice.closes
+
+
+async def refused(connection: BrokerConnection, asked: Request) -> None:
+    """Let nobody in: an error, or just the end where tokens are bare."""
+    await (says_no(connection, asked) if asked.key != 17 or asked.version else no_bare_token(connection, asked))
+
+
+async def no_bare_token(connection: BrokerConnection, asked: Request) -> None:
+    """Accept a handshake v0; the test ends the connection itself."""
+    await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
+
+
+async def fails(sluice: RunningGateway, broker: ScriptedBroker, version: int, source: str) -> None:
+    """Try to log in, in vain."""
+    client = await sluice.client(source=source)
+    await client.ask(sasl_frames.handshake("PLAIN", version=version))
+    if version:
+        await client.ask(sasl_frames.authenticate(TOKEN))
+    else:
+        await client.send(sasl_frames.bare(TOKEN))
+        seen = broker.connections[-1]
+        await until(lambda: seen.received.endswith(TOKEN))
+        await seen.close()
+    await client.read_to_end()
+    client.close()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_e02_who_fails_too_often_is_kept_out(version: int) -> None:
+    """After so many failures an address is refused before the broker hears of it; another one, and who is connected, are not."""
+    limits = Connections(max_failed_logins_per_ip=5)
+    async with (
+        ScriptedBroker(says_yes) as broker,
+        open_gateway(broker, listeners=declared(), serves=False, connections=limits) as sluice,
+    ):
+        there = await logged_in(sluice)
+        broker.script = refused
+        for number in range(5):
+            await fails(sluice, broker, version, HOST)
+            await until(lambda number=number: sluice.counters.logins[("PLAIN", "failure")] == number + 1)
+        assert sluice.app.state.admission().failing_ips == 1
+        met = broker.accepted
+        for _ in range(20):
+            turned_away = await sluice.client()
+            assert await turned_away.read_to_end() == b""
+        assert sluice.closes["failed_logins"] == 20
+        assert broker.accepted == met
+        await fails(sluice, broker, version, "127.0.0.9")
+        broker.script = None
+        await there.ask(produce_request(3))
+        broker.script = None
+
+
+async def test_who_does_not_log_in_in_time_is_let_go() -> None:
+    """A login that is required has to succeed within `login_ms`, however busy the client is meanwhile."""
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
+        idle = await sluice.client()
+        await idle.ask(sasl_frames.handshake("PLAIN"))
+        done = await logged_in(sluice)
+        await sluice.until_connections(2)
+        sluice.sweep(29_000)
+        assert len(sluice.connections) == 2
+        sluice.sweep(31_000)
+        assert sluice.closes == {"login_deadline": 1}
+        await done.ask(produce_request(3))
+
+
+async def test_a_login_that_has_begun_ends_in_time_on_an_open_listener_too() -> None:
+    """Nobody holds a connection by a token that never gets whole; who has begun no login, or has succeeded once, has no such deadline."""
+    async with ScriptedBroker(says_yes) as broker, open_gateway(broker) as sluice:
+        slow = await sluice.client()
+        await slow.ask(sasl_frames.handshake("PLAIN"))
+        await slow.send(sasl_frames.authenticate(TOKEN)[:-1])
+        again = await logged_in(sluice)
+        await again.ask(sasl_frames.handshake("PLAIN", correlation_id=9))
+        open_one = await sluice.client()
+        await open_one.ask(produce_request(3))
+        await sluice.until_connections(3)
+        sluice.sweep(31_000)
+        assert sluice.closes == {"login_deadline": 1}
+        assert broker.connections[0].requests[-1].key == 17

@@ -1,0 +1,140 @@
+"""Long answers are read into one buffer that all connections share: every byte arrives where it belongs, however fast it is taken."""
+
+import asyncio
+import random
+from pathlib import Path
+
+from proxy.net.connection import Connection
+from proxy.net.relay.answer_buffer import BUFFER_BYTES
+from proxy.net.relay.broker_channel import LongAnswersChannel
+from proxy.net.relay.flow import WRITE_HIGH_BYTES
+from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway
+from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
+from tests.support.scripted.scripted_frames import Request, fetch_answer, fetch_request
+from tests.support.scripted.scripted_sockets import until
+from tests.support.tls.tls_fixture import ProxyFixture
+
+VERSION = 12
+_random = random.Random(7)
+
+
+def some_records(size: int) -> bytes:
+    """Bytes that are nowhere the same."""
+    return _random.randbytes(size)
+
+
+def reads_long(connection: Connection) -> bool:
+    """Whether the broker's socket is read into the shared buffer."""
+    transport = connection.broker.transport
+    return transport is not None and isinstance(transport.get_protocol(), LongAnswersChannel)
+
+
+async def ask(broker: ScriptedBroker, client: ScriptedClient, correlation_id: int, records: bytes) -> None:
+    """Have `records` sent to a client, which does not read them yet."""
+    broker.records = records
+    served = len(broker.requests)
+    await client.send(fetch_request(correlation_id))
+    await until(lambda: len(broker.requests) > served)
+
+
+async def test_answers_of_all_sizes_arrive_as_they_were_sent() -> None:
+    """Long, short, and such that end at any byte of a buffer; the first short one ends the reading of long ones."""
+    sizes = [3_000_000, 700_000, 256_000, BUFFER_BYTES, BUFFER_BYTES + 1, 1_000_000, 2_000_000, 40_000, 1_500_000, 10, 900_000, 5]
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        client = await sluice.client()
+        for number, size in enumerate(sizes):
+            broker.records = some_records(size)
+            assert await client.ask(fetch_request(number)) == fetch_answer(VERSION, number, broker.records)
+            (connection,) = sluice.connections
+            if size == 3_000_000:
+                assert reads_long(connection)
+            if size < 1_000:
+                assert not reads_long(connection)
+
+
+async def test_pipelined_answers_share_reads() -> None:
+    """The end of one long answer and the beginning of the next are told apart."""
+    async with ScriptedBroker(records=some_records(600_000)) as broker, open_gateway(broker) as sluice:
+        client = await sluice.client()
+        await client.send(b"".join(fetch_request(number) for number in range(20)))
+        for number in range(20):
+            assert await client.read_frame() == fetch_answer(VERSION, number, broker.records)
+
+
+async def test_slow_and_quick_clients_do_not_get_each_others_bytes() -> None:
+    """What a slow one has not taken stays untouched while others read; each holds one buffer at most, and it counts."""
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        slow = [await sluice.client(receive_bytes=16_384) for _ in range(3)]
+        wanted = [some_records(8_000_000) for _ in slow]
+        for number, (client, records) in enumerate(zip(slow, wanted, strict=True)):
+            await ask(broker, client, number, records)
+        await until(lambda: len(sluice.connections) == 3 and all(connection.broker.given_away_bytes for connection in sluice.connections))
+        assert all(reads_long(connection) for connection in sluice.connections)
+        await until(lambda: sluice.counters.buffered_bytes == 3 * BUFFER_BYTES)
+        quick = await sluice.client()
+        for number in range(10, 30):
+            broker.records = some_records(1_000_000)
+            assert await quick.ask(fetch_request(number)) == fetch_answer(VERSION, number, broker.records)
+        answers = await asyncio.gather(*(client.read_frame() for client in slow))
+        assert answers == [fetch_answer(VERSION, number, records) for number, records in enumerate(wanted)]
+        assert [connection.broker.given_away_bytes for connection in sluice.connections] == [0] * 4
+
+
+async def test_a_short_answer_gives_the_client_its_room_back() -> None:
+    """While answers are long nothing is held but what a client does not take at once; small ones are written as ever."""
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        client = await sluice.client()
+        limits = []
+        for number, size in enumerate((2_000_000, 100)):
+            broker.records = some_records(size)
+            await client.ask(fetch_request(number))
+            (connection,) = sluice.connections
+            assert connection.client.transport is not None
+            limits.append(connection.client.transport.get_write_buffer_limits()[1])
+        assert limits == [0, WRITE_HIGH_BYTES]
+
+
+async def test_a_broker_and_a_client_that_leave_in_a_long_answer() -> None:
+    """What the broker sent before is delivered, then the connection ends; a client that leaves takes nobody with it."""
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        await _broker_leaves(broker, sluice)
+        leaving, staying = [await sluice.client(receive_bytes=16_384) for _ in range(2)]
+        records = some_records(8_000_000)
+        for number, client in enumerate((leaving, staying)):
+            await ask(broker, client, number, records)
+        await until(lambda: all(connection.broker.pauses for connection in sluice.connections))
+        leaving.reset()
+        await sluice.until_connections(1)
+        assert await staying.read_frame() == fetch_answer(VERSION, 1, records)
+
+
+async def _broker_leaves(broker: ScriptedBroker, sluice: RunningGateway) -> None:
+    client = await sluice.client()
+    whole = fetch_answer(VERSION, 1, some_records(3_000_000))
+
+    async def half(connection: BrokerConnection, _: Request) -> None:
+        await connection.send(whole[:2_000_000])
+        await connection.close()
+
+    broker.script, before = half, broker.script
+    await client.send(fetch_request(1))
+    received = bytearray()
+    while data := await client.read_some():
+        received += data
+    assert received == whole[:2_000_000]
+    await sluice.until_closed("broker_closed")
+    broker.script = before
+
+
+async def test_a_client_by_tls(tmp_path: Path) -> None:
+    """Its records are made of the shared buffer before the next read."""
+    proxy = ProxyFixture(tmp_path)
+    async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
+        client = await proxy.connect(sluice.broker_port(1))
+        for number in range(5):
+            broker.records = some_records(2_000_000)
+            assert await client.ask(fetch_request(number)) == fetch_answer(VERSION, number, broker.records)
+        (connection,) = sluice.connections
+        assert reads_long(connection)
+        await client.close()

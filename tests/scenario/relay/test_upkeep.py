@@ -1,0 +1,145 @@
+"""What keeps the house: the prober that tells changes only, errors that nobody caught, and open files that run out."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.messages.api_versions import read_api_keys
+from proxy.base.host_port import HostPort
+from proxy.net.accept.listener import ACCEPTS_PER_TURN, CROWD_ACCEPTS_PER_TURN, CROWD_CONNECTIONS_MIN, Acceptor
+from proxy.net.sockets import listen
+from proxy.net.upstream import prober
+from proxy.net.upstream.connector import Bootstrap
+from proxy.net.upstream.own_login import OwnLogin
+from proxy.net.upstream.prober import Prober
+from tests.support.scripted.gateway_fixture import open_gateway
+from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_frames import API_VERSIONS, api_versions_request
+from tests.support.scripted.scripted_sockets import HOST, guarded, until
+
+NO_LOGIN = OwnLogin(None, lambda _: None)
+
+
+class CountedBootstrap(Bootstrap):
+    """Knows how often it was told of a failure."""
+
+    failures = 0
+
+    def failed(self, address: HostPort) -> None:
+        self.failures += 1
+        super().failed(address)
+
+
+async def test_an_upstream_that_stays_silent_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has a line when brokers fall silent and one when they answer again, however often they are asked between."""
+    for name in ("RETRY_MIN_S", "RETRY_MAX_S", "INTERVAL_S"):
+        monkeypatch.setattr(prober, name, 0.001)
+    changes: list[str | None] = []
+    async with ScriptedBroker() as broker:
+        bootstrap = CountedBootstrap([HostPort(HOST, broker.port)])
+        await broker.stop_listening()
+        task = asyncio.create_task(Prober(bootstrap, lambda _: None, lambda: False, changes.append, 5_000, None, NO_LOGIN).run())
+        await until(lambda: bootstrap.failures >= 5)
+        assert len(changes) == 1
+        broker.listen()
+        await until(lambda: len(changes) == 2)
+        await broker.stop_listening()
+        before = bootstrap.failures
+        await until(lambda: bootstrap.failures >= before + 5)
+        task.cancel()
+        await asyncio.wait([task])
+    assert [change is None for change in changes] == [False, True, False]
+
+
+async def test_an_exception_that_nobody_caught_is_counted_once() -> None:
+    """The loop's exception handler counts what escaped; a connection that crashed has been counted already."""
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        sluice.expects_internal_errors = True
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(sluice.app.log_exception)
+        loop.call_exception_handler({"message": "from a task of ours", "exception": ValueError("x")})
+        assert sluice.counters.internal_errors == 1
+        client = await sluice.client()
+        (connection,) = await sluice.until_connections(1)
+        connection.crash(ValueError("y"))
+        await client.read_to_end()
+        assert sluice.counters.internal_errors == 2
+        assert sluice.closes["internal_error"] == 1
+
+
+@contextlib.contextmanager
+def no_open_file_left() -> Iterator[None]:
+    """Lower the limit to the files that are open now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -> None:
+    """One client is refused with the spare descriptor; who comes when there are files again is accepted."""
+    stops: list[int] = []
+    accepted: list[socket.socket] = []
+    acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: stops.append(1))
+    loop = asyncio.get_running_loop()
+    with socket.socket() as refused, socket.socket() as welcome:
+        refused.setblocking(False)
+        welcome.setblocking(False)
+        with no_open_file_left():
+            await guarded(loop.sock_connect(refused, (HOST, acceptor.port)))
+            assert await guarded(loop.sock_recv(refused, 1)) == b""
+        assert (len(stops), accepted) == (1, [])
+        await guarded(loop.sock_connect(welcome, (HOST, acceptor.port)))
+        await until(lambda: len(accepted) == 1)
+    accepted[0].close()
+    acceptor.close()
+
+
+async def test_a_crowd_is_let_in_a_few_at_a_time() -> None:
+    """While more than 128 wait in the kernel's queue, a turn of the event loop accepts 8, so that connected clients wait less."""
+    accepted: list[socket.socket] = []
+    listening = listen(HOST, 0)
+    crowd = [socket.create_connection(listening.getsockname()) for _ in range(CROWD_CONNECTIONS_MIN + 3 * ACCEPTS_PER_TURN)]
+    acceptor = Acceptor(listening, lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
+    counts = [0]
+
+    def in_each_turn() -> None:
+        counts.append(len(accepted))
+        if len(accepted) < len(crowd):
+            asyncio.get_running_loop().call_soon(in_each_turn)
+
+    in_each_turn()
+    await until(lambda: len(accepted) == len(crowd))
+    took = [after - before for before, after in pairwise(counts) if after > before]
+    crowd_turns = took[1 : took.index(ACCEPTS_PER_TURN, 1)]
+    assert took[0] == ACCEPTS_PER_TURN
+    assert set(crowd_turns) == {CROWD_ACCEPTS_PER_TURN}
+    left = len(crowd) - sum(took[: 1 + len(crowd_turns)])
+    assert CROWD_CONNECTIONS_MIN - CROWD_ACCEPTS_PER_TURN < left <= CROWD_CONNECTIONS_MIN
+    acceptor.close()
+    for sock in (*crowd, *accepted):
+        sock.close()
+
+
+async def test_a_reload_changes_which_apis_are_offered() -> None:
+    """Who connects after `unknown_apis` became "pass" is told of the APIs that only the vendor knows."""
+    vendors = 9_999
+    own = {API_VERSIONS, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        broker.offered = {API_VERSIONS: (0, 3), vendors: (0, 0)}
+        for unknown_apis, offered in (("close", own), ("pass", {*own, vendors})):
+            await sluice.reload(unknown_apis=unknown_apis)
+            client = await sluice.client()
+            answer = await client.ask(api_versions_request(1, version=0))
+            assert {key for key, *_ in read_api_keys(0, answer)} == offered

@@ -1,0 +1,87 @@
+"""Consumers of one group that always have more to fetch, before a broker that always has more to give. No clock but the house's."""
+
+from dataclasses import dataclass
+
+from proxy.base.close_reason import CloseReason
+from tests.support.frames.kafka_frames import fetch
+from tests.support.memory.memory_connection import Peer, ProxyFixture
+from tests.support.memory.verdicts import FETCH_VERSION, fetched_of
+
+MAX_BYTES_AT = 4 + 8 + 2 + 3 + 4 + 4 + 4  # length, header with client-id "etl", replica id, longest wait, min_bytes
+
+
+@dataclass
+class Fetcher:
+    """One connection, one fetch at a time."""
+
+    peer: Peer
+    asked: int = 0
+    asked_ms: int = 0
+
+
+class FetchLoad:
+    """Moves time and lets everybody do their part every `step_ms`.
+
+    Args:
+        house: where they connect.
+        connections: how many.
+        asks_bytes: max_bytes of every fetch.
+        batch_bytes: what the broker gives at least, if it is more than was asked for.
+        takes_ms: how long the broker takes.
+    """
+
+    def __init__(self, proxy: ProxyFixture, connections: int, asks_bytes: int, *, batch_bytes: int = 0, takes_ms: int = 5) -> None:
+        self._proxy = proxy
+        self._asks_bytes = asks_bytes
+        self._batch_bytes = batch_bytes
+        self._takes_ms = takes_ms
+        self._at_broker: list[tuple[int, Fetcher, int]] = []
+        self.fetchers = [Fetcher(proxy.connect()) for _ in range(connections)]
+        self.passed_bytes = 0
+        self.answers = 0
+        self.waits_ms: list[int] = []  # from when a fetch was sent until it reached the broker
+
+    def run(self, seconds: float) -> None:
+        """Let them fetch for so long."""
+        end_ms = self._proxy.now_ms + int(seconds * 1000)
+        while self._proxy.now_ms < end_ms:
+            for fetcher in self.fetchers:
+                self._move(fetcher)
+            self._answer()
+            self._proxy.wait(self._takes_ms)
+
+    def close(self, fetcher: Fetcher) -> None:
+        """One of them leaves."""
+        fetcher.peer.connection.close(CloseReason.CLIENT_CLOSED)
+        self.fetchers.remove(fetcher)
+        self._at_broker = [one for one in self._at_broker if one[1] is not fetcher]
+
+    @property
+    def oldest_ms(self) -> int:
+        """How long the one that waits longest has waited."""
+        waiting = [self._proxy.now_ms - one.asked_ms for one in self.fetchers if one.asked and not self._is_at_broker(one)]
+        return max([*waiting, 0])
+
+    def _is_at_broker(self, fetcher: Fetcher) -> bool:
+        return any(one is fetcher for _, one, _ in self._at_broker)
+
+    def _move(self, fetcher: Fetcher) -> None:
+        if fetcher.peer.delivered():
+            self.answers += 1
+            fetcher.asked = 0
+        if not fetcher.asked:
+            fetcher.asked, fetcher.asked_ms = self.answers + 1, self._proxy.now_ms
+            fetcher.peer.client.arrive(fetch(fetcher.asked, version=FETCH_VERSION, max_bytes=self._asks_bytes))
+        request = fetcher.peer.broker.take()
+        if request:
+            self.waits_ms.append(self._proxy.now_ms - fetcher.asked_ms)
+            max_bytes = int.from_bytes(request[MAX_BYTES_AT : MAX_BYTES_AT + 4], "big")
+            self._at_broker.append((self._proxy.now_ms + self._takes_ms, fetcher, max(max_bytes, self._batch_bytes)))
+
+    def _answer(self) -> None:
+        now_ms = self._proxy.now_ms
+        due = [one for one in self._at_broker if one[0] <= now_ms]
+        self._at_broker = [one for one in self._at_broker if one[0] > now_ms]
+        for _, fetcher, size in due:
+            self.passed_bytes += size
+            fetcher.peer.broker.arrive(fetched_of(size, fetcher.asked))

@@ -1,0 +1,94 @@
+"""A house that meters: the real meter and writer, and files that the validator can be asked about."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline.manifest import find_manifests
+from pipeline.validation.local import validate
+from pipeline.validation.verdict import Verdict
+from proxy.enforcement.mode import Mode
+from proxy.meter.meter import Meter, TracingMeter
+from proxy.meter.usage import Place
+from proxy.metering.facts.connections import ConnectionDecisions
+from proxy.metering.facts.description import GroupDescription
+from proxy.metering.facts.names import Names
+from proxy.metering.facts.switches_fact import switches_fact
+from proxy.metering.facts.usage_facts import usage_facts
+from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
+from quota.connections.connection_quotas import ConnectionQuotas
+from tests.support.memory.memory_connection import BROKER, Peer, ProxyFixture
+from tests.support.metering.metering_writer_fixture import convert_here
+
+WALL_MS = 1_790_000_000_000
+RUN_ID = "20261121T120000Z-0a1b2c3d"
+LISTENER = "default"
+
+
+class MeteredFixture(ProxyFixture):
+    """Connections whose decisions and usage go to files below `directory`."""
+
+    def __init__(self, directory: Path, *, level: str = "packed", names: Names | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.directory = directory
+        self.names = names = names or Names()
+        header = header_of(
+            RUN_ID, "sluice-1", WALL_MS, proxy_version="0", level=level, names=names.form, settings={}, quota_config_sha256=None
+        )
+        self.writer = MeteringWriter(WriterSettings(directory, header), self.wall_ms, lambda _problem: None, convert=convert_here)
+        self.quotas = ConnectionQuotas([LISTENER])
+        describe = GroupDescription(self.scopes, self.quotas, names, self.wall_ms, lambda: "static")
+        meter_of_level = TracingMeter if level == "trace" else Meter
+        self.meter = self.settings.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, describe.everybody)
+        self.scopes.on_labelled = self.meter.name_anew
+        self.quotas.observe(ConnectionDecisions(self.meter, lambda: self.enforcement.mode is Mode.OBSERVE))
+        self.level = level
+        self.told_state()
+
+    def wall_ms(self) -> int:
+        """What the files call the time."""
+        return self.now_ms + WALL_MS
+
+    def switch(self, table: Mapping[str, str]) -> None:
+        """Put switches in force; the files say so."""
+        super().switch(table)
+        self.told_state()
+
+    def told_state(self) -> None:
+        """Note how the house is set."""
+        state = {
+            "mode": self.enforcement.mode.value,
+            "scope": "broker",
+            "delay_max_ms": self.enforcement.delay_max_ms,
+            "num_samples": 11,
+            "window_ms": 1_000,
+            "produce_enabled": True,
+            "fetch_enabled": True,
+            "request_enabled": True,
+            "level": self.level,
+            "switches": switches_fact(self.settings.policy.switches, self.names),
+        }
+        self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
+
+    def connect(self, *arguments: Any, **settings: Any) -> Peer:
+        """Return a new connection, whose usage is metered."""
+        peer = super().connect(*arguments, **settings)
+        peer.connection.session.meet_place(Place(BROKER, LISTENER))
+        return peer
+
+    def written(self) -> Verdict:
+        """End the run; return what the validator says of its files."""
+        assert self.loop.crashes == []
+        for fact in usage_facts(self.meter.usage, self.names, self.wall_ms(), self.scopes.node_id):
+            self.meter.tell(fact)
+        self.meter.flush()
+        self.writer.start()
+        assert self.writer.stop(60)
+        return validate(self.directory)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of a table."""
+        paths = [self.directory / entry.path for one in find_manifests(self.directory) for entry in one.files if entry.table == table]
+        return [row for path in paths for row in pq.read_table(path, partitioning=None).to_pylist()]

@@ -1,0 +1,44 @@
+"""Requests and answers of just the size that leads to a verdict of so many milliseconds.
+
+A fresh group measures over ten windows, so at 1,000 bytes per second everything beyond 10,000 bytes costs a millisecond each, as long
+as whole seconds have passed since its first record and none of its samples has gone.
+"""
+
+from tests.support.frames.kafka_frames import CLIENT_ID, fetched, produce
+from tests.support.memory.memory_connection import Peer, ProxyFixture
+
+BOUND = 1_000.0
+FREE_BYTES = 10_000
+PRODUCE_VERSION = 7
+FETCH_VERSION = 11
+"""Neither is flexible, so every size can be met."""
+
+
+def produce_of(size_bytes: int, correlation_id: int, *, acks: int = 1, client_id: str | None = CLIENT_ID) -> bytes:
+    """Return a Produce request that counts `size_bytes`: its frame without the length."""
+    overhead = len(produce(correlation_id, size=0, acks=acks, version=PRODUCE_VERSION, client_id=client_id)) - 4
+    return produce(correlation_id, size=size_bytes - overhead, acks=acks, version=PRODUCE_VERSION, client_id=client_id)
+
+
+def fetched_of(size_bytes: int, correlation_id: int, *, throttle_ms: int = 0) -> bytes:
+    """Return a Fetch answer that counts `size_bytes`: its frame without the length."""
+    overhead = len(fetched(correlation_id, size=0, version=FETCH_VERSION)) - 4
+    return fetched(correlation_id, size=size_bytes - overhead, version=FETCH_VERSION, throttle_ms=throttle_ms)
+
+
+def produce_for(throttle_ms: int, correlation_id: int, *, acks: int = 1, client_id: str | None = CLIENT_ID) -> bytes:
+    """Return a Produce request that, first in its group, leads to `throttle_ms`."""
+    return produce_of(FREE_BYTES + throttle_ms, correlation_id, acks=acks, client_id=client_id)
+
+
+def fetched_for(throttle_ms: int, correlation_id: int) -> bytes:
+    """Return a Fetch answer that, first in its group, leads to `throttle_ms`."""
+    return fetched_of(FREE_BYTES + throttle_ms, correlation_id)
+
+
+def pipelined(proxy: ProxyFixture, peer: Peer, *frames: bytes) -> list[int]:
+    """Send a pipeline while its quota is large, then make that 1,000 bytes per second: otherwise less would be in flight at the verdict."""
+    proxy.set_quota(produce=1e9)
+    forwarded = peer.sends(*frames)
+    proxy.set_quota(produce=BOUND)
+    return forwarded
