@@ -1,5 +1,5 @@
-# Sluice as an image: docs/operations.md says how to run it.
-# The base is pinned by the digest of its index, for all platforms; the tag says what that is. docs/operations.md says how to move it.
+# Sluice as an image: docs/how-to/operations.md says how to run it.
+# The base is pinned by the digest of its index, for all platforms; the tag says what that is. docs/how-to/operations.md says how to move it.
 ARG BASE=python:3.11.16-slim-bookworm@sha256:0bee7276f83efd4a1ee05bbbf4281d95ed28e079220a9457f25a93e3f1e3c31b
 FROM ${BASE} AS build
 WORKDIR /src

@@ -123,6 +123,7 @@ def _check(source: ConfigSource) -> Config:
     Raises:
         ConfigProblems: all that is wrong with any of them.
     """
+    _import_beside(source.path)
     problems: list[Problem] = []
     config: Config | None = None
     try:
@@ -134,6 +135,13 @@ def _check(source: ConfigSource) -> Config:
     if config is None or problems:
         raise ConfigProblems(problems)
     return config
+
+
+def _import_beside(file: Path | None) -> None:
+    """Let a callback or principal builder be imported from the folder of the configuration file."""
+    folder = "" if file is None else str(file.resolve().parent)
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
 
 
 def _problems_beyond(config: Config, source: ConfigSource) -> list[Problem]:
@@ -165,7 +173,7 @@ def _fail(lines: Sequence[str]) -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code; whatever is wrong with what was typed is a line, not a traceback."""
-    sys.path.insert(0, os.getcwd())  # a callback's module stands beside the configuration, as with `python -m`
+    sys.path.insert(0, os.getcwd())  # as with `python -m`
     try:
         code = cli.main(args=None if arguments is None else list(arguments), prog_name="sluice", standalone_mode=False)
     except ConfigProblems as problems:

@@ -9,7 +9,7 @@ every broker the team gets
 but never less than `floor`, so that clients can find out where to go. Who is in no team is not limited by this callback.
 
     [callback]
-    class = "examples.callbacks.leader_share:LeaderShareQuotas"
+    class = "callbacks.leader_share:LeaderShareQuotas"
 
     [callback.settings]
     floor = 65_536                    # bytes per second

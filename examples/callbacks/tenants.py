@@ -4,7 +4,7 @@ The tenant is what stands before the first `-` of the client-id: `acme-etl` and 
 a `-`, or of a tenant that is not in the settings, share the budget `shared`.
 
     [callback]
-    class = "examples.callbacks.tenants:TenantQuotas"
+    class = "callbacks.tenants:TenantQuotas"
 
     [callback.settings]
     shared = 1_048_576                # bytes per second, for whoever belongs to no tenant

@@ -32,7 +32,9 @@ def load_callback_class(class_name: str, file: str) -> type[Any]:
             found = getattr(found, name)
     except Exception as error:  # noqa: BLE001 - the operator's module may raise anything
         _refuse(
-            file, f'"{class_name}" cannot be imported: {type(error).__name__}: {error}', "name a class that Python finds, see PYTHONPATH"
+            file,
+            f'"{class_name}" cannot be imported: {type(error).__name__}: {error}',
+            "name a class whose module is in the folder of this file or on PYTHONPATH",
         )
     if not isinstance(found, type):
         _refuse(file, f'"{class_name}" is not a class', "name a class")

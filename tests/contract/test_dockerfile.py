@@ -76,7 +76,7 @@ def test_the_base_is_pinned_by_digest() -> None:
     """A tag can be moved to another image after it was reviewed; a digest cannot. Nothing else is fetched but packages with hashes."""
     found = re.fullmatch(r"python:3\.11\.\d+-slim-[a-z]+@sha256:(?P<digest>[0-9a-f]{64})", BUILD.base)
     assert found is not None
-    assert found["digest"] in (ROOT / "docs/operations.md").read_text()
+    assert found["digest"] in (ROOT / "docs/how-to/operations.md").read_text()
     commands = " ".join(rest for stage in (BUILD, FINAL) for rest in stage.all("RUN"))
     assert re.findall(r"\b(apt-get|apt|curl|wget|git)\b", commands) == []
     assert not any(stage.all("ADD") for stage in (BUILD, FINAL))

@@ -23,8 +23,8 @@ from sluice_cli.__main__ import cli, run
 from tests.support.memory.proxy_state import busy_state
 
 ROOT = Path(__file__).parents[2]
-CONFIGURATION = (ROOT / "docs/configuration.md").read_text()
-METRICS = (ROOT / "docs/metrics.md").read_text()
+CONFIGURATION = (ROOT / "docs/reference/configuration.md").read_text()
+METRICS = (ROOT / "docs/reference/metrics.md").read_text()
 
 SECTIONS = {
     "Top level": Config,

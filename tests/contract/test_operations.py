@@ -10,14 +10,15 @@ from proxy.base.close_reason import CloseReason
 from proxy.base.pause_reason import REASON_NAMES
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = (ROOT / "docs/operations.md").read_text()
+OPERATIONS = (ROOT / "docs/how-to/operations.md").read_text()
+EVENTS = (ROOT / "docs/reference/events.md").read_text()
 SOURCES = "\n".join(path.read_text() for path in (ROOT / "proxy").rglob("*.py"))
 DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 
 
 def first_column(heading: str) -> list[str]:
     """Return what stands in backquotes in the first column of the tables under a heading."""
-    section = OPERATIONS.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    section = EVENTS.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     rows = [line.strip("|").split("|")[0] for line in section.splitlines() if line.startswith("| `")]
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
 
@@ -44,7 +45,7 @@ def test_what_needs_a_restart_is_what_the_reload_says() -> None:
 
 def test_every_reason_to_pause_is_named() -> None:
     """The architecture names the whole set."""
-    architecture = (ROOT / "docs/architecture.md").read_text()
+    architecture = (ROOT / "docs/explanation/architecture.md").read_text()
     assert [name for name in REASON_NAMES.values() if f"`{name}`" not in architecture] == []
 
 

@@ -1,4 +1,4 @@
-"""docs/pipeline.md names every column of every table that the pipeline reads or makes."""
+"""docs/reference/pipeline.md names every column of every table that the pipeline reads or makes."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.schemas import TABLES
 
-TEXT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/reference/pipeline.md").read_text()
 PLACE = {"date", "hour", "batch"}
 
 

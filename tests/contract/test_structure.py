@@ -87,7 +87,7 @@ def test_a_circle_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
+    "document", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
 )
 def test_files_that_documents_name_exist(document: Path) -> None:
     """What a document names as a file or folder of the code is there."""

@@ -1,4 +1,4 @@
-"""The worked numbers of docs/quotas.md, worked out again."""
+"""The worked numbers of docs/reference/quotas.md, worked out again."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from quota.groups.group import QuotaGroup
 
-PAGE = (Path(__file__).parents[2] / "docs" / "quotas.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/quotas.md").read_text()
 TABLES = re.findall(r"<!-- worked: bound=(\d+) -->\n(?:\|.*\n){2}((?:\|.*\n)+)", PAGE)
 
 
