@@ -139,14 +139,3 @@ def desanitize(encoded: str) -> str:
 
     raw = encoded.replace("+", " ").encode("utf-8", "replace")
     return _ESCAPE.sub(decode_escape, raw).decode("utf-8", "replace")
-
-
-_PLAIN_TAG = re.compile(r"[A-Za-z0-9_\-%. \t]*\Z")
-
-
-def jmx_sanitize(value: str) -> str:
-    r"""Quote a tag value for a JMX object name, unless it is plain. Source: Kafka 3.8 `Sanitizer.jmxSanitize`."""
-    if _PLAIN_TAG.match(value):
-        return value
-    escaped = re.sub(r'(["*?\\])', r"\\\1", value).replace("\n", "\\n")
-    return f'"{escaped}"'

@@ -12,7 +12,7 @@ from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPri
 from quota.errors import QuotaError
 from quota.groups.child_group import with_parent
 from quota.groups.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
-from quota.groups.group import GroupKey, QuotaGroup, group_key, max_value_in_window
+from quota.groups.group import GroupKey, QuotaGroup, group_key
 from quota.groups.mutation_group import MutationGroup
 from quota.limits import QuotaLimits, Rule, RuleKey, level_of
 from quota.maker import NOBODY, Maker, maker_of
@@ -204,32 +204,6 @@ class QuotaGroups(Generic[Group]):
         if self._callback.quota_reset_required(self.quota_type):
             self.refresh_bounds()
         return group
-
-    def record_and_get_throttle_time_ms(self, principal: KafkaPrincipal, client_id: str, value: float, now_ms: int) -> int:
-        """Count `value` (bytes, percent, mutations) and return Kafka's throttle time; 0 while not enabled."""
-        return self.group(principal, client_id, now_ms).record(value, now_ms) if self.enabled else 0
-
-    def record_no_throttle(self, principal: KafkaPrincipal, client_id: str, value: float, now_ms: int) -> None:
-        """Count `value` without looking at the bound."""
-        if self.enabled:
-            self.group(principal, client_id, now_ms).record_unchecked(value, now_ms)
-
-    def unrecord(self, principal: KafkaPrincipal, client_id: str, value: float, now_ms: int) -> None:
-        """Take `value` back, unchecked."""
-        self.record_no_throttle(principal, client_id, -value, now_ms)
-
-    def max_value_in_window(self, principal: KafkaPrincipal, client_id: str, now_ms: int) -> float:
-        """Return the most that a window can hold, the cap of one fetch; the largest double when unlimited."""
-        if not self.enabled:
-            return max_value_in_window(None, self.num_samples, self.window_ms)
-        group = self.group(principal, client_id, now_ms)
-        limit = self._callback.quota_limit(self.quota_type, group.tags)
-        return max_value_in_window(limit, self.num_samples, self.window_ms)
-
-    def throttle(self, principal: KafkaPrincipal, client_id: str, throttle_ms: int, now_ms: int) -> None:
-        """Count a delay that took effect in the group's throttle-time average; nothing for 0 and less."""
-        if throttle_ms > 0 and self.enabled:
-            self.group(principal, client_id, now_ms).record_throttle(throttle_ms, now_ms)
 
     # Looking at and forgetting groups
 

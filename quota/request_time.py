@@ -3,7 +3,7 @@
 from typing import Final
 
 from quota.callbacks.callback import ClientQuotaCallback
-from quota.entity import ClientQuotaType, KafkaPrincipal
+from quota.entity import ClientQuotaType
 from quota.manager import ClientQuotaManager
 from quota.sensor import Rate
 
@@ -27,14 +27,6 @@ class ClientRequestQuotaManager(ClientQuotaManager):
     ) -> None:
         super().__init__(ClientQuotaType.REQUEST, num_samples=num_samples, window_ms=window_ms, callback=callback, lazy=lazy)
         self.exempt_request_time = Rate(EXEMPT_NUM_SAMPLES, EXEMPT_WINDOW_MS)
-
-    def record_handler_time(self, principal: KafkaPrincipal, client_id: str, handler_ns: int, now_ms: int) -> int:
-        """Count handler time and return the throttle time in ms, at most one window."""
-        return self.record_and_get_throttle_time_ms(principal, client_id, handler_ns * PERCENT_PER_NANOSECOND, now_ms)
-
-    def record_network_time(self, principal: KafkaPrincipal, client_id: str, network_ns: int, now_ms: int) -> None:
-        """Count network time after the fact: it can only delay the next request."""
-        self.record_no_throttle(principal, client_id, network_ns * PERCENT_PER_NANOSECOND, now_ms)
 
     def record_exempt(self, nanoseconds: int, now_ms: int) -> None:
         """Count time that no quota applies to; nothing while not enabled."""

@@ -14,6 +14,7 @@ from bench.harness.engine import cpu_seconds
 from bench.harness.frames import CLIENT_ID, produce_request
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
 from quota.manager import ClientQuotaManager
+from tests.support.quota_calls import record
 
 FLOOD_CONNECTIONS, FLOOD_SECONDS, FLOOD_BOUND, FLOOD_FRAME_BYTES = 200, 20, 1_000_000, 50_000
 SERVICE_MS = 1
@@ -72,7 +73,7 @@ def _modelled_bytes(request_bytes: int) -> int:
     passed = 0
     while turns and turns[0][0] < FLOOD_SECONDS * 1_000:
         now_ms, number = heapq.heappop(turns)
-        wait_ms = manager.record_and_get_throttle_time_ms(ANONYMOUS, CLIENT_ID, request_bytes, now_ms)
+        wait_ms = record(manager, ANONYMOUS, CLIENT_ID, request_bytes, now_ms)
         passed += request_bytes
         heapq.heappush(turns, (now_ms + max(wait_ms, SERVICE_MS), number))
     return passed

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
 
@@ -92,6 +92,31 @@ def death_told(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
         if code is None:
             raise
         raise death_of(code) from error
+
+
+@contextlib.contextmanager
+def stopped(spark: Any, process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
+    """Stop Spark after a block, and raise what failed in it, or what the JVM died of, as an error of ours.
+
+    A JVM that has no memory left may first fail a job for another reason, and be gone when Spark is stopped: then its death is the reason.
+
+    Args:
+        spark: the session.
+        process: its JVM; None: somebody else started it.
+
+    Raises:
+        BadInputError, IncompleteError: what a task raised, Spark giving up, or the death of the JVM.
+    """
+    from py4j.protocol import Py4JError
+
+    with death_told(process):
+        try:
+            with told_in_one_line():
+                yield
+        finally:
+            is_gone = process is not None and process.poll() is not None
+            with contextlib.suppress(OSError, Py4JError) if is_gone else contextlib.nullcontext():
+                spark.stop()
 
 
 def _ended(process: "subprocess.Popen[bytes]", within_s: float) -> int | None:

@@ -13,7 +13,7 @@ import click
 
 from pipeline.errors import BadInputError
 from pipeline.memory import ARROW_KEEPS, heap_mib, memory_bytes
-from pipeline.spark.failures import HEAP, death_told, gist_of, told_in_one_line
+from pipeline.spark.failures import HEAP, gist_of, stopped
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
@@ -93,14 +93,8 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
     if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
         spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
     process = getattr(spark.sparkContext._gateway, "proc", None)
-    try:
-        with death_told(process), told_in_one_line():
-            yield spark
-    finally:
-        with contextlib.ExitStack() as ended:
-            if process is not None and process.poll() is not None:
-                ended.enter_context(contextlib.suppress(OSError, Py4JError))  # there is nobody left to be stopped
-            spark.stop()
+    with stopped(spark, process):
+        yield spark
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

@@ -11,7 +11,7 @@ from protocol.api_keys import ApiKey, ApiVersion
 from protocol.errors import BadRequestError, TooManyTopicsError
 from protocol.limits import LENGTH_BYTES, MAX_CHANGE_PARTS, MAX_CHANGE_TOPICS
 from protocol.primitives import INT16, INT32, Buffer, IncompleteError, Reader, string, uvarint, with_length
-from protocol.steps import Pace, Steps, finished
+from protocol.steps import Pace, Steps
 
 NO_ID = bytes(16)
 """The topic id of a topic that is named."""
@@ -91,11 +91,6 @@ def check_topic_count(api: ApiVersion, data: Buffer, body_at: int, end: int) -> 
         return
     if count > MAX_CHANGE_TOPICS:
         raise TooManyTopicsError(f"{count} topics in one request, limit {MAX_CHANGE_TOPICS}")
-
-
-def read_topic_changes(api: ApiVersion, frame: Buffer, body_at: int) -> TopicChanges:
-    """Read the request `frame` whose body begins at `body_at`; see `topic_changes_in_steps`."""
-    return finished(topic_changes_in_steps(api, frame, body_at))
 
 
 def topic_changes_in_steps(api: ApiVersion, frame: Buffer, body_at: int) -> Steps[TopicChanges]:

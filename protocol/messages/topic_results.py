@@ -13,7 +13,7 @@ from protocol.limits import LENGTH_BYTES, MAX_CHANGE_TOPICS
 from protocol.messages.topic_changes import NO_ID
 from protocol.patches import Patches
 from protocol.primitives import INT16, INT32, Buffer, Reader, string, uvarint, with_length
-from protocol.steps import Pace, Steps, finished
+from protocol.steps import Pace, Steps
 
 _ID_BYTES = 16
 _CREATE_SINCE_THROTTLE, _DELETE_SINCE_THROTTLE = 2, 1
@@ -49,11 +49,6 @@ class TopicResults(NamedTuple):
     entries_end: int
 
 
-def read_topic_results(api: ApiVersion, frame: Buffer) -> TopicResults:
-    """Read an answer; see `topic_results_in_steps`."""
-    return finished(topic_results_in_steps(api, frame))
-
-
 def topic_results_in_steps(api: ApiVersion, frame: Buffer) -> Steps[TopicResults]:
     """Read an answer, some of its entries at a time.
 
@@ -78,13 +73,6 @@ def topic_results_in_steps(api: ApiVersion, frame: Buffer) -> Steps[TopicResults
         if pace.due():
             yield
     return TopicResults(tuple(entries), array_at, entries_at, reader.at)
-
-
-def insert_results(
-    api: ApiVersion, frame: bytes | memoryview, results: TopicResults, inserted: Sequence[tuple[int, bytes]]
-) -> bytes | memoryview:
-    """Return the answer with entries of our own in it; see `insert_in_steps`."""
-    return finished(insert_in_steps(api, frame, results, inserted))
 
 
 def insert_in_steps(

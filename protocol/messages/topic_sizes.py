@@ -10,7 +10,7 @@ from protocol.layout import Skip, layout_of, reading, skip_fields, skip_struct
 from protocol.limits import LENGTH_BYTES
 from protocol.messages.topic_changes import NO_ID, client_id_field
 from protocol.primitives import INT16, INT32, Buffer, Reader, string, uvarint, with_length
-from protocol.steps import Pace, Steps, finished
+from protocol.steps import Pace, Steps
 
 FLEXIBLE_SINCE = 9
 IDS_ANSWERED_SINCE = 10
@@ -27,13 +27,6 @@ class TopicSize(NamedTuple):
     topic_id: bytes
     error_code: int
     partitions: int
-
-
-def topic_sizes_request(
-    version: int, correlation_id: int, client_id: bytes | None, names: Sequence[str], topic_ids: Sequence[bytes] = ()
-) -> bytes:
-    """Write a Metadata request v4-v13 for these topics; see `topic_sizes_request_in_steps`."""
-    return finished(topic_sizes_request_in_steps(version, correlation_id, client_id, names, topic_ids, Pace()))
 
 
 def topic_sizes_request_in_steps(
@@ -85,11 +78,6 @@ def _walkers(version: int) -> tuple[Skip, Skip]:
 
 
 _WALKERS = {api.version: _walkers(api.version) for api in API_VERSIONS.values() if api.key == ApiKey.METADATA}
-
-
-def read_topic_sizes(api: ApiVersion, frame: Buffer) -> tuple[TopicSize, ...]:
-    """Read the topics of a Metadata answer; see `topic_sizes_in_steps`."""
-    return finished(topic_sizes_in_steps(api, frame))
 
 
 def topic_sizes_in_steps(api: ApiVersion, frame: Buffer) -> Steps[tuple[TopicSize, ...]]:

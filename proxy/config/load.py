@@ -68,12 +68,3 @@ class ConfigSource:
             return resolved(config, None)
         folder = self.path.parent
         return stores_beside(administration_beside(resolved(config, folder), folder), folder)
-
-
-def load_config(path: Path | None, flags: Flags | None = None) -> Config:
-    """Return the configuration of `path` with `flags` over it.
-
-    Raises:
-        ConfigProblems: everything that is wrong with it.
-    """
-    return ConfigSource(path, flags).load()

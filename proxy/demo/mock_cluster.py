@@ -84,10 +84,6 @@ class MockCluster:
         """Move a partition to a broker."""
         self._call("rd_kafka_mock_partition_set_leader", _TEXT(topic.encode()), _INT32(partition), _INT32(node_id))
 
-    def set_coordinator(self, kind: str, key: str, node_id: int) -> None:
-        """Move a group ("group") or transactional id ("transaction") to a broker."""
-        self._call("rd_kafka_mock_coordinator_set", _TEXT(kind.encode()), _TEXT(key.encode()), _INT32(node_id))
-
     def set_down(self, node_id: int = ALL_BROKERS) -> None:
         """Drop a broker's connections and accept no new ones. No leader changes by that."""
         self._call("rd_kafka_mock_broker_set_down", _INT32(node_id))

@@ -46,11 +46,6 @@ class BufferAccount:
         """Return what a connection from `host` reserves with; it costs nothing while it is empty."""
         return Reservation(self, host)
 
-    def reserved_by(self, host: str) -> int:
-        """How much the address that `host` counts as has reserved."""
-        address = self._addresses.get(_counted_as(host))
-        return 0 if address is None else address.reserved_bytes
-
     def change(self, reservation: Reservation, reserved_bytes: int) -> None:
         """Reserve so much from now on; whoever holds most ends when it is too much altogether."""
         grown = self._book(reservation, reserved_bytes)

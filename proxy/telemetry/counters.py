@@ -4,7 +4,7 @@ No lock: one thread writes, others read a value that is a moment old.
 """
 
 from collections.abc import Hashable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from proxy.telemetry.latency import ApiLatencies
 from quota.names import kept_name
@@ -335,13 +335,6 @@ class Usage:
         key = (quota_type, rule)
         self.throttled_requests[key] = self.throttled_requests.get(key, 0) + 1
         self.throttle_ms[key] = self.throttle_ms.get(key, 0) + throttle_ms
-
-
-class UsageKey(NamedTuple):
-    """Raw names, as the client gave them."""
-
-    user: str
-    client_id: str
 
 
 class UsageTable:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from quota.admin.messages import CLIENT_ID, INVALID_REQUEST, USER, AdminError, EntityKey
-from quota.entity import DEFAULT, desanitize, sanitize
+from quota.entity import DEFAULT, desanitize
 from quota.errors import SanitizedNameError
 
 _CLIENTS: Final = "clients"
@@ -32,13 +32,6 @@ def entity_of_client(name: str) -> EntityKey:
     if "/" in name:
         raise AdminError(INVALID_REQUEST, f'Invalid client "{name}": it has to be <client>, percent-encoded')
     return ((CLIENT_ID, _name(name)),)
-
-
-def resource_of(entity: EntityKey) -> tuple[bool, str]:
-    """Return whether an entity is a user's, and its resource name; the way back."""
-    parts = dict(entity)
-    names = [DEFAULT if parts[kind] is None else sanitize(parts[kind] or "") for kind in (USER, CLIENT_ID) if kind in parts]
-    return USER in parts, f"/{_CLIENTS}/".join(names)
 
 
 def _name(text: str) -> str | None:

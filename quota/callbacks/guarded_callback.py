@@ -94,11 +94,6 @@ class GuardedCallback(ClientQuotaCallback):
         """How often it was left alone after five faults in half a minute."""
         return self._breaker.opened
 
-    @property
-    def is_slow(self) -> bool:
-        """True when a call takes more than 1 ms on average."""
-        return self.calls > 0 and self.call_ns_total / self.calls > SLOW_NS
-
     # Life
 
     def configure(self, configs: Mapping[str, Any]) -> None:

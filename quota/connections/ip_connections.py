@@ -118,16 +118,6 @@ class IpConnections:
                 self.observer.taken_back(rate, now_ms)
         return throttle_ms
 
-    def update_rate(self, address: str | None, bound: int | None) -> None:
-        """Set the rate of an address, None: of all others; a bound of None removes it. Rates under way get their new bound at once."""
-        if address is None:
-            self._default_rate = UNLIMITED_CONNECTIONS if bound is None else bound
-        elif bound is None:
-            self._rate_overrides.pop(address, None)
-        else:
-            self._rate_overrides[address] = bound
-        self._rebind(address)
-
     def replace_rates(self, default: int | None, overrides: Mapping[str, int]) -> None:
         """Put all rates in place at once."""
         self._default_rate = UNLIMITED_CONNECTIONS if default is None else default

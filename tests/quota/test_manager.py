@@ -10,6 +10,7 @@ from quota.groups.group import QuotaGroup
 from quota.maker import Maker, maker_at
 from quota.manager import INACTIVE_MS, OVERFLOW, OVERFLOWS_MAX, OVERFLOWS_PER_PLACE_MAX, ClientQuotaManager
 from quota.request_time import ClientRequestQuotaManager
+from tests.support.quota_calls import record, record_throttle, record_time, record_unchecked
 from tests.vectors.managers import RecordingCallback
 
 ALICE = KafkaPrincipal("User", "alice")
@@ -27,9 +28,9 @@ def test_without_a_quota_nothing_is_kept() -> None:
     """Until the first quota there is no group, and a record costs nothing and answers 0."""
     manager = new_manager()
     assert not manager.enabled
-    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 1e12, 0) == 0
-    manager.record_no_throttle(ALICE, "etl", 1e12, 0)
-    manager.throttle(ALICE, "etl", 100, 0)
+    assert record(manager, ALICE, "etl", 1e12, 0) == 0
+    record_unchecked(manager, ALICE, "etl", 1e12, 0)
+    record_throttle(manager, ALICE, "etl", 100, 0)
     assert manager.group(ALICE, "etl", 0).record(1e12, 0) == 0
     assert list(manager.groups()) == []
 
@@ -38,10 +39,10 @@ def test_a_removed_quota_leaves_the_manager_enabled() -> None:
     """After the last removal recording goes on without a bound, as in Kafka."""
     manager = new_manager()
     manager.update_quota(ETL, 10.0)
-    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 200, 0) == 10_000
+    assert record(manager, ALICE, "etl", 200, 0) == 10_000
     manager.update_quota(ETL, None)
     assert manager.enabled
-    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 200, 0) == 0
+    assert record(manager, ALICE, "etl", 200, 0) == 0
     assert [group.bound for group in manager.groups()] == [UNLIMITED]
 
 
@@ -126,7 +127,7 @@ def test_throttle_times_expire_on_their_own() -> None:
     """A group that goes on without being throttled loses its throttle-time average, not its rate."""
     manager = new_manager()
     manager.update_quota(ETL, 10.0)
-    manager.throttle(ALICE, "etl", 100, 0)
+    record_throttle(manager, ALICE, "etl", 100, 0)
     group = manager.group(ALICE, "etl", 0)
     assert group.throttle_time is not None
     group.record(1, INACTIVE_MS)
@@ -138,19 +139,19 @@ def test_switched_off_nothing_is_recorded() -> None:
     """KIP-13's switch: off, everything answers 0; on again, groups and quotas are as they were."""
     manager = new_manager()
     manager.update_quota(ETL, 10.0)
-    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 200, 0) == 10_000
+    assert record(manager, ALICE, "etl", 200, 0) == 10_000
     manager.switch(on=False)
-    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 200, 0) == 0
+    assert record(manager, ALICE, "etl", 200, 0) == 0
     manager.switch(on=True)
-    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 0, 0) == 10_000
+    assert record(manager, ALICE, "etl", 0, 0) == 10_000
 
 
 def test_an_infinite_quota_frees_one_client() -> None:
     """KIP-13's exemption of one client: an unlimited quota of its own over a limited default."""
     manager = new_manager()
     manager.replace_quotas({ANY_CLIENT: 10.0, ETL: UNLIMITED})
-    assert manager.record_and_get_throttle_time_ms(ALICE, "etl", 10**12, 0) == 0
-    assert manager.record_and_get_throttle_time_ms(ALICE, "web", 200, 0) == 10_000
+    assert record(manager, ALICE, "etl", 10**12, 0) == 0
+    assert record(manager, ALICE, "web", 200, 0) == 10_000
 
 
 def test_the_static_default() -> None:
@@ -178,7 +179,7 @@ def test_another_callback_learns_every_quota() -> None:
     assert (manager.custom_callback, manager.enabled) == (True, True)
     member = KafkaPrincipal("User", "team_y")
     assert manager.group(member, "any", 0).tags == {"group": "team"}
-    assert manager.record_and_get_throttle_time_ms(member, "any", 200, 0) == 10_000
+    assert record(manager, member, "any", 200, 0) == 10_000
     manager.replace_callback(None)
     assert (manager.custom_callback, isinstance(manager.callback, DefaultQuotaCallback)) == (False, True)
     assert manager.group(KafkaPrincipal("User", "team_x"), "c", 0).bound == 10.0
@@ -303,8 +304,8 @@ def test_a_manager_may_cap_what_kafka_wraps() -> None:
     kafkas, capped = new_manager(), new_manager(cap_ms=2**31 - 1)
     for manager in (kafkas, capped):
         manager.update_quota(ETL, 1.0)
-    assert kafkas.record_and_get_throttle_time_ms(ALICE, "etl", 40_000_000, 0) == 1_345_284_336
-    assert capped.record_and_get_throttle_time_ms(ALICE, "etl", 40_000_000, 0) == 2**31 - 1
+    assert record(kafkas, ALICE, "etl", 40_000_000, 0) == 1_345_284_336
+    assert record(capped, ALICE, "etl", 40_000_000, 0) == 2**31 - 1
 
 
 def test_an_entity_without_parts_is_refused() -> None:
@@ -317,7 +318,7 @@ def test_request_time_is_percent_of_a_thread() -> None:
     """1 %: 4 ms of work a second is free, 67.1 ms more at 10.5 s wait 210 ms; a burst waits one window at most."""
     manager = ClientRequestQuotaManager()
     manager.update_quota(ANY_CLIENT, 1.0)
-    free = [manager.record_handler_time(ALICE, "etl", 4_000_000, second * 1_000) for second in range(10)]
+    free = [record_time(manager, ALICE, "etl", 4_000_000, second * 1_000) for second in range(10)]
     assert free == [0] * 10
-    assert manager.record_handler_time(ALICE, "etl", 67_100_000, 10_500) == 210
-    assert manager.record_handler_time(ALICE, "etl", 5_000_000_000, 10_500) == 1_000
+    assert record_time(manager, ALICE, "etl", 67_100_000, 10_500) == 210
+    assert record_time(manager, ALICE, "etl", 5_000_000_000, 10_500) == 1_000

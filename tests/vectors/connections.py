@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from quota.connections.connection_quotas import ACCEPTED, ConnectionQuotas, Outcome
+from tests.support.quota_calls import update_rate
 from tests.vectors.compare import Case, differences
 
 MAX, RATE = "max.connections", "max.connection.creation.rate"
@@ -43,7 +44,7 @@ class Broker:
             quotas.update_process(event["value"], quotas.broker_rate.bound)
             return {"exceeded": {name: quotas.must_close(listener) for name, listener in quotas.listeners.items()}}
         if operation == "ip_quota":
-            quotas.ips.update_rate(event["ip"], event["rate"])
+            update_rate(quotas.ips, event["ip"], event["rate"])
         elif operation == "broker_rate":
             self.settings[RATE] = event["rate"]
             quotas.update_process(quotas.max_connections, event["rate"])

@@ -8,7 +8,8 @@ from quota.callbacks.callback import ClientQuotaCallback
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.manager import ClientQuotaManager
-from quota.request_time import ClientRequestQuotaManager
+from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
+from tests.support.quota_calls import record, record_throttle, record_time, record_unchecked, window_max
 from tests.vectors.compare import Case, differences
 
 Manager = ClientQuotaManager | ControllerMutationQuotaManager
@@ -59,12 +60,12 @@ def _manager_event(manager: Manager, event: dict[str, Any]) -> dict[str, Any]:
         if manager.enabled:
             group = manager.group(principal, client_id, now_ms)
             got |= {"tags": [group.tags["user"], group.tags["client-id"]], "limit": group.bound}
-        got["throttle_ms"] = manager.record_and_get_throttle_time_ms(principal, client_id, event["value"], now_ms)
+        got["throttle_ms"] = record(manager, principal, client_id, event["value"], now_ms)
         return got
     if operation == "max_value_in_window":
-        result = manager.max_value_in_window(principal, client_id, now_ms)
+        result = window_max(manager, principal, client_id, now_ms)
         return {"result": result, "result_int32": int(min(result, INT32_MAX))}
-    getattr(manager, operation)(principal, client_id, event["value"], now_ms)
+    record_unchecked(manager, principal, client_id, event["value"] * (-1 if operation == "unrecord" else 1), now_ms)
     return {}
 
 
@@ -138,12 +139,12 @@ def _callback_step(manager: Manager, step: dict[str, Any], now_ms: int) -> Any:
         return manager.close()
     who = principal_of(step), step["client_id"]
     if operation == "max_value_in_window":
-        return manager.max_value_in_window(*who, now_ms)
+        return window_max(manager, *who, now_ms)
     if operation == "throttle":
-        return manager.throttle(*who, step["throttle_ms"], now_ms)
+        return record_throttle(manager, *who, step["throttle_ms"], now_ms)
     if operation == "unrecord":
-        return manager.unrecord(*who, step["value"], now_ms)
-    return manager.record_and_get_throttle_time_ms(*who, step["value"], now_ms)
+        return record_unchecked(manager, *who, -step["value"], now_ms)
+    return record(manager, *who, step["value"], now_ms)
 
 
 def _with_runs_sorted(calls: list[list[Any]]) -> list[list[Any]]:
@@ -179,7 +180,7 @@ class RequestFlow:
 
     def _produce(self, event: dict[str, Any]) -> tuple[int, int, dict[str, Any]]:
         client_id, now_ms = event["client_id"], event["t"]
-        bandwidth_ms = self.produce.record_and_get_throttle_time_ms(self.who, client_id, event["size"], now_ms)
+        bandwidth_ms = record(self.produce, self.who, client_id, event["size"], now_ms)
         if event["acks"] == 0:
             self.request.record_exempt(event["handler_ns"], now_ms)
             self.request.record_exempt(event["network_ns"], now_ms)
@@ -188,20 +189,20 @@ class RequestFlow:
 
     def _fetch(self, event: dict[str, Any]) -> tuple[int, int, dict[str, Any]]:
         client_id, now_ms = event["client_id"], event["t"]
-        cap = int(min(self.fetch.max_value_in_window(self.who, client_id, now_ms), INT32_MAX))
+        cap = int(min(window_max(self.fetch, self.who, client_id, now_ms), INT32_MAX))
         request_ms = self._request_time(event)
-        bandwidth_ms = self.fetch.record_and_get_throttle_time_ms(self.who, client_id, event["size"], now_ms)
+        bandwidth_ms = record(self.fetch, self.who, client_id, event["size"], now_ms)
         empty = max(bandwidth_ms, request_ms) > 0
         if empty:
-            self.fetch.unrecord(self.who, client_id, event["size"], now_ms)
+            record_unchecked(self.fetch, self.who, client_id, -event["size"], now_ms)
         return bandwidth_ms, request_ms, {"bandwidth_ms": bandwidth_ms, "empty_response": empty, "fetch_max_bytes_cap": cap}
 
     def _other(self, event: dict[str, Any]) -> tuple[int, int, dict[str, Any]]:
         return 0, self._request_time(event), {}
 
     def _request_time(self, event: dict[str, Any]) -> int:
-        request_ms = self.request.record_handler_time(self.who, event["client_id"], event["handler_ns"], event["t"])
-        self.request.record_network_time(self.who, event["client_id"], event["network_ns"], event["t"])
+        request_ms = record_time(self.request, self.who, event["client_id"], event["handler_ns"], event["t"])
+        record_unchecked(self.request, self.who, event["client_id"], event["network_ns"] * PERCENT_PER_NANOSECOND, event["t"])
         return request_ms
 
 

@@ -14,7 +14,7 @@ from bench.metering.trace import Shape, decide, write
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
-from pipeline.spark.failures import HEAP, death_of, error_of, told_in_one_line
+from pipeline.spark.failures import HEAP, death_of, error_of, stopped, told_in_one_line
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.validate import STEMS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
 from pipeline.validation.local import validate
@@ -154,6 +154,21 @@ def test_too_little_memory_is_told_with_its_remedy(said: str) -> None:
 def test_how_a_jvm_ended_is_told(code: int, said: str) -> None:
     """An exit code, or the signal that ended it, stands for one line with the remedy."""
     assert re.search(said, str(death_of(code)))
+
+
+def test_a_jvm_that_dies_while_spark_is_stopped_is_the_reason() -> None:
+    """A job failed first, for a reason that the end of the JVM made: what is raised is the death of the JVM."""
+    protocol = pytest.importorskip("py4j.protocol", reason="PySpark is not installed")
+    with subprocess.Popen(["sh", "-c", "read line; exit 52"], stdin=subprocess.PIPE) as jvm:
+
+        class Dying:
+            def stop(self) -> None:
+                assert jvm.stdin is not None
+                jvm.stdin.close()
+                raise protocol.Py4JNetworkError("Answer from Java side is empty")
+
+        with pytest.raises(IncompleteError, match="Spark ran out of memory"), stopped(Dying(), jvm):
+            raise IncompleteError("Spark could not finish the work: java.lang.NullPointerException")
 
 
 @pytest.mark.parametrize(

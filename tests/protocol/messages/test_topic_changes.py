@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import BadRequestError, BadResponseError
-from protocol.messages.topic_changes import NO_ID, cut_request, default_partitions_request, read_topic_changes
-from protocol.messages.topic_results import insert_results, read_topic_results, result_entry, results_answer
+from protocol.messages.topic_changes import NO_ID, cut_request, default_partitions_request
+from protocol.messages.topic_results import result_entry, results_answer
 from protocol.request_head import read_request_head
 from protocol.steps import Pace, finished
 from tests.support.frames import kafka_frames, layout_codec
 from tests.support.frames.message_strategies import BODY_AT, bodies, damaged, frame_of
 from tests.support.frames.oracles import ORACLES
 from tests.support.frames.topic_change_layouts import change_layout, topics_field
+from tests.support.frames.whole_topics import insert_results, read_topic_changes, read_topic_results
 
 KEYS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 VERSIONS = [api for api in API_VERSIONS.values() if api.key in KEYS]

@@ -9,11 +9,12 @@ from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import BadResponseError
 from protocol.layout import layout_of
 from protocol.messages.topic_changes import NO_ID
-from protocol.messages.topic_sizes import TopicSize, all_topic_sizes_request, read_topic_sizes, topic_sizes_request
+from protocol.messages.topic_sizes import TopicSize, all_topic_sizes_request
 from protocol.request_head import read_request_head
 from tests.support.frames import layout_codec
 from tests.support.frames.message_strategies import bodies, damaged, frame_of
 from tests.support.frames.oracles import ORACLES
+from tests.support.frames.whole_topics import read_topic_sizes, topic_sizes_request
 
 VERSIONS = [api for api in API_VERSIONS.values() if api.key == ApiKey.METADATA]
 BY_VERSION = pytest.mark.parametrize("api", VERSIONS, ids=lambda api: f"v{api.version}")

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.config.checks.all import advice_on
 from proxy.config.flags import Flags
-from proxy.config.load import load_config
+from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
 from tests.support.tls.certificates import Authority
@@ -22,7 +22,7 @@ LISTED = '[quota_admin]\nauthority = "list"\nprincipals = ["User:admin"]\n'
 def load(folder: Path, text: str, flags: Flags | None = None) -> Config:
     path = folder / "sluice.toml"
     path.write_text(UPSTREAM + text)
-    return load_config(path, flags)
+    return ConfigSource(path, flags).load()
 
 
 def problems(folder: Path, text: str, flags: Flags | None = None) -> list[str]:
@@ -54,7 +54,7 @@ def test_a_flag_puts_principals_on_the_list(tmp_path: Path) -> None:
     """Beside those of the file, and without a file."""
     flags = Flags(quota_admin=("User:a", "User:b", "User:admin"))
     assert load(tmp_path, LOCAL + LISTED, flags).quota_admin.principals == ("User:admin", "User:a", "User:b")
-    alone = load_config(None, Flags(listen="127.0.0.1:1", upstream="127.0.0.1:2", quota_admin=("User:a",)))
+    alone = ConfigSource(None, Flags(listen="127.0.0.1:1", upstream="127.0.0.1:2", quota_admin=("User:a",))).load()
     assert (alone.quota_admin.authority, alone.quota_admin.principals) == ("list", ("User:a",))
 
 

@@ -12,6 +12,7 @@ from proxy.telemetry.counters import Counters, Usage
 from quota.callbacks.callback import DefaultQuotaCallback
 from quota.callbacks.cluster import Cluster
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
+from tests.support.quota_calls import record_time, record_unchecked
 
 X, Y, Z = ("x", 9092), ("y", 9092), ("z", 9092)
 ETL = ClientQuotaEntity(None, "etl")
@@ -195,7 +196,7 @@ def test_windows_are_those_of_the_configuration() -> None:
     scope = proxy.of(X)
     assert [(one.num_samples, one.window_ms) for one in scope.own_managers] == [(5, 2_000)] * 3
     assert (scope.mutation.num_samples, scope.mutation.window_ms) == (7, 3_000)
-    assert scope.request.record_handler_time(ANONYMOUS, "etl", 10**12, 0) == 2_000
+    assert record_time(scope.request, ANONYMOUS, "etl", 10**12, 0) == 2_000
 
 
 def test_groups_are_found_anew_when_something_changed() -> None:
@@ -222,7 +223,7 @@ def test_idle_groups_of_all_types_are_forgotten() -> None:
     proxy.apply_table(FULL_TABLE)
     scope = proxy.of(X)
     for manager in (*scope.own_managers, scope.mutation):
-        manager.record_no_throttle(ANONYMOUS, "etl", 1.0, 0)
+        record_unchecked(manager, ANONYMOUS, "etl", 1.0, 0)
     proxy.expire(3_600_000)
     assert [len(manager.groups()) for manager in (*scope.own_managers, scope.mutation)] == [1, 1, 1, 1]
     proxy.expire(3_600_001)
@@ -286,9 +287,9 @@ def test_a_callback_groups_every_type_by_its_settings(per_cluster: bool) -> None
         assert group is not None
         assert find(other, 0) is group is not find(stranger, 0)
         assert (group.tags, group.bound) == ({"letter": "a"}, 10.0 * number)
-    assert scope.request.record_handler_time(ANONYMOUS, "acme-etl", 4_000_000_000, 0) == 1_000  # 400 % seconds, of 300 that ten may have
-    assert scope.request.record_handler_time(ANONYMOUS, "acme-web", 1, 0) == 1_000
-    assert scope.request.record_handler_time(ANONYMOUS, "globex", 1, 0) == 0
+    assert record_time(scope.request, ANONYMOUS, "acme-etl", 4_000_000_000, 0) == 1_000  # 400 % seconds, of 300 that ten may have
+    assert record_time(scope.request, ANONYMOUS, "acme-web", 1, 0) == 1_000
+    assert record_time(scope.request, ANONYMOUS, "globex", 1, 0) == 0
 
 
 def test_another_callback_keeps_groups_with_equal_tags(made: list[Noted]) -> None:

@@ -19,6 +19,7 @@ from quota.manager import ClientQuotaManager
 from sluice_cli.quotas.live import lines_of
 from tests.support.processes.changing_port import READER, WRITER
 from tests.support.processes.changing_port import ChangingPort as Port
+from tests.support.quota_calls import record
 
 ANOTHER = "another-0123456789"
 ALTER = {"entries": [{"entity": {"user": "bob"}, "ops": {"producer_byte_rate": 5_000}}]}
@@ -267,7 +268,7 @@ async def test_explain_shows_ladder_group_and_who_shares_it(port: Port) -> None:
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
     manager.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
     now_ms = port.state.time_ms
-    manager.record_and_get_throttle_time_ms(KafkaPrincipal("User", "bob"), "etl", 50_000, now_ms)
+    record(manager, KafkaPrincipal("User", "bob"), "etl", 50_000, now_ms)
     port.state.produce = manager  # type: ignore[assignment]
     port.state.connected = [
         (KafkaPrincipal("User", "bob"), "etl"),
@@ -303,7 +304,7 @@ async def test_explain_looks_at_who_is_connected_in_slices(port: Port) -> None:
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
     manager.update_quota(ClientQuotaEntity("bob", None), 1_000.0)
     bob = KafkaPrincipal("User", "bob")
-    manager.record_and_get_throttle_time_ms(bob, "etl", 50_000, port.state.time_ms)
+    record(manager, bob, "etl", 50_000, port.state.time_ms)
     port.state.produce = manager  # type: ignore[assignment]
     port.state.connected = [(bob, f"{at:05}" + "x" * 30_000) for at in range(20 * SLICE)]
     turns = 0
@@ -337,7 +338,7 @@ async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
     manager.declare(groups)
     acme = Member(KafkaPrincipal("User", "acme"), "acme")
-    manager.record_and_get_throttle_time_ms(acme, "etl", 50_000, port.state.time_ms)
+    record(manager, acme, "etl", 50_000, port.state.time_ms)
     port.state.produce = manager  # type: ignore[assignment]
     port.state.connected = [(acme, "etl"), (Member(KafkaPrincipal("User", "acme-2"), "acme"), "x"), (KafkaPrincipal("User", "bob"), "x")]
     _, page = await port.ask("/explain?user=acme&client-id=etl&listener=edge&address=192.0.2.7", token=READER)

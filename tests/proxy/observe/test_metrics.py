@@ -23,6 +23,7 @@ from proxy.telemetry.status import AdmissionStatus, CallbackStatus, IpRate
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, KafkaPrincipal
 from tests.support.memory.proxy_state import FakeState, busy_state
+from tests.support.quota_calls import record_time
 
 
 def samples(state: FakeState, page: MetricsPage | None = None) -> list[Sample]:
@@ -61,7 +62,7 @@ def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> No
     state = busy_state()
     entity = ClientQuotaEntity(None, "etl")
     state.request.update_quota(entity, 1_000.0)
-    state.request.record_handler_time(ANONYMOUS, "etl", 5_500_000_000, state.time_ms)
+    record_time(state.request, ANONYMOUS, "etl", 5_500_000_000, state.time_ms)
     state.request.record_exempt(3_000_000_000, state.time_ms)
     found = samples(state)
     assert value(found, "kafka_quota_request_seconds_total", user="alice", client_id="etl") == 2.5
@@ -81,7 +82,7 @@ def test_groups_that_had_to_be_shared_are_counted_by_type() -> None:
     state.request.groups_max = 1
     state.request.update_quota(ClientQuotaEntity(None, DEFAULT), 10.0)
     for client_id in ("a", "b", "c"):
-        state.request.record_handler_time(ANONYMOUS, client_id, 1, state.time_ms)
+        record_time(state.request, ANONYMOUS, client_id, 1, state.time_ms)
     found = samples(state)
     assert value(found, "kafka_quota_groups_overflowed_total", quota_type="Request") == 2
     assert value(found, "kafka_quota_groups_overflowed_total", quota_type="Produce") == 0
@@ -312,7 +313,7 @@ def named_state() -> FakeState:
     state.mutation.update_quota(ClientQuotaEntity(None, "maker"), 2.0)
     state.mutation.group(ANONYMOUS, "maker", state.time_ms).record(10, state.time_ms)
     state.request.update_quota(ClientQuotaEntity("tenant-7", None), 2.0)
-    state.request.record_handler_time(KafkaPrincipal("User", "tenant-7"), "etl", 5_500_000_000, state.time_ms)
+    record_time(state.request, KafkaPrincipal("User", "tenant-7"), "etl", 5_500_000_000, state.time_ms)
     usage = state.usages.get("tenant-7", "maker")
     usage.own_fetch_bytes = 77
     usage.throttled("Request", "user=tenant-7", 250)

@@ -13,6 +13,7 @@ from tests.support.frames.kafka_frames import answered, fetch, plain, produced
 from tests.support.memory.memory_connection import BROKER, Peer
 from tests.support.memory.metered_fixture import LISTENER, MeteredFixture
 from tests.support.memory.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
+from tests.support.quota_calls import update_rate
 
 PRODUCE_SIZES = [8_000, 3_000, 500, 40, 2_500, 9_000, 100]
 FETCH_SIZES = [12_000, 7_000, 300, 4_000]
@@ -145,7 +146,7 @@ def test_connections_are_decisions_too(tmp_path: Path) -> None:
         quotas = proxy.quotas
         quotas.update_process(1_000, 3)
         quotas.update_listener(LISTENER, 1_000, 5)
-        quotas.ips.update_rate(None, 2)
+        update_rate(quotas.ips, None, 2)
         listener = quotas.listeners[LISTENER]
         outcomes: list[Any] = []
         for _ in range(60):

@@ -11,6 +11,7 @@ from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.manager import ClientQuotaManager
 from quota.request_time import ClientRequestQuotaManager
+from tests.support.quota_calls import record
 
 ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
 TENANTS = {"shared": 1_000, "tenants": {"acme": 10_000, "globex": 5_000}}
@@ -37,9 +38,9 @@ def bound_of(manager: ClientQuotaManager, user: str) -> float:
 def test_clients_of_a_tenant_share_one_budget() -> None:
     """Ten windows of acme's budget, spent by one of its clients, leave nothing for the other; globex is untouched."""
     manager, _ = manager_with(TenantQuotas, TENANTS)
-    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-etl", 100_000, 0) == 0
-    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-web", 10_000, 0) == 1_000
-    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "globex-etl", 50_000, 0) == 0
+    assert record(manager, ANONYMOUS, "acme-etl", 100_000, 0) == 0
+    assert record(manager, ANONYMOUS, "acme-web", 10_000, 0) == 1_000
+    assert record(manager, ANONYMOUS, "globex-etl", 50_000, 0) == 0
     assert len(manager.groups()) == 2
 
 
@@ -55,11 +56,11 @@ def test_a_stored_quota_of_a_tenant_comes_first() -> None:
     """What is stored for the tenant's name replaces the configured budget, without losing history; removed, it is back."""
     manager, _ = manager_with(TenantQuotas, TENANTS)
     acme = ClientQuotaEntity(client_id="acme")
-    manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-etl", 100_000, 0)
+    record(manager, ANONYMOUS, "acme-etl", 100_000, 0)
     manager.update_quota(acme, 5_000.0)
-    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-web", 0, 0) == 10_000
+    assert record(manager, ANONYMOUS, "acme-web", 0, 0) == 10_000
     manager.update_quota(acme, None)
-    assert manager.record_and_get_throttle_time_ms(ANONYMOUS, "acme-web", 0, 0) == 0
+    assert record(manager, ANONYMOUS, "acme-web", 0, 0) == 0
 
 
 def test_a_tenant_has_budgets_of_every_type() -> None:

@@ -10,6 +10,7 @@ from quota.connections.connection_rate import UNLIMITED_CONNECTIONS, ConnectionR
 from quota.connections.ip_connections import INACTIVE_MS, IpConnections
 from quota.errors import QuotaError
 from quota.sensor import Rate
+from tests.support.quota_calls import update_rate
 
 NOW_MS = 50_000
 ALICE, BOB = (0, "192.0.2.1"), (0, "192.0.2.2")
@@ -37,13 +38,13 @@ def come(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = N
 def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
     """20 pass, the 21st is closed after 50 ms; with 30 it is 33 ms, and the average of both is 41.5."""
     quotas = proxy("external", "admin")
-    quotas.ips.update_rate(ALICE[1], 20)
+    update_rate(quotas.ips, ALICE[1], 20)
     assert [come(quotas) for _ in range(20)] == [ACCEPTED] * 20
     assert come(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=50)
     listener = listener_of(quotas)
     (of_ip,) = quotas.ips.rates()
     assert [rate.rate(NOW_MS) for rate in (quotas.broker_rate, listener.rate, of_ip.rate)] == [20.0, 20.0, 20.0]
-    quotas.ips.update_rate(ALICE[1], 30)
+    update_rate(quotas.ips, ALICE[1], 30)
     assert [come(quotas) for _ in range(10)] == [ACCEPTED] * 10
     assert come(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=33)
     assert listener.ip_throttle_time.peek(NOW_MS) == 41.5
@@ -54,7 +55,7 @@ def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
 def test_a_rate_of_zero_lets_nobody_in(name: str) -> None:
     """Closed after one window, nothing is counted; a protected listener is no exception."""
     quotas = proxy("external", "internal", protected="internal")
-    quotas.ips.update_rate(None, 0)
+    update_rate(quotas.ips, None, 0)
     assert come(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
     assert quotas.broker_rate.rate(NOW_MS) == listener_of(quotas, name).rate.rate(NOW_MS) == 0.0
     assert (quotas.total, quotas.ips.counts) == (0, {})
@@ -110,9 +111,9 @@ def test_limits_that_come_and_go() -> None:
     ips = IpConnections(2, 1_000)
     assert ips.record(ALICE, NOW_MS) == 0
     assert len(ips) == 0
-    ips.update_rate(None, 5)
+    update_rate(ips, None, 5)
     ips.record(ALICE, NOW_MS)
-    ips.update_rate(ALICE[1], 7)
+    update_rate(ips, ALICE[1], 7)
     ips.record(BOB, NOW_MS)
     assert [rate.bound for _, rate in ips.rates()] == [7, 5]
     ips.replace_rates(None, {})
@@ -125,7 +126,7 @@ def test_limits_that_come_and_go() -> None:
 def test_a_rate_is_forgotten_after_an_hour_of_silence() -> None:
     """Not at an hour, but after it; who was recorded later stays."""
     ips = IpConnections()
-    ips.update_rate(None, 5)
+    update_rate(ips, None, 5)
     ips.record(ALICE, 0)
     ips.record(BOB, 1_000)
     assert ips.expire(INACTIVE_MS) == 0
@@ -136,7 +137,7 @@ def test_a_rate_is_forgotten_after_an_hour_of_silence() -> None:
 def test_the_table_of_rates_is_bounded() -> None:
     """The rate recorded longest ago makes room; counts are never dropped."""
     ips = IpConnections(rates_max=3)
-    ips.update_rate(None, 5)
+    update_rate(ips, None, 5)
     keys = [(0, f"192.0.2.{number}") for number in range(5)]
     for key in keys[:3]:
         ips.record(key, 0)
@@ -176,7 +177,7 @@ def test_ipv6_by_prefix() -> None:
     assert address_group("2001:db8::7", 128) == "2001:db8::7"
     ips = IpConnections()
     ips.ipv6_prefix_bits = 64
-    ips.update_rate("2001:db8::9", 3)
+    update_rate(ips, "2001:db8::9", 3)
     hosts = ("2001:db8::7", "2001:db8::9", "192.0.2.1", "::ffff:192.0.2.1")
     assert [ips.key_of(4, host) for host in hosts] == [(4, "2001:db8::/64"), (4, "2001:db8::9"), (4, "192.0.2.1"), (4, "192.0.2.1")]
 
@@ -200,7 +201,7 @@ def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: 
     """Whatever comes and goes: counts equal who is connected, no limit is exceeded, and nothing is left when all have gone."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(slots, UNLIMITED_CONNECTIONS)
-    quotas.ips.update_rate(None, bound)
+    update_rate(quotas.ips, None, bound)
     quotas.ips.max_connections = most
     inside: list[tuple[int, str]] = []
     now_ms = NOW_MS
@@ -265,7 +266,7 @@ def test_rates_that_are_switched_off_count_nothing() -> None:
     """Nobody comes too fast, nothing is recorded; a slot is needed all the same."""
     quotas = proxy()
     quotas.update_process(3, 1)
-    quotas.ips.update_rate(None, 1)
+    update_rate(quotas.ips, None, 1)
     listener = listener_of(quotas)
     for _ in range(3):
         assert quotas.arrive(listener, NOW_MS, counts=False) is ACCEPTED
@@ -279,7 +280,7 @@ def test_rates_that_are_switched_off_count_nothing() -> None:
 def test_only_what_was_counted_is_taken_back() -> None:
     """An address that is too fast, where the rates of process and listener are off: those stay as they are."""
     quotas = proxy()
-    quotas.ips.update_rate(None, 0)
+    update_rate(quotas.ips, None, 0)
     listener = listener_of(quotas)
     quotas.take_slot(listener)
     assert quotas.admit(listener, ALICE, NOW_MS, was_counted=False).outcome is Outcome.IP_THROTTLED

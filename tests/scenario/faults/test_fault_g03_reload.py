@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.load import load_config
+from proxy.config.load import ConfigSource
 from tests.support.frames.kafka_frames import throttle_ms
 from tests.support.scripted.gateway_fixture import open_gateway
 from tests.support.scripted.scripted_broker import ScriptedBroker
@@ -93,7 +93,7 @@ async def test_g03_fifty_broken_files(tmp_path: Path) -> None:
             table + "\n" + right if not table.startswith("[") else right.replace("[quotas]", "[unused]") + table for table in BROKEN_TABLES
         ]
         assert len(broken) == 50
-        sluice.source.load = lambda: load_config(path)  # type: ignore[method-assign]
+        sluice.source.load = lambda: ConfigSource(path).load()  # type: ignore[method-assign]
         client = await sluice.client()
         assert throttle_ms(await client.ask(produce_of_size(9_004, 1, version=VERSION)), 0, VERSION) == 0
         config = sluice.app.config

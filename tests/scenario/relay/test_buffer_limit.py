@@ -10,6 +10,7 @@ from protocol.api_keys import ApiKey
 from protocol.layout import layout_of
 from protocol.messages.metadata import read_topology
 from tests.support.frames import kafka_frames, sasl_frames
+from tests.support.reserved import reserved_by
 from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
@@ -56,7 +57,7 @@ async def test_unfinished_frames_are_bounded_and_the_crowd_pays() -> None:
         asks = alteration(1_000, 5)
         honest = await sluice.client(source=HONEST)
         await honest.send(asks[:-1])
-        await until(lambda: sluice.buffers.reserved_by(HONEST) > 100 * KIB)
+        await until(lambda: reserved_by(sluice.buffers, HONEST) > 100 * KIB)
         await crowd(sluice, 30, alteration(2_000)[:-1])
         await until(lambda: sluice.closes.get("buffer_limit", 0) >= 20)
         assert sluice.buffers.reserved_bytes <= 0.9 * BUDGET

@@ -10,6 +10,7 @@ from quota.manager import ClientQuotaManager
 from tests.support.frames.kafka_frames import CLIENT_ID, produced
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import PRODUCE_VERSION, produce_of
+from tests.support.quota_calls import record
 
 BOUND = 100_000.0
 REQUEST_BYTES = 1_000
@@ -62,7 +63,7 @@ def kafka_lets_pass(start_ms: int) -> int:
     manager.update_quota(ClientQuotaEntity(None, CLIENT_ID), BOUND)
     passed, turns = 0, [start_ms]
     while (now_ms := heapq.heappop(turns)) < start_ms + END_MS:
-        wait_ms = manager.record_and_get_throttle_time_ms(ANONYMOUS, CLIENT_ID, REQUEST_BYTES, now_ms + ANSWER_MS)
+        wait_ms = record(manager, ANONYMOUS, CLIENT_ID, REQUEST_BYTES, now_ms + ANSWER_MS)
         passed += REQUEST_BYTES
         heapq.heappush(turns, now_ms + ANSWER_MS + min(wait_ms, PATIENCE_MS + AWAY_MS) + 1)
     return passed

@@ -1,0 +1,116 @@
+"""Nothing in the product is there for tests alone: each definition has a caller in the product, or a reason here."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("protocol", "quota", "proxy", "pipeline", "sluice_cli")
+USERS = (*PRODUCT, "sluice", "examples")
+"""`sluice` is what users import, `examples` what they start from: what these use has a caller."""
+
+EXCEPTIONS = {
+    "Kafka's five states of a muted channel, which golden vectors describe; a session mutes by `ThrottleState`": {
+        "maybe_unmute",
+        "mute",
+        "next_state",
+        "reads_enabled",
+    },
+    "Kafka's rule for connections beyond the limit, which golden vectors describe; `ListenerAdmission` makes room by it": {"must_close"},
+    "for callbacks of users: a team's share of the partitions that a broker leads": {"partitions_led_by"},
+    "kazoo calls it": {"serialize"},
+    "faults of the mock cluster, which has no other way to have them": {"push_request_errors", "set_down", "set_up"},
+}
+
+
+class Definition(NamedTuple):
+    """A function, method or class.
+
+    Attributes:
+        bases: of its class, as they are written.
+        own_uses: how often its own body uses its name.
+    """
+
+    name: str
+    place: str
+    bases: tuple[str, ...]
+    decorators: tuple[str, ...]
+    own_uses: int
+
+
+def names_used(tree: ast.AST) -> Iterator[str]:
+    """Yield every name that code uses: variables, attributes, keywords, and strings that are names; imports alone are no use."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.Constant(value=str(text)) if text.isidentifier():
+                yield text
+
+
+def definitions(tree: ast.AST, file: str) -> Iterator[Definition]:
+    """Yield what a module defines, at every depth."""
+
+    def inside(node: ast.AST, bases: tuple[str, ...]) -> Iterator[Definition]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                own_uses = Counter(names_used(child))[child.name]
+                decorators = tuple(ast.unparse(decorator) for decorator in child.decorator_list)
+                yield Definition(child.name, f"{file}:{child.lineno}", bases, decorators, own_uses)
+                yield from inside(child, tuple(map(ast.unparse, child.bases)) if isinstance(child, ast.ClassDef) else bases)
+            else:
+                yield from inside(child, bases)
+
+    yield from inside(tree, ())
+
+
+def without_caller(found: Iterable[Definition], used: Counter[str]) -> list[Definition]:
+    """Return definitions whose name nothing uses but their own body."""
+    classes = {one.name for one in found}
+    return [one for one in found if used[one.name] <= one.own_uses and not _is_called_from_outside(one, classes)]
+
+
+def _is_called_from_outside(one: Definition, classes: set[str]) -> bool:
+    """Python, click, or the library that the base class comes from calls it."""
+    if one.name.startswith("__") or any(".command(" in decorator for decorator in one.decorators):
+        return True
+    return any(base.partition("[")[0].rpartition(".")[2] not in classes | {"Generic", "Protocol", "NamedTuple"} for base in one.bases)
+
+
+def trees(packages: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
+    """Yield each file of these packages, by its path from the root."""
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def test_every_definition_has_a_caller() -> None:
+    """A definition of the product is used by the product, by `sluice` or by an example; exceptions have a reason above."""
+    used = Counter(name for _, tree in trees(USERS) for name in names_used(tree))
+    found = [one for file, tree in trees(PRODUCT) for one in definitions(tree, file)]
+    expected = set().union(*EXCEPTIONS.values())
+    alone = [one for one in without_caller(found, used) if one.name not in expected]
+    assert [f"{one.place} {one.name}" for one in alone] == []
+
+
+def test_exceptions_are_definitions() -> None:
+    """No exception outlives what it is for."""
+    defined = {one.name for file, tree in trees(PRODUCT) for one in definitions(tree, file)}
+    assert set().union(*EXCEPTIONS.values()) <= defined
+
+
+def test_a_definition_without_caller_is_found() -> None:
+    """Also one that only calls itself; a class method that is used as an attribute is not."""
+    source = """
+class Used:
+    def called(self): return 1
+    def alone(self): return self.alone()
+
+def main(): return Used().called()
+
+main()
+"""
+    tree = ast.parse(source)
+    assert [one.name for one in without_caller(list(definitions(tree, "sample")), Counter(names_used(tree)))] == ["alone"]
