@@ -19,7 +19,8 @@ HEAP: Final = "SPARK_DRIVER_MEMORY"
 """How large the heap of the JVM that the command starts may grow, such as 8g: Spark's own variable; `spark-defaults.conf` overrides it."""
 _OUT_OF_MEMORY: Final = 52
 """How a JVM of Spark's ends that has no memory left (`SparkExitCode.OOM`)."""
-_SHUT_DOWN: Final = "SparkContext was shut down"
+_SHUT_DOWN: Final = re.compile(r'SparkContext was shut down|SparkContext\.dagScheduler\(\)" is null|on a stopped SparkContext')
+"""What a job fails with while its JVM is ending."""
 _ENDS_S: Final = 10.0
 """A JVM that closes its connections is gone within so many seconds, or was asked for something else."""
 
@@ -60,7 +61,7 @@ def gist_of(text: str) -> str:
 
 def is_of_spark_itself(text: str) -> bool:
     """Whether a job failed for want of memory, or since its JVM was ending, and not over what it read."""
-    return _MEMORY.search(text) is not None or _SHUT_DOWN in text
+    return _MEMORY.search(text) is not None or _SHUT_DOWN.search(text) is not None
 
 
 def _ran_out(said: str) -> IncompleteError:
@@ -87,7 +88,7 @@ def death_told(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
         yield
     except Exception as error:
         is_broken = isinstance(error, (OSError, Py4JError)) and not isinstance(error, Py4JJavaError)
-        is_broken = is_broken or _SHUT_DOWN in str(error)
+        is_broken = is_broken or _SHUT_DOWN.search(str(error)) is not None
         code = _ended(process, _ENDS_S if is_broken else 0.0) if process is not None else None
         if code is None:
             raise

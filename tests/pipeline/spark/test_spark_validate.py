@@ -14,7 +14,7 @@ from bench.metering.trace import Shape, decide, write
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
-from pipeline.spark.failures import HEAP, death_of, error_of, stopped, told_in_one_line
+from pipeline.spark.failures import HEAP, death_of, death_told, error_of, stopped, told_in_one_line
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.validate import STEMS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
 from pipeline.validation.local import validate
@@ -169,6 +169,24 @@ def test_a_jvm_that_dies_while_spark_is_stopped_is_the_reason() -> None:
 
         with pytest.raises(IncompleteError, match="Spark ran out of memory"), stopped(Dying(), jvm):
             raise IncompleteError("Spark could not finish the work: java.lang.NullPointerException")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Job 0 cancelled because SparkContext was shut down",
+        'Cannot invoke "DAGScheduler.cleanupQueryJobs(long)" because the return value of "org.apache.spark.SparkContext.dagScheduler()" is null',
+    ],
+)
+def test_a_job_that_fails_while_its_jvm_ends_waits_for_the_reason(said: str) -> None:
+    """The JVM is still there when the job fails, and says by its exit code a moment later what it died of."""
+    pytest.importorskip("py4j", reason="PySpark is not installed")
+    with (
+        subprocess.Popen(["sh", "-c", "sleep 0.2; exit 52"]) as jvm,
+        pytest.raises(IncompleteError, match="Spark ran out of memory"),
+        death_told(jvm),
+    ):
+        raise IncompleteError(f"Spark could not finish the work: {said}")
 
 
 @pytest.mark.parametrize(
