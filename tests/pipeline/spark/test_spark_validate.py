@@ -175,7 +175,7 @@ def test_a_jvm_that_dies_while_spark_is_stopped_is_the_reason() -> None:
     "said",
     [
         "Job 0 cancelled because SparkContext was shut down",
-        'Cannot invoke "DAGScheduler.cleanupQueryJobs(long)" because the return value of "org.apache.spark.SparkContext.dagScheduler()" is null',
+        'Cannot invoke "DAGScheduler.cleanup(long)" because the return value of "org.apache.spark.SparkContext.dagScheduler()" is null',
     ],
 )
 def test_a_job_that_fails_while_its_jvm_ends_waits_for_the_reason(said: str) -> None:
