@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-TWINS: Final = {"applied_ms": "thr_ms", "applied_ms_sum": "throttle_ms_sum"}
+DUPLICATE_COLUMNS: Final = {"applied_ms": "thr_ms", "applied_ms_sum": "throttle_ms_sum"}
 """What was applied is what was decided, wherever all is enforced and no other quota makes anybody wait longer."""
 
 
@@ -21,19 +21,23 @@ def read_groups(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[in
         pyarrow.ArrowInvalid, OSError: the file cannot be read.
     """
     wanted = set(columns or ())
-    twins = {name: twin for name, twin in TWINS.items() if {name, twin} <= wanted and _are_twins(file, source, groups, name, twin)}
-    read = file.read_row_groups(groups, columns and [name for name in columns if name not in twins], use_threads=False)
-    for name, twin in twins.items():
-        read = read.append_column(file.schema_arrow.field(name), read.column(twin))
+    duplicates = {
+        name: duplicate
+        for name, duplicate in DUPLICATE_COLUMNS.items()
+        if {name, duplicate} <= wanted and _are_duplicates(file, source, groups, name, duplicate)
+    }
+    read = file.read_row_groups(groups, columns and [name for name in columns if name not in duplicates], use_threads=False)
+    for name, duplicate in duplicates.items():
+        read = read.append_column(file.schema_arrow.field(name), read.column(duplicate))
     return read
 
 
-def _are_twins(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[int], name: str, twin: str) -> bool:
+def _are_duplicates(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[int], name: str, duplicate: str) -> bool:
     schema = file.schema_arrow
-    if schema.field(name).with_name(twin) != schema.field(twin):
+    if schema.field(name).with_name(duplicate) != schema.field(duplicate):
         return False
     row_groups = (file.metadata.row_group(number) for number in groups)
-    return all(_are_alike(source, _chunk(row_group, name), _chunk(row_group, twin)) for row_group in row_groups)
+    return all(_are_alike(source, _chunk(row_group, name), _chunk(row_group, duplicate)) for row_group in row_groups)
 
 
 def _chunk(row_group: Any, name: str) -> Any:

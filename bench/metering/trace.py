@@ -50,7 +50,7 @@ class Shape:
     groups: int = 1_000
     zipf: float = 1.1
     seconds: int = 3_600
-    stem_seconds: int = 300
+    file_set_seconds: int = 300
     quota_type: str = "Produce"
     num_samples: int = 11
     window_ms: int = 1_000
@@ -154,7 +154,7 @@ def _arrivals(shape: Shape, dice: Any) -> tuple[Any, Any, Any, Any]:
 
 def write(directory: Path, shape: Shape, decided: Decided) -> Path:
     """Write the run into an empty directory, a file set for each `stem_seconds`; return the directory."""
-    ends = np.searchsorted(decided.ts_ms, START_MS + 1_000 * np.arange(shape.stem_seconds, shape.seconds + 1, shape.stem_seconds))
+    ends = np.searchsorted(decided.ts_ms, START_MS + 1_000 * np.arange(shape.file_set_seconds, shape.seconds + 1, shape.file_set_seconds))
     first, previous = 0, None
     make_directory(directory / SEGMENTS)
     for end in sorted({int(end) for end in ends if end} | {len(decided.group)}):

@@ -71,20 +71,20 @@ def plan_load(directory: Path, window_ms: int) -> list[Work]:
     Raises:
         BadInputError, IncompleteError: the directory cannot be used, or clients have no names, or no usage was metered at all.
     """
-    stems = [stem for run in checked_runs(directory).values() for stem in run]
-    nameless = next((stem.manifest.stem for stem in stems if stem.manifest.names == "none"), None)
+    file_sets = [file_set for run in checked_runs(directory).values() for file_set in run]
+    nameless = next((file_set.manifest.stem for file_set in file_sets if file_set.manifest.names == "none"), None)
     if nameless is not None:
         raise BadInputError(f"{nameless}: names are none, so nobody can be told from a neighbour; meter with plain or keyed names")
-    if not any(entry.table == "usage" and entry.rows for stem in stems for entry in stem.manifest.files):
+    if not any(entry.table == "usage" and entry.rows for file_set in file_sets for entry in file_set.manifest.files):
         raise IncompleteError(f"{directory}: no usage rows in it, so no neighbours; let the proxy write at least one rotation")
-    return [Work(str(directory.resolve()), stem.manifest, window_ms) for stem in stems]
+    return [Work(str(directory.resolve()), file_set.manifest, window_ms) for file_set in file_sets]
 
 
 def do(work: Work) -> Part:
     """Add the usage of one file set up by place, window and client."""
-    stem = FileSet(Path(work.directory), work.manifest)
-    usage = stem.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
-    named = stem.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
+    file_set = FileSet(Path(work.directory), work.manifest)
+    usage = file_set.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
+    named = file_set.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
     names = {row["client_ref"]: (row["principal"], row["client_id"]) for row in named}
     places: dict[Place, int] = {}
     clients: dict[Client, int] = {}

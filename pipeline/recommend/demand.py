@@ -106,17 +106,17 @@ def add_parts(parts: Iterable[Part], known: dict[Group, Demand]) -> None:
             demand.needed.append(np.frombuffer(part.needed, np.float64))
 
 
-def measured_in(stem: FileSet, sensors: Mapping[int, Sensor]) -> Iterator[Part]:
+def measured_in(file_set: FileSet, sensors: Mapping[int, Sensor]) -> Iterator[Part]:
     """Yield what one file set says of sensors.
 
     Raises:
         BadInputError: the level was `sample`.
     """
     refs = np.array(sorted(sensors), np.int64)
-    table = stem.read("samples", columns=COLUMNS)
+    table = file_set.read("samples", columns=COLUMNS)
     if not len(table) or not len(refs):
         return
-    rows = unpacked(table, refs, stem)
+    rows = unpacked(table, refs, file_set)
     second = rows.ts_ms // 1_000
     waited = waited_ms(rows) > 0
     found, begins = np.unique(rows.group_ref, return_index=True)
@@ -136,10 +136,10 @@ def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:
     return seconds, total
 
 
-def buckets_in(stems: Sequence[FileSet], sensors: Sequence[Sensor]) -> Iterator[Part]:
+def buckets_in(file_sets: Sequence[FileSet], sensors: Sequence[Sensor]) -> Iterator[Part]:
     """Yield what one run says of token buckets, each from a full one on, as every run begins; a group's buckets of one run are one."""
-    steps = read_steps(stems, [sensor.ref for sensor in sensors])
-    end_ms = max(stem.manifest.last_ts_ms for stem in stems)
+    steps = read_steps(file_sets, [sensor.ref for sensor in sensors])
+    end_ms = max(file_set.manifest.last_ts_ms for file_set in file_sets)
     refs: dict[Group, list[Sensor]] = {}
     for sensor in sensors:
         refs.setdefault(sensor.group, []).append(sensor)

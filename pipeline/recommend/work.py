@@ -31,11 +31,11 @@ def plan_demand(directory: Path) -> list[Work]:
         BadInputError, IncompleteError: the directory cannot be used, or names are not plain.
     """
     work = []
-    for stems in checked_runs(directory).values():
-        sensors = sensors_of(stems).values()
+    for file_sets in checked_runs(directory).values():
+        sensors = sensors_of(file_sets).values()
         measured = tuple(sensor for sensor in sensors if sensor.group.quota_type != MUTATION)
         buckets = tuple(sensor for sensor in sensors if sensor.group.quota_type == MUTATION)
-        manifests = tuple(stem.manifest for stem in stems)
+        manifests = tuple(file_set.manifest for file_set in file_sets)
         work += [Work(str(directory.resolve()), (manifest,), measured, False) for manifest in manifests]
         if buckets:
             work.append(Work(str(directory.resolve()), manifests, buckets, True))
@@ -48,10 +48,10 @@ def do(work: Work) -> list[Part]:
     Raises:
         BadInputError: the level was `sample`.
     """
-    stems = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
+    file_sets = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
     if work.is_of_buckets:
-        return list(buckets_in(stems, work.sensors))
-    return [part for stem in stems for part in measured_in(stem, {sensor.ref: sensor for sensor in work.sensors})]
+        return list(buckets_in(file_sets, work.sensors))
+    return [part for file_set in file_sets for part in measured_in(file_set, {sensor.ref: sensor for sensor in work.sensors})]
 
 
 JOB: Final = Job(do, Work, list[Part])

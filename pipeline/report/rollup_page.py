@@ -35,14 +35,14 @@ def draw_rollup(directory: Path, result: RollupResult) -> str:
     end_ms = max((row["second_ms"] for row in shown), default=0) + 1_000
     several = len({row["proxy_id"] for row in used}) > 1
     series = _by_group(shown, several=several)
-    stretches = _by_group((row for row in read_table(directory, "throttle_stretches") if row["end_ms"] > begin_ms), several=several)
+    throttle_windows = _by_group((row for row in read_table(directory, "throttle_stretches") if row["end_ms"] > begin_ms), several=several)
     used = [row | {"several": several} for row in used]
     page = Page("Who used what, and who waited", _about(used, begin_ms, end_ms), _figures(used, by_client, result))
     if used:
         page.sections += [
-            Section("Utilisation", _HEAT_SAYS, [_heat(series, stretches, begin_ms, end_ms)]),
-            Section("Rate against bound", _RATE_SAYS, _rates(series, stretches, begin_ms, end_ms)),
-            Section("Goodput against offered load", _PRESSURE_SAYS, [_pressure(series, stretches)]),
+            Section("Utilisation", _HEAT_SAYS, [_heat(series, throttle_windows, begin_ms, end_ms)]),
+            Section("Rate against bound", _RATE_SAYS, _rates(series, throttle_windows, begin_ms, end_ms)),
+            Section("Goodput against offered load", _PRESSURE_SAYS, [_pressure(series, throttle_windows)]),
             _waits_section(directory, used),
         ]
     charges = charges_by_tenant(directory)
@@ -79,13 +79,13 @@ _PRESSURE_SAYS: Final = (
 )
 
 
-def _pressure(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows]) -> str:
+def _pressure(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows]) -> str:
     drawn: list[tuple[str, str, Pressure]] = []
     for key, rows in list(series.items())[:PRESSURES_MAX]:
         if len(drawn) >= CHARTS_MAX and not any(row["throttled"] for row in rows):
             break  # from here on nobody was throttled
         scale = PERCENT_PER_NANOSECOND if rows[0]["quota_type"] == "Request" else 1.0
-        drawn.append((_name(rows[0]), rows[0]["quota_type"], pressure_of(rows, stretches.get(key, ()), scale)))
+        drawn.append((_name(rows[0]), rows[0]["quota_type"], pressure_of(rows, throttle_windows.get(key, ()), scale)))
     return draw_pressure(drawn)
 
 
@@ -128,22 +128,24 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def _heat(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: int, end_ms: int) -> str:
+def _heat(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows], begin_ms: int, end_ms: int) -> str:
     column_ms = next((step for step in _COLUMN_STEPS_MS if (end_ms - begin_ms) / step <= COLUMNS_MAX), _COLUMN_STEPS_MS[-1])
     first_ms = begin_ms // column_ms * column_ms
     columns = -(-(end_ms - first_ms) // column_ms)
     limited = {key: rows for key, rows in series.items() if any(row["bound"] is not None for row in rows)}
-    drawn = [_heat_row(rows, stretches.get(key, ()), first_ms, column_ms, columns) for key, rows in list(limited.items())[:HEAT_ROWS_MAX]]
+    drawn = [
+        _heat_row(rows, throttle_windows.get(key, ()), first_ms, column_ms, columns) for key, rows in list(limited.items())[:HEAT_ROWS_MAX]
+    ]
     return draw_heat(drawn, first_ms, column_ms, columns)
 
 
-def _heat_row(rows: Rows, stretches: Rows, first_ms: int, column_ms: int, columns: int) -> HeatRow:
+def _heat_row(rows: Rows, throttle_windows: Rows, first_ms: int, column_ms: int, columns: int) -> HeatRow:
     units, bound, waited, would = [0.0] * columns, [0.0] * columns, [0] * columns, [0] * columns
     for row in rows:
         at = (row["second_ms"] - first_ms) // column_ms
         units[at] += _rate(row)
         bound[at] = row["bound"] or bound[at]
-    for row in stretches:
+    for row in throttle_windows:
         for at in range((row["begin_ms"] - first_ms) // column_ms, min((row["end_ms"] - first_ms) // column_ms + 1, columns)):
             begin, end = first_ms + at * column_ms, first_ms + (at + 1) * column_ms
             (waited if is_applied(row) else would)[at] += max(min(row["end_ms"], end) - max(row["begin_ms"], begin), 0)
@@ -151,10 +153,10 @@ def _heat_row(rows: Rows, stretches: Rows, first_ms: int, column_ms: int, column
     return HeatRow(_name(rows[0]), percent, waited, would)
 
 
-def _rates(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: int, end_ms: int) -> list[str]:
+def _rates(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows], begin_ms: int, end_ms: int) -> list[str]:
     charts = []
     for key, rows in list(series.items())[:CHARTS_MAX]:
-        waited, would = _spans(stretches.get(key, ()))
+        waited, would = _spans(throttle_windows.get(key, ()))
         unlisted = not (waited or would) and any(row["throttled"] for row in rows)
         said = "waits are not listed" if unlisted else _stretches_said(waited, would)
         charts.append(
@@ -177,11 +179,11 @@ def _rates(series: Mapping[Key, Rows], stretches: Mapping[Key, Rows], begin_ms: 
     return charts
 
 
-def _spans(stretches: Rows) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _spans(throttle_windows: Rows) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Times in which somebody had to wait, and those in which somebody would have."""
     waited: list[tuple[int, int]] = []
     would: list[tuple[int, int]] = []
-    for row in stretches:
+    for row in throttle_windows:
         (waited if is_applied(row) else would).append((row["begin_ms"], row["end_ms"]))
     return waited, would
 

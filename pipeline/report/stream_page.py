@@ -17,7 +17,7 @@ def draw_stream(source: str, result: StreamResult) -> str:
     percent = result.lost.percent
     page.figures = [
         Figure(f"{result.divergences:,}" if result.divergences else "exact", "divergences", "bad" if result.divergences else "good"),
-        Figure(f"{result.stems:,}", "file sets"),
+        Figure(f"{result.file_sets:,}", "file sets"),
         Figure(f"{result.batches:,}", "batches"),
         Figure(f"{percent:.4g} %", "coverage of all that was landed so far", "good" if result.is_whole else "bad"),
     ]

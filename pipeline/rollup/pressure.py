@@ -45,7 +45,7 @@ class Pressure:
         return float(np.percentile(self.drains_ms, percent)) if self.drains_ms else 0.0
 
 
-def pressure_of(series: Rows, stretches: Rows, scale: float) -> Pressure:
+def pressure_of(series: Rows, throttle_windows: Rows, scale: float) -> Pressure:
     """Work out the pressure of one group.
 
     Args:
@@ -55,16 +55,16 @@ def pressure_of(series: Rows, stretches: Rows, scale: float) -> Pressure:
     """
     span_ms = _active_ms([row["second_ms"] for row in series])
     hours = {row["second_ms"] // HOUR_MS for row in series}
-    stretches = [row for row in stretches if row["begin_ms"] // HOUR_MS in hours]
+    throttle_windows = [row for row in throttle_windows if row["begin_ms"] // HOUR_MS in hours]
     goodput = sum(row["units"] for row in series) * scale / (span_ms / 1_000)
-    applied = [row for row in stretches if is_applied(row)]
+    applied = [row for row in throttle_windows if is_applied(row)]
     waited_ms = sum(row["throttle_ms"] for row in applied)
     at_once = max((row["waiting_max"] for row in applied), default=0)
     busy = 1.0 if not at_once else max(1.0 - waited_ms / (at_once * span_ms), BUSY_MIN)
     bounds = [row["bound"] for row in series if row["bound"] is not None]
     drains = sorted(row["end_ms"] - row["begin_ms"] for row in applied)
-    would_ms = sum(row["end_ms"] - row["begin_ms"] for row in stretches if not is_applied(row))
-    is_listed = bool(stretches) or not any(row.get("throttled") for row in series)
+    would_ms = sum(row["end_ms"] - row["begin_ms"] for row in throttle_windows if not is_applied(row))
+    is_listed = bool(throttle_windows) or not any(row.get("throttled") for row in series)
     return Pressure(goodput, goodput / busy, bounds[-1] if bounds else None, drains, at_once, would_ms, is_listed)
 
 
@@ -78,6 +78,6 @@ def _active_ms(times: Sequence[int]) -> int:
     return total_ms + last + 1_000 - begin
 
 
-def is_applied(stretch: Mapping[str, Any]) -> bool:
+def is_applied(throttle_window: Mapping[str, Any]) -> bool:
     """Whether somebody had to wait; tables of closed days may be older than the column, and say nothing of it."""
-    return stretch.get("applied") is not False
+    return throttle_window.get("applied") is not False

@@ -38,10 +38,10 @@ def stems_before(out: Path, batch_id: int) -> set[str]:
     return found
 
 
-def put_marker(out: Path, batch_id: int, stems: Mapping[str, str], written: Written) -> None:
+def put_marker(out: Path, batch_id: int, file_sets: Mapping[str, str], written: Written) -> None:
     """Say that a batch is whole: its file sets (with the SHA-256 of their manifests), how many rows each table got, and what diverges."""
     findings = msgspec.to_builtins(written.findings[:FINDINGS_MAX])
-    told = {"stems": dict(stems), "rows": dict(written.rows), "divergences": written.divergences, "findings": findings}
+    told = {"stems": dict(file_sets), "rows": dict(written.rows), "divergences": written.divergences, "findings": findings}
     _put(out / BATCHES / f"{batch_id:012d}.json", told)
 
 

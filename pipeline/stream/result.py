@@ -20,7 +20,7 @@ class Written:
         findings: the first divergence of each group of each file set.
     """
 
-    stems: int
+    file_sets: int
     divergences: int = 0
     unjudged: int = 0
     findings: list[Divergence] = field(default_factory=list)
@@ -40,7 +40,7 @@ class StreamResult:
     """
 
     batches: int = 0
-    stems: int = 0
+    file_sets: int = 0
     rows: dict[str, int] = field(default_factory=dict)
     divergences: int = 0
     new_divergences: int = 0
@@ -52,7 +52,7 @@ class StreamResult:
     def add(self, written: Written) -> None:
         """Count a batch."""
         self.batches += 1
-        self.stems += written.stems
+        self.file_sets += written.file_sets
         self.new_divergences += written.divergences
         self.unjudged += written.unjudged
         for table, number in written.rows.items():
@@ -68,7 +68,7 @@ class StreamResult:
         return {
             "verdict": "violations" if self.divergences else "exact",
             "batches": self.batches,
-            "file_sets": self.stems,
+            "file_sets": self.file_sets,
             "file_sets_in_all": self.whole,
             "rows": self.rows,
             "coverage_percent": self.lost.percent,
@@ -83,7 +83,7 @@ class StreamResult:
 
     def lines(self, *, explain: bool) -> Iterator[str]:
         """Yield one screen for people; with `explain` the samples that prove each divergence."""
-        yield f"landed      {counted(self.stems, 'file set')} in {counted(self.batches, 'batch')}"
+        yield f"landed      {counted(self.file_sets, 'file set')} in {counted(self.batches, 'batch')}"
         for table, rows in sorted(self.rows.items()):
             yield f"            {rows:>12,} rows of {table}"
         if self.whole is not None:

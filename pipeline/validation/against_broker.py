@@ -72,8 +72,8 @@ def compare(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> list[Compared]
     Raises:
         BadInputError: in no run did the brokers keep the quotas.
     """
-    stems = [stem for own in runs.values() for stem in own]
-    if not any(stem.manifest.compares for stem in stems):
+    file_sets = [file_set for own in runs.values() for file_set in own]
+    if not any(file_set.manifest.compares for file_set in file_sets):
         raise BadInputError('--against-broker: nothing to compare; meter with quotas.store = "forward", where brokers keep the quotas')
     parts: dict[_Key, list[_Ints]] = {}
     for own in runs.values():
@@ -84,17 +84,17 @@ def compare(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> list[Compared]
 
 def dropped(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> int:
     """Answers that were compared and not written."""
-    return sum(stem.manifest.dropped_comparisons for own in runs.values() for stem in own)
+    return sum(file_set.manifest.dropped_comparisons for own in runs.values() for file_set in own)
 
 
-def _take(stems: Sequence[FileSet], parts: dict[_Key, list[_Ints]]) -> None:
+def _take(file_sets: Sequence[FileSet], parts: dict[_Key, list[_Ints]]) -> None:
     """Sort the rows of a run by group; numbers of groups and clients hold within it."""
     groups: dict[int, dict[str, Any]] = {}
     clients: dict[int, dict[str, Any]] = {}
-    for stem in stems:
-        groups |= {row["group_ref"]: row for row in stem.read("dim_group").to_pylist()}
-        clients |= {row["client_ref"]: row for row in stem.read("dim_client").to_pylist()}
-        rows = stem.read("comparisons", columns=["quota_type", "group_ref", "client_ref", "broker_ms", "sluice_ms"])
+    for file_set in file_sets:
+        groups |= {row["group_ref"]: row for row in file_set.read("dim_group").to_pylist()}
+        clients |= {row["client_ref"]: row for row in file_set.read("dim_client").to_pylist()}
+        rows = file_set.read("comparisons", columns=["quota_type", "group_ref", "client_ref", "broker_ms", "sluice_ms"])
         if not len(rows):
             continue
         refs = [rows.column(name).fill_null(-1).to_numpy().astype(np.int64) for name in ("group_ref", "client_ref")]

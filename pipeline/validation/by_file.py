@@ -26,10 +26,12 @@ def check_by_file(runs: Mapping[tuple[str, str], Sequence[FileSet]], path: Path)
     source = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     checked = 0
     found: dict[tuple[str, str], Findings] = {}
-    for key, stems in runs.items():
-        bounds = {(row["group_ref"], row["from_seq"]): row for stem in stems for row in _bounds(stem) if row["source"] == source}
+    for key, file_sets in runs.items():
+        bounds = {
+            (row["group_ref"], row["from_seq"]): row for file_set in file_sets for row in _bounds(file_set) if row["source"] == source
+        }
         checked += len(bounds)
-        found[key] = _check_run(stems, list(bounds.values()), quotas) if bounds else Findings()
+        found[key] = _check_run(file_sets, list(bounds.values()), quotas) if bounds else Findings()
     if not checked:
         raise BadInputError(
             f"--quotas {path}: no bound in these files was taken from this very file; name the quotas.toml that was in force"
@@ -37,15 +39,15 @@ def check_by_file(runs: Mapping[tuple[str, str], Sequence[FileSet]], path: Path)
     return found
 
 
-def _bounds(stem: FileSet) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound", "rule", "source"]).to_pylist()
+def _bounds(file_set: FileSet) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = file_set.read("dim_bound", columns=["group_ref", "from_seq", "bound", "rule", "source"]).to_pylist()
     return rows
 
 
-def _check_run(stems: Sequence[FileSet], bounds: Sequence[Mapping[str, Any]], quotas: QuotaFile) -> Findings:
+def _check_run(file_sets: Sequence[FileSet], bounds: Sequence[Mapping[str, Any]], quotas: QuotaFile) -> Findings:
     findings = Findings()
-    sensors = sensors_of(stems)
-    placed = {one.ref: one for one in place(sensors.values(), clients_of(stems), quotas, REGROUP)}
+    sensors = sensors_of(file_sets)
+    placed = {one.ref: one for one in place(sensors.values(), clients_of(file_sets), quotas, REGROUP)}
     for row in bounds:
         one = placed.get(row["group_ref"])
         if one is None or one.bound is None or not one.is_certain:

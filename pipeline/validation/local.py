@@ -7,13 +7,13 @@ from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.manifest import Manifest, RunKey, file_sha256, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
-from pipeline.validation.stem_verdict import FileSetVerdict, judge_stem
+from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.verdict import Verdict, merge
 
 OnStem = Callable[[str], None]
 
 
-def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byte: bool = False, paced: bool = False) -> Verdict:
+def validate(directory: Path, on_file_set: OnStem = lambda _stem: None, *, every_byte: bool = False, paced: bool = False) -> Verdict:
     """Judge every stem of a metering directory, one after the other.
 
     Args:
@@ -25,16 +25,16 @@ def validate(directory: Path, on_stem: OnStem = lambda _stem: None, *, every_byt
     """
     runs = checked_runs(directory, every_byte=every_byte)
     judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
-    for key, stems in runs.items():
-        for number, stem in enumerate(stems):
-            on_stem(stem.manifest.stem)
-            judged.setdefault(key, []).append((stem.manifest, judge_stem(stem, stems[:number], paced=paced)))
+    for key, file_sets in runs.items():
+        for number, file_set in enumerate(file_sets):
+            on_file_set(file_set.manifest.stem)
+            judged.setdefault(key, []).append((file_set.manifest, judge_file_set(file_set, file_sets[:number], paced=paced)))
     return merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
 
 
 def manifest_hashes(directory: Path, runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[str, str]:
     """Return the SHA-256 of each manifest of some runs by its path below the directory; others may have come since these were read."""
-    judged = {(stem.manifest.proxy_id, stem.manifest.stem) for stems in runs.values() for stem in stems}
+    judged = {(file_set.manifest.proxy_id, file_set.manifest.stem) for file_sets in runs.values() for file_set in file_sets}
     found = {}
     for path in manifest_paths(directory):
         manifest = read_manifest(path)

@@ -10,12 +10,12 @@ from pipeline.replay.findings import Finding, Findings
 from pipeline.text import counted
 from pipeline.validation.against_broker import APART, Compared
 from pipeline.validation.divergence import Divergence
+from pipeline.validation.file_set_verdict import FileSetVerdict
 from pipeline.validation.rules.application import Observed
 from pipeline.validation.rules.buckets import check_buckets
 from pipeline.validation.rules.group_bits import number_of, united
 from pipeline.validation.rules.long_run import LongRun, judge_run
 from pipeline.validation.rules.settings import check_settings
-from pipeline.validation.stem_verdict import FileSetVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Verdict:
 
 
 def merge(
-    stems: Mapping[RunKey, Sequence[tuple[Manifest, FileSetVerdict]]],
+    file_sets: Mapping[RunKey, Sequence[tuple[Manifest, FileSetVerdict]]],
     hashes: Mapping[str, str],
     removed: Mapping[RunKey, int] | None = None,
     *,
@@ -176,27 +176,27 @@ def merge(
         paced: hold long-run rates to those of a proxy that paces its groups.
     """
     verdict = Verdict(manifests=dict(hashes), paced=paced)
-    for key, judged in stems.items():
+    for key, judged in file_sets.items():
         findings = verdict.findings[key] = Findings()
-        findings.merge(stem.findings for _, stem in judged)
-        long_runs, too_fast = judge_run((stem.stretches for _, stem in judged), paced=paced)
+        findings.merge(file_set.findings for _, file_set in judged)
+        long_runs, too_fast = judge_run((file_set.throttle_windows for _, file_set in judged), paced=paced)
         verdict.long_runs += long_runs.values()
         for finding in too_fast:
             findings.add(finding)
-        check_buckets([(manifest, stem.buckets) for manifest, stem in judged], findings, is_whole=judged[0][0].first_seq == 0)
-        check_settings([(manifest, stem.states) for manifest, stem in judged], findings)
-        verdict.groups += number_of(united(stem.groups for _, stem in judged))
-        for _, stem in judged:
-            verdict.names.setdefault(key, {}).update(stem.names)
-            verdict.decisions += stem.decisions
-            verdict.unjudged += stem.unjudged
-            verdict.replayed_exactly += stem.replayed_exactly
-            verdict.observed += stem.observed
-            for quota_type, count in stem.counts.items():
+        check_buckets([(manifest, file_set.buckets) for manifest, file_set in judged], findings, is_whole=judged[0][0].first_seq == 0)
+        check_settings([(manifest, file_set.states) for manifest, file_set in judged], findings)
+        verdict.groups += number_of(united(file_set.groups for _, file_set in judged))
+        for _, file_set in judged:
+            verdict.names.setdefault(key, {}).update(file_set.names)
+            verdict.decisions += file_set.decisions
+            verdict.unjudged += file_set.unjudged
+            verdict.replayed_exactly += file_set.replayed_exactly
+            verdict.observed += file_set.observed
+            for quota_type, count in file_set.counts.items():
                 totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
                 for name in totals:
                     totals[name] += getattr(count, name)
-    told = completeness_of({key: [manifest for manifest, _ in judged] for key, judged in stems.items()}, removed or {})
+    told = completeness_of({key: [manifest for manifest, _ in judged] for key, judged in file_sets.items()}, removed or {})
     verdict.dropped = told.dropped
     verdict.removed += told.removed
     verdict.incomplete += told.incomplete + told.unfinished

@@ -50,12 +50,12 @@ class Steps:
         return taken
 
 
-def read_steps(stems: Sequence[FileSet], refs: Sequence[int]) -> Steps:
+def read_steps(file_sets: Sequence[FileSet], refs: Sequence[int]) -> Steps:
     """Return the steps of some buckets of one run."""
     wanted = pa.array(sorted(refs), pa.int32())
     parts = []
-    for stem in stems:
-        table = stem.read("events", columns=[*_INTEGERS, "before", "bound", "seq"])
+    for file_set in file_sets:
+        table = file_set.read("events", columns=[*_INTEGERS, "before", "bound", "seq"])
         parts.append(table.filter(pc.is_in(table.column("group_ref"), value_set=wanted)).sort_by("seq"))
     table = pa.concat_tables(parts)
     whole = {name: table.column(name).fill_null(0).to_numpy().astype(np.int64) for name in _INTEGERS}

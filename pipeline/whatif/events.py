@@ -32,7 +32,7 @@ class Events:
     connection: Ints | None
 
 
-def unpacked(table: pa.Table, refs: Ints, stem: FileSet) -> Rows:
+def unpacked(table: pa.Table, refs: Ints, file_set: FileSet) -> Rows:
     """Flatten rows of samples.
 
     Raises:
@@ -41,24 +41,26 @@ def unpacked(table: pa.Table, refs: Ints, stem: FileSet) -> Rows:
     try:
         rows = unpack(table, refs)
     except ValueError as error:
-        raise BadInputError(f"{stem.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
+        raise BadInputError(f"{file_set.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
     if not rows.count.all():
         empty = int(rows.first_seq[np.flatnonzero(rows.count == 0)[0]])
-        raise BadInputError(f"{stem.manifest.stem}: the row of samples from decision {empty} on has none; the file is damaged, restore it")
+        raise BadInputError(
+            f"{file_set.manifest.stem}: the row of samples from decision {empty} on has none; the file is damaged, restore it"
+        )
     return rows
 
 
-def read_events(stems: Sequence[FileSet], refs: Sequence[int]) -> Events:
+def read_events(file_sets: Sequence[FileSet], refs: Sequence[int]) -> Events:
     """Return the decisions of some groups of one run; with connections where every file set was written at level `trace`."""
     wanted = np.array(sorted(refs), np.int64)
-    traced = [_traced(stem, wanted) for stem in stems if stem.manifest.level == "trace"]
-    if stems and len(traced) == len(stems):
+    traced = [_traced(file_set, wanted) for file_set in file_sets if file_set.manifest.level == "trace"]
+    if file_sets and len(traced) == len(file_sets):
         return _joined(traced)
     parts = []
-    for stem in stems:
-        table = stem.read("samples", columns=COLUMNS)
+    for file_set in file_sets:
+        table = file_set.read("samples", columns=COLUMNS)
         if len(table):
-            parts.append(_of_rows(unpacked(table, wanted, stem)))
+            parts.append(_of_rows(unpacked(table, wanted, file_set)))
     return _joined(parts)
 
 
@@ -88,9 +90,9 @@ def waited_ms(rows: Rows) -> Ints:
     return waited
 
 
-def _traced(stem: FileSet, wanted: Ints) -> Events:
+def _traced(file_set: FileSet, wanted: Ints) -> Events:
     names = ["group_ref", "seq", "ts_ms", "kind", "value", "bound", "throttle_ms", "applied_ms", "conn_id"]
-    table = stem.read("events", columns=names)
+    table = file_set.read("events", columns=names)
     table = table.filter(pc.is_in(table.column("group_ref"), value_set=pa.array(wanted, pa.int32()))).sort_by("seq")
     column = {name: table.column(name).to_numpy() for name in names}
     whole = {name: column[name].astype(np.int64) for name in ("group_ref", "ts_ms", "value", "throttle_ms", "applied_ms", "conn_id")}

@@ -67,19 +67,19 @@ class Placed(msgspec.Struct, frozen=True):
     moves: bool = False
 
 
-def sensors_of(stems: Iterable[FileSet]) -> dict[int, Sensor]:
+def sensors_of(file_sets: Iterable[FileSet]) -> dict[int, Sensor]:
     """Return the sensors of one run by their number, token buckets among them.
 
     Raises:
         BadInputError: names are not plain, so no quota file speaks of them.
     """
     sensors: dict[int, Sensor] = {}
-    for stem in stems:
-        if stem.manifest.names != "plain":
+    for file_set in file_sets:
+        if file_set.manifest.names != "plain":
             raise BadInputError(
-                f"{stem.manifest.stem}: names are {stem.manifest.names}, so a quota file cannot be applied; meter with plain names"
+                f"{file_set.manifest.stem}: names are {file_set.manifest.names}, so a quota file cannot be applied; meter with plain names"
             )
-        for row in stem.read("dim_group").to_pylist():
+        for row in file_set.read("dim_group").to_pylist():
             if row["group_ref"] not in sensors:
                 sensors[row["group_ref"]] = Sensor(row["group_ref"], _group(row), row["num_samples"], row["window_ms"], row["cap_ms"])
     return sensors
@@ -91,11 +91,11 @@ def _group(row: Mapping[str, object]) -> Group:
     return Group(str(row["proxy_id"]), str(row["quota_type"]), str(row["scope"]), "" if node is None else str(node), *texts)
 
 
-def clients_of(stems: Iterable[FileSet]) -> set[tuple[str, str]]:
+def clients_of(file_sets: Iterable[FileSet]) -> set[tuple[str, str]]:
     """Return the (user, client-id) pairs that a run has seen."""
     pairs: set[tuple[str, str]] = set()
-    for stem in stems:
-        table = stem.read("dim_client", columns=["principal", "client_id"])
+    for file_set in file_sets:
+        table = file_set.read("dim_client", columns=["principal", "client_id"])
         pairs |= set(zip(table.column("principal").to_pylist(), table.column("client_id").to_pylist(), strict=True))
     return pairs
 

@@ -26,14 +26,14 @@ def members_of(scenario: Mapping[int, Placed]) -> list[list[Placed]]:
 
 
 def run_outcomes(
-    stems: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]], mode: str
+    file_sets: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]], mode: str
 ) -> list[list[Outcome]]:
     """Return, for each scenario, what each of its groups would have decided in this run."""
     refs = sorted({ref for scenario in scenarios for ref in scenario})
     buckets = [ref for ref in refs if sensors[ref].group.quota_type == MUTATION]
     measured = [ref for ref in refs if sensors[ref].group.quota_type != MUTATION]
-    events = read_events(stems, measured) if measured else None
-    steps = read_steps(stems, buckets) if buckets else None
+    events = read_events(file_sets, measured) if measured else None
+    steps = read_steps(file_sets, buckets) if buckets else None
 
     def outcome_of(placed: list[Placed]) -> Outcome | None:
         group = placed[0].group

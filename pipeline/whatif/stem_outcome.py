@@ -23,7 +23,7 @@ def measure_of(sensor: Sensor) -> Measure:
 
 
 def stem_outcomes(
-    stem: FileSet, before: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]]
+    file_set: FileSet, before: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]]
 ) -> list[list[Outcome]]:
     """Return, for each scenario, what each placed sensor would have decided in this file set.
 
@@ -32,19 +32,19 @@ def stem_outcomes(
         scenarios: where sensors go, by their number; those that are not named are left out.
     """
     outcomes: list[list[Outcome]] = [[] for _ in scenarios]
-    samples = stem.read("samples", columns=COLUMNS)
+    samples = file_set.read("samples", columns=COLUMNS)
     wanted = sorted({ref for scenario in scenarios for ref in scenario} & set(sensors))
     if not len(samples) or not wanted:
         return outcomes
-    table = pa.concat_tables([_warm_up(stem, before, [sensors[ref] for ref in wanted]), samples])
+    table = pa.concat_tables([_warm_up(file_set, before, [sensors[ref] for ref in wanted]), samples])
     kinds: dict[Measure, list[int]] = {}
     for ref in wanted:
         kinds.setdefault(measure_of(sensors[ref]), []).append(ref)
     for measure, refs in kinds.items():
-        rows = unpacked(table, np.array(refs, np.int64), stem)
+        rows = unpacked(table, np.array(refs, np.int64), file_set)
         if not rows.events:
             continue
-        groups = _Groups(rows, stem.manifest.first_seq)
+        groups = _Groups(rows, file_set.manifest.first_seq)
         decided = decide(rows, measure)
         recorded = groups.waits(recorded_ms(rows))
         for scenario, out in zip(scenarios, outcomes, strict=True):
@@ -105,10 +105,10 @@ def _proposed(placed: Placed | None) -> float:
     return float("nan") if placed is None or placed.bound is None else placed.bound
 
 
-def _warm_up(stem: FileSet, before: Sequence[FileSet], sensors: Sequence[Sensor]) -> pa.Table:
+def _warm_up(file_set: FileSet, before: Sequence[FileSet], sensors: Sequence[Sensor]) -> pa.Table:
     span_ms = max((sensor.num_samples + 1) * sensor.window_ms for sensor in sensors)
-    after_ms = stem.manifest.first_ts_ms - span_ms
-    parts = [stem.read("samples", columns=COLUMNS).slice(0, 0)]
+    after_ms = file_set.manifest.first_ts_ms - span_ms
+    parts = [file_set.read("samples", columns=COLUMNS).slice(0, 0)]
     for earlier in reversed(before):
         if earlier.manifest.last_ts_ms <= after_ms:
             break

@@ -48,15 +48,15 @@ def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_m
     """
     work: list[Work] = []
     for run in checked_runs(directory).values():
-        stems = [stem for stem in run if stem.manifest.last_ts_ms >= since_ms]
-        if not stems:
+        file_sets = [file_set for file_set in run if file_set.manifest.last_ts_ms >= since_ms]
+        if not file_sets:
             continue
-        sensors = sensors_of(stems)
-        clients = clients_of(stems)
+        sensors = sensors_of(file_sets)
+        clients = clients_of(file_sets)
         scenarios = [{placed.ref: placed for placed in place(sensors.values(), clients, quotas, mode)} for quotas in files]
         alone, together = _parted(scenarios, mode)
-        work += _by_stem(directory, stems, sensors, alone, mode)
-        work += _by_groups(directory, stems, sensors, together, mode)
+        work += _by_stem(directory, file_sets, sensors, alone, mode)
+        work += _by_groups(directory, file_sets, sensors, together, mode)
     return work
 
 
@@ -76,22 +76,22 @@ def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], l
 
 
 def _by_stem(
-    directory: Path, stems: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+    directory: Path, file_sets: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
 ) -> Iterable[Work]:
     if not any(scenarios):
         return
     span_ms = max((sensor.num_samples + 1) * sensor.window_ms for sensor in sensors.values())
-    for number, stem in enumerate(stems):
-        since_ms = stem.manifest.first_ts_ms - span_ms
-        near = [earlier.manifest for earlier in stems[:number] if earlier.manifest.last_ts_ms > since_ms]
+    for number, file_set in enumerate(file_sets):
+        since_ms = file_set.manifest.first_ts_ms - span_ms
+        near = [earlier.manifest for earlier in file_sets[:number] if earlier.manifest.last_ts_ms > since_ms]
         placed = tuple(tuple(scenario.values()) for scenario in scenarios)
-        yield Work(str(directory.resolve()), (*near, stem.manifest), False, mode, tuple(sensors.values()), placed)
+        yield Work(str(directory.resolve()), (*near, file_set.manifest), False, mode, tuple(sensors.values()), placed)
 
 
 def _by_groups(
-    directory: Path, stems: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+    directory: Path, file_sets: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
 ) -> Iterable[Work]:
-    manifests = tuple(stem.manifest for stem in stems)
+    manifests = tuple(file_set.manifest for file_set in file_sets)
     for number, scenario in enumerate(scenarios):
         groups = members_of(scenario)
         for begin in range(0, len(groups), GROUPS_AT_ONCE):
@@ -103,12 +103,12 @@ def _by_groups(
 
 def do(work: Work) -> list[list[Outcome]]:
     """Do one task; return the outcomes of each scenario."""
-    stems = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
+    file_sets = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
     sensors = {sensor.ref: sensor for sensor in work.sensors}
     scenarios = [{placed.ref: placed for placed in scenario} for scenario in work.scenarios]
     if work.is_whole_run:
-        return run_outcomes(stems, sensors, scenarios, work.mode)
-    return stem_outcomes(stems[-1], stems[:-1], sensors, scenarios)
+        return run_outcomes(file_sets, sensors, scenarios, work.mode)
+    return stem_outcomes(file_sets[-1], file_sets[:-1], sensors, scenarios)
 
 
 JOB: Final = Job(do, Work, list[list[Outcome]])

@@ -11,7 +11,7 @@ AT_ONCE: Final = 256
 """So many entities, or lines, take a few milliseconds at most."""
 
 
-async def aside(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def offload(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Return what `work` returns; it runs in a thread where `size`, the number of things that it looks at, is large.
 
     It must be pure, or touch nothing that anybody else does meanwhile.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from proxy.enforcement.rule import rule_of
 from proxy.observe.quotas_json import shown_tags
 from proxy.observe.state import ProxyState
-from proxy.quota_admin.ladder import Rung, ip_rungs, rungs
+from proxy.quota_admin.precedence import Level, ip_levels, levels
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
 from quota.entity import ANONYMOUS, UNLIMITED, ClientQuotaType, KafkaPrincipal
@@ -60,8 +60,13 @@ async def explain(
         "scope": state.scope(),
     }
     if ip is not None:
-        ladders = [(key, ip_rungs(kept, key, ip)) for key in IP_KEYS]
-        return {**head, "quotas": [{**_ladder(*ladder), "rates": [rate._asdict() for rate in state.rates_of(ip)]} for ladder in ladders]}
+        precedences = [(key, ip_levels(kept, key, ip)) for key in IP_KEYS]
+        return {
+            **head,
+            "quotas": [
+                {**_precedence(*precedence), "rates": [rate._asdict() for rate in state.rates_of(ip)]} for precedence in precedences
+            ],
+        }
     principal = ANONYMOUS if user is None else KafkaPrincipal("User", user)
     standing = state.standing(principal, client_id or "", listener, address)
     switch = None if standing.switch is None else standing.switch.value
@@ -71,18 +76,18 @@ async def explain(
     await _find_sharers(state, [group for groups in live.values() for group in groups])
     found = []
     for key, quota_type in _TYPES.items():
-        ladder = rungs(kept, key, principal.name, client_id)
+        precedence = levels(kept, key, principal.name, client_id)
         chain = [link._asdict() for link in standing.groups.chains.get(quota_type, ())]
-        found.append({**_ladder(key, ladder), "declared": chain, "groups": [_shown(state, group) for group in live[key]]})
+        found.append({**_precedence(key, precedence), "declared": chain, "groups": [_shown(state, group) for group in live[key]]})
     return {**head, "callback": state.callback().class_name, "quotas": found}
 
 
-def _ladder(key: str, ladder: list[Rung]) -> dict[str, Any]:
-    winner = next((rung.value for rung in ladder if rung.wins), None)
+def _precedence(key: str, precedence: list[Level]) -> dict[str, Any]:
+    winner = next((level.value for level in precedence if level.wins), None)
     return {
         "key": key,
         "value": winner,
-        "ladder": [{"entity": _cut(rung.entity.entries), "value": rung.value, "wins": rung.wins} for rung in ladder],
+        "ladder": [{"entity": _cut(level.entity.entries), "value": level.value, "wins": level.wins} for level in precedence],
     }
 
 

@@ -29,7 +29,7 @@ from protocol.messages.config_resources import (
     joined_answer,
     plain_result,
 )
-from proxy.base.offload import aside
+from proxy.base.offload import offload
 from proxy.net.connection import Connection
 from proxy.quota_admin.broker_authority import BrokerAuthority
 from proxy.quota_admin.quota_resources import alteration_of, configs_of, entity_of, filter_of
@@ -60,10 +60,10 @@ class ClientQuotaApi:
             return await self._answer_configs(connection, asker, request, body)
         if isinstance(body, DescribeRequest):
             answer = await self._describe(connection, asker, request, body)
-            return await aside(len(answer.entries or ()), describe_answer, api.version, correlation_id, answer)
-        alterations = await aside(len(body.entries), _alterations, body)
+            return await offload(len(answer.entries or ()), describe_answer, api.version, correlation_id, answer)
+        alterations = await offload(len(body.entries), _alterations, body)
         results = await self._alter(connection, asker, request, alterations, validate_only=body.validate_only)
-        return await aside(len(results), _alter_answer, api.version, correlation_id, results)
+        return await offload(len(results), _alter_answer, api.version, correlation_id, results)
 
     async def _describe(self, connection: Connection, asker: Requester, request: Administered, body: DescribeRequest) -> DescribeAnswer:
         allows = None
@@ -74,7 +74,7 @@ class ClientQuotaApi:
             allows = judged is not None and judged.error_code == 0
         components = [Component(*one) for one in body.components]
         found = await self._administration.describe_many(asker, components, strict=body.strict, broker_allows=allows)
-        return await aside(len(found.entries or ()), described, found)
+        return await offload(len(found.entries or ()), described, found)
 
     async def _alter(
         self, connection: Connection, asker: Requester, request: Administered, alterations: list[Alteration], *, validate_only: bool
@@ -87,20 +87,20 @@ class ClientQuotaApi:
     async def _answer_configs(self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest) -> bytes:
         """Answer for users and clients; what else is named the broker is asked first."""
         api, count = request.api, len(body.resources)
-        ours, theirs = await aside(count, _sides, body)
+        ours, theirs = await offload(count, _sides, body)
         if len(ours) > RESOURCES_MAX:
             raise BadRequestError(f"{len(ours)} users and clients in one request for configurations, limit {RESOURCES_MAX}")
         frame = None
         if theirs:
-            frame = await connection.ask(api, await aside(count, cut_config_request, api, request.frame, body, theirs, CORRELATION_ID))
-            frame = await aside(len(frame) // CONFIG_BYTES, connection.session.rewrite, api, frame)
+            frame = await connection.ask(api, await offload(count, cut_config_request, api, request.frame, body, theirs, CORRELATION_ID))
+            frame = await offload(len(frame) // CONFIG_BYTES, connection.session.rewrite, api, frame)
         if api.key == ApiKey.DESCRIBE_CONFIGS:
             results = await self._describe_resources(connection, asker, request, body, ours)
         else:
             results = await self._alter_resources(connection, asker, request, body, ours)
         if frame is None:
             return answer_of(api, request.correlation_id, [results[place] for place in ours])
-        return await aside(max(count, len(frame) // CONFIG_BYTES), joined_answer, api, frame, request.correlation_id, body, results)
+        return await offload(max(count, len(frame) // CONFIG_BYTES), joined_answer, api, frame, request.correlation_id, body, results)
 
     async def _describe_resources(
         self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from proxy.base.offload import AT_ONCE, aside
+from proxy.base.offload import AT_ONCE, offload
 from proxy.enforcement.switches import SwitchError, read_mode, read_target
 from proxy.quota_admin.audit.audit import AuditTrail, AuditUnavailable, Event, who
 from proxy.quota_admin.audit.lines import asked_entries, lines_of
@@ -138,7 +138,7 @@ class Administration:
         if not self._may_see(asker, broker_allows):
             return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
         quotas, only_of = self._store.content.quotas, self._seen_by(asker, broker_allows)
-        return await aside(len(quotas), self._described, quotas, only_of, components, strict)
+        return await offload(len(quotas), self._described, quotas, only_of, components, strict)
 
     async def alter(
         self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
@@ -155,7 +155,7 @@ class Administration:
         if not right:
             return refused
         if validate_only:
-            judged, _ = await aside(len(right), judge, self._profile, right, self._store.content.quotas)
+            judged, _ = await offload(len(right), judge, self._profile, right, self._store.content.quotas)
             return refused + judged
         return refused + await self._finished(self._alter(asker, right))
 
@@ -244,10 +244,10 @@ class Administration:
 
     async def _alter(self, asker: Requester, alterations: Sequence[Alteration]) -> list[Result]:
         async with self._one_at_a_time:
-            judged, _ = await aside(len(alterations), judge, self._profile, alterations, self._store.content.quotas)
+            judged, _ = await offload(len(alterations), judge, self._profile, alterations, self._store.content.quotas)
             if all(result.error_code for result in judged):
                 return judged
-            asked = await aside(len(alterations), asked_entries, alterations)
+            asked = await offload(len(alterations), asked_entries, alterations)
             results = judged
 
             def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
@@ -294,7 +294,7 @@ class Administration:
         self._count(asker.way, len(made))
         try:
             async with self._in_order:
-                await self._audit.append(await aside(len(made), lines_of, made, {**named, "request": request}))
+                await self._audit.append(await offload(len(made), lines_of, made, {**named, "request": request}))
         except AuditUnavailable as error:
             self._counts.audit_failures += 1
             log.error("audit_unavailable", problem=str(error), request=request, changes=len(made))
@@ -302,12 +302,12 @@ class Administration:
 
     async def _note_outside(self, unexpected: Unexpected) -> None:
         async with self._in_order:
-            made = await aside(unexpected.size, unexpected.changes)
+            made = await offload(unexpected.size, unexpected.changes)
             if not made:
                 return
             self._count(OUTSIDE, len(made))
             log.info("quotas_changed_outside", changes=len(made))
-            await self._told(*await aside(len(made), lines_of, made, OF_OTHERS))
+            await self._told(*await offload(len(made), lines_of, made, OF_OTHERS))
 
     async def _told(self, *events: Event) -> None:
         """Write down what nobody waits for; that it cannot be is said once more, in the log."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from proxy.quota_admin.ladder import Rung, ip_rungs, rungs
+from proxy.quota_admin.precedence import Level, ip_levels, levels
 from sluice.admin import IP, ClientQuotaAlteration, ClientQuotaEntity
 from sluice_cli.quotas.apply import apply, diff
 from sluice_cli.quotas.connection import Where, admin_port, with_cluster
@@ -93,11 +93,11 @@ def explain(where: Where, named: Named, listener: str | None, address: str | Non
         found = way.describe()
     live = {} if where.admin is None else live_lines(admin_port(where), named.user, named.client_id, named.ip, listener, address)
     for key in keys_of(entity):
-        ladder = ip_rungs(found, key, named.ip or "") if IP in entity.entries else rungs(found, key, named.user, named.client_id)
-        click.echo(f"{key}: {_outcome(ladder)}")
-        for rung in ladder:
-            mark = "=>" if rung.wins else "  "
-            click.echo(f"  {mark} {shown(rung.entity)}: {'-' if rung.value is None else number(rung.value)}")
+        precedence = ip_levels(found, key, named.ip or "") if IP in entity.entries else levels(found, key, named.user, named.client_id)
+        click.echo(f"{key}: {_outcome(precedence)}")
+        for level in precedence:
+            mark = "=>" if level.wins else "  "
+            click.echo(f"  {mark} {shown(level.entity)}: {'-' if level.value is None else number(level.value)}")
         for line in live.get(key, []):
             click.echo(f"     {line}")
 
@@ -106,8 +106,8 @@ for command in (apply, diff, history, rollback, switch):
     quotas.add_command(command)
 
 
-def _outcome(ladder: list[Rung]) -> str:
-    return next((number(rung.value) for rung in ladder if rung.wins and rung.value is not None), "unlimited")
+def _outcome(precedence: list[Level]) -> str:
+    return next((number(level.value) for level in precedence if level.wins and level.value is not None), "unlimited")
 
 
 def _alter(way: Reach, entity: ClientQuotaEntity, ops: Mapping[str, float | None], *, validate_only: bool) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from proxy.quota_admin.ladder import ip_rungs, rungs
+from proxy.quota_admin.precedence import ip_levels, levels
 from sluice.admin import ClientQuotaEntity, QuotaAdmin
 from sluice_cli.quotas.command import quotas
 
@@ -23,15 +23,18 @@ LEVELS = [
 def test_the_ladder_is_kafkas(removed: int) -> None:
     """Eight rungs; the highest that has a value wins, and without any there is no limit."""
     table = {ClientQuotaEntity.of(parts): {"producer_byte_rate": float(at)} for at, parts in enumerate(LEVELS) if at >= removed}
-    ladder = rungs(table, "producer_byte_rate", "u", "c")
-    assert [rung.entity.entries for rung in ladder] == LEVELS
-    assert [rung.value for rung in ladder if rung.wins] == ([float(removed)] if removed < len(LEVELS) else [])
+    precedence = levels(table, "producer_byte_rate", "u", "c")
+    assert [level.entity.entries for level in precedence] == LEVELS
+    assert [level.value for level in precedence if level.wins] == ([float(removed)] if removed < len(LEVELS) else [])
 
 
 def test_an_address_has_two_rungs() -> None:
     """Its own quota, then the default one."""
     table = {ClientQuotaEntity.of({"ip": None}): {"connection_creation_rate": 20.0}}
-    assert [(rung.value, rung.wins) for rung in ip_rungs(table, "connection_creation_rate", "10.0.0.1")] == [(None, False), (20.0, True)]
+    assert [(level.value, level.wins) for level in ip_levels(table, "connection_creation_rate", "10.0.0.1")] == [
+        (None, False),
+        (20.0, True),
+    ]
 
 
 @pytest.mark.parametrize(

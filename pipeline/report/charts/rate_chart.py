@@ -34,7 +34,7 @@ class RateSeries:
     rate: Sequence[float]
     observed: Sequence[float]
     bound: Sequence[float | None]
-    stretches: Sequence[tuple[int, int]]
+    throttle_windows: Sequence[tuple[int, int]]
     would: Sequence[tuple[int, int]] = ()
 
 
@@ -55,8 +55,8 @@ def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
         text(LEFT, 16, series.name, kind="name"),
         text(LEFT, 34, series.about + cut),
         *_grid(axis, top, series.quota_type),
-        *(_stretch(axis, begin, end, "would", "would have waited") for begin, end in _joined(series.would, pixel_ms)),
-        *(_stretch(axis, begin, end, "waiting", "somebody waits") for begin, end in _joined(series.stretches, pixel_ms)),
+        *(_throttle_window(axis, begin, end, "would", "would have waited") for begin, end in _joined(series.would, pixel_ms)),
+        *(_throttle_window(axis, begin, end, "waiting", "somebody waits") for begin, end in _joined(series.throttle_windows, pixel_ms)),
         *(
             path([(axis.x(at), y(rate)) for at, rate in run], "area", closed_at=BASE)
             for run in _runs(series, bucket_ms, begin_ms, end_ms, "rate")
@@ -71,7 +71,7 @@ def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
 
 def waits_said(series: RateSeries) -> str:
     """Return during how much of the time somebody waited, or would have."""
-    waited_ms, would_ms = (sum(end - begin for begin, end in of) for of in (series.stretches, series.would))
+    waited_ms, would_ms = (sum(end - begin for begin, end in of) for of in (series.throttle_windows, series.would))
     waited = f"somebody waited during {human_ms(waited_ms)}" if waited_ms or not would_ms else "nobody had to wait"
     return waited + (f"; would have waited during {human_ms(would_ms)}" if would_ms else "")
 
@@ -85,15 +85,15 @@ def _grid(axis: TimeAxis, top: float, quota_type: str) -> list[str]:
     return [*parts, *axis.labels(BASE + 17)]
 
 
-def _stretch(axis: TimeAxis, begin: float, end: float, kind: str, says: str) -> str:
+def _throttle_window(axis: TimeAxis, begin: float, end: float, kind: str, says: str) -> str:
     at, until = max(axis.x(begin), LEFT), min(axis.x(end), RIGHT)
     return rect(at, TOP, until - at, BASE - TOP, kind, says=f"{says}, {human_ms(end - begin)}") if until > at else ""
 
 
-def _joined(stretches: Sequence[tuple[int, int]], pixel_ms: float) -> list[tuple[int, int]]:
+def _joined(throttle_windows: Sequence[tuple[int, int]], pixel_ms: float) -> list[tuple[int, int]]:
     """Stretches that no eye could part are one."""
     joined: list[tuple[int, int]] = []
-    for begin, end in sorted(stretches):
+    for begin, end in sorted(throttle_windows):
         if joined and begin - joined[-1][1] < pixel_ms:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:

@@ -153,7 +153,7 @@ def histogram_of(waits: DataFrame) -> DataFrame:
     return waits.groupBy("date", "hour", *GROUP_KEY, "applied", bucket.alias("bucket_ms")).agg(F.count("*").alias("n")).to(HISTOGRAM)
 
 
-def stretches_of(waits: DataFrame) -> DataFrame:
+def throttle_windows_of(waits: DataFrame) -> DataFrame:
     """Join waits of a group that overlap or touch; returns STRETCHES, filed under the hour in which each begins.
 
     Waits that were decided and not applied make stretches of their own.

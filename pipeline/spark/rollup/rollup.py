@@ -19,7 +19,7 @@ from pipeline.spark.remote import is_remote, removed_at, runs_at
 from pipeline.spark.rollup.adjustments import add_adjustments
 from pipeline.spark.rollup.charges import chargeback_of, charges_of, focus_of
 from pipeline.spark.rollup.days import coverage_frame, day_frame, known_frame, price_frame
-from pipeline.spark.rollup.decisions import decisions_by_second, decisions_per, histogram_of, series_of, stretches_of, waits_of
+from pipeline.spark.rollup.decisions import decisions_by_second, decisions_per, histogram_of, series_of, throttle_windows_of, waits_of
 from pipeline.spark.rollup.escapes import escapes_of
 from pipeline.spark.rollup.frames import Silver
 from pipeline.spark.rollup.quarantine import quarantine_of
@@ -72,10 +72,10 @@ def plan_of_source(spark: SparkSession, settings: RollupSettings) -> tuple[Ledge
     if not is_remote(place):
         return plan_local(settings)
     runs, hashes = runs_at(spark, place)
-    by_stem = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in hashes.items()}
-    manifests = [stem.manifest for stems in runs.values() for stem in stems]
+    by_file_set = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in hashes.items()}
+    manifests = [file_set.manifest for file_sets in runs.values() for file_set in file_sets]
     named = (
-        (f"{place}/{path}", manifest, sha256) for manifest in manifests for path, sha256 in [by_stem[manifest.proxy_id, manifest.stem]]
+        (f"{place}/{path}", manifest, sha256) for manifest in manifests for path, sha256 in [by_file_set[manifest.proxy_id, manifest.stem]]
     )
     return plan_rollup(settings, each_once(named), removed_at(spark, place))
 
@@ -127,7 +127,7 @@ def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, ta
         tables.put(f"usage_{level}", usage_per(level, usage, coverage))
         tables.put(f"decisions_{level}", decisions_per(level, decisions, waits, coverage))
     tables.put("throttle_histogram", histogram_of(waits))
-    tables.put("throttle_stretches", stretches_of(waits))
+    tables.put("throttle_stretches", throttle_windows_of(waits))
     tables.put("rate_series", series_of(decisions))
     tables.put("escapes", escapes_of(usage))
     tables.put("quarantine", quarantine_of(silver.usage, silver.decisions))

@@ -38,7 +38,7 @@ def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
         read = UsageTotal(*((row[name] or 0) if row else 0 for name in _USAGE))
         if read != item.manifest.usage:
             raise IncompleteError(_differs(item, "usage", read, item.manifest.usage))
-    return {stem: row["problems"] for stem, row in found.items()}
+    return {file_set: row["problems"] for file_set, row in found.items()}
 
 
 def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> tuple[int, dict[str, int]]:

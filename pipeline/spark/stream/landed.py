@@ -17,7 +17,7 @@ from pipeline.spark.written import url_of, write_rows
 from pipeline.stream.ledger import batch_name
 from pipeline.stream.result import Written
 from pipeline.validation.divergence import Divergence
-from pipeline.validation.stem_verdict import FileSetVerdict
+from pipeline.validation.file_set_verdict import FileSetVerdict
 
 VERDICTS: Final = (
     "run_id string, proxy_id string, stem string, first_seq long, last_seq long, "

@@ -93,8 +93,8 @@ class Stream:
         """What Spark calls for each batch; an error of ours is kept, since Spark hands on only its text."""
         try:
             with told_in_one_line():
-                stems = self._landed(frame) if self._is_topic else self._named(frame)
-                self._process(stems, batch_id)
+                file_sets = self._landed(frame) if self._is_topic else self._named(frame)
+                self._process(file_sets, batch_id)
         except PipelineError as error:
             self._error = error
             raise
@@ -114,13 +114,13 @@ class Stream:
         found = {row["path"]: row["parts"] for row in rows if row["path"].startswith(f"{MANIFESTS}/")}
         return {path: assemble(self._directory, path, parts) for path, parts in sorted(found.items())}
 
-    def _process(self, stems: Mapping[str, Manifest], batch_id: int) -> None:
+    def _process(self, file_sets: Mapping[str, Manifest], batch_id: int) -> None:
         known = stems_before(self._settings.out, batch_id)
-        fresh = {path: manifest for path, manifest in stems.items() if path not in known}
+        fresh = {path: manifest for path, manifest in file_sets.items() if path not in known}
         written = write_batch(self._spark, self._directory, list(fresh.values()), self._settings.out, batch_id)
         put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written)
         self.result.add(written)
-        self._tell(f"batch {batch_id}: {counted(written.stems, 'file set')}, {counted(sum(written.rows.values()), 'row')}")
+        self._tell(f"batch {batch_id}: {counted(written.file_sets, 'file set')}, {counted(sum(written.rows.values()), 'row')}")
         if not self._settings.once:
             self._tell_losses()
 

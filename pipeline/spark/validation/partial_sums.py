@@ -63,25 +63,25 @@ def file_sums(path: str, run: int, stretch_ms: int) -> pa.Table:
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
         rows = file.read(_COLUMNS, use_threads=False)  # the other cores have files of their own
     column = {name: rows.column(name).to_numpy() for name in _COLUMNS}
-    stretch = column["sample_start_ms"] // stretch_ms
-    begins = _begins(column["group_ref"], stretch)
+    throttle_window = column["sample_start_ms"] // stretch_ms
+    begins = _begins(column["group_ref"], throttle_window)
     bound, observed = column["bound"], column["max_observed"]
     utilisation = np.divide(observed, bound, out=np.full(len(bound), -np.inf), where=bound > 0.0)
     highest = _of_each(np.fmax, utilisation, begins)
     columns = [
         pa.repeat(pa.scalar(run, pa.int32()), len(begins)),
         pa.array(column["group_ref"][begins]),
-        pa.array(stretch[begins] * stretch_ms),
+        pa.array(throttle_window[begins] * stretch_ms),
         *(pa.array(_of_each(np.add, column[name].astype(np.int64, copy=False), begins)) for name in SUMS),
         pa.array(highest, mask=~(highest > -np.inf)),
     ]
     return pa.table(columns, names=[*KEY, *SUMS.values(), "utilisation_max"])
 
 
-def _begins(group: Ints, stretch: Ints) -> Ints:
+def _begins(group: Ints, throttle_window: Ints) -> Ints:
     """Where another sensor or another stretch comes than in the row before."""
     differs = np.ones(len(group), np.bool_)
-    differs[1:] = (group[1:] != group[:-1]) | (stretch[1:] != stretch[:-1])
+    differs[1:] = (group[1:] != group[:-1]) | (throttle_window[1:] != throttle_window[:-1])
     return np.flatnonzero(differs)
 
 

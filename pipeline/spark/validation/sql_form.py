@@ -76,9 +76,9 @@ SELECT count(*) AS decisions, count_if(left_out) AS left_out, count_if(NOT left_
 """  # noqa: S608 - constants
 
 
-def cross_check(spark: Any, directory: Path, stems: Sequence[FileSet]) -> CrossCheck:
+def cross_check(spark: Any, directory: Path, file_sets: Sequence[FileSet]) -> CrossCheck:
     """Work out every wait of these file sets, which have to be whole runs from their first decision on."""
-    samples, events, groups = (_paths(directory, stems, table) for table in ("samples", "events", "dim_group"))
+    samples, events, groups = (_paths(directory, file_sets, table) for table in ("samples", "events", "dim_group"))
     told = CrossCheck(0, 0, 0)
     if not samples and not events:
         return told
@@ -86,7 +86,7 @@ def cross_check(spark: Any, directory: Path, stems: Sequence[FileSet]) -> CrossC
     described = spark.read.parquet(*groups).select(*key, "quota_type", "num_samples", "window_ms", "cap_ms").dropDuplicates(key)
     if samples:
         told = _check_samples(spark, samples, described.where(f"quota_type <> '{MUTATION}'"))
-    if any(MUTATION in stem.manifest.counts for stem in stems):
+    if any(MUTATION in file_set.manifest.counts for file_set in file_sets):
         told += check_buckets_in_sql(spark, events, described.where(f"quota_type = '{MUTATION}'"))
     return told
 
@@ -100,5 +100,5 @@ def _check_samples(spark: Any, samples: Sequence[str], groups: Any) -> CrossChec
     return CrossCheck(int(row["decisions"]), int(row["differences"]), int(row["left_out"]))
 
 
-def _paths(directory: Path, stems: Sequence[FileSet], table: str) -> list[str]:
-    return [url_of(directory / entry.path) for stem in stems for entry in stem.manifest.files if entry.table == table]
+def _paths(directory: Path, file_sets: Sequence[FileSet], table: str) -> list[str]:
+    return [url_of(directory / entry.path) for file_set in file_sets for entry in file_set.manifest.files if entry.table == table]

@@ -18,8 +18,8 @@ from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.worker import settle
+from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.local import manifest_hashes
-from pipeline.validation.stem_verdict import FileSetVerdict, judge_stem
 from pipeline.validation.verdict import Verdict, merge
 
 TASKS_PER_CORE: Final = 2
@@ -54,7 +54,7 @@ def validate(
     with session(master, verbose=verbose) as spark:
         verdict = validate_runs(spark, directory, runs, paced=paced)
         if in_sql and not verdict.incomplete and not verdict.removed:
-            verdict.cross_check = cross_check(spark, directory, [stem for stems in runs.values() for stem in stems])
+            verdict.cross_check = cross_check(spark, directory, [file_set for file_sets in runs.values() for file_set in file_sets])
         return verdict
 
 
@@ -78,10 +78,10 @@ def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = Fals
     return dict(tasks.mapPartitions(_judging(str(directory.resolve()), shares, paced=paced)).collect())
 
 
-def tasks_for(stems: int, cores: int) -> int:
+def tasks_for(file_sets: int, cores: int) -> int:
     """Return how many tasks judge so many stems: two for each core or more, as many for each, so that none works on alone."""
-    count = max(TASKS_PER_CORE * cores, -(-stems // STEMS_MAX))
-    return max(1, min(stems, -(-count // cores) * cores))
+    count = max(TASKS_PER_CORE * cores, -(-file_sets // STEMS_MAX))
+    return max(1, min(file_sets, -(-count // cores) * cores))
 
 
 def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: bool = False) -> Verdict:
@@ -110,7 +110,9 @@ def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[File
     Raises:
         IncompleteError: a file is not the one that its manifest names.
     """
-    manifests = {number: (stem.manifest,) for number, stem in enumerate(stem for stems in runs.values() for stem in stems)}
+    manifests = {
+        number: (file_set.manifest,) for number, file_set in enumerate(file_set for file_sets in runs.values() for file_set in file_sets)
+    }
 
     def compare(position: int, files: Mapping[str, bytes]) -> bytes:
         try:
@@ -126,8 +128,10 @@ def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[File
 
 def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, tuple[Manifest, ...]]:
     """Number the stems of all runs, and say what each needs."""
-    every = [(stems, number) for stems in runs.values() for number in range(len(stems))]
-    return {position: _work([stem.manifest for stem in stems[: number + 1]]) for position, (stems, number) in enumerate(every)}
+    every = [(file_sets, number) for file_sets in runs.values() for number in range(len(file_sets))]
+    return {
+        position: _work([file_set.manifest for file_set in file_sets[: number + 1]]) for position, (file_sets, number) in enumerate(every)
+    }
 
 
 def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
@@ -149,9 +153,9 @@ def _judging(
     return judge_shares
 
 
-def _judge(stems: Sequence[FileSet], *, paced: bool) -> bytes:
-    *before, stem = stems
-    return msgspec.json.encode(judge_stem(stem, before, paced=paced))
+def _judge(file_sets: Sequence[FileSet], *, paced: bool) -> bytes:
+    *before, file_set = file_sets
+    return msgspec.json.encode(judge_file_set(file_set, before, paced=paced))
 
 
 def _judged(

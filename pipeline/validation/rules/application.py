@@ -32,25 +32,25 @@ def observed_of(throttle_ms: Ints, where: Flags) -> Observed:
     return Observed(len(waits), int(waits.sum()))
 
 
-def check_applied(rows: Rows, judged: Flags, eras: "Eras", findings: Findings) -> Observed:
+def check_applied(rows: Rows, judged: Flags, settings_intervals: "SettingsIntervals", findings: Findings) -> Observed:
     """Compare every wait that was decided with what was applied, and every record with whether there may be one.
 
     Returns:
         What would have been waited for, had the proxy not only observed.
     """
-    if not eras or (eras.enforce_throughout and not (rows.applied_ms < rows.throttle_ms).any()):
+    if not settings_intervals or (settings_intervals.enforce_throughout and not (rows.applied_ms < rows.throttle_ms).any()):
         return Observed()
-    may_enforce, may_observe = eras.possible(rows.group_ref, rows.first_seq)
+    may_enforce, may_observe = settings_intervals.possible(rows.group_ref, rows.first_seq)
     _check_waits(rows, judged, may_enforce, may_observe, findings)
     _check_records(rows, judged & ~may_enforce & ~may_observe, findings)
     only_observed = judged & may_observe & ~may_enforce
     return observed_of(rows.throttle_ms, only_observed[rows.row_of]) if only_observed.any() else Observed()
 
 
-def check_states(stem: FileSet, findings: Findings) -> None:
+def check_states(file_set: FileSet, findings: Findings) -> None:
     """How the proxy was set is told from the first decision of a stem on: without that nobody can say what had to be applied."""
-    manifest = stem.manifest
-    told = stem.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
+    manifest = file_set.manifest
+    told = file_set.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
     if told and min(told) <= manifest.first_seq:
         return
     expected = f"how the proxy was set from decision {manifest.first_seq} on"
@@ -58,16 +58,16 @@ def check_states(stem: FileSet, findings: Findings) -> None:
     findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, expected, recorded, "states of the file"))
 
 
-class Eras:
+class SettingsIntervals:
     """How the proxy was set, decision by decision, as `states` of a stem says; empty where it says nothing.
 
     Attributes:
         enforce_throughout: whether nobody was only observed, or switched off, at any time.
     """
 
-    def __init__(self, stem: FileSet) -> None:
-        states = sorted(python_rows(stem.read("states")), key=lambda state: int(state["from_seq"]))
-        self._stem = stem
+    def __init__(self, file_set: FileSet) -> None:
+        states = sorted(python_rows(file_set.read("states")), key=lambda state: int(state["from_seq"]))
+        self._stem = file_set
         self._switched = [Switched(state["mode"], state["switches"]) for state in states]
         self.enforce_throughout = all(one.modes == {ENFORCE} for one in self._switched)
         self._starts = np.array([state["from_seq"] for state in states], np.int64)
@@ -81,16 +81,16 @@ class Eras:
         Args:
             earlier: asks for so many states before.
         """
-        era = np.maximum(np.searchsorted(self._starts, seq, side="right") - 1 - earlier, 0)
-        may_enforce = np.array([ENFORCE in one.modes for one in self._switched])[era]
-        may_observe = np.array([OBSERVE in one.modes for one in self._switched])[era]
+        interval = np.maximum(np.searchsorted(self._starts, seq, side="right") - 1 - earlier, 0)
+        may_enforce = np.array([ENFORCE in one.modes for one in self._switched])[interval]
+        may_observe = np.array([OBSERVE in one.modes for one in self._switched])[interval]
         if all(one.is_plain for one in self._switched):
             return may_enforce, may_observe
         groups = {row["group_ref"]: row for row in python_rows(self._stem.read("dim_group", columns=GROUP_COLUMNS))}
         for at, one in enumerate(self._switched):
-            for ref in () if one.is_plain else np.unique(group_ref[era == at]).tolist():
+            for ref in () if one.is_plain else np.unique(group_ref[interval == at]).tolist():
                 possible = one.possible(groups[ref])
-                mine = (era == at) & (group_ref == ref)
+                mine = (interval == at) & (group_ref == ref)
                 may_enforce[mine], may_observe[mine] = ENFORCE in possible, OBSERVE in possible
         return may_enforce, may_observe
 

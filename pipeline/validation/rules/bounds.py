@@ -28,8 +28,8 @@ def check_bounds(rows: Rows, judged: Flags, noted: "NotedBounds", findings: Find
 class NotedBounds:
     """What `dim_bound` of a stem says."""
 
-    def __init__(self, stem: FileSet) -> None:
-        table = stem.read("dim_bound", columns=["group_ref", "from_seq", "bound"])
+    def __init__(self, file_set: FileSet) -> None:
+        table = file_set.read("dim_bound", columns=["group_ref", "from_seq", "bound"])
         refs, from_seq = (table.column(name).to_numpy().astype(np.int64) for name in ("group_ref", "from_seq"))
         bounds = table.column("bound").to_numpy()
         self._changed = np.zeros(int(refs.max(initial=-1)) + 1, np.bool_)  # by group: whether more than one bound was noted

@@ -11,10 +11,10 @@ from pipeline.manifest import Manifest, TypeCount
 from pipeline.replay.buckets import ASKED, CHARGED, COLUMNS, KIND_NAMES, MUTATION, REFUSED, Steps, Worked, steps_of, work_out
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import EXCUSED, Flags, Floats, Ints
-from pipeline.validation.rules.application import Eras, Observed, observed_of
+from pipeline.validation.rules.application import Observed, SettingsIntervals, observed_of
 from pipeline.validation.rules.bounds import NotedBounds
 from pipeline.validation.rules.described import check_described
-from pipeline.validation.rules.long_run import Circumstances, Stretch, bucket_stretches
+from pipeline.validation.rules.long_run import Circumstances, ThrottleWindow, bucket_throttle_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +45,40 @@ class JudgedBuckets:
     count: TypeCount
     groups: Ints
     ends: dict[int, BucketEnds]
-    stretches: dict[int, Stretch]
+    throttle_windows: dict[int, ThrottleWindow]
     observed: Observed
 
 
-def judge_buckets(stem: FileSet, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
+def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
     """Take every step of a stem again; None: it has none."""
-    if not any(entry.table == "events" for entry in stem.manifest.files):
+    if not any(entry.table == "events" for entry in file_set.manifest.files):
         return None
-    steps = _steps(stem)
+    steps = _steps(file_set)
     if not len(steps):
         return None
     worked, told = work_out(steps), steps.is_told
     _check_steps(steps, worked, told, findings)
     _check_order(steps, told, findings)
-    _check_chain(steps, worked, told & _follows(steps, stem), findings)
-    _check_bounds(steps, stem, findings)
-    observed = _check_applied(steps, stem, findings)
+    _check_chain(steps, worked, told & _follows(steps, file_set), findings)
+    _check_bounds(steps, file_set, findings)
+    observed = _check_applied(steps, file_set, findings)
     waits = steps.throttle_ms[steps.throttle_ms > 0]
     count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
-    groups, ends, rates = np.unique(steps.group_ref), _ends(steps, worked), bucket_stretches(steps, Circumstances(stem, paced=paced))
+    groups, ends, rates = (
+        np.unique(steps.group_ref),
+        _ends(steps, worked),
+        bucket_throttle_windows(steps, Circumstances(file_set, paced=paced)),
+    )
     return JudgedBuckets(int(told.sum()), int((~told).sum()), count, groups, ends, rates, observed)
 
 
-def _steps(stem: FileSet) -> Steps:
-    groups = stem.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms"])
+def _steps(file_set: FileSet) -> Steps:
+    groups = file_set.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms"])
     groups = groups.filter(pc.and_(pc.equal(groups.column("quota_type"), MUTATION), pc.greater_equal(groups.column("group_ref"), 0)))
-    events = stem.read("events", columns=COLUMNS)
+    events = file_set.read("events", columns=COLUMNS)
     events = events.filter(pc.greater_equal(events.column("kind"), CHARGED))
     refs = groups.column("group_ref").to_numpy()
-    check_described(stem, events.column("group_ref").to_numpy(), refs)
+    check_described(file_set, events.column("group_ref").to_numpy(), refs)
     size = int(max(refs.max(initial=0), events.column("group_ref").to_numpy().max(initial=0))) + 1
     num_samples, window_ms = np.zeros(size, np.int64), np.zeros(size, np.int64)
     num_samples[refs], window_ms[refs] = groups.column("num_samples").to_numpy(), groups.column("window_ms").to_numpy()
@@ -107,12 +111,12 @@ def _check_order(steps: Steps, told: Flags, findings: Findings) -> None:
     _note(steps, None, back, Kind.ORDER, "no earlier than the step before it", steps.ts_ms, findings, "time of the step")
 
 
-def _follows(steps: Steps, stem: FileSet) -> Flags:
+def _follows(steps: Steps, file_set: FileSet) -> Flags:
     """Whether the step before of the same bucket is the row before: there is one, and no lost decision between them."""
     follows = np.zeros(len(steps), np.bool_)
     follows[1:] = steps.group_ref[1:] == steps.group_ref[:-1]
-    if stem.manifest.dropped_decisions:
-        gaps = np.sort(stem.read("gaps", columns=["from_seq"]).column("from_seq").to_numpy())
+    if file_set.manifest.dropped_decisions:
+        gaps = np.sort(file_set.read("gaps", columns=["from_seq"]).column("from_seq").to_numpy())
         lost = np.searchsorted(gaps, steps.seq)
         follows[1:] &= lost[1:] == lost[:-1]
     return follows
@@ -126,26 +130,26 @@ def _check_chain(steps: Steps, worked: Worked, follows: Flags, findings: Finding
     _note(steps, worked, follows & (steps.since_ms != at_ms), Kind.SEGMENT, at_ms, steps.since_ms, findings, "time of the balance, ms")
 
 
-def _check_bounds(steps: Steps, stem: FileSet, findings: Findings) -> None:
-    in_force = NotedBounds(stem).at(steps.group_ref, steps.seq)
+def _check_bounds(steps: Steps, file_set: FileSet, findings: Findings) -> None:
+    in_force = NotedBounds(file_set).at(steps.group_ref, steps.seq)
     _note(steps, None, in_force != steps.bound, Kind.BOUND, in_force, steps.bound, findings, "bound of the step")
 
 
-def _check_applied(steps: Steps, stem: FileSet, findings: Findings) -> Observed:
+def _check_applied(steps: Steps, file_set: FileSet, findings: Findings) -> Observed:
     """Waits were told or held for by the rules of the mode, and where a switch is off no bucket was asked.
 
     What a request took that came while another mode held is settled when its answer comes, and so is all of it in `observe`.
     """
-    eras = Eras(stem)
-    if not eras:
+    settings_intervals = SettingsIntervals(file_set)
+    if not settings_intervals:
         return Observed()
-    may_enforce, may_observe = eras.possible(steps.group_ref, steps.seq)
+    may_enforce, may_observe = settings_intervals.possible(steps.group_ref, steps.seq)
     applied = steps.applied_ms
     is_enforced = may_enforce & ((applied == EXCUSED) | (applied >= steps.throttle_ms))
     wrong = (steps.throttle_ms > 0) & (may_enforce | may_observe) & ~is_enforced & ~(may_observe & (applied <= 0))
     expected = np.where(may_enforce, steps.throttle_ms, 0)
     _note(steps, None, wrong, Kind.NOT_APPLIED, expected, applied, findings, "wait that was applied, ms")
-    _, was_observed = eras.possible(steps.group_ref, steps.seq, earlier=1)
+    _, was_observed = settings_intervals.possible(steps.group_ref, steps.seq, earlier=1)
     off = ~may_enforce & ~may_observe & ~was_observed & ((steps.kind == CHARGED) | (steps.kind == REFUSED))
     _note(steps, None, off, Kind.NOT_APPLIED, "nothing, since a switch is off", "a step", findings)
     return observed_of(steps.throttle_ms, may_observe & ~may_enforce)
@@ -203,7 +207,7 @@ def _finite(amount: float) -> float | None:
     return float(amount) if np.isfinite(amount) else None
 
 
-def check_buckets(stems: Sequence[tuple[Manifest, Mapping[int, BucketEnds]]], findings: Findings, *, is_whole: bool) -> None:
+def check_buckets(file_sets: Sequence[tuple[Manifest, Mapping[int, BucketEnds]]], findings: Findings, *, is_whole: bool) -> None:
     """Compare where buckets go on with where they ended in the stems before; a loss between them is forgiven.
 
     Args:
@@ -211,8 +215,8 @@ def check_buckets(stems: Sequence[tuple[Manifest, Mapping[int, BucketEnds]]], fi
         is_whole: the run's first decisions are there, so that a bucket seen for the first time is a new one, and full.
     """
     known: dict[int, BucketEnds] = {}
-    expected_seq = stems[0][0].first_seq if stems else 0
-    for manifest, ends in stems:
+    expected_seq = file_sets[0][0].first_seq if file_sets else 0
+    for manifest, ends in file_sets:
         if manifest.first_seq != expected_seq or manifest.dropped_decisions:
             known, is_whole = {}, False
         for ref, its in ends.items():

@@ -7,7 +7,7 @@ from pipeline.file_set import FileSet
 from pipeline.replay.rows import Ints
 
 
-def check_described(stem: FileSet, group_ref: Ints, described: Ints) -> None:
+def check_described(file_set: FileSet, group_ref: Ints, described: Ints) -> None:
     """Look for rows of groups that nothing is said of.
 
     Args:
@@ -23,4 +23,4 @@ def check_described(stem: FileSet, group_ref: Ints, described: Ints) -> None:
         is_known[described[described >= 0]] = True
         unknown = group_ref[~is_known[group_ref]]
     if len(unknown):
-        raise BadInputError(f"{stem.manifest.stem}: rows of group {unknown[0]}, which dim_group does not name; the file is not whole")
+        raise BadInputError(f"{file_set.manifest.stem}: rows of group {unknown[0]}, which dim_group does not name; the file is not whole")

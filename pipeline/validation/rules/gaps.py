@@ -34,17 +34,17 @@ class Resumptions:
         return unknown
 
 
-def resumptions(stem: FileSet, before: Sequence[FileSet], samples: pa.Table) -> Resumptions:
+def resumptions(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table) -> Resumptions:
     """Find the losses that can matter to `stem`: reported ones, and numbers that are in no manifest.
 
     Args:
         before: earlier stems of the run, the latest last.
         samples: rows of the stem and of its warm-up.
     """
-    ends = {int(gap["from_seq"]) + int(gap["n"]) for one in (*before, stem) if one.manifest.dropped_decisions for gap in _gaps(one)}
+    ends = {int(gap["from_seq"]) + int(gap["n"]) for one in (*before, file_set) if one.manifest.dropped_decisions for gap in _gaps(one)}
     expected = 0
     earliest_ms = pc.min(samples.column("sample_start_ms")).as_py()
-    for one in (*before, stem):
+    for one in (*before, file_set):
         if one.manifest.first_seq > expected and one.manifest.first_ts_ms >= earliest_ms:  # else older than the warm-up, or never asked for
             ends.add(one.manifest.first_seq)
         expected = one.manifest.last_seq + 1
@@ -59,6 +59,6 @@ def resumptions(stem: FileSet, before: Sequence[FileSet], samples: pa.Table) -> 
     return Resumptions(seqs[behind], last_ms[at[behind]])
 
 
-def _gaps(stem: FileSet) -> list[dict[str, int]]:
-    rows: list[dict[str, int]] = stem.read("gaps", columns=["from_seq", "n"]).to_pylist()
+def _gaps(file_set: FileSet) -> list[dict[str, int]]:
+    rows: list[dict[str, int]] = file_set.read("gaps", columns=["from_seq", "n"]).to_pylist()
     return rows

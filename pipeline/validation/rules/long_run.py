@@ -48,7 +48,7 @@ MUTE_S_MAX: Final = 25.0
 EVERY: Final = "*"
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class ThrottleWindow(msgspec.Struct, frozen=True):
     """What one file set says of one group that was throttled in it.
 
     Attributes:
@@ -99,8 +99,8 @@ class Circumstances:
         paced: of groups, too, whose connections nobody counted.
     """
 
-    def __init__(self, stem: FileSet, *, paced: bool = False) -> None:
-        self._stem = stem
+    def __init__(self, file_set: FileSet, *, paced: bool = False) -> None:
+        self._stem = file_set
         self._paced = paced
 
     @functools.cached_property
@@ -131,7 +131,7 @@ class Circumstances:
         return {ref: (groups[ref]["first_seen_ms"] + SETTLED_MS, _of(self._connections, groups[ref])) for ref in refs.tolist()}
 
 
-def stretches(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumstances) -> dict[int, Stretch]:
+def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
     """Return what rows of a file set say of each group that was throttled in them, by group number."""
     if not circumstances.tell:
         return {}
@@ -144,11 +144,11 @@ def stretches(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumst
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group
         mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
-            made[ref] = _stretch(rows, sensor, mine, connections)
+            made[ref] = _throttle_window(rows, sensor, mine, connections)
     return made
 
 
-def bucket_stretches(steps: Steps, circumstances: Circumstances) -> dict[int, Stretch]:
+def bucket_throttle_windows(steps: Steps, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
     """The same of each token bucket for which somebody had to wait."""
     throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
     excused = steps.group_ref[steps.applied_ms == EXCUSED]
@@ -157,7 +157,7 @@ def bucket_stretches(steps: Steps, circumstances: Circumstances) -> dict[int, St
         first, end = np.searchsorted(steps.group_ref, (ref, ref + 1))
         mine = first + np.flatnonzero(steps.counts[first:end] & (steps.ts_ms[first:end] >= settled_ms))
         if len(mine) and steps.permits[mine].sum() > 0:
-            made[ref] = _bucket_stretch(steps, mine, connections)
+            made[ref] = _bucket_throttle_window(steps, mine, connections)
     return made
 
 
@@ -168,10 +168,10 @@ def _without(refs: Ints, excepted: Ints) -> Ints:
     return np.flatnonzero(counted)
 
 
-def _stretch(rows: Rows, sensor: Sensor, mine: Any, connections: int) -> Stretch:
+def _throttle_window(rows: Rows, sensor: Sensor, mine: Any, connections: int) -> ThrottleWindow:
     unit = PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0
     bound = float(rows.bound[mine].max())
-    return Stretch(
+    return ThrottleWindow(
         from_ms=int(rows.sample_start_ms[mine[0]]),
         to_ms=int(rows.last_event_ms[mine[-1]]),
         first_seq=int(rows.first_seq[mine[0]]),
@@ -184,9 +184,9 @@ def _stretch(rows: Rows, sensor: Sensor, mine: Any, connections: int) -> Stretch
     )
 
 
-def _bucket_stretch(steps: Steps, mine: Ints, connections: int) -> Stretch:
+def _bucket_throttle_window(steps: Steps, mine: Ints, connections: int) -> ThrottleWindow:
     bound = float(steps.bound[mine].max())
-    return Stretch(
+    return ThrottleWindow(
         from_ms=int(steps.ts_ms[mine[0]]),
         to_ms=int(steps.ts_ms[mine[-1]]),
         first_seq=int(steps.seq[mine[0]]),
@@ -200,13 +200,13 @@ def _bucket_stretch(steps: Steps, mine: Ints, connections: int) -> Stretch:
     )
 
 
-def _connections(stem: FileSet) -> dict[tuple[str, str, str], int]:
+def _connections(file_set: FileSet) -> dict[tuple[str, str, str], int]:
     """The most connections that were open, by (node, user, client-id); each of them may be `EVERY`."""
-    usage = stem.read("usage", columns=["client_ref", "node", "listener", "api_class", "connections_open"])
+    usage = file_set.read("usage", columns=["client_ref", "node", "listener", "api_class", "connections_open"])
     if not len(usage):
         return {}
     cells = usage.group_by(["client_ref", "node", "listener", "api_class"]).aggregate([("connections_open", "max")])
-    clients = {row["client_ref"]: row for row in stem.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()}
+    clients = {row["client_ref"]: row for row in file_set.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()}
     found: dict[tuple[str, str, str], int] = {}
     for cell in cells.filter(pc.greater(cells.column("connections_open_max"), 0)).to_pylist():
         client = clients.get(cell["client_ref"])
@@ -237,7 +237,7 @@ class LongRun(msgspec.Struct, frozen=True):
     allowed: float
 
 
-def judge(parts: Sequence[tuple[int, Stretch]], *, paced: bool = False) -> LongRun | None:
+def judge(parts: Sequence[tuple[int, ThrottleWindow]], *, paced: bool = False) -> LongRun | None:
     """Return the long-run rate of one group; None: too short, or nobody knows its connections and they matter.
 
     Args:
@@ -263,25 +263,25 @@ def judge(parts: Sequence[tuple[int, Stretch]], *, paced: bool = False) -> LongR
     return LongRun(seconds, units / bound_seconds, k_max, allowed / bound_seconds)
 
 
-def fastest(stretches: Mapping[int, Stretch]) -> list[int]:
+def fastest(throttle_windows: Mapping[int, ThrottleWindow]) -> list[int]:
     """Return the groups that were faster than their bounds, the fastest first: a run of which one is too fast has it here somewhere."""
-    due = {ref: one.bound * max(one.to_ms - one.from_ms, 1) / 1_000 for ref, one in stretches.items()}
-    ratios = {ref: one.units / due[ref] if due[ref] else math.inf for ref, one in stretches.items()}
+    due = {ref: one.bound * max(one.to_ms - one.from_ms, 1) / 1_000 for ref, one in throttle_windows.items()}
+    ratios = {ref: one.units / due[ref] if due[ref] else math.inf for ref, one in throttle_windows.items()}
     return sorted((ref for ref, ratio in ratios.items() if ratio > 1.0), key=lambda ref: -ratios[ref])
 
 
-def judge_run(stems: Iterable[Mapping[int, Stretch]], *, paced: bool = False) -> tuple[dict[int, LongRun], list[Finding]]:
+def judge_run(file_sets: Iterable[Mapping[int, ThrottleWindow]], *, paced: bool = False) -> tuple[dict[int, LongRun], list[Finding]]:
     """Return the long-run rates of a run's groups, and what is wrong with them."""
-    parts: dict[int, list[tuple[int, Stretch]]] = {}
-    for position, stem in enumerate(stems):
-        for ref, stretch in stem.items():
-            parts.setdefault(ref, []).append((position, stretch))
+    parts: dict[int, list[tuple[int, ThrottleWindow]]] = {}
+    for position, file_set in enumerate(file_sets):
+        for ref, throttle_window in file_set.items():
+            parts.setdefault(ref, []).append((position, throttle_window))
     found = {ref: long_run for ref, mine in parts.items() if (long_run := judge(mine, paced=paced)) is not None}
     wrong = [_finding(ref, parts[ref], found[ref], paced=paced) for ref in sorted(found) if found[ref].ratio > found[ref].allowed]
     return found, wrong
 
 
-def _finding(ref: int, parts: Sequence[tuple[int, Stretch]], told: LongRun, *, paced: bool) -> Finding:
+def _finding(ref: int, parts: Sequence[tuple[int, ThrottleWindow]], told: LongRun, *, paced: bool) -> Finding:
     first = parts[0][1]
     evidence = tuple(
         f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}, at most {part.connections} connections"

@@ -19,21 +19,21 @@ State = Mapping[str, Any]
 """A row of `states`."""
 
 
-def states_of(stem: FileSet, findings: Findings) -> list[State]:
+def states_of(file_set: FileSet, findings: Findings) -> list[State]:
     """Return how the proxy was set, from number to number; say what cannot be."""
     columns = ["from_seq", *SETTINGS]
-    states: list[State] = sorted(stem.read("states", columns=columns).to_pylist(), key=lambda state: int(state["from_seq"]))
-    told = stem.manifest.settings
+    states: list[State] = sorted(file_set.read("states", columns=columns).to_pylist(), key=lambda state: int(state["from_seq"]))
+    told = file_set.manifest.settings
     for state in states:
         if state["mode"] not in MODES:
-            _add(findings, stem.manifest, state, " or ".join(MODES), str(state["mode"]))
+            _add(findings, file_set.manifest, state, " or ".join(MODES), str(state["mode"]))
         for name in NUMBERS:  # they hold for a whole run
             if state[name] != told.get(name, state[name]):
-                _add(findings, stem.manifest, state, f"{name} {told[name]}, as the manifest says", str(state[name]))
+                _add(findings, file_set.manifest, state, f"{name} {told[name]}, as the manifest says", str(state[name]))
     return states
 
 
-def check_settings(stems: Sequence[tuple[Manifest, Sequence[State]]], findings: Findings) -> None:
+def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findings: Findings) -> None:
     """Compare how each file set says that the proxy was set with what the one before it says.
 
     A change that no decision followed in its own file set may, or may not, be what the next begins with: a disk that failed between the two
@@ -42,7 +42,7 @@ def check_settings(stems: Sequence[tuple[Manifest, Sequence[State]]], findings: 
     Args:
         stems: of one run, in order.
     """
-    for (before, earlier), (manifest, states) in itertools.pairwise(stems):
+    for (before, earlier), (manifest, states) in itertools.pairwise(file_sets):
         if not earlier or not states or manifest.previous != before.stem or manifest.first_seq != before.last_seq + 1:
             continue
         names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # somebody was forgotten

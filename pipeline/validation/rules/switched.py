@@ -17,7 +17,7 @@ GROUP_COLUMNS: Final = ["group_ref", "quota_type", "scope", "listener", "tag_use
 """Of `dim_group`, for `Switched.possible`."""
 
 _USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
-_LADDER: Final = ("NN", "ND", "N-", "DN", "DD", "D-", "-N", "-D")
+_PRECEDENCE: Final = ("NN", "ND", "N-", "DN", "DD", "D-", "-N", "-D")
 """Kafka's order of entities: user and client-id each named, default, or not looked at."""
 
 _Names = tuple[str | None, str | None]
@@ -58,8 +58,8 @@ class Switched:
             return frozenset(self._of_connections(group))
         user, client_id = (None, None) if group["tags"] else (group["tag_user"] or None, group["tag_client_id"] or None)
         found: set[str] = set()
-        for rung in _LADDER:
-            if self._climb(rung, user, client_id, found):
+        for level in _PRECEDENCE:
+            if self._climb(level, user, client_id, found):
                 return frozenset(found)
         return frozenset({*found, *self._listeners.values(), self._base})
 
@@ -74,24 +74,24 @@ class Switched:
                 self._default_ip = mode
         elif _USER in row or _CLIENT_ID in row:
             parts = (row.get(_USER), row.get(_CLIENT_ID))
-            rung = "".join("-" if part is None else "N" if part else "D" for part in parts)
+            level = "".join("-" if part is None else "N" if part else "D" for part in parts)
             names = (parts[0][0] if parts[0] else None, parts[1][0] if parts[1] else None)
-            self._entities.setdefault(rung, {}).setdefault(names, set()).add(mode)
+            self._entities.setdefault(level, {}).setdefault(names, set()).add(mode)
         else:
             self._base = mode
 
-    def _climb(self, rung: str, user: str | None, client_id: str | None, found: set[str]) -> bool:
+    def _climb(self, level: str, user: str | None, client_id: str | None, found: set[str]) -> bool:
         """Add what a rung says of a group; True when it says it of every member. A name that is None is free, or hidden."""
-        named = self._entities.get(rung)
+        named = self._entities.get(level)
         if not named:
             return False
-        wanted = (user if rung[0] == "N" else None, client_id if rung[1] == "N" else None)
-        is_fixed = all(name is not None for name, part in zip(wanted, rung, strict=True) if part == "N")
+        wanted = (user if level[0] == "N" else None, client_id if level[1] == "N" else None)
+        is_fixed = all(name is not None for name, part in zip(wanted, level, strict=True) if part == "N")
         if is_fixed and wanted in named:
             found |= named[wanted]
             return True
         for names, modes in named.items():
-            pairs = [(name, want) for name, want, part in zip(names, wanted, rung, strict=True) if part == "N"]
+            pairs = [(name, want) for name, want, part in zip(names, wanted, level, strict=True) if part == "N"]
             if all(name is None or want is None or name == want for name, want in pairs):
                 found |= modes
         return False

@@ -39,14 +39,14 @@ class Traced:
         return len(self.column["seq"])
 
 
-def traced_of(stem: FileSet) -> Traced | None:
+def traced_of(file_set: FileSet) -> Traced | None:
     """Return the rows of a stem that is a trace, by its manifest or by its rows; None: it is none."""
-    has_events = any(entry.table == "events" for entry in stem.manifest.files)
-    if stem.manifest.level != TRACE and not has_events:
+    has_events = any(entry.table == "events" for entry in file_set.manifest.files)
+    if file_set.manifest.level != TRACE and not has_events:
         return None
-    table = stem.read("events", columns=list(_COLUMNS))
+    table = file_set.read("events", columns=list(_COLUMNS))
     table = table.filter(pc.less(table.column("kind"), NOTE))
-    if stem.manifest.level != TRACE and not len(table):
+    if file_set.manifest.level != TRACE and not len(table):
         return None
     column = {name: table.column(name).to_numpy() for name in _COLUMNS}
     order = np.lexsort((column["seq"], column["group_ref"]))
@@ -75,9 +75,9 @@ def check_traced(traced: Traced, rows: Rows, decided: Decisions, own: Flags, jud
     _compare({name: column[at] for name, column in traced.column.items()}, rows, decided, events, judged, findings)
 
 
-def check_count(traced: Traced, recorded: int, stem: FileSet, findings: Findings) -> None:
+def check_count(traced: Traced, recorded: int, file_set: FileSet, findings: Findings) -> None:
     """There are as many rows as samples have events, and no number twice."""
-    manifest, seq = stem.manifest, traced.column["seq"]
+    manifest, seq = file_set.manifest, traced.column["seq"]
     missing, twice = abs(recorded - len(traced)), len(seq) - len(np.unique(seq))
     for number, expected, said in ((missing, f"{recorded} rows", str(len(traced))), (twice, "each number once", "there twice")):
         if number:

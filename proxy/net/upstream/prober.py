@@ -15,7 +15,7 @@ from protocol.errors import ProtocolError
 from protocol.messages.metadata import Topology, metadata_request, read_topology
 from proxy.base.clock import now_ms
 from proxy.base.host_port import HostPort
-from proxy.base.offload import aside
+from proxy.base.offload import offload
 from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection, version_of
 from proxy.net.upstream.connector import Bootstrap
 from proxy.net.upstream.own_login import OwnLogin
@@ -101,7 +101,7 @@ class Prober:
             return
         self.login.answered()
         api = API_VERSIONS[ApiKey.METADATA << 16 | version]
-        self._on_topology(await aside(len(answer) // PARTITION_BYTES, read_topology, api, answer))
+        self._on_topology(await offload(len(answer) // PARTITION_BYTES, read_topology, api, answer))
 
 
 def next_retry_s(retry_s: float, silent_s: float) -> float:

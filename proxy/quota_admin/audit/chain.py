@@ -26,7 +26,7 @@ class Link(NamedTuple):
 START: Final = Link(0, BEGINNING)
 
 
-def forged(link: Link, event: Mapping[str, Any], wall_time_s: float) -> tuple[bytes, Link]:
+def append_line(link: Link, event: Mapping[str, Any], wall_time_s: float) -> tuple[bytes, Link]:
     """Return the line of an event, without its end, and where the chain ends with it."""
     time = datetime.datetime.fromtimestamp(wall_time_s, datetime.UTC).isoformat(timespec="milliseconds")
     fields = {"seq": link.seq + 1, "time": time, "prev": link.sha256, **event}

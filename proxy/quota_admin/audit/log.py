@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from proxy.quota_admin.audit.audit import AuditUnavailable, Event
-from proxy.quota_admin.audit.chain import START, Link, Verdict, forged, read_line, verify
+from proxy.quota_admin.audit.chain import START, Link, Verdict, append_line, read_line, verify
 from proxy.quota_admin.audit.file import AuditFile
 
 KEPT_LINES_MAX: Final = 10_000
@@ -129,7 +129,7 @@ class AuditLog:
         link, lines = self._keeper.last, []
         now_s = self._wall_time_s()
         for event in events:
-            line, link = forged(link, event, now_s)
+            line, link = append_line(link, event, now_s)
             lines.append(line + b"\n")
         self._keeper.append(b"".join(lines), link)
 

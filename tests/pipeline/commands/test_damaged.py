@@ -71,7 +71,7 @@ def test_a_damaged_file_elsewhere_does_not_excuse_a_proxy(tmp_path: Path) -> Non
 
 def test_where_nothing_diverges_nothing_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hashing costs a look at every byte; it is done where something is found, or where a verdict is written."""
-    source = write_directory(tmp_path / "run", batches(stems=1), sensors())
+    source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
 
     def hashed(path: Path) -> str:
         assert path.suffix == ".json", path
@@ -83,7 +83,7 @@ def test_where_nothing_diverges_nothing_is_hashed(tmp_path: Path, monkeypatch: p
 
 def test_a_stream_blames_no_file_set_for_damage_before_it(spark: Any, tmp_path: Path) -> None:
     """A file set that diverges since one that was landed before was damaged meanwhile is not landed as a violation."""
-    source = with_plain_files(write_directory(tmp_path / "run", batches(stems=2), sensors()))
+    source = with_plain_files(write_directory(tmp_path / "run", batches(file_sets=2), sensors()))
     last = max((source / "manifests").rglob("*.json"))
     data = last.read_bytes()
     last.unlink()

@@ -31,8 +31,8 @@ def test_columns_that_say_the_same_in_all_rows_are_told_without_reading_them(
     tmp_path: Path, quota_types: list[str], num_samples: list[int], cap_ms: list[int | None], told: dict[str, Any] | None
 ) -> None:
     """Whatever row groups the rows stand in; nothing is said of columns with two values, with one and none, or of no rows."""
-    stem = described(tmp_path, quota_types, num_samples, cap_ms)
-    assert stem.read_alike("dim_group", COLUMNS) == told
+    file_set = described(tmp_path, quota_types, num_samples, cap_ms)
+    assert file_set.read_alike("dim_group", COLUMNS) == told
 
 
 def test_a_column_without_figures_in_the_footer_is_not_told_of(tmp_path: Path) -> None:

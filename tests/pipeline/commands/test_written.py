@@ -56,9 +56,9 @@ def test_tables_come_to_this_machine_whatever_the_default_is(spark: Any, default
 
 def test_a_stream_lands_on_this_machine_whatever_the_default_is(spark: Any, default_elsewhere: Path, tmp_path: Path) -> None:
     """Tables and checkpoint of a stream are where the options say."""
-    source = write_directory(tmp_path / "run", batches(stems=1), sensors())
+    source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
     told = Stream(spark, StreamSettings(str(source), tmp_path / "checkpoint", tmp_path / "out", once=True)).run()
-    assert (told.stems, told.rows["verdicts"]) == (1, 1)
+    assert (told.file_sets, told.rows["verdicts"]) == (1, 1)
     assert (tmp_path / "checkpoint" / "metadata").is_file()
     assert list(default_elsewhere.iterdir()) == []
 

@@ -88,8 +88,8 @@ def test_a_crowd_under_one_name_is_not_compared_all_with_all(spark: Any) -> None
 def test_offered_load_counts_what_waits_kept_back() -> None:
     """Two connections that each wait half the time would have moved twice as much; without waits both are the same."""
     series = [{"second_ms": T + 1_000 * at, "units": 100, "bound": 90.0} for at in range(100)]
-    stretches = [{"begin_ms": T, "end_ms": T + 60_000, "throttle_ms": 100_000, "waiting_max": 2}]
-    pressed = pressure_of(series, stretches, 1.0)
+    throttle_windows = [{"begin_ms": T, "end_ms": T + 60_000, "throttle_ms": 100_000, "waiting_max": 2}]
+    pressed = pressure_of(series, throttle_windows, 1.0)
     assert (pressed.goodput, pressed.offered, pressed.bound) == (100.0, 200.0, 90.0)
     assert pressed.drain_ms(50) == 60_000
     at_ease = pressure_of(series, [], 1.0)
@@ -100,8 +100,8 @@ def test_hours_that_the_series_lacks_do_not_lower_the_goodput() -> None:
     """A group is in the series of the hours in which it waited most: its rate, and its waits, are those of these hours."""
     hours = (T, T + 3_600_000, T + 5 * 3_600_000)
     series = [{"second_ms": begin + 1_000 * at, "units": 100, "bound": 90.0, "throttled": 1} for begin in hours for at in range(3_600)]
-    stretches = [{"begin_ms": T + 3 * 3_600_000, "end_ms": T + 3 * 3_600_000 + 50, "throttle_ms": 50, "waiting_max": 1}]
-    pressed = pressure_of(series, stretches, 1.0)
+    throttle_windows = [{"begin_ms": T + 3 * 3_600_000, "end_ms": T + 3 * 3_600_000 + 50, "throttle_ms": 50, "waiting_max": 1}]
+    pressed = pressure_of(series, throttle_windows, 1.0)
     assert (pressed.goodput, pressed.offered, pressed.drains_ms, pressed.is_listed) == (100.0, 100.0, [], False)
 
 

@@ -12,11 +12,11 @@ from bench.metering.trace import Shape, decide, totals, write
 from pipeline.file_set import runs_of
 from pipeline.manifest import find_manifests
 from pipeline.schemas import SAMPLES
+from pipeline.validation.file_set_verdict import judge_file_set
 from pipeline.validation.local import validate
-from pipeline.validation.stem_verdict import judge_stem
 
 Rows = list[dict[str, Any]]
-SMALL = {"events": 30_000, "groups": 60, "seconds": 120, "stem_seconds": 40}
+SMALL = {"events": 30_000, "groups": 60, "seconds": 120, "file_set_seconds": 40}
 
 
 @pytest.mark.parametrize(
@@ -45,21 +45,21 @@ def test_the_loop_and_the_validator_agree(tmp_path: Path, shape: Shape) -> None:
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 60,000 decisions in three file sets."""
-    shape = Shape(60_000, groups=200, seconds=120, stem_seconds=40)
+    shape = Shape(60_000, groups=200, seconds=120, file_set_seconds=40)
     return write(tmp_path_factory.mktemp("trace"), shape, decide(shape))
 
 
 def corrupted(trace: Path, change: Callable[[Rows], int]) -> tuple[int, dict[str, int]]:
     """How many were changed in the second file set, and what its verdict says by kind."""
-    stems = next(iter(runs_of(trace, find_manifests(trace)).values()))
-    entry = next(entry for entry in stems[1].manifest.files if entry.table == "samples")
+    file_sets = next(iter(runs_of(trace, find_manifests(trace)).values()))
+    entry = next(entry for entry in file_sets[1].manifest.files if entry.table == "samples")
     path = trace / entry.path
     good = path.read_bytes()
     try:
         rows = pq.read_table(path, partitioning=None).to_pylist()
         changed = change(rows)
         pq.write_table(pa.Table.from_pylist(rows, schema=SAMPLES), path)
-        found = judge_stem(stems[1], stems[:1]).findings
+        found = judge_file_set(file_sets[1], file_sets[:1]).findings
     finally:
         path.write_bytes(good)
     return changed, {kind.value: number for kind, number in found.counts.items()}
@@ -143,7 +143,7 @@ def test_corruption_by_the_hundred_is_counted(trace: Path, change: Callable[[Row
 
 def test_a_cold_start_would_be_no_proof(trace: Path) -> None:
     """Without the file sets before it a file set in mid-run cannot be judged: the warm-up is what keeps false alarms away."""
-    stems = next(iter(runs_of(trace, find_manifests(trace)).values()))
-    assert judge_stem(stems[1], stems[:1]).findings.total == 0
-    cold = judge_stem(stems[1], [])
+    file_sets = next(iter(runs_of(trace, find_manifests(trace)).values()))
+    assert judge_file_set(file_sets[1], file_sets[:1]).findings.total == 0
+    cold = judge_file_set(file_sets[1], [])
     assert cold.findings.total + cold.unjudged > 1_000

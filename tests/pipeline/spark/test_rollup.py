@@ -186,8 +186,8 @@ def check_decisions(source: Path, out: Path) -> None:
         assert sum(found["n"] for found in of_group["throttle_histogram"]) == len(waits)
         assert sum(found["throttled"] for found in of_group["throttle_stretches"]) == len(waits)
         assert sum(found["units"] for found in of_group["rate_series"]) == row["units"]
-        stretches = sorted((found["hour"], found["begin_ms"], found["end_ms"]) for found in of_group["throttle_stretches"])
-        assert all(end < begin for (hour, _, end), (its_hour, begin, _) in itertools.pairwise(stretches) if hour == its_hour)
+        throttle_windows = sorted((found["hour"], found["begin_ms"], found["end_ms"]) for found in of_group["throttle_stretches"])
+        assert all(end < begin for (hour, _, end), (its_hour, begin, _) in itertools.pairwise(throttle_windows) if hour == its_hour)
     assert days["checkout"]["throttled"] > 50
 
 

@@ -29,7 +29,7 @@ def test_a_cluster_says_what_the_local_engine_says(tmp_path: Path) -> None:
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
-    directory = write_directory(tmp_path / "run", batches(stems=2), sensors(), mutate=missed)
+    directory = write_directory(tmp_path / "run", batches(file_sets=2), sensors(), mutate=missed)
     with spark_cluster(tmp_path) as master:
         done = subprocess.run(
             _submit(master, tmp_path, directory),

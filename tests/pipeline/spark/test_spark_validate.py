@@ -80,7 +80,7 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
     directory, place = mounted
     with pytest.raises(BadInputError, match="no manifests can be read"):
         validate_remote(spark, f"{place}/absent")
-    write_directory(directory / "short", batches(stems=1), sensors())
+    write_directory(directory / "short", batches(file_sets=1), sensors())
     next((directory / "short" / "samples").rglob("*.parquet")).unlink()
     with pytest.raises(IncompleteError, match="promises"):
         validate_remote(spark, f"{place}/short")
@@ -89,7 +89,7 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
 def test_what_changed_on_another_file_system_is_found_by_the_task(spark: Any, mounted: tuple[Path, str]) -> None:
     """Where a verdict is to be written, each task compares the files that it was given with their manifest."""
     directory, place = mounted
-    write_directory(directory / "changed", batches(stems=2), sensors())
+    write_directory(directory / "changed", batches(file_sets=2), sensors())
     assert validate_remote(spark, f"{place}/changed", every_byte=True).violations == 0
     path = change_unread(directory / "changed")
     assert validate_remote(spark, f"{place}/changed").violations == 0
@@ -99,7 +99,7 @@ def test_what_changed_on_another_file_system_is_found_by_the_task(spark: Any, mo
 
 def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None:
     """A damaged file, found by a task, is named in one line as the local engine names it: the exit code is not that of divergences."""
-    write_directory(tmp_path, batches(stems=1), sensors())
+    write_directory(tmp_path, batches(file_sets=1), sensors())
     path = next((tmp_path / "samples").rglob("*.parquet"))
     path.write_bytes(b"x" * path.stat().st_size)
     with pytest.raises(BadInputError) as here:
@@ -219,8 +219,8 @@ def test_what_a_jvm_died_of_is_one_line(program: str, said: str) -> None:
 def test_sql_says_the_same(spark: Any, tmp_path: Path, mutation: Any) -> None:
     """Worked out in SQL, over whole runs at once, right waits are right, and a wrong wait or value is found as well."""
     write_directory(tmp_path, batches(), sensors(), mutate=mutation)
-    stems = [stem for stems in checked_runs(tmp_path).values() for stem in stems]
-    told = cross_check(spark, tmp_path, stems)
+    file_sets = [file_set for file_sets in checked_runs(tmp_path).values() for file_set in file_sets]
+    told = cross_check(spark, tmp_path, file_sets)
     assert told.decisions == 2_400
     assert told.left_out < 5
     assert (told.differences > 0) == (validate(tmp_path).violations > 0)
@@ -233,7 +233,7 @@ def one_more_before_a_wait(tables: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def in_sql(spark: Any, directory: Path) -> CrossCheck:
-    return cross_check(spark, directory, [stem for stems in checked_runs(directory).values() for stem in stems])
+    return cross_check(spark, directory, [file_set for file_sets in checked_runs(directory).values() for file_set in file_sets])
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
     told = in_sql(spark, write_buckets(tmp_path / "buckets", buckets, [changing, lambda it: it.play(300, random.Random(6)), changing]))
     assert (told.decisions, told.differences) == (900, 0)
     assert told.left_out < 10
-    shape = Shape(20_000, groups=40, seconds=100, stem_seconds=50, quota_type="ControllerMutation", unrecord_share=0.02)
+    shape = Shape(20_000, groups=40, seconds=100, file_set_seconds=50, quota_type="ControllerMutation", unrecord_share=0.02)
     told = in_sql(spark, write(tmp_path / "trace", shape, decide(shape)))
     assert (told.decisions, told.differences) == (20_000, 0)
     assert told.left_out < 10
@@ -266,20 +266,20 @@ def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
 
 def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_path: Path) -> None:
     """Over file sets much longer than a window, of which each task gets its predecessor only, no decision is left unjudged."""
-    shape = Shape(20_000, groups=40, seconds=400, stem_seconds=100)
+    shape = Shape(20_000, groups=40, seconds=400, file_set_seconds=100)
     write(tmp_path, shape, decide(shape))
     verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
     assert (verdict.decisions, verdict.unjudged, verdict.violations, verdict.groups) == (20_000, 0, 0, 40)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
-@pytest.mark.parametrize("stems", [0, 1, 2, 5, 9, 12, 36, 288, 1_000])
-def test_every_core_gets_as_many_tasks(stems: int, cores: int) -> None:
+@pytest.mark.parametrize("file_sets", [0, 1, 2, 5, 9, 12, 36, 288, 1_000])
+def test_every_core_gets_as_many_tasks(file_sets: int, cores: int) -> None:
     """Where there are stems enough: a task more on one core is time in which the others have nothing to do."""
-    tasks = tasks_for(stems, cores)
-    if stems >= TASKS_PER_CORE * cores:
+    tasks = tasks_for(file_sets, cores)
+    if file_sets >= TASKS_PER_CORE * cores:
         assert tasks >= TASKS_PER_CORE * cores
-        assert tasks % cores == 0 or tasks == stems
-        assert -(-stems // tasks) <= STEMS_MAX
+        assert tasks % cores == 0 or tasks == file_sets
+        assert -(-file_sets // tasks) <= STEMS_MAX
     else:
-        assert tasks == max(stems, 1)
+        assert tasks == max(file_sets, 1)

@@ -55,14 +55,14 @@ def test_a_directory_is_landed_exactly_once(spark: Any, tmp_path: Path) -> None:
     late.write_bytes(data)
     os.utime(late, (1_700_000_000, 1_700_000_000))  # years older than what is known
     second = Stream(spark, settings).run()
-    assert (first.stems, second.stems, first.whole, second.whole) == (2, 1, 2, 3)
+    assert (first.file_sets, second.file_sets, first.whole, second.whole) == (2, 1, 2, 3)
     whole = [landed(settings.out, table, column) for table, column in (("verdicts", "decisions"), ("decisions_second", "decisions"))]
     assert whole[0] == [800, 800, 800]
     assert sum(whole[1]) == 2_400
     assert sum(landed(settings.out, "verdicts", "divergences")) == validate(source).violations
     _forget_last_batch(settings)
     again = Stream(spark, settings).run()
-    assert again.stems == 1
+    assert again.file_sets == 1
     assert [
         landed(settings.out, table, column) for table, column in (("verdicts", "decisions"), ("decisions_second", "decisions"))
     ] == whole
@@ -81,7 +81,7 @@ def test_what_is_missing_between_file_sets_is_counted(spark: Any, tmp_path: Path
     source = write_directory(tmp_path / "run", batches(), sensors())
     sorted((source / "manifests").rglob("*.json"))[1].unlink()
     told, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
-    assert (told.stems, told.divergences) == (2, 0)
+    assert (told.file_sets, told.divergences) == (2, 0)
     assert 0 < told.unjudged == verdict.unjudged
     assert [told.lost.incomplete, told.lost.percent, told.is_whole] == [verdict.incomplete, verdict.coverage_percent, False]
     assert "decisions 800 to 1599 are in no manifest" in told.lost.incomplete[0]
@@ -95,19 +95,19 @@ def test_a_file_set_without_decisions_is_missed_until_it_comes(spark: Any, tmp_p
     paths[1].unlink()
     settings = settings_of(tmp_path, source)
     line = f"{paths[1].stem}, the file set before {paths[2].stem}, is in no manifest; it was removed or is late"
-    for stems in (2, 0):
+    for file_sets in (2, 0):
         told = Stream(spark, settings).run()
-        assert (told.stems, told.is_whole) == (stems, False)
+        assert (told.file_sets, told.is_whole) == (file_sets, False)
         assert [line in its for its in told.lost.incomplete] == [True]
         assert any(line in its for its in told.lines(explain=False))
     paths[1].write_bytes(gone)
     told = Stream(spark, settings).run()
-    assert (told.stems, told.is_whole, told.lost.incomplete, told.as_dict()["verdict"]) == (1, True, [], "exact")
+    assert (told.file_sets, told.is_whole, told.lost.incomplete, told.as_dict()["verdict"]) == (1, True, [], "exact")
 
 
 def test_a_divergence_is_told_with_its_samples(spark: Any, tmp_path: Path) -> None:
     """What `validate` finds in a file set a stream finds, names, and explains when asked."""
-    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    source = write_directory(tmp_path / "run", batches(file_sets=1), sensors(), mutate=missed)
     told, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
     assert [one.as_row() for one in told.findings] == verdict.as_dict(50)["first_divergences"]
     proof = next(line for one in told.findings for line in one.finding.evidence)
@@ -122,7 +122,7 @@ def test_a_violation_is_told_until_the_output_is_another(spark: Any, tmp_path: P
     late, data = hide_last(source)
     settings = settings_of(tmp_path, source)
     first, again = Stream(spark, settings).run(), Stream(spark, settings).run()
-    assert (first.stems, again.stems) == (2, 0)
+    assert (first.file_sets, again.file_sets) == (2, 0)
     assert 0 < first.divergences == again.divergences
     assert again.as_dict()["verdict"] == "violations"
     assert [one.as_row() for one in again.findings] == [one.as_row() for one in first.findings]
@@ -135,7 +135,7 @@ def test_a_violation_is_told_until_the_output_is_another(spark: Any, tmp_path: P
 def test_the_exit_code_of_a_violation_stays(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`stream --once` ends with 1 after a violation, in each later call too."""
     monkeypatch.setattr("pipeline.spark.session.session", lambda *_, **__: contextlib.nullcontext(spark))
-    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    source = write_directory(tmp_path / "run", batches(file_sets=1), sensors(), mutate=missed)
     arguments = ["stream", "--from", str(source), "--checkpoint", str(tmp_path / "c"), "--out", str(tmp_path / "o"), "--once"]
     told = [CliRunner().invoke(meter, arguments) for _ in range(2)]
     assert [one.exit_code for one in told] == [1, 1], told[1].output
@@ -144,7 +144,7 @@ def test_the_exit_code_of_a_violation_stays(spark: Any, tmp_path: Path, monkeypa
 
 def test_a_batch_of_an_earlier_version_is_counted_by_its_table(spark: Any, tmp_path: Path) -> None:
     """A marker that says nothing of divergences, as earlier versions wrote them, leaves their number to the table `verdicts`."""
-    source = write_directory(tmp_path / "run", batches(stems=1), sensors(), mutate=missed)
+    source = write_directory(tmp_path / "run", batches(file_sets=1), sensors(), mutate=missed)
     settings = settings_of(tmp_path, source)
     first = Stream(spark, settings).run()
     marker = next((settings.out / "_batches").glob("*.json"))
@@ -156,7 +156,7 @@ def test_a_batch_of_an_earlier_version_is_counted_by_its_table(spark: Any, tmp_p
 
 def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> None:
     """A file that changed is named, nothing of its batch counts, and output of another checkpoint is refused."""
-    source = write_directory(tmp_path / "run", batches(stems=1), sensors())
+    source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
     settings = settings_of(tmp_path, source)
     path = next((source / "samples").rglob("*.parquet"))
     good = path.read_bytes()
@@ -165,7 +165,7 @@ def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> Non
         Stream(spark, settings).run()
     assert landed(settings.out, "verdicts", "decisions") == []
     path.write_bytes(good)
-    assert Stream(spark, settings).run().stems == 1
+    assert Stream(spark, settings).run().file_sets == 1
     with pytest.raises(BadInputError, match="another checkpoint"):
         Stream(spark, StreamSettings(str(source), tmp_path / "other", settings.out, once=True)).run()
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_followed_is_one_line(
 ) -> None:
     """Whatever is wrong with source, checkpoint or output is one line, before Spark starts, and nothing is written."""
     monkeypatch.chdir(tmp_path)
-    write_directory(Path("run"), batches(stems=1, events=5), sensors())
+    write_directory(Path("run"), batches(file_sets=1, events=5), sensors())
     Path("empty").mkdir()
     Path("strange/manifests").mkdir(parents=True)
     Path("strange/manifests/one.json").write_text('{"kind": "sluice-metering", "schema": 7}')
@@ -202,7 +202,7 @@ def test_what_cannot_be_followed_is_one_line(
 
 def test_a_file_of_another_program_is_named(spark: Any, tmp_path: Path) -> None:
     """A file that a manifest names, hash and all, and that is none of ours ends the stream with its name, in one short line."""
-    source = write_directory(tmp_path / "run", batches(stems=1, events=50), sensors())
+    source = write_directory(tmp_path / "run", batches(file_sets=1, events=50), sensors())
     manifest = next((source / "manifests").rglob("*.json"))
     told = json.loads(manifest.read_text())
     entry = next(entry for entry in told["files"] if entry["table"] == "samples")
@@ -225,14 +225,14 @@ def test_a_topic_is_landed_exactly_once(spark: Any, mock_topic: str, tmp_path: P
     first = Stream(spark, settings).run()
     publish(mock_topic, messages[len(messages) // 3 :])
     second = Stream(spark, settings).run()
-    assert first.stems + second.stems == 3
+    assert first.file_sets + second.file_sets == 3
     assert sum(landed(settings.out, "decisions_second", "decisions")) == 2_400
     assert validate(settings.out / "landed").as_dict(50) == validate(source).as_dict(50)
 
 
 def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None:
     """What was there when the last batch began and is in no batch ends the command; what came later is for the next call."""
-    source = write_directory(tmp_path / "run", batches(stems=3, events=5), sensors())
+    source = write_directory(tmp_path / "run", batches(file_sets=3, events=5), sensors())
     settings = settings_of(tmp_path, source)
     names = [str(path.relative_to(source)) for path in sorted((source / "manifests").rglob("*.json"))]
     put_marker(settings.out, 0, dict.fromkeys(names[:2], ""), Written(2))
@@ -249,7 +249,7 @@ def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None
 
 def test_parts_make_the_file_again(tmp_path: Path) -> None:
     """A file in parts, each of them put there twice, is the file; without one of them it is refused."""
-    source = write_directory(tmp_path / "run", batches(stems=1), sensors())
+    source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
     for path, part, value in (*messages_of(source), *messages_of(source)):
         put_part(tmp_path / "landed", *checked_place(path, part)[:2], value)
     manifest = str(next((source / "manifests").rglob("*.json")).relative_to(source))

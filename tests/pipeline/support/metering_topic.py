@@ -21,8 +21,8 @@ def messages_of(directory: Path) -> Iterator[Message]:
 def in_order(directory: Path) -> Iterator[Message]:
     """All file sets, one after the other."""
     every = list(messages_of(directory))
-    for stem in sorted({Path(path).stem for path, *_ in every}):
-        yield from (message for message in every if Path(message[0]).stem == stem)
+    for file_set in sorted({Path(path).stem for path, *_ in every}):
+        yield from (message for message in every if Path(message[0]).stem == file_set)
 
 
 def publish(topic: str, messages: Iterable[Message], key: str = "sluice-1") -> None:

@@ -14,7 +14,7 @@ from pipeline.file_sets import checked_runs
 from pipeline.report.validate_page import draw_verdict
 from pipeline.validation.by_file import check_by_file
 from pipeline.validation.local import validate
-from pipeline.validation.rules.long_run import Stretch, ceiling, judge
+from pipeline.validation.rules.long_run import ThrottleWindow, ceiling, judge
 from sluice_cli.meter import meter
 from tests.pipeline.support.closed_loop import START_MS, closed_loop
 from tests.pipeline.support.directory_parts import add_table
@@ -26,10 +26,10 @@ BOUND = 100_000.0
 SECONDS = 240
 
 
-def stretch_of(events: list[Event], connections: int, cap_s: float = 25.0) -> Stretch:
+def stretch_of(events: list[Event], connections: int, cap_s: float = 25.0) -> ThrottleWindow:
     later = [event for event in events if event.ts_ms >= START_MS + 30_000]
     units = sum(event.value for event in later)
-    return Stretch(later[0].ts_ms, later[-1].ts_ms, 0, units, len(later), BOUND, cap_s, connections, BOUND * 11)
+    return ThrottleWindow(later[0].ts_ms, later[-1].ts_ms, 0, units, len(later), BOUND, cap_s, connections, BOUND * 11)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_too_short_or_unknown_is_not_judged() -> None:
     assert judge([(0, stretch_of(list(closed_loop(1, 10_000, BOUND, 120)), 0))]) is None
 
 
-def metered(folder: Path, events: list[Event], connections: int, *, stems: int = 2, source: str = "table") -> Path:
+def metered(folder: Path, events: list[Event], connections: int, *, file_sets: int = 2, source: str = "table") -> Path:
     """A directory with these records of client-0, and with usage rows that say how many connections it had."""
-    parts = [events[len(events) * at // stems : len(events) * (at + 1) // stems] for at in range(stems)]
+    parts = [events[len(events) * at // file_sets : len(events) * (at + 1) // file_sets] for at in range(file_sets)]
     directory = write_directory(folder, parts, {0: Sensor(0, BOUND)})
     add_table(
         directory,

@@ -11,8 +11,8 @@ import pytest
 from pipeline.file_set import FileSet
 from pipeline.manifest import find_manifests
 from pipeline.schemas import EVENTS
+from pipeline.validation.file_set_verdict import judge_file_set
 from pipeline.validation.local import validate
-from pipeline.validation.stem_verdict import judge_stem
 from tests.support.metering.metering_writer_fixture import MeteringWriterFixture
 
 Rows = list[dict[str, Any]]
@@ -38,7 +38,7 @@ def found_in(trace: Path, change: Callable[[Rows], object]) -> dict[str, int]:
         rows = pq.read_table(path, partitioning=None).to_pylist()
         change(rows)
         pq.write_table(pa.Table.from_pylist(rows, schema=EVENTS), path)
-        return {kind.value: number for kind, number in judge_stem(FileSet(trace, manifest), []).findings.counts.items()}
+        return {kind.value: number for kind, number in judge_file_set(FileSet(trace, manifest), []).findings.counts.items()}
     finally:
         path.write_bytes(good)
 

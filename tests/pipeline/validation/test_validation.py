@@ -33,11 +33,11 @@ def sensors() -> dict[int, Sensor]:
     return made
 
 
-def batches(seed: int = 1, stems: int = 3, events: int = 800) -> list[list[Event]]:
+def batches(seed: int = 1, file_sets: int = 3, events: int = 800) -> list[list[Event]]:
     dice = random.Random(seed)
     now = START_MS
     made = []
-    for _ in range(stems):
+    for _ in range(file_sets):
         batch = []
         for _ in range(events):
             now += dice.choice([0, 0, 3, 20, 60, 200])
@@ -168,7 +168,7 @@ def not_applied(rows: list[dict[str, Any]]) -> None:
 )
 def test_every_mutation_is_found(tmp_path: Path, mutate: Callable[[list[dict[str, Any]]], None], kind: str) -> None:
     """One changed figure is found, under the name of what it breaks; of what samples can prove, the samples are shown."""
-    verdict = validate(write_directory(tmp_path, batches(stems=1), sensors(), mutate=mutate))
+    verdict = validate(write_directory(tmp_path, batches(file_sets=1), sensors(), mutate=mutate))
     assert kind in verdict.kinds()
     provable = {Kind.MATH, Kind.MISSED, Kind.SPURIOUS, Kind.CAP, Kind.SEGMENT}
     assert all(finding.evidence for _, finding in verdict.first() if finding.kind in provable)
@@ -196,7 +196,7 @@ def test_divergences_as_csv(tmp_path: Path) -> None:
     assert (outcome.exit_code, len(rows)) == (1, len(told))
     assert [row["group"] or None for row in rows] == [one["group"] for one in told]
     assert all(row[name] == str(one[name]) for row, one in zip(rows, told, strict=True) for name in ("seq", "ts_ms", "kind", "expected"))
-    write_directory(tmp_path / "right", batches(stems=1), sensors())
+    write_directory(tmp_path / "right", batches(file_sets=1), sensors())
     outcome = CliRunner().invoke(meter, [*command, str(tmp_path / "right")])
     assert (outcome.exit_code, outcome.stdout.splitlines()) == (0, [",".join(rows[0])])
 
@@ -208,7 +208,7 @@ def test_what_was_applied_in_observe_is_found(tmp_path: Path) -> None:
         row = some_throttled(rows)
         row["applied_ms"][0] = row["applied_ms_sum"] = 5
 
-    assert kinds_of(write_directory(tmp_path, batches(stems=1), sensors(), mode="observe", mutate=applied)) == {"NOT_APPLIED": 1}
+    assert kinds_of(write_directory(tmp_path, batches(file_sets=1), sensors(), mode="observe", mutate=applied)) == {"NOT_APPLIED": 1}
 
 
 def rewrite(path: Path, **told: Any) -> None:
@@ -233,7 +233,7 @@ def change_rows(
 @pytest.mark.parametrize("missing", ["Produce", "Request"])
 def test_a_type_that_the_manifest_does_not_count_is_found(tmp_path: Path, missing: str) -> None:
     """Decisions of a quota type of which the manifest counts none are a divergence, as any other sum that differs."""
-    write_directory(tmp_path, batches(stems=1), sensors())
+    write_directory(tmp_path, batches(file_sets=1), sensors())
     [path] = (tmp_path / "manifests").rglob("*.json")
     counts = json.loads(path.read_text())["counts"]
     rewrite(path, counts={name: count for name, count in counts.items() if name != missing})
@@ -251,7 +251,7 @@ def test_states_that_are_missing_are_found(tmp_path: Path) -> None:
     def later(rows: list[dict[str, Any]]) -> None:
         rows[0]["from_seq"] += 1
 
-    write_directory(tmp_path, batches(stems=2), sensors())
+    write_directory(tmp_path, batches(file_sets=2), sensors())
     _, path = sorted((tmp_path / "manifests").rglob("*.json"))
     change_rows(tmp_path, path, "states", later)
     [(_, finding)] = validate(tmp_path).first()
@@ -272,7 +272,7 @@ def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str
     def of_another(rows: list[dict[str, Any]]) -> None:
         rows[-1][column] += "-other"
 
-    write_directory(tmp_path, batches(stems=1), sensors())
+    write_directory(tmp_path, batches(file_sets=1), sensors())
     [path] = (tmp_path / "manifests").rglob("*.json")
     change_rows(tmp_path, path, table, of_another, write_statistics=is_told)
     outcome = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path)])
@@ -293,7 +293,7 @@ def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str
 )
 def test_a_manifest_that_tells_otherwise_is_found(tmp_path: Path, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """When the first and last decision were taken, and how many are in gaps, has to be what the rows say."""
-    write_directory(tmp_path, batches(stems=2), sensors())
+    write_directory(tmp_path, batches(file_sets=2), sensors())
     path = max((tmp_path / "manifests").rglob("*.json"))
     rewrite(path, **edit(json.loads(path.read_text())))
     assert kinds_of(tmp_path) == {"GAP": 1}
@@ -313,12 +313,12 @@ def test_numbers_of_rows_that_cannot_be_are_found(tmp_path: Path, column: str) -
         row[column] += 1 if column == "first_seq" else -1
 
     for number, mutate in enumerate((anothers, inwards)):
-        assert "GAP" in kinds_of(write_directory(tmp_path / str(number), batches(stems=1), sensors(), mutate=mutate))
+        assert "GAP" in kinds_of(write_directory(tmp_path / str(number), batches(file_sets=1), sensors(), mutate=mutate))
 
 
 def test_a_last_file_set_that_is_not_the_last_is_told(tmp_path: Path) -> None:
     """A run goes on behind no file set that says it is the last one: `validate` and `verify-manifests` end with 3."""
-    write_directory(tmp_path, batches(stems=2), sensors())
+    write_directory(tmp_path, batches(file_sets=2), sensors())
     first, second = sorted((tmp_path / "manifests").rglob("*.json"))
     rewrite(first, final=True)
     line = f"{first.stem} says that it is the last one, and {second.stem} follows"
@@ -327,7 +327,7 @@ def test_a_last_file_set_that_is_not_the_last_is_told(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     """What was delivered twice changes nothing; two that differ are one line and exit code 2."""
-    write_directory(tmp_path, batches(stems=2), sensors())
+    write_directory(tmp_path, batches(file_sets=2), sensors())
     path = max((tmp_path / "manifests").rglob("*.json"))
     copy = path.parents[1] / "hour=13" / path.name
     copy.parent.mkdir()
@@ -351,7 +351,7 @@ def test_settings_that_nobody_changed_are_the_same(tmp_path: Path, column: str, 
     def otherwise(rows: list[dict[str, Any]]) -> None:
         rows[0][column] = value
 
-    write_directory(tmp_path, batches(stems=3), sensors())
+    write_directory(tmp_path, batches(file_sets=3), sensors())
     change_rows(tmp_path, sorted((tmp_path / "manifests").rglob("*.json"))[1], "states", otherwise)
     verdict = validate(tmp_path)
     assert verdict.kinds()["GAP"] >= 2
@@ -363,7 +363,7 @@ def test_a_change_of_settings_is_in_the_file_set_that_it_came_in(
     tmp_path: Path, from_seq: int, *, gone: bool, kinds: dict[str, int]
 ) -> None:
     """A change between two decisions, or behind the last one, is what the next file set begins with; taken out it is missed."""
-    write_directory(tmp_path, batches(stems=2), sensors())
+    write_directory(tmp_path, batches(file_sets=2), sensors())
     first, second = sorted((tmp_path / "manifests").rglob("*.json"))
     if not gone:
         change_rows(tmp_path, first, "states", lambda rows: rows.append({**rows[0], "from_seq": from_seq, "delay_max_ms": 1_000}))
@@ -374,7 +374,7 @@ def test_a_change_of_settings_is_in_the_file_set_that_it_came_in(
 @pytest.mark.parametrize("ref", [0, 2])
 def test_a_group_that_nothing_is_said_of_is_refused(tmp_path: Path, ref: int) -> None:
     """Each file set describes every group that decided something in it, the first one too."""
-    write_directory(tmp_path, batches(stems=1), {at: sensor for at, sensor in sensors().items() if at < 3} | {3: Sensor(3, 9_000.0)})
+    write_directory(tmp_path, batches(file_sets=1), {at: sensor for at, sensor in sensors().items() if at < 3} | {3: Sensor(3, 9_000.0)})
     [path] = (tmp_path / "manifests").rglob("*.json")
     change_rows(tmp_path, path, "dim_group", lambda rows: rows.remove(next(row for row in rows if row["group_ref"] == ref)))
     with pytest.raises(BadInputError, match=f"rows of group {ref}, which dim_group does not name"):
@@ -387,7 +387,7 @@ def test_a_group_without_a_number_is_refused(tmp_path: Path) -> None:
     def nobodys(rows: list[dict[str, Any]]) -> None:
         rows[0]["group_ref"] = -1
 
-    write_directory(tmp_path, batches(stems=1), sensors(), mutate=nobodys)
+    write_directory(tmp_path, batches(file_sets=1), sensors(), mutate=nobodys)
     with pytest.raises(BadInputError, match="rows of group -1"):
         validate(tmp_path)
 
@@ -404,7 +404,7 @@ def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
 
 def with_usage_only(directory: Path) -> list[Path]:
     """A run whose last two file sets hold no decision; return its manifests, in order."""
-    write_directory(directory, batches(stems=1), sensors())
+    write_directory(directory, batches(file_sets=1), sensors())
     [path] = (directory / "manifests").rglob("*.json")
     rewrite(path, final=False)
     at_ms = json.loads(path.read_text())["last_ts_ms"]
@@ -448,7 +448,7 @@ def test_a_manifest_that_names_none_before_it_is_incomplete(tmp_path: Path) -> N
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """A file that a manifest promises and that is not there ends the run with its name."""
-    write_directory(tmp_path, batches(stems=1), sensors())
+    write_directory(tmp_path, batches(file_sets=1), sensors())
     next((tmp_path / "samples").rglob("*.parquet")).unlink()
     with pytest.raises(IncompleteError, match="is missing"):
         validate(tmp_path)
@@ -466,7 +466,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 )
 def test_a_strange_manifest_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str) -> None:
     """Another schema, another program, a missing key and a path out of the directory are one clear line each."""
-    write_directory(tmp_path, batches(stems=1), sensors())
+    write_directory(tmp_path, batches(file_sets=1), sensors())
     path = next((tmp_path / "manifests").rglob("*.json"))
     manifest = json.loads(path.read_text())
     change(manifest)
@@ -501,7 +501,7 @@ def change_unread(directory: Path) -> Path:
 @pytest.mark.parametrize("written", [("--out", "OUT"), ("--format", "html")], ids=["out", "html"])
 def test_a_verdict_is_written_only_of_the_files_that_manifests_tell_of(tmp_path: Path, written: tuple[str, str]) -> None:
     """A verdict names the hashes of manifests: before it is written every byte is compared, and a file that changed ends it in one line."""
-    write_directory(tmp_path / "in", batches(stems=2), sensors())
+    write_directory(tmp_path / "in", batches(file_sets=2), sensors())
     command = ["validate", "--in", str(tmp_path / "in")]
     arguments = [argument.replace("OUT", str(tmp_path / "out")) for argument in written]
     path = change_unread(tmp_path / "in")
@@ -514,7 +514,7 @@ def test_a_verdict_is_written_only_of_the_files_that_manifests_tell_of(tmp_path:
 
 def test_verify_manifests_names_a_changed_file(tmp_path: Path) -> None:
     """One flipped byte is found by its SHA-256, and the file is named."""
-    write_directory(tmp_path, batches(stems=1), sensors())
+    write_directory(tmp_path, batches(file_sets=1), sensors())
     path = next((tmp_path / "samples").rglob("*.parquet"))
     data = bytearray(path.read_bytes())
     data[100] ^= 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.quota_admin.audit.chain import START, forged, read_line, verify
+from proxy.quota_admin.audit.chain import START, append_line, read_line, verify
 
 NAMES = st.text(max_size=20)
 EVENTS = st.lists(
@@ -17,7 +17,7 @@ EVENTS = st.lists(
 def chain(events: list[dict[str, object]]) -> list[bytes]:
     lines, link = [], START
     for at, event in enumerate(events):
-        line, link = forged(link, event, 1_700_000_000.25 + at)
+        line, link = append_line(link, event, 1_700_000_000.25 + at)
         lines.append(line)
     return lines
 

@@ -111,10 +111,10 @@ def test_the_most_specific_wins() -> None:
 
 
 @given(st.sets(st.sampled_from(LADDER)), st.sampled_from(["a", "b"]), st.sampled_from(["c", "d", ""]))
-def test_the_winner_is_the_first_rung_that_fits(rungs: set[str], user: str, client_id: str) -> None:
+def test_the_winner_is_the_first_rung_that_fits(levels: set[str], user: str, client_id: str) -> None:
     """For any set of switches: the winner is the first rung of the ladder that is there and fits; without one the configuration counts."""
-    fits = [rung for rung in LADDER if rung in rungs and ("=a" not in rung or user == "a") and ("=c" not in rung or client_id == "c")]
-    switches = Switches({rung: ("observe" if fits and rung == fits[0] else "off") for rung in rungs})
+    fits = [level for level in LADDER if level in levels and ("=a" not in level or user == "a") and ("=c" not in level or client_id == "c")]
+    switches = Switches({level: ("observe" if fits and level == fits[0] else "off") for level in levels})
     assert switches.of_client("edge", user, client_id) is (SwitchMode.OBSERVE if fits else None)
 
 

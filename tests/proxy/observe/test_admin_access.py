@@ -281,7 +281,7 @@ async def test_explain_shows_ladder_group_and_who_shares_it(port: Port) -> None:
     assert status == 200
     produce = page["quotas"][0]
     assert (produce["key"], produce["value"]) == ("producer_byte_rate", 1_000.0)
-    assert [rung["entity"] for rung in produce["ladder"] if rung["wins"]] == [{"client-id": "etl"}]
+    assert [level["entity"] for level in produce["ladder"] if level["wins"]] == [{"client-id": "etl"}]
     (group,) = produce["groups"]
     assert (group["broker"], group["rule"], group["bound"], group["observed"]) == ("1", "client-id=etl", 1_000.0, 5_000.0)
     assert (group["throttled_for_ms"], group["throttle_count"], group["last_verdict"]["throttle_ms"]) == (40_000, 1, 40_000)
@@ -362,7 +362,7 @@ async def test_explain_shows_an_address(port: Port) -> None:
     """Its ladder has two rungs; its rate is that of each broker it came to."""
     status, page = await port.ask("/explain?ip=192.0.2.7", token=READER)
     assert (status, page["quotas"][0]["rates"][0]["rate"]) == (200, 20.0)
-    assert [rung["entity"] for rung in page["quotas"][0]["ladder"]] == [{"ip": "192.0.2.7"}, {"ip": None}]
+    assert [level["entity"] for level in page["quotas"][0]["ladder"]] == [{"ip": "192.0.2.7"}, {"ip": None}]
 
 
 @pytest.mark.parametrize("query", ["", "?ip=1.2.3.4&user=x", "?x=y"])

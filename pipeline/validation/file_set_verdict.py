@@ -18,13 +18,13 @@ from pipeline.replay.findings import Findings
 from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.text import group_name
-from pipeline.validation.rules.application import Eras, Observed, check_applied, check_states
+from pipeline.validation.rules.application import Observed, SettingsIntervals, check_applied, check_states
 from pipeline.validation.rules.bounds import NotedBounds, check_bounds
 from pipeline.validation.rules.buckets import BucketEnds, judge_buckets
 from pipeline.validation.rules.described import check_described
 from pipeline.validation.rules.gaps import Resumptions, resumptions
 from pipeline.validation.rules.group_bits import bits_of, united
-from pipeline.validation.rules.long_run import Circumstances, Stretch, fastest, stretches
+from pipeline.validation.rules.long_run import Circumstances, ThrottleWindow, fastest, throttle_windows
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
 from pipeline.validation.rules.sums import check_sums, counts_of
@@ -53,14 +53,14 @@ class FileSetVerdict:
         states: how the proxy was set, from number to number.
     """
 
-    stem: str
+    file_set: str
     decisions: int = 0
     unjudged: int = 0
     replayed_exactly: int = 0
     findings: Findings = field(default_factory=Findings)
     counts: dict[str, TypeCount] = field(default_factory=dict)
     groups: bytes = b""
-    stretches: dict[int, Stretch] = field(default_factory=dict)
+    throttle_windows: dict[int, ThrottleWindow] = field(default_factory=dict)
     buckets: dict[int, BucketEnds] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
     names: dict[int, str] = field(default_factory=dict)
@@ -79,15 +79,15 @@ class _Kind:
 class _Asked:
     """What a stem says besides its samples."""
 
-    stem: FileSet
+    file_set: FileSet
     resumed: Resumptions
     noted: NotedBounds
-    eras: Eras
+    settings_intervals: SettingsIntervals
     circumstances: Circumstances
     traced: Traced | None
 
 
-def judge_stem(stem: FileSet, before: Sequence[FileSet], *, paced: bool = False) -> FileSetVerdict:
+def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool = False) -> FileSetVerdict:
     """Replay the decisions of one stem.
 
     Args:
@@ -97,29 +97,31 @@ def judge_stem(stem: FileSet, before: Sequence[FileSet], *, paced: bool = False)
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
     """
-    verdict = FileSetVerdict(stem.manifest.stem)
-    samples = stem.read("samples", columns=COLUMNS)
-    kinds = _kinds(stem)
+    verdict = FileSetVerdict(file_set.manifest.stem)
+    samples = file_set.read("samples", columns=COLUMNS)
+    kinds = _kinds(file_set)
     differ = False
     if len(samples):
-        table = pa.concat_tables([_warm_up(stem, before, samples, kinds), samples])
-        circumstances, traced = Circumstances(stem, paced=paced), traced_of(stem)
-        asked = _Asked(stem, resumptions(stem, before, table), NotedBounds(stem), Eras(stem), circumstances, traced)
+        table = pa.concat_tables([_warm_up(file_set, before, samples, kinds), samples])
+        circumstances, traced = Circumstances(file_set, paced=paced), traced_of(file_set)
+        asked = _Asked(
+            file_set, resumptions(file_set, before, table), NotedBounds(file_set), SettingsIntervals(file_set), circumstances, traced
+        )
         in_order = [_judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict) for kind, refs in kinds.items()]
         differ = in_order == [len(table)]
         verdict.counts = counts_of(samples, [(kind.quota_type, refs) for kind, refs in kinds.items()])
         verdict.groups = bits_of(samples.column("group_ref").to_numpy())
         if traced is not None:
-            check_count(traced, pc.sum(samples.column("n")).as_py(), stem, verdict.findings)
-    _judge_buckets(stem, verdict, paced=paced)
-    events = stem.read("events", columns=["seq", "kind", "ts_ms"])
-    check_sequence(samples, events, stem.read("gaps"), stem.manifest, verdict.findings, differ=differ)
-    check_times(samples, events, stem.manifest, verdict.findings)
-    check_sums(verdict.counts, stem.manifest, verdict.findings)
+            check_count(traced, pc.sum(samples.column("n")).as_py(), file_set, verdict.findings)
+    _judge_buckets(file_set, verdict, paced=paced)
+    events = file_set.read("events", columns=["seq", "kind", "ts_ms"])
+    check_sequence(samples, events, file_set.read("gaps"), file_set.manifest, verdict.findings, differ=differ)
+    check_times(samples, events, file_set.manifest, verdict.findings)
+    check_sums(verdict.counts, file_set.manifest, verdict.findings)
     if len(samples) or MUTATION in verdict.counts:
-        check_states(stem, verdict.findings)
-    verdict.states = states_of(stem, verdict.findings)
-    verdict.names = _names(stem, _of_interest(verdict))
+        check_states(file_set, verdict.findings)
+    verdict.states = states_of(file_set, verdict.findings)
+    verdict.names = _names(file_set, _of_interest(verdict))
     return verdict
 
 
@@ -129,9 +131,9 @@ def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, 
     try:
         parts = unpack_in_parts(table, refs, EVENTS_AT_ONCE)
     except ValueError as error:
-        raise BadInputError(f"{asked.stem.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
+        raise BadInputError(f"{asked.file_set.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
     for rows in parts:
-        own = rows.first_seq >= asked.stem.manifest.first_seq
+        own = rows.first_seq >= asked.file_set.manifest.first_seq
         if own.any():
             _judge_rows(kind, rows, own, asked, order, verdict)
     return order.check(verdict.findings)
@@ -149,15 +151,15 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     if asked.traced is not None:
         check_traced(asked.traced, rows, decided, own, judged, findings)
     check_bounds(rows, judged, asked.noted, findings)
-    verdict.observed += check_applied(rows, judged, asked.eras, findings)
-    verdict.stretches.update(stretches(rows, kind.sensor, judged, asked.circumstances))
+    verdict.observed += check_applied(rows, judged, asked.settings_intervals, findings)
+    verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.circumstances))
     verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
 
 
-def _judge_buckets(stem: FileSet, verdict: FileSetVerdict, *, paced: bool) -> None:
-    judged = judge_buckets(stem, verdict.findings, paced=paced)
+def _judge_buckets(file_set: FileSet, verdict: FileSetVerdict, *, paced: bool) -> None:
+    judged = judge_buckets(file_set, verdict.findings, paced=paced)
     if judged is None:
         return
     verdict.decisions += judged.decisions
@@ -166,7 +168,7 @@ def _judge_buckets(stem: FileSet, verdict: FileSetVerdict, *, paced: bool) -> No
     verdict.groups = united((verdict.groups, bits_of(judged.groups)))
     verdict.buckets = judged.ends
     verdict.observed += judged.observed
-    verdict.stretches.update(judged.stretches)
+    verdict.throttle_windows.update(judged.throttle_windows)
 
 
 def _total(numbers: Ints, where: Flags) -> int:
@@ -176,27 +178,28 @@ def _total(numbers: Ints, where: Flags) -> int:
 
 def _of_interest(verdict: FileSetVerdict) -> list[int]:
     """Groups that something was found about, or that something may be found about when the whole run is looked at."""
-    refs = [*verdict.findings.first, *fastest(verdict.stretches), *verdict.buckets]
+    refs = [*verdict.findings.first, *fastest(verdict.throttle_windows), *verdict.buckets]
     return list(dict.fromkeys(refs))[:NAMES_MAX]
 
 
-def _names(stem: FileSet, refs: Sequence[int]) -> dict[int, str]:
+def _names(file_set: FileSet, refs: Sequence[int]) -> dict[int, str]:
     """Return what people call groups."""
     if not refs:
         return {}
     columns = ["group_ref", "quota_type", "scope", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags"]
-    groups = stem.read("dim_group", columns=columns)
+    groups = file_set.read("dim_group", columns=columns)
     wanted = groups.filter(pc.is_in(groups.column("group_ref"), value_set=pa.array(refs, pa.int32())))
     return {row["group_ref"]: f"{group_name(row)} ({row['quota_type']})" for row in wanted.to_pylist()}
 
 
-def _kinds(stem: FileSet) -> dict[_Kind, Ints]:
+def _kinds(file_set: FileSet) -> dict[_Kind, Ints]:
     """The groups of each kind; there may be 100,000 groups, so none is looked at alone."""
     kinds: dict[_Kind, Ints] = {}
-    for group, refs in _alike(stem, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
+    for group, refs in _alike(file_set, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
         if group["num_samples"] < 1 or group["window_ms"] < 1:
             raise BadInputError(
-                f"{stem.manifest.stem}: group {refs[0]} has {group['num_samples']} samples of {group['window_ms']} ms; the file is damaged"
+                f"{file_set.manifest.stem}: group {refs[0]} has {group['num_samples']} samples of {group['window_ms']} ms;"
+                " the file is damaged"
             )
         cap_ms = NO_CAP if group["cap_ms"] is None else group["cap_ms"]
         sensor = Sensor(group["num_samples"], group["window_ms"], cap_ms, group["quota_type"] == REQUEST)
@@ -204,22 +207,22 @@ def _kinds(stem: FileSet) -> dict[_Kind, Ints]:
     return kinds
 
 
-def _alike(stem: FileSet, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any]]:
+def _alike(file_set: FileSet, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any]]:
     """What groups have in these columns, and the numbers of those that have it; often all have the same, and nothing is sorted out."""
-    alike = stem.read_alike("dim_group", columns)
+    alike = file_set.read_alike("dim_group", columns)
     if alike is not None:
-        yield alike, stem.read("dim_group", columns=["group_ref"]).column("group_ref")
+        yield alike, file_set.read("dim_group", columns=["group_ref"]).column("group_ref")
         return
-    groups = stem.read("dim_group", columns=["group_ref", *columns]).group_by(columns).aggregate([("group_ref", "list")])
+    groups = file_set.read("dim_group", columns=["group_ref", *columns]).group_by(columns).aggregate([("group_ref", "list")])
     for group, refs in zip(groups.select(columns).to_pylist(), groups.column("group_ref_list"), strict=True):
         yield group, refs.values
 
 
-def _warm_up(stem: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
+def _warm_up(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
     """Rows of earlier stems whose samples can still be live, or go on, at this stem's first event."""
-    check_described(stem, samples.column("group_ref").to_numpy(), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
+    check_described(file_set, samples.column("group_ref").to_numpy(), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
     span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)
-    after_ms = stem.manifest.first_ts_ms - span_ms
+    after_ms = file_set.manifest.first_ts_ms - span_ms
     parts = [samples.schema.empty_table()]
     for earlier in reversed(before):
         if earlier.manifest.last_ts_ms <= after_ms:

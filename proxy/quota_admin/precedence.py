@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sluice.admin import CLIENT_ID, IP, USER, ClientQuotaEntity
 
 
-class Rung(NamedTuple):
+class Level(NamedTuple):
     """An entity that could apply, and the value that it has; None: it has none, the next one is looked at."""
 
     entity: ClientQuotaEntity
@@ -19,12 +19,12 @@ class Rung(NamedTuple):
     wins: bool
 
 
-def rungs(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, user: str | None, client_id: str | None) -> list[Rung]:
+def levels(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, user: str | None, client_id: str | None) -> list[Level]:
     """Return the ladder of a user and client-id for one key; without a user only what holds for every user is on it."""
     return _judged(quotas, key, _client_entities(user, client_id))
 
 
-def ip_rungs(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, ip: str) -> list[Rung]:
+def ip_levels(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, ip: str) -> list[Level]:
     """Return the ladder of an address."""
     entities: list[dict[str, str | None]] = [{IP: ip}, {IP: None}]
     return _judged(quotas, key, iter(entities))
@@ -41,10 +41,10 @@ def _client_entities(user: str | None, client_id: str | None) -> Iterator[dict[s
     yield {CLIENT_ID: None}
 
 
-def _judged(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, entities: Iterator[dict[str, str | None]]) -> list[Rung]:
-    found: list[Rung] = []
+def _judged(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, entities: Iterator[dict[str, str | None]]) -> list[Level]:
+    found: list[Level] = []
     for parts in entities:
         entity = ClientQuotaEntity.of(parts)
         value = quotas.get(entity, {}).get(key)
-        found.append(Rung(entity, value, value is not None and not any(rung.wins for rung in found)))
+        found.append(Level(entity, value, value is not None and not any(level.wins for level in found)))
     return found
