@@ -15,7 +15,7 @@ class Completeness:
     Attributes:
         taken: decisions, by the numbers of the file sets, that are missing ones included.
         dropped: those of them that could not be written, or are in no file set.
-        removed: what retention removed, which is nobody's loss, a line each.
+        removed: what retention removed, which is no loss, a line each.
         incomplete: what is known to be missing, a line each.
         unfinished: of each run that has no final file set, a line.
     """

@@ -1,4 +1,4 @@
-"""All quotas of one type, by entity and by what a callback asks for. Nobody changes one: the next takes its place, in all managers at once.
+"""All quotas of one type, by entity and by what a callback asks for. It is immutable: the next takes its place, in all managers at once.
 
 Managers of many brokers share one, so a change of thousands of quotas costs each of them no more than a look at its groups.
 """
@@ -47,7 +47,7 @@ class QuotaLimits(Mapping[ClientQuotaEntity, float]):
         """Return `bounds`, as one if they are none.
 
         Raises:
-            QuotaError: an entity names nobody.
+            QuotaError: an entity without a name.
         """
         return bounds if isinstance(bounds, cls) else cls().changed(bounds)
 
@@ -74,7 +74,7 @@ class QuotaLimits(Mapping[ClientQuotaEntity, float]):
         """Return these with other bounds (None: without one); the same object where nothing is different.
 
         Raises:
-            QuotaError: an entity names nobody.
+            QuotaError: an entity without a name.
         """
         different = {entity: bound for entity, bound in changes.items() if self._bounds.get(entity) != bound}
         if not different:
@@ -112,7 +112,7 @@ class QuotaLimits(Mapping[ClientQuotaEntity, float]):
 
 
 def level_of(entity: ClientQuotaEntity) -> int:
-    """Return the bit of the level that an entity belongs to; 0 where it names nobody."""
+    """Return the bit of the level that an entity belongs to; 0 where it has no name."""
     if entity.user is None:
         return CLIENT_ID_LEVEL if entity.client_id is not None else 0
     return USER_LEVEL if entity.client_id is None else USER_CLIENT_ID_LEVEL

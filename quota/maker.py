@@ -1,7 +1,7 @@
 """Who makes groups: what chooses its client-ids is held to a share of the tables that those fill.
 
-A user that the broker let in is one maker. Of clients that nobody knows those of one address (of IPv6: one /64) at one listener are one,
-so that nobody fills up what others need by connecting again under other names.
+A user that the broker let in is one maker. Of clients without a known user those of one address (of IPv6: one /64) at one listener are one,
+so that no client fills up what others need by connecting again under other names.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ class Maker(NamedTuple):
     """One of them. All empty: nobody in particular.
 
     Attributes:
-        user: its name as tables keep it; "" for a client that nobody knows.
+        user: its name as tables keep it; "" for a client without a known user.
         listener, network: where it comes in, and from which address.
     """
 
@@ -31,7 +31,7 @@ class Maker(NamedTuple):
 
     @property
     def place(self) -> "Maker":
-        """Whoever comes in there, by any name."""
+        """All clients that come in there, by any name."""
         return Maker("", self.listener, self.network)
 
     def of_user(self, name: str) -> "Maker":
@@ -44,7 +44,7 @@ NOBODY: Final = Maker()
 
 @lru_cache(maxsize=4096)
 def maker_at(listener: str, host: str) -> Maker:
-    """Return whoever comes in at a listener from an IP address; an IPv4 address that an IPv6 socket met is the IPv4 address."""
+    """Return the maker of all clients at a listener from an IP address; an IPv4 address in IPv6 form is the IPv4 address."""
     return Maker("", listener, client_network(host))
 
 

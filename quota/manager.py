@@ -25,7 +25,7 @@ GROUPS_MAX: Final = 50_000
 """Clients choose their ids, so the number of groups has a bound; see `_group_beyond_the_bound`."""
 
 GROUPS_PER_USER_MAX: Final = 1_000
-"""So many of them one user that logged in may make by changing its client-id, and clients of one address that nobody knows together."""
+"""So many of them one user that logged in may make by changing its client-id, and clients of one address without a known user together."""
 
 OVERFLOWS_MAX: Final = 1_000
 """So many groups there are for those that have too many, or came when there were too many ..."""
@@ -57,7 +57,7 @@ class QuotaGroups(Generic[Group]):
     """What the managers of all types have in common: the table of limits, the callback, and the groups.
 
     Attributes:
-        enabled: a quota of this type has ever been given (or a custom callback is there) and nobody switched it off. While False
+        enabled: a quota of this type has ever been given (or a custom callback is there) and it is not switched off. While False
             nothing is recorded.
         generation: grows whenever a group that somebody remembers may no longer be the right one.
         custom_callback: the callback is not Kafka's own, so groups are to be asked for per request.
@@ -120,7 +120,7 @@ class QuotaGroups(Generic[Group]):
         self._changed()
 
     def replace_quotas(self, table: Mapping[ClientQuotaEntity, float]) -> None:
-        """Make `table` the quotas in force, with one refresh for all changes; nobody else may change it afterwards."""
+        """Make `table` the quotas in force, with one refresh for all changes; the caller does not change it afterwards."""
         before, self._limits = self._limits, QuotaLimits.of(table)
         changes = self._limits.since(before)
         if not changes:
@@ -178,7 +178,7 @@ class QuotaGroups(Generic[Group]):
         self._changed()
 
     def close(self) -> None:
-        """Record nothing any more. The callback is shared, so whoever made it closes it."""
+        """Stop recording. The callback is shared, so its maker closes it."""
         self.switch(on=False)
 
     # Per request
@@ -186,10 +186,10 @@ class QuotaGroups(Generic[Group]):
     def group(self, principal: KafkaPrincipal, client_id: str, now_ms: int, maker: Maker | None = None) -> Group:
         """Return the group of a client, made if need be: what Kafka does on every request.
 
-        While not enabled, a stand-in without a bound that belongs to nobody.
+        While not enabled, a stand-in without a bound.
 
         Args:
-            maker: in whose name it is made; None: the principal's, that of clients that nobody knows being nobody's in particular.
+            maker: in whose name it is made; None: the principal's, that of clients without a known user being nobody's in particular.
         """
         if not self.enabled:
             return self._idle_group
@@ -431,7 +431,7 @@ class QuotaGroups(Generic[Group]):
 
 
 def _is_idle(group: QuotaGroup | MutationGroup, longer_than_ms: int, now_ms: int) -> bool:
-    """Whether a group has recorded nothing for so long, and nobody who left is still in debt to it."""
+    """Whether a group has recorded nothing for so long, and no departed connection is still in debt to it."""
     return now_ms - group.last_record_ms > longer_than_ms and group.departed_until_ms <= now_ms
 
 

@@ -1,7 +1,7 @@
 """Neighbour and victim: a client is loud in a window in which it makes most of a broker's load; what others meet then is compared with
 what they meet otherwise.
 
-Coincidence is not cause: the pairs say where to look. A pair is told only where both sides of the comparison have several windows.
+Coincidence is not cause: the pairs say where to look. A pair is reported only where both sides of the comparison have several windows.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Pair(msgspec.Struct):
         throttled_percent, throttled_percent_otherwise: of the victim's requests.
         requests, requests_otherwise: of the victim, in loud windows and in the rest.
         ms_per_request, ms_per_request_otherwise: of a broker's threads; 0 when no time was metered.
-        may_share: both have one user or one client-id, so that one quota may hold both; otherwise nobody makes another wait.
+        may_share: both have one user or one client-id, so that one quota may hold both; otherwise neither makes the other wait.
     """
 
     proxy_id: str

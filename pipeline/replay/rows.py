@@ -47,7 +47,7 @@ class Rows:
         ts_ms, value: of each event.
         checked: False for what was recorded without a look at the bound.
         throttle_ms: as recorded; `NOT_LISTED` where nothing was recorded.
-        applied_ms: what the client was told or held for, `NOT_LISTED` as above.
+        applied_ms: what the client was sent or held for, `NOT_LISTED` as above.
         told: the columns OF_WAITS of the rows; each is put in order when it is first asked for.
         waits_fit: looks whether `told` surely says of each row what its lists of waits hold; a what-if never asks.
     """

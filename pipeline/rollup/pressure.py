@@ -29,7 +29,7 @@ class Pressure:
         drains_ms: lengths of the times in which somebody waited, ascending.
         waiting_max: how many waited at once.
         would_ms: how long somebody would have waited, had the waits been applied.
-        is_listed: False: somebody was throttled, and at level `sample` nobody wrote down when, so that nothing is known of the rest.
+        is_listed: False: somebody was throttled, and at level `sample` it was not recorded when, so that nothing is known of the rest.
     """
 
     goodput: float

@@ -62,7 +62,7 @@ class Prices:
 
 
 def strangers(prices: Prices | None, lines: Iterable[TenantLine]) -> set[str]:
-    """Return the tenants that have prices of their own, and nobody belongs to."""
+    """Return the tenants that have prices of their own, and no members."""
     named = {price.tenant for price in prices.prices if price.tenant is not None} if prices is not None else set()
     return named - {line.tenant for line in lines} - {UNASSIGNED}
 

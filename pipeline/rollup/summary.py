@@ -97,7 +97,7 @@ def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
 
 
 def _would(rows: list[dict[str, Any]]) -> tuple[int, int]:
-    """Decisions whose wait nobody had to sit out, and the sum of their waits in ms."""
+    """Decisions whose wait no client served, and the sum of their waits in ms."""
     return sum(row["throttled"] - row["waited"] for row in rows), sum(row["throttle_ms"] - row["waited_ms"] for row in rows)
 
 

@@ -12,7 +12,7 @@ _work = daemon.worker
 
 
 def worker(sock: Any, authenticated: bool) -> int:
-    """Serve the tasks of one worker; return 0 where there may be more, else 1: it ends, and nobody listens any more."""
+    """Serve the tasks of one worker; return 0 where there may be more, else 1: it ends, and no one listens any more."""
     try:
         return int(_work(sock, authenticated))
     except BrokenPipeError:

@@ -180,7 +180,7 @@ STRETCHES: Final = _table(
 )
 """A time in which somebody of a group had a wait to sit out, its length the time to drain; `waiting_max` waited at once.
 
-Where `applied` is false nobody had to: it is what would have been."""
+Where `applied` is false no client waited: it is what would have been."""
 
 HISTOGRAM: Final = _table(*GROUP, ("applied", BOOLEAN), ("bucket_ms", LONG), ("n", LONG), ("date", STRING), ("hour", STRING))
 """How long waits were: `bucket_ms` is the upper end, a power of two."""

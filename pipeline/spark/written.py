@@ -26,7 +26,7 @@ def write_rows(frame: DataFrame, out: Path, table: Path, *partitions: str, **opt
     """Write a frame to `out / table` and return how many rows are there.
 
     Args:
-        out: what the command was told to write to.
+        out: where the command writes to.
         partitions: columns that become directories.
         options: of Spark's Parquet writer.
 

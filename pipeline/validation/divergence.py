@@ -17,7 +17,7 @@ class Divergence:
 
     Attributes:
         key: proxy_id and run_id.
-        group: what people call the group; None: the finding is a whole file's, or nobody said.
+        group: what people call the group; None: the finding is a whole file's, or unknown.
     """
 
     key: tuple[str, str]

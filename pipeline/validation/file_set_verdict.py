@@ -48,7 +48,7 @@ class FileSetVerdict:
         groups: those that decided something, as of `bits_of`.
         stretches: of each group that was throttled: what its long-run rate is made of.
         buckets: of each token bucket: where its steps begin and end.
-        observed: waits that were decided where nobody had to wait.
+        observed: waits that were decided where no client had to wait.
         names: of groups that something was found about, or may be when the whole run is looked at.
         states: how the proxy was set, from number to number.
     """

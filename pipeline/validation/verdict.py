@@ -42,14 +42,14 @@ class Verdict:
         findings: by (proxy_id, run_id), since group numbers restart with each run.
         names: of groups by (proxy_id, run_id) and number, where something was found.
         unjudged: decisions that are there, too close behind a loss to be worked out again.
-        removed: what retention removed, which is nobody's loss.
+        removed: what retention removed, which is no loss.
         incomplete: what is known to be missing: gaps that the proxy reported, truncated stems, runs without an end.
         manifests: SHA-256 of every manifest that was judged, by its path.
         long_runs: of each group whose rate could be looked at over a minute or more.
         cross_check: what SQL says, where it was asked.
         against_broker: throttle times of brokers beside Sluice's, by group, where it was asked.
         paced: long-run rates were held to those of a proxy that paces its groups.
-        observed: waits that were decided where nobody had to wait, since the mode, or a switch, was `observe`.
+        observed: waits that were decided where no client had to wait, since the mode, or a switch, was `observe`.
     """
 
     decisions: int = 0
@@ -121,7 +121,7 @@ class Verdict:
         return kinds
 
     def name(self, key: RunKey, finding: Finding) -> str | None:
-        """What people call the group of a finding; None: it is a file's, or nobody said."""
+        """What people call the group of a finding; None: it is a file's, or unknown."""
         return self.names.get(key, {}).get(finding.group_ref)
 
     def first(self) -> list[tuple[RunKey, Finding]]:

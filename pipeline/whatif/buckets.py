@@ -98,7 +98,7 @@ class _Bucket:
     """A bucket that takes recorded steps, at any time.
 
     Attributes:
-        let_more_through: a request that was refused passed; how much it asked for beyond its first topic nobody wrote down.
+        let_more_through: a request that was refused passed; how much it asked for beyond its first topic was not recorded.
     """
 
     def __init__(self, steps: Steps, bound: float | None, sensor: Sensor, *, is_alone: bool) -> None:

@@ -70,7 +70,7 @@ def play(
 
     Args:
         decide: takes an event's number and the time in ms; what is refused is asked for again after the wait.
-        checked: False for what nobody judged; None: all were judged.
+        checked: False for what was not judged; None: all were judged.
         is_known: False when a connection is made up of several: then one may be told to wait while another goes on, and what is in flight
             cannot be told, but for what nobody judged.
     """

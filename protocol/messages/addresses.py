@@ -45,7 +45,7 @@ class Spliced(NamedTuple):
         node_ids: ids met, in wire order, -1 ("no node") included; of these and of those below the first IDS_MAX.
         unmapped: those of them that `resolve` answered None to, so they stand there unchanged, and "no node" entries.
         exposed: those of `unmapped` that come with a host, of whatever sign: an address that is not ours stands in the frame.
-        controllers: DescribeCluster about an endpoint type other than brokers: nothing was touched, nobody was asked.
+        controllers: DescribeCluster about an endpoint type other than brokers: nothing was touched or asked.
     """
 
     frame: bytes | memoryview

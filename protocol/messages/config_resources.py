@@ -1,7 +1,7 @@
 """DescribeConfigs (32) and IncrementalAlterConfigs (44): requests cut to some of their resources, results put into answers.
 
-KIP-422 wanted quotas as configurations of users and clients. No release of Kafka has such resources, so whoever answers for them has to
-take them out of requests that name others, too; everything else of a request and of its answer stays byte for byte.
+KIP-422 wanted quotas as configurations of users and clients. No release of Kafka has such resources, so Sluice takes
+them out of requests that name other resources; everything else of a request and of its answer stays byte for byte.
 Source: Kafka's `DescribeConfigsRequest.json`, `IncrementalAlterConfigsRequest.json` and their responses.
 """
 

@@ -16,7 +16,7 @@ from protocol.primitives import Buffer
 from protocol.sasl.mechanisms import OAUTHBEARER, PLAIN
 
 SCRAM_ITERATIONS_MIN: Final = 4_096
-"""As Kafka's own client: with fewer, whoever plays the broker could guess the password offline."""
+"""As Kafka's own client: with fewer, an impostor of the broker could guess the password offline."""
 SCRAM_ITERATIONS_MAX: Final = 1_000_000
 """Some hundred milliseconds of work; Kafka itself takes up to 16,384."""
 

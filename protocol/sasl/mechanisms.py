@@ -17,7 +17,7 @@ READABLE: Final = frozenset({PLAIN, *SCRAM, OAUTHBEARER})
 KNOWN: Final = READABLE | {GSSAPI}
 """Names that may stand in a metric; others are counted together."""
 CLEAR: Final = frozenset({PLAIN, OAUTHBEARER})
-"""Mechanisms whose tokens are of use to whoever reads them on the wire."""
+"""Mechanisms whose tokens are credentials for an eavesdropper."""
 
 
 def observer_of(mechanism: str, claim: str = DEFAULT_CLAIM) -> TokenObserver:

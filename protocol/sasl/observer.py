@@ -39,7 +39,7 @@ class TokenObserver:
             self.name = None
 
     def answered(self, token: Buffer) -> Progress:
-        """Look at what the broker answers without an error; with one the exchange has failed, and nobody needs to be asked."""
+        """Look at what the broker answers without an error; with one the exchange has failed, and nothing needs to be asked."""
         raise NotImplementedError
 
     def _claimed(self, token: Buffer) -> str | None:

@@ -222,7 +222,7 @@ class App:
         self._garbage.stop()
 
     def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Count and log an exception that nobody caught: the loop's exception handler. What ended a connection is counted there."""
+        """Count and log an uncaught exception: the loop's exception handler. What ended a connection is counted there."""
         if not context.get("counted"):
             self.counters.internal_errors += 1
         log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))
@@ -330,7 +330,7 @@ class App:
             self.metering.quotas_changed(self.administration.altering if self.quotas.origin == "own" else None)
 
     def apply_switches(self, table: Mapping[str, str]) -> None:
-        """Put the switches of the quota store in force from the next request on; nobody is disconnected."""
+        """Put the switches of the quota store in force from the next request on; no connection ends."""
         if table is self._switch_table:  # contents share what stayed the same
             return
         self._switch_table = table

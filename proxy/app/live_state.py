@@ -69,7 +69,7 @@ class LiveState:
         self._probers = probers
         self._quotas = quotas
         self.draining = False
-        self.canary: AuthorizerProbe | None = None  # None: nobody tests the brokers' authority
+        self.canary: AuthorizerProbe | None = None  # None: the brokers' authority is not tested
         self.counters = gateway.counters
         self.usages = gateway.usages
 

@@ -45,7 +45,7 @@ class CloseReason(StrEnum):
     API_REFUSED = "api_refused"
     LOGIN_REQUIRED = "login_required"  # something else was asked for before a login that is declared, or in the middle of one
     LOGIN_DEADLINE = "login_deadline"
-    MECHANISM_REFUSED = "mechanism_refused"  # of SASL: not among the listener's, or one whose bare tokens nobody can follow
+    MECHANISM_REFUSED = "mechanism_refused"  # of SASL: not among the listener's, or one whose bare tokens cannot be followed
     PRINCIPAL_UNKNOWN = "principal_unknown"  # and the listener rejects such clients
     PRINCIPAL_CHANGED = "principal_changed"  # the client logged in again as somebody else
     MAX_CONNECTIONS_PER_PRINCIPAL = "max_connections_per_principal"

@@ -70,7 +70,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     insecure_plain: bool = False
     """Whether passwords may cross a network without TLS."""
     unknown_principal: Literal["bucket", "reject"] = "bucket"
-    """What becomes of clients that the brokers let in and nobody knows."""
+    """What becomes of clients that the brokers accept and whose user is unknown."""
     oauthbearer_sub_claim: Annotated[str, Reader(read_claim_name, "the name of a claim")] = "sub"
     """Which claim of a bearer token names the user: the brokers' sasl.oauthbearer.sub.claim.name."""
     principal_builder: Annotated[str | None, Reader(read_class_name, '"module:Class"')] = None

@@ -156,7 +156,7 @@ class ClientChild(Child):
             else:
                 time_ms, total = line.split()
                 self.series.append(int(time_ms), int(total))
-        self._is_ready.set()  # it ended: nobody shall wait for it
+        self._is_ready.set()  # it ended: no task shall wait for it
 
 
 def _die_with_parent() -> None:

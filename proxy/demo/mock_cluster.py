@@ -149,7 +149,7 @@ class _Library:
         return function
 
     def new_client(self) -> int:
-        """Return the client handle that a mock cluster needs for its threads; it connects to nobody."""
+        """Return the client handle that a mock cluster needs for its threads; it connects to no broker."""
         configuration = self.function("rd_kafka_conf_new", _HANDLE)()
         error = ctypes.create_string_buffer(_ERROR_TEXT_BYTES)
         set_value = self.function("rd_kafka_conf_set", _INT, _HANDLE, _TEXT, _TEXT, _TEXT, ctypes.c_size_t)

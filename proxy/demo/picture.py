@@ -1,7 +1,7 @@
 """The picture of a run: one panel for each client, all on one scale. SVG by hand, since it is text.
 
 It carries its own background and follows the reader's light or dark colour scheme. Colours keep their distance from each other for
-colour-blind eyes too, and nothing is told by colour alone: the bound is dashed, the model is a line, what was measured is an area.
+colour-blind eyes too, and nothing is shown by colour alone: the bound is dashed, the model is a line, what was measured is an area.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Free ports for a proxy that must be told them before it starts."""
+"""Free ports for a proxy that needs them before it starts."""
 
 import random
 import socket
@@ -10,7 +10,7 @@ TRIES: Final = 1_000
 
 
 def free_ports(count: int) -> int:
-    """Return the first of `count` neighbouring ports that nobody listens on at 127.0.0.1.
+    """Return the first of `count` neighbouring ports without a listener at 127.0.0.1.
 
     Raises:
         OSError: none were found.

@@ -74,8 +74,8 @@ class QuotaScopes:
         self._cluster: Cluster | None = None
         self._on = (True, True, True, True)
         self._groups = NO_GROUPS
-        self.on_labelled: Callable[[], None] | None = None  # told when a broker's scope got its node id
-        self.on_moved: Callable[[], None] | None = None  # told when connections have to ask `of` again
+        self.on_labelled: Callable[[], None] | None = None  # called when a broker's scope got its node id
+        self.on_moved: Callable[[], None] | None = None  # called when connections have to ask `of` again
         callback = self._make_callback(None)
         self.mutation = ControllerMutationQuotaManager(
             num_samples=self._windows.controller_num_samples,

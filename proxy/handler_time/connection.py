@@ -55,7 +55,7 @@ class ConnectionHandlerTime:
         self.rtt_due = 0
         self.read_since_ns = 0
         self._end_ns = 0  # when the last answer was here in whole
-        self._joined = 0  # answers of the last read, the time before it, and what nobody was charged of that yet
+        self._joined = 0  # answers of the last read, the time before it, and what was not charged of that yet
         self._joined_ns = 0.0
         self._left_ns = 0.0
         self._work: Work | None = None  # of the answer whose end is to come, and what it was charged at its head

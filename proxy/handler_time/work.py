@@ -68,7 +68,7 @@ _BRIEF_APIS: Final = (
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
-"""Finished by a coordinator's threads, which nobody is charged for; they wait for those and no longer."""
+"""Finished by a coordinator's threads, which no client is charged for; they wait for those and no longer."""
 _LOGIN_APIS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 

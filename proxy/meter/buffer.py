@@ -74,7 +74,7 @@ def _mapped(path: Path) -> mmap.mmap:
 
 
 def is_in_use(path: Path) -> bool:
-    """Whether the process lives that maps a buffer; where nobody can tell, it does."""
+    """Whether the process lives that maps a buffer; where that is unknown, it does."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

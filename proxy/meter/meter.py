@@ -152,7 +152,7 @@ class Meter:
         return self._first_seq + self._at + self._beside
 
     def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was told or held for."""
+        """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was sent or held for."""
         if group.parent is not None:
             throttle_ms = self._record_above(group, value, applied_ms, now_ms, conn_id, api_index)
         self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, RECORD)
@@ -171,7 +171,7 @@ class Meter:
         return True
 
     def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note a checked record of `value` that made nobody wait."""
+        """Note a checked record of `value` that delayed no client."""
         if 0 < value < VALUE_END and self.passes(group, value, now_ms):
             return
         if group.parent is not None:
@@ -184,7 +184,7 @@ class Meter:
         self._at = at + 1
 
     def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note checked records of two `values` or more, all above 0 and below 2^31, that made nobody wait.
+        """Note checked records of two `values` or more, all above 0 and below 2^31, that delayed no client.
 
         They are not many, were recorded in one step, and are parts of one sample.
         """

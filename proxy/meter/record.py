@@ -19,7 +19,7 @@ GROUPS_MAX: Final = 1 << TAG_AT - VALUE_BITS
 """Groups with a higher number have no words, nor have values from `VALUE_END` on, or below zero: they take a record."""
 
 PASSED: Final = 1 << TAG_AT
-"""Plus group_ref << VALUE_BITS plus the value: a checked record that made nobody wait, at the time of the last `TIME` before it. A value
+"""Plus group_ref << VALUE_BITS plus the value: a checked record that delayed no client, at the time of the last `TIME` before it. A value
 above 0 and nothing else is another one of the group that the last word with this tag named."""
 TIME: Final = -2 << TAG_AT
 """Plus a monotonic ts_ms: no decision."""

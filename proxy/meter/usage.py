@@ -49,7 +49,7 @@ class UsageCell:
     """What one client did at one place with one class of APIs since it was last taken; a request counts when its answer comes.
 
     Attributes:
-        request_bytes, fetch_bytes: since it was made; where a client is metered nobody else counts them.
+        request_bytes, fetch_bytes: since it was made; where a client is metered nothing else counts them.
         taken_request_bytes, taken_fetch_bytes: those that were taken.
     """
 
@@ -123,7 +123,7 @@ class UsageCells:
     """All cells; a bounded number, since clients choose their ids.
 
     Args:
-        on_new: told how many there are whenever that changes.
+        on_new: called with how many there are whenever that changes.
     """
 
     __slots__ = ("_cells", "_cells_max", "_cells_per_maker_max", "_clients", "_on_new", "new_clients")
@@ -140,7 +140,7 @@ class UsageCells:
         self._cells_max = cells_max
         self._clients: dict[tuple[Usage | None, str], int] = {}
         self.new_clients: list[ClientOfUsage] = []
-        """Not told to the writer yet."""
+        """Not announced to the writer yet."""
 
     def __len__(self) -> int:
         return len(self._cells)

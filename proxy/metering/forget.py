@@ -30,7 +30,7 @@ from quota.names import kept_name
 
 
 class ForgetError(Exception):
-    """Nobody can be forgotten: a file set is damaged, or of another version, or the name is none."""
+    """No name can be forgotten: a file set is damaged, or of another version, or the name is none."""
 
 
 FORGOTTEN: Final = "__forgotten__"

@@ -20,7 +20,7 @@ PENDING_SUFFIX: Final = ".pending"
 UNPUBLISHED_SUFFIX: Final = ".unpublished"
 """Of a mark that holds the path of a manifest: its file set is to be sent to the topic."""
 LOCK_PREFIX: Final = ".lock-"
-SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - files there have names that nobody can guess, and are made for owner and group
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - files there have names that cannot be guessed, and are made for owner and group
 
 
 def new_run_id(wall_time_s: float) -> str:

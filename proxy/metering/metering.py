@@ -213,7 +213,7 @@ def _sha256_of(path: Path | None) -> str | None:
 
 
 def _buffer(path: Path) -> DecisionBuffer:
-    """A mapped buffer; where there is no shared memory one of this process: then nobody can tell what a kill loses."""
+    """A mapped buffer; where there is no shared memory one of this process: then the loss by a kill is unknown."""
     try:
         return DecisionBuffer(path)
     except OSError:

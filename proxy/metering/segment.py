@@ -43,7 +43,7 @@ _BEGIN: Final = _begin()
 
 
 def _message(batch: Batch) -> memoryview:
-    """Return a batch as it stands in a stream. Arrow compresses into memory of its own, and nobody holds the interpreter meanwhile."""
+    """Return a batch as it stands in a stream. Arrow compresses into memory of its own, and the interpreter is free meanwhile."""
     sink = pa.BufferOutputStream()
     row = pa.RecordBatch.from_arrays([_alone(data) for data in (batch.words, batch.records)], schema=NOTED)
     pa.ipc.new_stream(sink, NOTED, options=_OPTIONS).write_batch(row, custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})

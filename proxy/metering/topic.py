@@ -25,7 +25,7 @@ from proxy.telemetry.counters import MeteringCounts
 PATH_HEADER: Final = "sluice-path"
 PART_HEADER: Final = "sluice-part"
 PART_BYTES: Final = 512 * 1024
-"""A broker takes messages of 1 MiB unless it was told otherwise."""
+"""A broker takes messages of 1 MiB by default."""
 RETRY_S: Final = 5.0
 READS_MAX: Final = 10
 """So often a manifest is read again while files that it names are gone."""
@@ -52,7 +52,7 @@ class TopicSink:
 
     Args:
         client_settings: asked for each connection: how an aiokafka client reaches the brokers.
-        on_problem: told once when publishing fails, and once (None) when it works again; called from the thread.
+        on_problem: called once when publishing fails, and once (None) when it works again; called from the thread.
     """
 
     def __init__(

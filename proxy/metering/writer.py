@@ -67,7 +67,7 @@ class MeteringWriter:
 
     Args:
         now_ms: wall milliseconds of the run's own clock (monotonic and one offset).
-        on_problem: told once when the disk fails, and once (None) when it works again; called from the thread.
+        on_problem: called once when the disk fails, and once (None) when it works again; called from the thread.
         also: takes every batch too, as a second sink.
         convert: turns segments into files.
     """

@@ -1,4 +1,4 @@
-"""The byte budget of the process: who pauses, who goes, and when nobody new is accepted, once all buffers together grow too large.
+"""The byte budget of the process: who pauses, who goes, and when no new connection is accepted, once all buffers together grow too large.
 
 Every connection is bounded by itself (`flow.WRITE_HIGH_BYTES` and the limits of the sessions); this bounds their sum. What sessions keep is
 in the account (`proxy.session.buffers`) as soon as it is kept; what transports have not sent is looked at once a second, so a request pays

@@ -22,7 +22,7 @@ class DisconnectWatcher:
     """
 
     def __init__(self, on_left: Callable[[Connection, bool], None]) -> None:
-        """`on_left` is told the connection, and whether its client reset it; a FIN first, and then a RST, are two calls."""
+        """`on_left` is called with the connection, and whether its client reset it; a FIN first, and then a RST, are two calls."""
         self._on_left = on_left
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
@@ -53,7 +53,7 @@ class DisconnectWatcher:
                 return
 
     def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 

@@ -270,7 +270,7 @@ class Gateway:
         except TlsRefusedError as error:
             listener.admission.left(key)
             self._note_end(peer, listener.settings.name, error.reason, str(error), arrival.since_ms)
-        except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this client's connection only
             self._refuse(sock, error)
             listener.admission.left(key)
         finally:
@@ -323,7 +323,7 @@ class Gateway:
         """Connect the broker, then give the client's socket a transport: before that nothing is read from it."""
         try:
             await self._join_broker(connection, node_id, sock)
-        except Exception as error:  # noqa: BLE001 - a bug of ours costs this connection, and nobody else
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection only
             connection.crash(error)
 
     async def _join_broker(self, connection: Connection, node_id: int | None, sock: socket.socket) -> None:

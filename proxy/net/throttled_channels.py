@@ -49,7 +49,7 @@ class ThrottledChannels:
             self._arm(at_ms)
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Stop waking channels."""
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,6 +1,6 @@
 """Who may ask the admin port for what.
 
-Health is open to whoever reaches the port, and so are metrics; these name clients to this machine and to holders of a token only. All
+Health and metrics are open to every client that reaches the port; metrics name clients to this machine and to holders of a token only. All
 else is for holders of a token and, where none is configured, for this machine, to be looked at only. A web page that a browser shows here
 cannot ask in the browser's name: it has no token, its own name is not the port's, and browsers say where a change comes from.
 """
@@ -63,7 +63,7 @@ class Access:
     Args:
         tokens: those that are valid.
         open_quotas: without tokens, whether what can be looked at may be so from other machines, too.
-        open_names: whether /metrics names clients to whoever asks.
+        open_names: whether /metrics names clients in every answer.
         is_local: whether an address is this machine's own.
     """
 
@@ -100,7 +100,7 @@ class Access:
         """Return who asks to change something; whether they may is the authorizer's to say.
 
         Raises:
-            web.HTTPForbidden: nobody may who comes like this.
+            web.HTTPForbidden: a request of this kind may not.
             web.HTTPUnsupportedMediaType: what comes is not JSON.
         """
         if request.content_type != _JSON:
@@ -114,7 +114,7 @@ class Access:
         return _asker(request, None, None)
 
     def _holder(self, request: web.Request) -> tuple[str, Right] | None:
-        """A token counts where nobody can have read it on its way."""
+        """A token counts where it cannot have been read on its way."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not (request.secure or self._is_local(request.remote or "")):
             return None

@@ -49,7 +49,7 @@ class AdminHttp:
     Args:
         address: where; port 0 takes any free one.
         open_quotas: whether other machines may see /quotas and /connections, where there are no tokens.
-        open_names: whether /metrics names clients to whoever asks, not only to this machine and holders of a token.
+        open_names: whether /metrics names clients in every answer, not only to this machine and holders of a token.
         tokens: who may see more, and change something.
         changes: makes the pages about quotas as they are kept; None: there are none.
         tls: the certificate; None: plain HTTP.
@@ -137,7 +137,7 @@ class AdminHttp:
         return response
 
     def _not_found(self, request: web.Request) -> web.Response:
-        """Who may see nothing more is not told what there is."""
+        """A request without rights does not learn which pages exist."""
         try:
             self._access.reader(request, can_be_opened=True)
         except web.HTTPForbidden as error:

@@ -1,6 +1,6 @@
 """Who may read and change quotas: pure, asked before anything else is looked at.
 
-A broker wants ALTER_CONFIGS and DESCRIBE_CONFIGS on the cluster for it. Who answers in its place has to ask, too: by default nobody may.
+A broker wants ALTER_CONFIGS and DESCRIBE_CONFIGS on the cluster for it. Sluice asks the same: by default no principal may.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Authorizer:
     def is_denied_self(self, asker: Requester, entity: EntityKey) -> bool:
         """Whether an entity names the very user who asks, alone or with a client-id, and that is not theirs to change.
 
-        Of somebody whom nobody knows, each user may be the one.
+        A client without a known user may be any user.
         """
         user = dict(entity).get(USER)
         if user is None or self._may_alter_own(asker):
@@ -89,7 +89,7 @@ class Authorizer:
     def is_denied_default(self, asker: Requester, alteration: Alteration, quotas: Quotas) -> bool:
         """Whether an alteration is of the default user and would hold for the very user who asks, for want of a quota of their own.
 
-        Who did not log in is nobody in particular: whoever lists ANONYMOUS means everybody in reach, and the defaults too.
+        A client without a login is no particular user: a list with ANONYMOUS means every client in reach, and the defaults too.
         """
         parts = dict(alteration.entity)
         if parts.get(USER, "") is not None or self._may_alter_own(asker) or asker.principal == str(ANONYMOUS):
@@ -125,7 +125,7 @@ def _can_hold(parts: Mapping[str, str | None], user: str) -> bool:
 
 
 def _known(principal: str | None) -> str | None:
-    """Return a principal; None also for the names that stand for those whom nobody knows."""
+    """Return a principal; None also for the names that stand for clients without a known user."""
     if principal is None or principal.partition(":")[2].startswith(_UNKNOWN):
         return None
     return principal

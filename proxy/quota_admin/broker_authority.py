@@ -1,7 +1,7 @@
 """May this client see or change quotas? The broker is asked, on the client's own connection, and only a clear yes is one.
 
 Who answers in the broker's place takes its own check away, so it is put back: the very changes go to the broker to be judged and not
-made. No answer in time, one that does not read or fits the question badly, or a connection that nobody logged in on: no.
+made. No answer in time, one that does not read or fits the question badly, or a connection without a login: no.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BrokerAuthority:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether a broker's yes means anything: an account without rights was told no, or there is none."""
+        """Whether a broker's yes means anything: an account without rights was refused, or there is none."""
         return self._counts.authority_is_trusted
 
     @is_trusted.setter

@@ -33,7 +33,7 @@ def judge(profile: Profile, alterations: Sequence[Alteration], quotas: Quotas) -
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is a literal address. Kafka looks names up here; nobody makes Sluice ask a name server."""
+    """Whether a host is a literal address. Kafka looks names up here; Sluice asks no name server."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

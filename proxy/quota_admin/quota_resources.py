@@ -30,7 +30,7 @@ def entity_of(resource: ConfigResource) -> EntityKey:
     """Return whom a resource names.
 
     Raises:
-        AdminError: nobody.
+        AdminError: it names no entity.
     """
     return entity_of_user(resource.name) if resource.type == USER else entity_of_client(resource.name)
 

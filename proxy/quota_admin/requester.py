@@ -12,11 +12,11 @@ class Requester(NamedTuple):
     """Where a request comes from, as far as anybody knows."""
 
     principal: str | None
-    """Such as "User:alice" or "User:ANONYMOUS"; of a token of the admin port "Token:NAME"; None: nobody knows."""
+    """Such as "User:alice" or "User:ANONYMOUS"; of a token of the admin port "Token:NAME"; None: unknown."""
     way: Way
     peer: str
     """Address and port; "" where there is none."""
     listener: str
     """Its name; "admin" for the admin port."""
     right: Right | None = None
-    """What the operator gave to whoever holds the token of the admin port that came with the request; never of a Kafka client."""
+    """The rights of the token of the admin port that came with the request; never of a Kafka client."""

@@ -318,7 +318,7 @@ class Administration:
             log.error("audit_unavailable", problem=str(error), event_lost=str(events[0].get("event")), lines=len(events))
 
     def _deny(self, asker: Requester, what: str) -> None:
-        """Count a denial and tell of it: whoever tries without end fills neither the disk nor the log."""
+        """Count a denial and report it: endless tries fill neither the disk nor the log."""
         bump(self._counts.denials, asker.way)
         log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(asker))
         now_ms = self._now_ms()

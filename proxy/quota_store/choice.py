@@ -26,7 +26,7 @@ def make_store(config: Config, on_content: OnContent, *, altering: bool) -> Quot
 
     Args:
         config: says which, in `[quotas]`, and how brokers are reached.
-        on_content: told of each new content.
+        on_content: called with each new content.
         altering: somebody may alter quotas through Sluice.
 
     Raises:

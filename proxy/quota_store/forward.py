@@ -61,7 +61,7 @@ class ForwardStore(Held):
         return SourceStatus("brokers", len(self.content.quotas), self._success_s, self._success_ms, self._error)
 
     async def start(self) -> None:
-        """Ask for the first time; where nobody answers yet, begin with nothing.
+        """Ask for the first time; where no broker answers yet, begin with nothing.
 
         Raises:
             ConfigProblems: the brokers limit how fast Sluice itself may connect, and with it all its clients.

@@ -12,7 +12,7 @@ from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.limits import QuotaLimits
 
 QuotaTable = Mapping[ClientQuotaType, QuotaLimits]
-"""Every quota: by type, by entity, in units per second. Nobody changes one; a new one takes its place."""
+"""Every quota: by type, by entity, in units per second. It is immutable; a new one takes its place."""
 
 SMALLEST: Final = 1.0
 """What holds, in units per second, for a bound of 0 or below that never was a better one."""
@@ -29,7 +29,7 @@ assert _TYPES.keys() == CLIENT_KEYS.keys()
 
 
 def empty_table() -> QuotaTable:
-    """Return the table of nobody's quotas."""
+    """Return an empty table of quotas."""
     return MappingProxyType({quota_type: QuotaLimits() for quota_type in _TYPES.values()})
 
 
@@ -51,7 +51,7 @@ def in_force(content: StoreContent, before: InForce = NOTHING) -> InForce:
     """Return what is enforced of `content` after `before`.
 
     A value of 0 or below, which Kafka with ZooKeeper keeps, is never enforced as it is written: the bound that its entity had holds on,
-    and where there was none, one unit per second. An address may have 0 connections per second: nobody comes from there.
+    and where there was none, one unit per second. An address may have 0 connections per second: no connection from there is accepted.
     """
     if content.quotas is before.content.quotas:
         return before._replace(content=content)

@@ -54,7 +54,7 @@ class RemoteStore:
 
     Args:
         place: how messages call the store.
-        on_content: told of each new content, on the loop's thread.
+        on_content: called with each new content, on the loop's thread.
         snapshot: what was last good, for a start without the store; without it the start waits.
     """
 
@@ -126,7 +126,7 @@ class RemoteStore:
         """Make the changes that `decide` wants.
 
         Raises:
-            StoreUnavailable: they are not made, or nobody knows.
+            StoreUnavailable: they are not made, or the outcome is unknown.
         """
         done: asyncio.Future[T] = self._loop.create_future()
         self.worker.alter(decide, lambda answer, problem: self.call(_settle, done, answer, problem))

@@ -17,7 +17,7 @@ MODES: Final = ("enforce", "observe", "off")
 
 
 class StoreContent(NamedTuple):
-    """All that a store keeps. Nobody changes one; a new one takes its place, and shares what stayed the same."""
+    """All that a store keeps. It is immutable; a new one takes its place, and shares what stayed the same."""
 
     quotas: Quotas
     """Values as they are kept, by entity and key; no entity without a value. What is in force may differ: `in_force`."""
@@ -60,7 +60,7 @@ class StoreUnavailable(Exception):
 class QuotaStore(Protocol):
     """Keeps quotas and switches, for one process or for several.
 
-    Each is made with a function that is told of every new content, on the loop's thread.
+    Each is made with a function that is called with every new content, on the loop's thread.
     """
 
     @property
@@ -107,14 +107,14 @@ def different_entities(before: Quotas, after: Quotas) -> list[EntityKey]:
 
 
 class Held:
-    """Content that this process holds, and who is told of a new one."""
+    """Content that this process holds, and the function that is called with new content."""
 
     def __init__(self, on_content: OnContent) -> None:
         self.content: StoreContent = EMPTY
         self._on_content = on_content
 
     def hold(self, content: StoreContent, origin: Origin) -> None:
-        """Put content in the place of what there was; nobody is told of the same again."""
+        """Put content in the place of what there was; the same content is not announced again."""
         if content is not self.content:
             self.content = content
             self._on_content(content, origin)

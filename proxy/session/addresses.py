@@ -22,7 +22,7 @@ class AddressBook:
         self._bind = bind
         self._bound: set[int] = set()
         self.upstream: dict[int, Address] = {}
-        self.on_move: Callable[[int, Address], None] | None = None  # told of each new node id or address
+        self.on_move: Callable[[int, Address], None] | None = None  # called with each new node id or address
 
     def learn(self, node_id: int, host: str, port: int) -> bool:
         """Take in where a broker is; return whether clients can be sent to it."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 class Attention:
     """Whether a connection has anything to settle: a verdict, a stop, a hold, a reply of our own, its end.
 
-    Whoever decides something of that kind sets `needs_settle`; `Connection.settle` carries it out and clears it.
+    Code that decides something of that kind sets `needs_settle`; `Connection.settle` carries it out and clears it.
     """
 
     __slots__ = ("needs_settle",)

@@ -1,6 +1,6 @@
 """The byte account of the process: what its connections keep, by address, and who goes when that is too much.
 
-Pure: it is told what is kept, and tells a connection to end. Bytes that pass straight through are not kept and never come here.
+Pure: its caller says what is kept, and it calls a connection to end. Bytes that pass straight through are not kept and never come here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BufferAccount:
         return Reservation(self, host)
 
     def change(self, reservation: Reservation, reserved_bytes: int) -> None:
-        """Reserve so much from now on; whoever holds most ends when it is too much altogether."""
+        """Reserve so much from now on; the largest holder ends when it is too much altogether."""
         grown = self._book(reservation, reserved_bytes)
         while grown and self.reserved_bytes > self.frames_bytes_max:
             if not self._evict(reservation):

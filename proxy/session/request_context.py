@@ -104,13 +104,13 @@ class RequestContext:
         self.client = client
         self.kind = kind
         self.rewrite = rewrite
-        self.cell = cell  # where its usage is metered, and its bytes are counted; None: nobody meters
-        self.work = work  # None: the time of this request is nobody's
+        self.cell = cell  # where its usage is metered, and its bytes are counted; None: nothing is metered
+        self.work = work  # None: the time of this request is not charged
         # its answer is looked at when it is here in whole
         self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK or kind == LOGIN
         self.is_bare = kind <= FETCH and rewrite == AS_IT_IS and not api.response_header_version  # its answer has nothing to look at
         self.head_bytes = HEAD_BYTES + len(prefix)
-        # what is too long to be remembered is like no request: whoever asks reads the next one anew
+        # what is too long to be remembered is like no request: the next one is read anew
         self.is_remembered = len(prefix) <= PREFIX_BYTES_MAX
         self.prefix = prefix if self.is_remembered else b""
         self.size_min = self.head_bytes - LENGTH_BYTES if self.is_remembered else _NO_SIZE
@@ -169,7 +169,7 @@ class RequestContexts:
         return self._heads.get(key)
 
     def add(self, key: object, head: RequestContext) -> None:
-        """Keep a head; when too many are kept, all others are dropped. Whoever still has one of them goes on with it."""
+        """Keep a head; when too many are kept, all others are dropped. A connection that still has one of them keeps it."""
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
         self._heads[key] = head

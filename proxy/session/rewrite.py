@@ -32,7 +32,7 @@ class Rewriter:
 
     Args:
         client_address: None in a sidecar, where the broker's addresses are the clients' own.
-        on_topology: told what a Metadata answer says; None when nobody wants to know.
+        on_topology: called with what a Metadata answer says; None: not needed.
         redact_configs: take the addresses out of DescribeConfigs answers.
         api_versions_cut: what clients may know of the broker's APIs; shared by all connections.
     """

@@ -108,13 +108,13 @@ class Session:
         return self._classifier.client_ids
 
     def member(self, client_id: str) -> Member | None:
-        """Who the client is, and in which declared group with this client-id; None: nobody knows."""
+        """Who the client is, and in which declared group with this client-id; None: unknown."""
         principal, groups = self._classifier.principal, self._classifier.origin
         return None if principal is None else Member(principal, groups.group_of(principal.name, client_id))
 
     @property
     def principal(self) -> KafkaPrincipal | None:
-        """Who the client is; None: nobody knows, and such may not stay."""
+        """Who the client is; None: unknown, and the connection has to end."""
         return self._classifier.principal
 
     def settle(self, now_ms: int) -> None:
@@ -173,7 +173,7 @@ class Session:
         return answer
 
     def answer_administered(self, frame: bytes, now_ms: int, now_ns: int) -> None:
-        """The request that is answered here has its answer: it leaves next, before answers to questions that nobody waits for."""
+        """The request that is answered here has its answer: it leaves next, before answers to questions that are not awaited."""
         assert self.requests.administered is not None
         context, self.requests.administered = self.requests.administered.head, None
         self.responses.judge_questions(context.client, now_ms)

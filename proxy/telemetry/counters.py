@@ -15,7 +15,7 @@ UNKNOWN_KEY: Final = API_KEYS_MAX - 1
 USAGES_MAX: Final = 10_000
 """Each holds 96 numbers that a full garbage collection looks at: more of them would stall the loop for longer than 50 ms."""
 USAGES_PER_MAKER_MAX: Final = 1_000
-"""Where half of the table is taken, nobody gets more than so many by changing client-ids: the other half is for others."""
+"""Where half of the table is taken, one maker gets no more than so many by changing client-ids: the other half is for others."""
 OTHER: Final = "__other__"
 """Who is counted together with others, because the table or the number of series is full."""
 
@@ -121,11 +121,11 @@ class AdministrationCounts:
         self.changes: dict[str, int] = {}
         """Values and switches that were changed."""
         self.denials: dict[str, int] = {}
-        """How often somebody was told that they may not."""
+        """How often a request about quotas was denied."""
         self.audit_failures = 0
         """Lines, or several at once, that the audit log did not take."""
         self.authority_is_trusted = True
-        """False: an account without rights has not been told no by the brokers, so that their yes means nothing."""
+        """False: an account without rights was not refused by the brokers, so that their consent means nothing."""
 
 
 class Counters:
@@ -186,7 +186,7 @@ class Counters:
         self.buffer_bytes_max = 0
         self.memory_pauses = 0
         self.memory_pressure = 0
-        """0: none, 1: the sides with the largest backlogs are not read, 2: nobody new is accepted either."""
+        """0: none, 1: the sides with the largest backlogs are not read, 2: no new connection is accepted either."""
         self.metering = MeteringCounts()
         self.connections_open = 0
         self.discarded_request_bytes = 0
@@ -244,7 +244,7 @@ class CountsBytes(Protocol):
 
 
 class UsageShare:
-    """How many entries of tables one maker has: a user, or clients of one address that nobody knows."""
+    """How many entries of tables one maker has: a user, or clients of one address without a known user."""
 
     __slots__ = ("cells", "usages")
 
@@ -257,7 +257,7 @@ class Usage:
     """What one user with one client-id did since the process began.
 
     Attributes:
-        own_produce_bytes, own_fetch_bytes: what nobody else counts.
+        own_produce_bytes, own_fetch_bytes: what nothing else counts.
         share: of who made it.
     """
 

@@ -24,7 +24,7 @@ class GarbageWatch:
 
     Args:
         counters: where looks are counted.
-        on_long: told of each look of 20 ms and more: its generation, and how many ms it took. Called from `watch`, on the loop.
+        on_long: called after each look of 20 ms and more: its generation, and how many ms it took. Called from `watch`, on the loop.
         clock_ns: monotonic nanoseconds.
     """
 

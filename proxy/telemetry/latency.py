@@ -10,7 +10,7 @@ _BUCKETS: Final = 64 - SHIFT
 EDGES: Final = tuple(range(0, 18, 2))
 """The buckets whose upper edges are shown: up to 17 s, each four times the one before."""
 APIS_MAX: Final = 40
-"""More kinds of request than any client has are counted together, so that nobody can fill a page with them."""
+"""More kinds of request than any client has are counted together, so that no client can fill a page with them."""
 
 
 class ApiLatencies:
@@ -18,7 +18,7 @@ class ApiLatencies:
 
     Attributes:
         rows: by API key, in the order in which they were first asked for.
-        other: of APIs that nobody knows, and of those beyond the first 40.
+        other: of unknown APIs, and of those beyond the first 40.
     """
 
     __slots__ = ("other", "rows")

@@ -226,7 +226,7 @@ def _line_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """Return a copy of `value` that nobody changes while it waits, made of what JSON knows."""
+    """Return a copy of `value` that does not change while it waits, made of what JSON knows."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

@@ -80,11 +80,11 @@ class ListenerAdmissionStatus(NamedTuple):
     accept_rate: float
     """Connections per second; those that were turned away because of their address are taken back."""
     throttle_ms: float
-    """Mean of the waits that the rates of process and listener asked for, of the last minute; NaN when nobody waited."""
+    """Mean of the waits that the rates of process and listener asked for, of the last minute; NaN when no connection waited."""
     ip_throttle_ms: float
-    """Mean of the delays of those that were held because of their address; NaN when nobody was."""
+    """Mean of the delays of those that were held because of their address; NaN when none was."""
     blocked_ratio: float
-    """Share of the last half minute to minute in which somebody waited, and the listener accepted nobody."""
+    """Share of the last half minute to minute in which a connection waited and the listener accepted none."""
 
 
 class IpRate(NamedTuple):

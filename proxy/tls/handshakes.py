@@ -1,4 +1,4 @@
-"""Handshakes take turns: a few steps in each round of the loop, so that a flood of them delays nobody else, and few that stall."""
+"""Handshakes take turns: a few steps in each round of the loop, so that neither a flood of them nor some that stall delay other clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HandshakeQueue:
     """The steps that wait for their turn, oldest first, and the handshakes under way.
 
     A peer that has said hello costs memory. With more than `UNDER_WAY_MAX` of them each new one ends the one that was silent for longest,
-    if it was for `STALLED_S`; nobody who goes on is ended, and nobody waits for those who do not.
+    if it was for `STALLED_S`; no handshake that goes on is ended, and none waits for those that stall.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -26,7 +26,7 @@ _plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all: copied out before
 class TlsTransport(asyncio.Protocol):
     """One end of a TLS connection.
 
-    Begins with the handshake, which needs nobody above it; `attach` puts a protocol on top. Until then nothing is decrypted.
+    Begins with the handshake, which needs no protocol above it; `attach` puts a protocol on top. Until then nothing is decrypted.
 
     Args:
         make_tls: makes the TLS state from an incoming and an outgoing BIO; called with the first bytes on the server's side, so that a
@@ -260,7 +260,7 @@ class TlsTransport(asyncio.Protocol):
     # --- bytes
 
     def _take_in(self) -> None:
-        """Decrypt what was read and kept, as long as nobody pauses."""
+        """Decrypt what was read and kept, unless reading is paused."""
         while self._unfed and not self._paused and self._above is not None:
             data = self._unfed.pop(0)
             if len(data) > FEED_BYTES:

@@ -94,7 +94,7 @@ def _check_ops(ops: Sequence[Op], keys: Mapping[str, ValueType]) -> None:
         value_type = keys.get(key)
         if value_type is None:
             raise AdminError(INVALID_REQUEST, f"Invalid configuration key {key}")
-        if not value > 0:  # NaN too, which brokers keep and which then limits nobody
+        if not value > 0:  # NaN too, which brokers keep and which then limits no client
             raise AdminError(INVALID_REQUEST, f"Quota {key} must be greater than 0")
         if value_type.is_whole:
             if value > value_type.value:

@@ -13,7 +13,7 @@ def entity_of_user(name: str) -> EntityKey:
     """Return whom a resource of type USER names: `<user>` or `<user>/clients/<client>`, sanitised; "" and `<default>` the default.
 
     Raises:
-        AdminError: it names nobody.
+        AdminError: it names no entity.
     """
     match name.split("/"):
         case [user]:
@@ -27,7 +27,7 @@ def entity_of_client(name: str) -> EntityKey:
     """Return whom a resource of type CLIENT names: `<client>`, sanitised; "" and `<default>` the default.
 
     Raises:
-        AdminError: it names nobody.
+        AdminError: it names no entity.
     """
     if "/" in name:
         raise AdminError(INVALID_REQUEST, f'Invalid client "{name}": it has to be <client>, percent-encoded')

@@ -70,7 +70,7 @@ def _changed(now: Mapping[str, str], ops: Sequence[Op], entity: EntityKey) -> di
 
 
 def _text(key: str, value: float, value_type: ValueType) -> str:
-    if math.isnan(value):  # brokers keep it, and then it limits nobody
+    if math.isnan(value):  # brokers keep it, and then it limits no client
         raise AdminError(INVALID_REQUEST, f"Quota {key} must be greater than 0")
     if not value_type.is_whole:
         return java_double(value)

@@ -54,6 +54,6 @@ def ignore(answer: Any) -> None:
 
 def _wrong(answer: Any, wanted: str) -> CallbackAnswerError:
     if isinstance(answer, CoroutineType):
-        answer.close()  # else Python warns that nobody awaited it
+        answer.close()  # else Python warns that it was not awaited
         return CallbackAnswerError(f"the method is async; an ordinary method that returns {wanted} is needed")
     return CallbackAnswerError(f"{type(answer).__name__} instead of {wanted}")

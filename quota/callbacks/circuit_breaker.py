@@ -24,7 +24,7 @@ class CircuitBreaker:
         self.opened = 0
 
     def is_open(self, now_ms: int) -> bool:
-        """True while nobody should be asked."""
+        """True while the callback should not be asked."""
         return now_ms < self.open_until_ms
 
     def failed(self, now_ms: int) -> None:

@@ -58,7 +58,7 @@ class GuardedCallback(ClientQuotaCallback):
         Args:
             make: the user's class; called by `configure`, and again by the next one if it raised.
             now_ns: monotonic nanoseconds; the room of quotas has no clock of its own.
-            on_fault: told (method, error) of the first fault of each method.
+            on_fault: called with (method, error) of the first fault of each method.
             static_defaults: the ninth level for when Kafka's own rule has to answer.
         """
         statics = static_defaults or {}

@@ -78,7 +78,7 @@ class ListenerQuota:
         self._blocked = Rate(AVERAGE_SAMPLES, AVERAGE_WINDOW_MS)
 
     def record_blocked(self, blocked_ms: int, now_ms: int) -> None:
-        """Count time in which this listener accepted nobody because somebody waited."""
+        """Count time in which this listener accepted no connection because one waited."""
         self.blocked_ms += blocked_ms
         self._blocked.record(blocked_ms, now_ms)
 

@@ -15,7 +15,7 @@ UNLIMITED_CONNECTIONS: Final = 2**31 - 1
 
 
 class RateObserver(Protocol):
-    """Is told what connection rates decide."""
+    """Receives what connection rates decide."""
 
     def recorded(self, rate: ConnectionRate, throttle_ms: int, waits_ms: int, now_ms: int) -> None:
         """A connection was counted: `throttle_ms` is what this rate asks for, `waits_ms` the longest that any asked for."""

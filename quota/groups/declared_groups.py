@@ -50,7 +50,7 @@ class DeclaredGroup:
     """One group.
 
     Attributes:
-        conditions: None: nobody is in it by itself, it is only a parent.
+        conditions: None: it has no members of its own and is only a parent.
         bounds: units per second.
         parent: the name of the group that it is a part of.
     """
@@ -103,7 +103,7 @@ class DeclaredGroups:
     """All of them, in order.
 
     Args:
-        groups: names are unique, parents are there, and nobody is their own ancestor: checked by who reads the configuration.
+        groups: names are unique, parents are there, and none is its own ancestor: checked when the configuration is read.
     """
 
     __slots__ = ("_by_name", "_chains", "_matching")

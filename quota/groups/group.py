@@ -152,7 +152,7 @@ class QuotaGroup(SampleRing):
         return self._record_and_measure(amount, now_ms)
 
     def record_within(self, amount: float, now_ms: int) -> bool:
-        """Count `amount` if it is within the bound for certain, told without measuring; False: nothing was done, `record` decides."""
+        """Count `amount` if it is within the bound for certain, known without a measurement; False: nothing was done, `record` decides."""
         if self._start_ms <= now_ms < self._end_ms:
             value = self._value + amount
             if value <= self._free:
@@ -192,7 +192,7 @@ class QuotaGroup(SampleRing):
         return Verdict(now_ms, extra, observed, self.bound, window_ms, throttle_ms)
 
     def certain_room(self, now_ms: int) -> float:
-        """Return how much can be recorded now within the bound for certain, told without measuring; below 0 when only that can tell."""
+        """Return how much can be recorded now within the bound for certain, without a measurement; below 0: only a measurement shows it."""
         return self._free - self._value if self._start_ms <= now_ms < self._end_ms else NO_ROOM
 
     def next_expiry_ms(self) -> int:
@@ -217,7 +217,7 @@ class QuotaGroup(SampleRing):
         return self
 
     def copy_to(self, other: QuotaGroup) -> None:
-        """Let another group, with a bound of its own, go on where this one is; nobody records here any more."""
+        """Let another group, with a bound of its own, go on where this one is; nothing is recorded here any more."""
         self._copy_samples_to(other)
         other._recorded_before = self._recorded_before
         other.update_bound(other.bound)

@@ -162,7 +162,7 @@ class MutationGroup:
         return self
 
     def copy_to(self, other: MutationGroup) -> None:
-        """Let another group, with a bound of its own, go on where this one is; nobody records here any more."""
+        """Let another group, with a bound of its own, go on where this one is; nothing is recorded here any more."""
         bound, other._bucket = other.bound, self._bucket
         other._bucket.bound = bound
         other._burst_ms, other.mutation_rate, other.last_record_ms = self._burst_ms, self.mutation_rate, self.last_record_ms

@@ -148,7 +148,7 @@ def waits_of(silver: DataFrame) -> DataFrame:
 
 
 def histogram_of(waits: DataFrame) -> DataFrame:
-    """Count waits by length, those that nobody had to sit out apart; returns HISTOGRAM."""
+    """Count waits by length, those that no client served apart; returns HISTOGRAM."""
     bucket = F.pow(F.lit(2.0), F.ceil(F.log2("wait_ms"))).cast("long")
     return waits.groupBy("date", "hour", *GROUP_KEY, "applied", bucket.alias("bucket_ms")).agg(F.count("*").alias("n")).to(HISTOGRAM)
 

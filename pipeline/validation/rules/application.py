@@ -16,7 +16,7 @@ from pipeline.validation.rules.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, 
 
 
 class Observed(NamedTuple):
-    """Waits that were decided where nobody had to wait: how many, and their sum."""
+    """Waits that were decided where no client had to wait: how many, and their sum."""
 
     decisions: int = 0
     ms: int = 0
@@ -27,7 +27,7 @@ class Observed(NamedTuple):
 
 
 def observed_of(throttle_ms: Ints, where: Flags) -> Observed:
-    """Count the waits above 0 `where` nobody was made to wait."""
+    """Count the waits above 0 `where` no client was made to wait."""
     waits = throttle_ms[where & (throttle_ms > 0)]
     return Observed(len(waits), int(waits.sum()))
 
@@ -48,7 +48,7 @@ def check_applied(rows: Rows, judged: Flags, settings_intervals: "SettingsInterv
 
 
 def check_states(file_set: FileSet, findings: Findings) -> None:
-    """How the proxy was set is told from the first decision of a stem on: without that nobody can say what had to be applied."""
+    """How the proxy was set is recorded from the first decision of a file set on: without that it is unknown what had to be applied."""
     manifest = file_set.manifest
     told = file_set.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
     if told and min(told) <= manifest.first_seq:
@@ -62,7 +62,7 @@ class SettingsIntervals:
     """How the proxy was set, decision by decision, as `states` of a stem says; empty where it says nothing.
 
     Attributes:
-        enforce_throughout: whether nobody was only observed, or switched off, at any time.
+        enforce_throughout: whether no client was only observed, or switched off, at any time.
     """
 
     def __init__(self, file_set: FileSet) -> None:

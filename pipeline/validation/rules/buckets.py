@@ -136,7 +136,7 @@ def _check_bounds(steps: Steps, file_set: FileSet, findings: Findings) -> None:
 
 
 def _check_applied(steps: Steps, file_set: FileSet, findings: Findings) -> Observed:
-    """Waits were told or held for by the rules of the mode, and where a switch is off no bucket was asked.
+    """Waits were announced or held by the rules of the mode, and where a switch is off no bucket was asked.
 
     What a request took that came while another mode held is settled when its answer comes, and so is all of it in `observe`.
     """

@@ -42,7 +42,7 @@ STEADY_S: Final = 10.5
 MARGIN: Final = 1.01
 PACED_CEILING: Final = 1.02
 IN_FLIGHT_MAX: Final = 5
-"""Requests of one connection before its first wait: what Kafka's producers allow unless told otherwise."""
+"""Requests of one connection before its first wait: what Kafka's producers allow by default."""
 MUTE_S_MAX: Final = 25.0
 """Nothing waits longer at a time: then one request goes on."""
 EVERY: Final = "*"
@@ -96,7 +96,7 @@ class Circumstances:
     """What a file set says of its groups besides their decisions; read when it is first asked for, and once.
 
     Args:
-        paced: of groups, too, whose connections nobody counted.
+        paced: of groups, too, without a count of connections.
     """
 
     def __init__(self, file_set: FileSet, *, paced: bool = False) -> None:
@@ -238,7 +238,7 @@ class LongRun(msgspec.Struct, frozen=True):
 
 
 def judge(parts: Sequence[tuple[int, ThrottleWindow]], *, paced: bool = False) -> LongRun | None:
-    """Return the long-run rate of one group; None: too short, or nobody knows its connections and they matter.
+    """Return the long-run rate of one group; None: too short, or its connections are unknown and matter.
 
     Args:
         parts: (position of the file set in its run, stretch), in order.

@@ -1,4 +1,4 @@
-"""How the proxy was set, told by each file set for itself, and so twice: what one begins with is what the one before it ended with."""
+"""How the proxy was set, recorded by each file set for itself, and so twice: what one begins with is what the one before it ended with."""
 
 import itertools
 from collections.abc import Mapping, Sequence

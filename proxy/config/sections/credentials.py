@@ -147,7 +147,7 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles, now_s: float) -> None:
         _check_secret("key", files.key)
     password = None if files.key_password_file is None else read_secret("key_password_file", files.key_password_file)
     try:
-        # a function, so that nobody is asked at the terminal for the password of a key
+        # a function, so that no prompt appears at the terminal for the password of a key
         context.load_cert_chain(files.certificate, files.key, lambda: password or b"")
     except ssl.SSLError as error:
         raise CredentialsError("key", *_key_problem(files, error)) from error
@@ -185,7 +185,7 @@ def _read_certificate(path: Path) -> x509.Certificate:
 
 
 def _check_secret(key: str, path: Path) -> None:
-    """A secret is nobody else's to read."""
+    """Only its owner may read a secret."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

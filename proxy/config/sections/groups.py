@@ -104,7 +104,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, Reader(read_name, NAME_REMEDY)]
     match: GroupMatch | None = None
-    """None: nobody is in it by itself, it is only a parent."""
+    """None: it has no members of its own and is only a parent."""
     budget: GroupBudget | None = None
     parent: Annotated[str | None, Reader(read_name, "the name of another [[group]]")] = None
 

@@ -46,5 +46,5 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wants_login(self) -> bool | None:
-        """Whether brokers ask for a login there; None: nobody said so."""
+        """Whether brokers ask for a login there; None: not declared."""
         return None if self.protocol is None else self.protocol.startswith("SASL")

@@ -10,7 +10,7 @@ from proxy.demo.series import SPAN_MS, Series
 
 LAST_SPAN_RATIO_MAX: Final = 1.15
 LAST_REQUEST_SPAN_RATIO_MAX: Final = 1.25
-"""Of request time, which is known when it is used up only, and for which nobody waits longer than a window."""
+"""Of request time, which is known when it is used up only, and for which no client waits longer than a window."""
 MODEL_DISTANCE_MAX: Final = 0.1
 """Of connections: who is turned away gets no verdict that could be worked out again, so their number is compared."""
 SEEN_SHARE_MIN: Final = 0.9
@@ -27,7 +27,7 @@ class Judgement:
         allowed: the most that may pass: bound x (elapsed + 10 s) + one request. None without a quota.
         last_rate: amount per second in the last ten seconds.
         verdicts, equal: how often Sluice said "wait" and was heard, and how often working it out again gave the same milliseconds.
-        unseen: how often it said so while nobody looked.
+        unseen: how often it said so while it was not watched.
         turned_away: connections that came too early.
         faults: what is wrong, in words; none is good.
     """

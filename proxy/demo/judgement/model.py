@@ -10,7 +10,7 @@ from quota.groups.group import QuotaGroup
 
 SAMPLES, WINDOW_MS = 11, 1_000
 REQUEST_THROTTLE_MS_MAX = WINDOW_MS
-"""Longer than a window nobody waits for request time, in Kafka as here."""
+"""No client waits longer than a window for request time, in Kafka as here."""
 
 
 def predict(quota_type: str, bound: float | None, amount: float, interval_ms: int, seconds: int) -> list[float]:

@@ -58,7 +58,7 @@ class Converter:
         self._thread.start()
 
     def put(self, stem: str, end: Fact | None = None) -> None:
-        """Convert a segment when its turn comes; `end` says how it ended, None: nobody knows."""
+        """Convert a segment when its turn comes; `end` says how it ended, None: unknown."""
         self._queue.put((stem, end))
 
     def stop(self, timeout_s: float) -> bool:

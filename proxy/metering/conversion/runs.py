@@ -35,7 +35,7 @@ class Runs:
 
     Attributes:
         seq: number of the first of them.
-        count: how many they are; more than one only of what made nobody wait.
+        count: how many they are; more than one only of what delayed no client.
         ts_ms, value, throttle_ms, applied_ms, kind: of each of them.
     """
 

@@ -25,7 +25,7 @@ def end_runs(directory: Path, is_ours: Callable[[str], bool]) -> list[str]:
     """Begin a last segment for each run that ended with none; return their stems. Buffers that there is nothing to count for go.
 
     Args:
-        is_ours: whether the proxy of an id cannot do so itself meanwhile: nobody but us converts what it wrote.
+        is_ours: whether the proxy of an id cannot do so itself meanwhile: only this process converts what it wrote.
 
     Raises:
         OSError: the disk does not take it; the buffers stay.

@@ -56,7 +56,7 @@ class ListenerAdmission:
 
     @property
     def blocked_since_ms(self) -> int | None:
-        """Since when somebody waits; None: nobody does."""
+        """Since when a connection waits; None: none does."""
         return None if self._waiting is None else self._waiting.since_ms
 
     # By the listener

@@ -29,7 +29,7 @@ class ClientHellos(PreambleReaders):
         self.enter(_Hello(self, arrival, go_on))
 
     def refuse(self, arrival: Arrival, detail: str) -> None:
-        """Tell a client that nobody has the name it asked for, and end."""
+        """Answer a client that the name it asked for is unknown, and end."""
         with contextlib.suppress(OSError):
             arrival.sock.send(UNRECOGNIZED_NAME)
         self.owner.arrival_ended(arrival, CloseReason.SERVER_NAME_UNKNOWN, detail)

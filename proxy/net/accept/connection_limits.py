@@ -31,7 +31,7 @@ class ConnectionLimits:
 
     Args:
         quotas: who obeys.
-        on_applied: told after each change: a slot may be free now.
+        on_applied: called after each change: a slot may be free now.
     """
 
     def __init__(self, quotas: ConnectionQuotas, on_applied: Callable[[], None]) -> None:

@@ -82,7 +82,7 @@ class PreambleReaders:
         """So many wait now."""
 
     def close(self, reason: CloseReason) -> None:
-        """Nobody waits any longer."""
+        """End all waits."""
         for waiting in list(self._waiting):
             waiting.end(reason)
 
@@ -110,7 +110,7 @@ class PreambleReader:
             self.end(reason_of(error, otherwise=CloseReason.BAD_REQUEST), str(error))
         except OSError as error:
             self.ended_by_peer(CloseReason.CLIENT_RESET, str(error))
-        except Exception as error:  # noqa: BLE001 - a bug of ours costs this client, and nobody else
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this client's connection only
             self.leave()
             self.room.owner.arrival_crashed(self.arrival, error)
 

@@ -21,7 +21,7 @@ class HeldSockets:
     """Closes each socket at its deadline, the earliest first; one loop timer for all of them.
 
     Args:
-        on_closed: told of each socket that was closed.
+        on_closed: called with each socket that was closed.
         clock: milliseconds, monotonic.
     """
 

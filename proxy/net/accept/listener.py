@@ -45,7 +45,7 @@ class Acceptor:
     """Accepts on one socket and hands each connection to `on_accept`.
 
     When descriptors run out it stops for a moment instead of spinning; existing connections are not touched.
-    `may_accept` is asked before each accept; while it says no, it is asked again every 0.1 s. `on_exhausted` is told when none is left.
+    `may_accept` is asked before each accept; while it says no, it is asked again every 0.1 s. `on_exhausted` is called when none is left.
     Between `stop` and `go_on` clients wait in the kernel's queue.
     """
 
@@ -66,7 +66,7 @@ class Acceptor:
         self._resume()
 
     def stop(self) -> None:
-        """Accept nobody until `go_on`."""
+        """Stop accepting until `go_on`."""
         self._stopped = True
         self._pause()
 

@@ -183,4 +183,4 @@ class LongAnswersChannel(BufferedReader):
 
 
 def _dropped(_data: bytes | memoryview) -> None:
-    """Nobody takes it any more."""
+    """Drop it: the client is gone."""

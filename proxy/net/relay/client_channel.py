@@ -1,7 +1,7 @@
 """The client's socket. Moves bytes; every decision is the session's.
 
 While its client logs in, tokens are read into a buffer of ours, which is overwritten when the broker has answered. Elsewhere bytes come
-as objects that nobody can overwrite. What a client sends ahead of an answer, and what is no token, goes that way.
+as objects that cannot be overwritten. What a client sends ahead of an answer, and what is no token, goes that way.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class LoginChannel(BufferedReader):
         return rest
 
     def answered(self) -> None:
-        """The broker has answered, so it has had the token: nobody needs it any more."""
+        """The broker has answered, so it has the token: overwrite it."""
         for token in self._on_its_way:
             _overwrite(token)
         self._on_its_way.clear()

@@ -63,7 +63,7 @@ class Connector:
             self._late.discard(task)
 
     def close(self) -> None:
-        """Give up on nobody any more."""
+        """Stop giving up on attempts."""
         if self._timer is not None:
             self._timer.cancel()
 

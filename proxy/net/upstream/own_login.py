@@ -28,7 +28,7 @@ class OwnLogin:
 
     Args:
         credentials: None: there are none.
-        on_change: told what is wrong when the last login failed otherwise than the one before it; None: it works.
+        on_change: called with what is wrong when the last login failed otherwise than the one before it; None: it works.
     """
 
     def __init__(self, credentials: Credentials | None, on_change: Callable[[str | None], None]) -> None:

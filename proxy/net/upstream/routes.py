@@ -61,7 +61,7 @@ class Routes:
         return self._of_listener[listener]
 
     def close(self) -> None:
-        """Give up on nobody any more."""
+        """Stop giving up on attempts."""
         for route in self._all:
             route.connector.close()
 

@@ -54,7 +54,7 @@ def throttle_histogram(name: str, text: str, histograms: Mapping[str, ThrottleHi
 
 
 def latency_histogram(name: str, text: str, rows: Mapping[str, list[int]]) -> Metric:
-    """Return the histogram of latencies in seconds, by API: buckets alone, nobody adds the times up."""
+    """Return the histogram of latencies in seconds, by API: buckets alone, without a sum."""
     family = HistogramMetricFamily(name, text, labels=("api",))
     for api, row in sorted(rows.items()):
         buckets = [("+Inf" if edge == float("inf") else repr(edge), count) for edge, count in cumulated(row)]

@@ -12,7 +12,7 @@ from proxy.telemetry.counters import OTHER, AdministrationCounts, Counters, Mete
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import AdmissionStatus, Traffic
 
-_BARE = CollectorRegistry()  # collectors register themselves somewhere; this one nobody reads
+_BARE = CollectorRegistry()  # collectors register themselves somewhere; this one is not read
 _PROCESS = ProcessCollector(registry=_BARE)
 _GC = GCCollector(registry=_BARE)
 

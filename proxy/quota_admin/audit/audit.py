@@ -1,4 +1,4 @@
-"""What is written down about changes, before anybody is told that they were made."""
+"""What is written down about changes, before they are answered."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ BLOCK_BYTES: Final = 64 * 1024
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 MODE: Final = 0o600
 OPEN_TO_OTHERS: Final = 0o027
-"""Bits that a file may not have: its group may read it, nobody else may do anything."""
+"""Bits that a file may not have: its group may read it, others may do nothing."""
 
 
 class AuditFile:
@@ -102,7 +102,7 @@ class AuditFile:
             raise _problem(self.path, "is written by another process", "give each Sluice a file of its own") from None
 
     def _mend(self) -> None:
-        """Find the end of the chain, and cut off a last line that was never finished: nobody was told of what it says."""
+        """Find the end of the chain, and cut off a last line that was never finished: its change was never answered."""
         size = os.fstat(self._file).st_size
         torn = next(iter(_pieces_back(self._file, size)), b"") if size else b""
         self._size = size - len(torn)

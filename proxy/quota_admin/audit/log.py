@@ -99,7 +99,7 @@ class AuditLog:
             try:
                 await asyncio.shield(work)
             except asyncio.CancelledError:
-                await asyncio.wait([work])  # nobody else may write while it does
+                await asyncio.wait([work])  # no other task may write while it does
                 raise
             except AuditUnavailable as error:
                 self.error = str(error)

@@ -33,7 +33,7 @@ _ORDER: Final = (*CLIENT_KEYS, *IP_KEYS)
 
 
 class QuotaText(NamedTuple):
-    """A file, cut into its entries. Nobody changes one."""
+    """A file, cut into its entries; it is immutable."""
 
     prologue: str
     entries: Mapping[Key, str]

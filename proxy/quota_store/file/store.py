@@ -76,7 +76,7 @@ class FileStore(Held):
 
     Args:
         path: of the file, which must be there.
-        on_content: told of each new content.
+        on_content: called with each new content.
         any_sign: values of 0 and below may be set (the ZooKeeper profile).
         altering: somebody may alter quotas: then a file that group or world may write is refused at the start.
         pause: waited for between two looks at a file that changed.

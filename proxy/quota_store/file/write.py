@@ -12,7 +12,7 @@ LOOSE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def loosely_kept(path: Path) -> tuple[str, str] | None:
-    """Say what is wrong, and what to do, where others than its owner may write the file: they could set what nobody lets them alter."""
+    """Name the problem and the remedy where others than its owner may write the file: they could set quotas without the right to."""
     try:
         mode = path.stat().st_mode
     except OSError:

@@ -187,7 +187,7 @@ class TopicWriter:
         )
 
     async def start(self) -> None:
-        """Fence whoever wrote before; what they had under way is committed or gone then.
+        """Fence the writer before; what it had under way is committed or gone then.
 
         Raises:
             KafkaError, OSError: it cannot be done.
@@ -199,7 +199,7 @@ class TopicWriter:
 
         Raises:
             Fenced: nothing was committed.
-            KafkaError, TimeoutError: nobody knows until the next writer started.
+            KafkaError, TimeoutError: the outcome is unknown until the next writer started.
         """
         try:
             await self._producer.begin_transaction()

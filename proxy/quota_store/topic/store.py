@@ -15,7 +15,7 @@ class TopicStore(RemoteStore):
     Args:
         settings: how brokers are reached, not through Sluice.
         topic: its name.
-        on_content: told of each new content, on the loop's thread.
+        on_content: called with each new content, on the loop's thread.
         create: a topic that is missing is created.
         replication_factor: then; None: 3, or as many as there are brokers.
         snapshot: what was last good, for a start without brokers; without it the start waits for them.

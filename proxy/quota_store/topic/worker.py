@@ -228,7 +228,7 @@ class TopicWorker:
             answer, problem = None, None
             try:
                 answer = await self._altered(decide)
-            except Exception as error:  # noqa: BLE001 - of `decide`, or StoreUnavailable: whoever asked has to hear of it
+            except Exception as error:  # noqa: BLE001 - of `decide`, or StoreUnavailable: the caller has to hear of it
                 problem = error
             answered(answer, problem)
 

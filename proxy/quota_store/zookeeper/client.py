@@ -137,7 +137,7 @@ class ZookeeperClient:
         """Return when ZooKeeper made a node, by its own clock; None where there is none.
 
         Raises:
-            Lost, Denied: nobody knows.
+            Lost, Denied: the outcome is unknown.
         """
         return self._answer(self._client.exists_async(path), lambda stat: None if stat is None else int(stat.ctime))
 
@@ -145,7 +145,7 @@ class ZookeeperClient:
         """Whether a node is there; one that is not is watched too.
 
         Raises:
-            Lost, Denied: nobody knows.
+            Lost, Denied: the outcome is unknown.
         """
         return bool(self._answer(self._client.exists_async(path, watch=watch), lambda stat: stat is not None))
 
@@ -229,7 +229,7 @@ class ZookeeperClient:
 
         Raises:
             Conflict, Denied: nothing was done.
-            Lost: nobody knows.
+            Lost: the outcome is unknown.
         """
         transaction = self._client.transaction()
         for one in operations:
@@ -249,7 +249,7 @@ class ZookeeperClient:
                 raise _ours(result)
 
     def _acl(self, path: str) -> list[Any]:
-        """Return the rights on a node, which what is made beside or below it gets too: whoever could read and write there still can."""
+        """Return the rights on a node, which new nodes beside or below it get too: clients that could read and write there still can."""
         if path not in self._acls:
             try:
                 found = self._answer(self._client.get_acls_async(path), lambda answer: list(answer[0]))
@@ -279,7 +279,7 @@ def _failure(answer: Answer) -> Denied | None:
     """Return None where there is no node, and why it may not be read.
 
     Raises:
-        Lost: nobody knows.
+        Lost: the outcome is unknown.
     """
     assert isinstance(answer, Exception)
     if isinstance(answer, NoNodeError):

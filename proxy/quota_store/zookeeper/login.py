@@ -1,6 +1,6 @@
 """A login at ZooKeeper by SASL DIGEST-MD5 (RFC 2831), the mechanism that it has without Kerberos. Pure.
 
-Whoever listens can guess at the password from what is sent: ZooKeeper's servers offer nothing better, so it belongs inside TLS.
+An eavesdropper can guess the password from what is sent: ZooKeeper's servers offer nothing better, so it belongs inside TLS.
 """
 
 import hmac

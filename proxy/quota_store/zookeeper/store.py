@@ -24,7 +24,7 @@ class ZookeeperStore(RemoteStore):
 
     Args:
         connect: HOST:PORT[,HOST:PORT...][/CHROOT].
-        on_content: told of each new content, on the loop's thread.
+        on_content: called with each new content, on the loop's thread.
         access: TLS, and who Sluice is.
         creates: where there are no quotas of Kafka's, room for them is made.
         snapshot: what was last good, for a start without ZooKeeper; without it the start waits for ZooKeeper.

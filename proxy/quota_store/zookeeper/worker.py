@@ -1,4 +1,4 @@
-"""The thread that speaks with ZooKeeper: it knows the nodes, follows them, and changes them. Nobody else waits for ZooKeeper.
+"""The thread that speaks with ZooKeeper: it knows the nodes, follows them, and changes them. Nothing else waits for ZooKeeper.
 
 Everything comes to it as a job: a connection that came (then everything is read again, since watches of before are lost), a watch that
 fired, a change that somebody asks for. kazoo's threads only put jobs in.
@@ -21,7 +21,7 @@ BEAT_S: Final = 5.0
 """At least so often ZooKeeper is asked for what changed, watch or no watch."""
 RETRY_S: Final = 0.5
 WHOLE_MS: Final = 15 * 60 * 1_000
-"""At least so often everything is read: somebody may have changed a node and told nobody."""
+"""At least so often everything is read: a node may have changed without a notification."""
 STEPS_AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 512 * 1024
 """ZooKeeper takes 1 MiB."""
@@ -35,7 +35,7 @@ class ZookeeperWorker:
     Args:
         make_client: given a function to call when the connection came or went.
         place: how messages call ZooKeeper.
-        tell: told after each job, on the thread.
+        tell: called after each job, on the thread.
         good: what was known before, last good values above all.
         now_ms: the monotonic clock.
         creates: where there are no quotas of Kafka's, room for them is made.
@@ -188,7 +188,7 @@ class ZookeeperWorker:
             answer = self._altered(decide)
         except StoreUnavailable as error:
             problem = error
-        except Exception as error:  # noqa: BLE001 - of `decide`: whoever asked has to hear of it, and this thread goes on
+        except Exception as error:  # noqa: BLE001 - of `decide`: the caller has to hear of it, and this thread goes on
             problem = error
         answered(answer, problem)
 
@@ -215,7 +215,7 @@ class ZookeeperWorker:
 
         Raises:
             Conflict: somebody else was faster.
-            StoreUnavailable: they are not made, or nobody knows.
+            StoreUnavailable: they are not made, or the outcome is unknown.
         """
         try:
             if any(step.path == SWITCHES for step in steps) and self.tree.switches_node is None:

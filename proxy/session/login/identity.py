@@ -19,7 +19,7 @@ Peer = tuple[str, int]
 
 
 class TlsPeer(NamedTuple):
-    """What TLS told of a client."""
+    """What TLS knows of a client."""
 
     name: str | None
     """By the mapping rules, from the subject of its certificate; None: it showed none."""
@@ -37,8 +37,8 @@ class IdentityRules:
         requires_login: SASL is declared: nothing else passes before the broker has said yes.
         claim: which claim of a bearer token names the user.
         mechanisms: those that may pass; None: all.
-        on_plain_exposed: told that a password crosses the network in the clear; once per login.
-        on_login_failed: told each time that the broker says no.
+        on_plain_exposed: called when a password crosses the network in the clear; once per login.
+        on_login_failed: called each time that the broker says no.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class IdentityRules:
     def after_login(
         self, peer: Peer, mechanism: str, name: str | None, *, is_delegation_token: bool, tls: TlsPeer | None = None
     ) -> KafkaPrincipal | None:
-        """Return who a client is that the broker let in; None: nobody knows, and such may not stay."""
+        """Return who a client is that the broker let in; None: unknown, and the connection has to end."""
         if self._builder is not None:
             context = AuthenticationContext(
                 self.listener,

@@ -28,10 +28,10 @@ OTHER_MECHANISM: Final = "other"
 BARE_OWED_MAX: Final = 16
 """Most bare tokens that the broker has not answered; an exchange of GSSAPI has three, of which it answers two."""
 MESSAGES_FREE_MAX: Final = 16
-"""So many messages of one login are nobody's time; no mechanism of Kafka's needs a third of them."""
+"""The time of so many messages of one login is not charged; no mechanism of Kafka's needs a third of them."""
 
 Identified = Callable[[KafkaPrincipal, int, int], None]
-"""Told of each success: who it is, when the session began, and when it ends (ms), 0 for never."""
+"""Called at each success: with the principal, when the session began, and when it ends (ms), 0 for never."""
 
 
 class Login:
@@ -41,9 +41,9 @@ class Login:
         required: only requests of a login may pass: it is declared, and the broker has not said yes.
         awaits: a message of the login is under way to the broker; what is behind it waits for the answer.
         under_way: a mechanism was accepted and the verdict is not here.
-        free_left: so many messages more of this exchange are nobody's time.
+        free_left: the time of so many messages more of this exchange is not charged.
         bare: tokens travel without requests around them (handshake v0).
-        news: the broker has answered something; whoever acts on it takes this back.
+        news: the broker has answered something; the connection resets this when it acts on it.
     """
 
     __slots__ = (
@@ -158,7 +158,7 @@ class Login:
     # --- from the broker
 
     def is_free(self, api: ApiVersion, frame: Buffer) -> bool:
-        """Whether a message of a login, which `frame` answers, is nobody's time: `answered` has not been told of it yet.
+        """Whether a message of a login, which `frame` answers, is not charged: `answered` has not seen it yet.
 
         A broker's network threads deal with a login. What it refuses, and what belongs to no login, its handlers have met as a request.
 
@@ -190,7 +190,7 @@ class Login:
         self.free_left -= 1
         answer = read_authenticate_answer(api, frame)
         if self._observer is None:
-            return  # a token that nobody asked for: the broker says what it thinks of it
+            return  # an unexpected token: the broker says what it thinks of it
         if answer.error_code:
             self._failed()
             return
@@ -267,4 +267,4 @@ class Login:
 
 
 def _nobody(_principal: KafkaPrincipal, _began_ms: int, _ends_ms: int) -> None:
-    """Nobody listens any more."""
+    """Do nothing: the connection has ended."""

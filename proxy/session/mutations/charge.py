@@ -25,7 +25,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _CONTROLLERS_OWN = "__cluster_metadata"
 
 Lookup = Callable[[TopicChange], "TopicSize | None"]
-"""What is known of the topic that a request means; None: it does not exist, or nobody knows."""
+"""What is known of the topic that a request means; None: it does not exist, or that is unknown."""
 
 
 def is_strict(api: ApiVersion) -> bool:

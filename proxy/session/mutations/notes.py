@@ -21,7 +21,7 @@ class MutationNotes:
         self._number = number
 
     def found(self, group: MutationGroup) -> Balances:
-        """Return what a step is about to find; nothing where nobody meters."""
+        """Return what a step is about to find; nothing where nothing is metered."""
         return () if self._meter is None else tuple(one.balance for one in _chain(group))
 
     def note(

@@ -126,7 +126,7 @@ class PendingMutation:
         return (yield from self._charge(due, pace, now_ms)) if self._wait is None else self._wait.left_ms(now_ms)
 
     def abandon(self, now_ms: int) -> int:
-        """The connection has ended, and nobody looks at the answer: charge what would be charged if every topic is changed.
+        """The connection has ended, and the answer is not awaited: charge what would be charged if every topic is changed.
 
         Returns:
             How long the quota wants its client to wait; 0 where it was charged before it went, or is only observed.
@@ -170,7 +170,7 @@ class PendingMutation:
         return permits_of(self._api, topic, size, self._answers.default_partitions)
 
     def _learn(self, topic: TopicChange, result: TopicResult, cost: int, now_ms: int) -> None:
-        """Remember what just happened to a topic, for whoever changes it before the brokers' Metadata shows it."""
+        """Remember what just happened to a topic, for a change before the brokers' Metadata shows it."""
         if result.error_code or self._changes.validate_only:
             return
         is_create = self._api.key == ApiKey.CREATE_TOPICS

@@ -45,7 +45,7 @@ class ProbeResults:
 
     @property
     def default_partitions(self) -> int:
-        """What a topic gets when its maker does not say; 1 while nobody could tell."""
+        """What a topic gets when its maker does not say; 1 while that is unknown."""
         return self._known.default_partitions or 1
 
     @property
@@ -65,7 +65,7 @@ class ProbeResults:
         return self._known.recent(topic.name, topic.topic_id, now_ms) is not None
 
     def is_unknown(self, topic: TopicChange, now_ms: int) -> bool:
-        """Whether nobody could say yet if there is such a topic."""
+        """Whether it is still unknown if there is such a topic."""
         return not self._has_sizes and not self.is_recent(topic, now_ms)
 
     def take_sizes(self, sizes: Sequence[TopicSize]) -> Steps[None]:

@@ -62,7 +62,7 @@ class RequestClassifier:
     """Resolves the request heads of one connection.
 
     A head says nothing of the connection it came by, only of its kind: equal bytes of the same principal, on the same listener, to the
-    same broker are one `RequestContext`. A thousand connections of one application then ask the same few objects. Clients that nobody knows
+    same broker are one `RequestContext`. A thousand connections of one application then ask few objects. Clients without a known user
     have their share of groups by their address, so of them only those from one address are of one kind.
     """
 
@@ -94,15 +94,15 @@ class RequestClassifier:
         self._settings = settings
         self.meter = settings.meter
         self.number = number  # of the connection, under which its decisions are noted
-        self.place: Place | None = None  # where its usage is counted; None: nobody meters
+        self.place: Place | None = None  # where its usage is counted; None: nothing is metered
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
         self._met: UsageCell | None = None  # where this connection is counted as open
         self.broker_times = NOBODY
         self.login: Login | None = None
         self.origin = origin
-        self.here = here  # whoever comes in where this connection does
-        self.principal = principal  # None: nobody knows, and such clients may not stay
+        self.here = here  # the clients of the same listener and address
+        self.principal = principal  # None: unknown, and the connection has to end
         self.client_ids: tuple[str, ...] = ()  # met on this connection, the first few
 
     def count_in(self, scope: QuotaScope) -> None:

@@ -151,7 +151,7 @@ class RequestBytes:
 
     @property
     def unfinished(self) -> int:
-        """1 when the last one in the FIFO is not here in whole, so that nobody can answer it."""
+        """1 when the last one in the FIFO is not here in whole, so that it cannot be answered."""
         return int(self._body_left > 0 and self._last_unanswered != self.frames)
 
     def _stop(self, data: bytes | bytearray, at: int, in_flight_max: int, now_ms: int, read_ms: int) -> None:

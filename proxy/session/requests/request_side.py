@@ -416,7 +416,7 @@ class RequestSide(WholeRequests):
             head.cell.throttled(throttle_ms, waits=True)
 
     def _record_unanswered(self, head: RequestContext, size: int, now_ms: int) -> bool:
-        """Count a Produce with acks=0, which nobody answers; return whether reading stops here."""
+        """Count a Produce with acks=0, which has no answer; return whether reading stops here."""
         client = head.client
         client.usage.requests[head.key] += 1
         self.frames_unanswered += 1

@@ -116,7 +116,7 @@ class RequestsAhead:
         return int(room - in_flight[0][2] - self.bytes)
 
     def number(self, head: RequestContext, size: int, now_ms: int) -> int:
-        """How many more may go before the time of those in flight is known; 0: as far as can be told it is all that the window can hold."""
+        """How many more may go before the time of those in flight is known; 0: as far as is known it is all that the window can hold."""
         group = head.client.request(now_ms)
         if group is None or group.bound >= UNLIMITED or head.work is None or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX

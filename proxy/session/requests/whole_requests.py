@@ -172,7 +172,7 @@ class WholeRequests(RequestBytes):
             return data[:at] + onward + data[end:], at + len(onward), 1, True
         assert passage.refusal is not None
         self._attention.needs_settle = True
-        if not may_wait:  # nobody waits for its verdict any more
+        if not may_wait:  # its verdict is not awaited any more
             reply, _ = passage.refusal.answer(passage.refusal.left_ms(now_ms))
             in_flight.append_reply(reply, head, size, read_ms, now_ns)
             return data[:at] + data[end:], at, 1, True

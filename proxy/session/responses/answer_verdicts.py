@@ -193,7 +193,7 @@ class AnswerVerdicts:
         return INT32_MAX
 
     def is_free(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
-        """Whether the time of a request of a login is nobody's."""
+        """Whether the time of a request of a login is not charged."""
         if head.kind != LOGIN:
             return self._in_flight.answers <= OPENING_ANSWERS_MAX
         return self._login.is_free(head.api, data[at : at + frame_bytes])
@@ -246,7 +246,7 @@ class AnswerVerdicts:
                 self.meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
 
     def postpone(self, time_ms: int, head: RequestContext, now_ms: int) -> None:
-        """The time of a question of ours gave a verdict: whoever made us ask waits for it with the answer to its own request."""
+        """The time of a question of ours gave a verdict: the client that made us ask waits for it with the answer to its own request."""
         self._questions_ms = time_ms
         group, self._timed_group = self._timed_group, None
         if self.meter is not None and group is not None:

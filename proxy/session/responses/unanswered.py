@@ -1,4 +1,4 @@
-"""Requests that were forwarded and whose answers nobody will look at: the connection has ended. They count all the same.
+"""Requests that were forwarded and whose answers are not awaited: the connection has ended. They count all the same.
 
 Produced bytes, mutations and time are recorded when the connection ends. What a fetch brings is known when the broker answers it, so its
 answer is still followed, for as long as the broker's side of the connection lasts.
@@ -92,7 +92,7 @@ class UnansweredRequests:
         now_ms: int,
         count: Callable[[QuotaGroup, int, int], None],
     ) -> None:
-        """Meter a verdict, keep its books by `count`, and let whoever comes next wait for it."""
+        """Meter a verdict, keep its books by `count`, and let the next connection wait for it."""
         heads, throttle_ms = self._classifier, max(0, throttle_ms)
         if heads.meter is not None:
             applied_ms = 0 if head.client.enforcement.only_observes else throttle_ms

@@ -2,7 +2,7 @@
 
 A broker mutes a channel, and a channel that is gone needs no mute: a client that closes its connection after each request is never
 throttled there. Here the throttle outlives its connection. Each new connection of the group takes the longest one that is left, before its
-first request that counts for the group goes on. A group that nobody left in debt behaves exactly as Kafka's.
+first request that counts for the group goes on. A group without debts of departed connections behaves exactly as Kafka's.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class FetchAdmission:
         self._place: Place | None = None
         self._expected_bytes = 0  # of the fetch that was admitted last
         self.bytes_max = 0  # the most that it may bring
-        self.notify: Callable[[], None] = _nobody  # told that asking again is worth while before the deadline
+        self.notify: Callable[[], None] = _nobody  # called when asking again is worth while before the deadline
         self.wait_until_ms = 0
         self.throttle_ms = 0  # a verdict: how long the fetch that came last would have to wait by the group's rate; each fetch gets it once
 
@@ -94,7 +94,7 @@ class FetchAdmission:
         return self._summed_bytes
 
     def passes(self, group: QuotaGroup, bytes_max: int, now_ms: int) -> bool:
-        """Note a fetch as forwarded if its group has room for it for certain, told without measuring; False: nothing was done."""
+        """Note a fetch as forwarded if its group has room for it for certain, known without a measurement; False: nothing was done."""
         if group.fetch_line or self._place is not None:
             return False
         self._expect(group, bytes_max)
@@ -107,7 +107,7 @@ class FetchAdmission:
         return True
 
     def _admits_in_turn(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
-        """Stand in line: the first one goes when the rate allows it, or at 25 s if nobody else of the group took this age step."""
+        """Stand in line: the first one goes when the rate allows it, or at 25 s if no other connection of the group took this age step."""
         line = line_of(group)
         if self._line is not line or self._place is None:
             self.step_aside()
@@ -118,7 +118,7 @@ class FetchAdmission:
         else:
             self.throttle_ms = 0
         if not has_step and not line.is_first(self._place):
-            self.wait_until_ms = now_ms + AGE_MAX_MS  # it is told long before
+            self.wait_until_ms = now_ms + AGE_MAX_MS  # it is notified long before
             return False
         share_bytes = max(1, int(line.share_bytes(group.max_value_in_window(), now_ms)))
         self._expect(group, min(bytes_max, share_bytes))
@@ -196,4 +196,4 @@ class FetchAdmission:
 
 
 def _nobody() -> None:
-    """Nobody listens yet."""
+    """Do nothing until a connection listens."""

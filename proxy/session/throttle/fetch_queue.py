@@ -50,7 +50,7 @@ class FetchQueue:
             self.tell_first()
 
     def is_first(self, place: Place) -> bool:
-        """Whether nobody stands before this one."""
+        """Whether this one is first."""
         return self._waiting[0] is place
 
     def tell_first(self) -> None:

@@ -15,7 +15,7 @@ PRESSED_MS_MIN, PRESSED_MS_MAX = 200, 2_000
 PRESSED_BYTES_MAX = 8 * 1024 * 1024
 """... and no more passes so than was sent before it: what a client's socket holds, or five requests of the usual largest size ..."""
 PRESSED_IN_FLIGHT_MAX = 1_024
-"""... of which so many may be in flight, since answers that are held release nobody's place."""
+"""... of which so many may be in flight, since answers that are held release no place."""
 SHORT_SESSION_MS = 60_000
 """In sessions no longer than that little is let into a client's receive buffer from the beginning."""
 HELD_BEYOND_MS_MAX = 3_000
@@ -142,7 +142,7 @@ class ThrottleState:
         self._owe(client, group, now_ms + min(throttle_ms, INT32_MAX), now_ms)
 
     def judge_gone(self, client: ClientQuota, throttle_ms: int, group: Stepper, now_ms: int) -> None:
-        """Take in the verdict on a request whose answer nobody waits for: the connection has ended, and leaves the debt to the group."""
+        """Take in the verdict on a request whose answer is not awaited: the connection has ended, and leaves the debt to the group."""
         if throttle_ms > 0 and client.is_enforced:
             self._owe(client, group, now_ms + min(throttle_ms, INT32_MAX), now_ms)
 
