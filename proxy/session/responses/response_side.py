@@ -388,6 +388,7 @@ class ResponseSide:
         looked_bytes = 0
         self._body_left = 0
         verdicts = self.verdicts
+        judge, compares = verdicts.judge, self.compares
         times = verdicts.enabled_times()
         try:
             while at < end:
@@ -434,11 +435,10 @@ class ResponseSide:
                 in_flight.popleft()
                 in_flight.answers += 1
                 head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
-                amount = 0
-                if kind == PRODUCE:
-                    amount = request_size
-                elif kind == FETCH:
-                    amount = _fetched_bytes(head.api, data, at, size)
+                if kind == FETCH:
+                    amount = _fetched_bytes(head.api, data, at, size) if head.api.response_header_version else size
+                else:
+                    amount = request_size if kind == PRODUCE else 0
                 head.count(1, request_size, size, amount)
                 announce_ms = 0
                 if kind or work is not None:
@@ -451,12 +451,11 @@ class ResponseSide:
                         if time_ms > 0 and head.is_question:
                             verdicts.postpone(time_ms, head, now_ms)
                             time_ms = 0
-                    if kind < MUTATION:
-                        if self.compares:
-                            frame = data[at : at + frame_bytes]
-                            announce_ms = self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
-                        else:
-                            announce_ms = verdicts.judge(head, amount, received_ms, time_ms, now_ms)
+                    if kind < MUTATION and not compares:
+                        announce_ms = judge(head, amount, received_ms, time_ms, now_ms)
+                    elif kind < MUTATION:
+                        frame = data[at : at + frame_bytes]
+                        announce_ms = self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
                     elif kind == LOGIN:
                         self._settle_login(head, data[at : at + frame_bytes], received_ms, is_judged=time_ms > 0)
                         announce_ms = verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
@@ -679,9 +678,7 @@ class ResponseSide:
 
 
 def _fetched_bytes(api: ApiVersion, data: bytes | memoryview, at: int, size: int) -> int:
-    """What the answer to a Fetch counts: 4 + body, as Kafka meters it. Its correlation id takes the place of the 4."""
-    if not api.response_header_version:
-        return size
+    """What the answer to a Fetch counts where its header may have tags: 4 + body, as Kafka meters it; the correlation id is the 4."""
     no_tags = size > LENGTH_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0
     return size - (1 if no_tags else (response_header_len(api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES)
 
