@@ -6,6 +6,7 @@ import hypothesis
 import pytest
 
 from proxy.demo.mock_cluster import MockCluster
+from tests.support.clients.librdkafka import end_clients_left
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT, ZOOKEEPER, KafkaUnavailableError, class_path
 from tests.support.kafka.java_tools import JavaTools
@@ -32,6 +33,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         divide(items)
     else:
         items.sort(key=lambda item: rank(item.nodeid))
+
+
+def pytest_runtest_logfinish() -> None:
+    """No client outlives its test."""
+    end_clients_left()
 
 
 def _require(version: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from proxy.demo.mock_cluster import MockCluster
+from proxy.quota_store.zookeeper import worker as zookeeper_worker
 from tests.support.clients.topics import new_topic
 from tests.support.kafka import sasl_cluster
 from tests.support.kafka.broker import KafkaCluster
@@ -39,6 +40,12 @@ class Route:
 def _route(kafka: KafkaCluster) -> Iterator[Route]:
     with SluiceProcess(kafka.bootstrap, name=f"sluice-{kafka.version}") as sluice:
         yield Route(sluice, kafka)
+
+
+@pytest.fixture(autouse=True)
+def watches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stores learn from ZooKeeper they learn by its watches, not by the look that comes every few seconds anyway."""
+    monkeypatch.setattr(zookeeper_worker, "BEAT_S", 3_600.0)
 
 
 @pytest.fixture(scope="session")

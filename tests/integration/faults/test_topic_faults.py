@@ -16,7 +16,7 @@ from proxy.quota_store.store import StoreUnavailable
 from quota.admin.kraft import Change
 from quota.admin.messages import entity_key
 from tests.support.kafka.broker import KafkaCluster
-from tests.support.processes.stores import IN_FORCE_S, Opened, Place, opened_place, topic_place
+from tests.support.processes.stores import Opened, Place, opened_place, topic_place
 
 pytestmark = pytest.mark.kafka
 
@@ -69,11 +69,11 @@ async def test_rubbish_changes_nothing_and_a_record_without_value_takes_away(pla
     ]
     await write(kraft, topic, *rubbish)
     expected = {ALICE: {PRODUCE: 1.0}, entity_key([("user", "carl")]): {PRODUCE: 5.0}}
-    await opened.until(lambda content: content.quotas == expected, IN_FORCE_S)
+    await opened.until(lambda content: content.quotas == expected)
     assert (opened.store.status.error, opened.store.status.rejected) == (None, 4)
     assert (await place.open()).content.quotas == expected
     await write(kraft, topic, (KEY % b"alice", b'{"version":1,"value":2}'))
-    await opened.until(lambda content: content.quotas[ALICE] == {PRODUCE: 2.0}, IN_FORCE_S)
+    await opened.until(lambda content: content.quotas[ALICE] == {PRODUCE: 2.0})
 
 
 @pytest.mark.parametrize(

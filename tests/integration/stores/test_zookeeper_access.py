@@ -13,7 +13,7 @@ from proxy.quota_store.zookeeper.access import Access
 from quota.admin.kraft import Change
 from quota.admin.messages import entity_key
 from tests.support.kafka.zookeeper import ZookeeperServer
-from tests.support.processes.stores import IN_FORCE_S, Opened, Place, opened_place, zookeeper_place
+from tests.support.processes.stores import Opened, Place, opened_place, zookeeper_place
 from tests.support.tls.certificates import Authority
 
 pytestmark = pytest.mark.kafka
@@ -60,7 +60,7 @@ async def test_quotas_by_tls_and_a_login(guarded: Guarded) -> None:
         assert len(other.content.quotas) == len(USERS)
         for value in (6.0, 7.0, 8.0):
             await opened.alter(Change(ALICE, PRODUCE, value))
-            await other.until(lambda content, value=value: content.quotas.get(ALICE) == {PRODUCE: value}, IN_FORCE_S)  # type: ignore[misc]
+            await other.until(lambda content, value=value: content.quotas.get(ALICE) == {PRODUCE: value})  # type: ignore[misc]
 
 
 async def problem_of(place: Place, expected: str) -> str:

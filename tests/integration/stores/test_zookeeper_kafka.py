@@ -12,7 +12,7 @@ from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity, QuotaAdmin
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import CONFIG_COMMAND
-from tests.support.processes.stores import IN_FORCE_S, Nodes, Opened, opened_place, zookeeper_place
+from tests.support.processes.stores import Nodes, Opened, opened_place, zookeeper_place
 
 pytestmark = pytest.mark.kafka
 
@@ -69,13 +69,13 @@ async def test_what_either_wrote_is_byte_equal(zookeeper_kafka: KafkaCluster, no
     told = len(nodes.notifications())
     await asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict(values) for entity, values in WANTED.items()})
     by_broker, told_by_broker = written(nodes), sorted(nodes.notifications()[told:])
-    await sluice.until(lambda content: content.quotas == WANTED, IN_FORCE_S)
+    await sluice.until(lambda content: content.quotas == WANTED)
     assert [origin for origin, _ in sluice.told if origin == "own"] == []
 
     await asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict.fromkeys(values) for entity, values in WANTED.items()})
     emptied = written(nodes)
     assert {path: data for path, data in emptied.items() if path not in empty} == {}
-    await sluice.until(lambda content: content.quotas == {}, IN_FORCE_S)
+    await sluice.until(lambda content: content.quotas == {})
 
     told = len(nodes.notifications())
     await sluice.alter(*(Change(entity, key, value) for entity, values in WANTED.items() for key, value in values.items()))
@@ -94,7 +94,7 @@ async def test_kafka_configs_and_sluice_in_turn(zookeeper_kafka: KafkaCluster, o
         return old_tools.run(CONFIG_COMMAND, *where, *arguments).out
 
     await asyncio.to_thread(configs, "--alter", "--add-config", f"{PRODUCE}=1024,{PERCENT}=12.5")
-    await sluice.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 1024.0, PERCENT: 12.5}, IN_FORCE_S)
+    await sluice.until(lambda content: content.quotas.get(ALICE) == {PRODUCE: 1024.0, PERCENT: 12.5})
     await asyncio.to_thread(configs, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=4096,password=alice-secret]")
     salted = nodes.get("/config/users/alice") or b""
     assert b"SCRAM-SHA-256" in salted
@@ -106,7 +106,7 @@ async def test_kafka_configs_and_sluice_in_turn(zookeeper_kafka: KafkaCluster, o
     assert credentials(nodes.get("/config/users/alice")) == credentials(salted)
 
     await asyncio.to_thread(configs, "--alter", "--delete-config", f"{PRODUCE},{PERCENT}")
-    await sluice.until(lambda content: content.quotas.get(ALICE) == {FETCH: 7.0}, IN_FORCE_S)
+    await sluice.until(lambda content: content.quotas.get(ALICE) == {FETCH: 7.0})
     await sluice.alter(Change(ALICE, FETCH, None))
     left = nodes.get("/config/users/alice")
     assert left is not None
@@ -129,6 +129,6 @@ async def test_two_writers_of_different_kind_lose_nothing_of_each_other(
     ours = [Change(entity_key([("user", name)]), PRODUCE, 2.0) for name in names[20:]]
     setting = asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict(values) for entity, values in theirs.items()})
     await asyncio.gather(setting, *(sluice.alter(change) for change in ours), sluice.alter(SwitchChange("all", "observe")))
-    await sluice.until(lambda content: len(content.quotas) == 40, IN_FORCE_S)
+    await sluice.until(lambda content: len(content.quotas) == 40)
     assert nodes.get("/sluice/switches") == b'{"version":1,"switches":{"all":"observe"}}'
     await sluice.alter(SwitchChange("all", None))

@@ -17,8 +17,6 @@ from proxy.quota_store.topic.store import TopicStore
 from proxy.quota_store.zookeeper.store import ZookeeperStore
 from tests.support.kafka.zookeeper import ZookeeperServer
 
-IN_FORCE_S = 2.0
-"""Within so long everybody has a change in force."""
 PATIENCE_S = 30.0
 """A hang guard."""
 
