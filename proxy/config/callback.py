@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from proxy.config.problem import ConfigProblems, Problem
@@ -34,7 +35,7 @@ def load_callback_class(class_name: str, file: str) -> type[Any]:
         _refuse(
             file,
             f'"{class_name}" cannot be imported: {type(error).__name__}: {error}',
-            "name a class whose module is in the folder of this file or on PYTHONPATH",
+            f"name a class whose module is in {Path(file).resolve().parent} or on PYTHONPATH",
         )
     if not isinstance(found, type):
         _refuse(file, f'"{class_name}" is not a class', "name a class")

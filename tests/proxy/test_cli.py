@@ -150,7 +150,7 @@ def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path,
         f"sluice: {quotas}: quota[1].producer_byte_rate: 0 is not above 0; "
         'write bytes per second: a whole number of bytes, such as 1048576, "1MiB" or "10MB"',
         f'sluice: {path}: callback.class: "no_such_module_here:Class" cannot be imported: '
-        "ModuleNotFoundError: No module named 'no_such_module_here'; name a class whose module is in the folder of this file or on PYTHONPATH",
+        f"ModuleNotFoundError: No module named 'no_such_module_here'; name a class whose module is in {tmp_path} or on PYTHONPATH",
     ]
 
 
@@ -158,7 +158,7 @@ def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path,
     ("class_name", "line"),
     [
         ("json:loads", '"json:loads" is not a class; name a class'),
-        ("json:Nope", "\"json:Nope\" cannot be imported: AttributeError: module 'json' has no attribute 'Nope'; name a class whose module is in the folder of this file or on PYTHONPATH"),
+        ("json:Nope", "\"json:Nope\" cannot be imported: AttributeError: module 'json' has no attribute 'Nope'; name a class whose module is in {folder} or on PYTHONPATH"),
         (
             "collections:OrderedDict",
             '"collections:OrderedDict" has no quota_metric_tags, quota_limit, update_quota, remove_quota, quota_reset_required, '
@@ -170,7 +170,7 @@ def test_a_callback_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[s
     """A name that leads to no callback class is refused before the first connection needs it."""
     path = tmp_path / "sluice.toml"
     path.write_text(f'{GOOD}[callback]\nclass = "{class_name}"\n')
-    assert sluice(capsys, "check-config", str(path)) == (2, [], [f"sluice: {path}: callback.class: {line}"])
+    assert sluice(capsys, "check-config", str(path)) == (2, [], [f"sluice: {path}: callback.class: {line.format(folder=tmp_path)}"])
 
 
 def test_a_callback_that_refuses_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 BLOCK = re.compile(r"<!-- (?:(?P<run>run)|file: (?P<file>[\w./-]+)) -->\n```\w*\n(?P<text>.*?)\n```", re.DOTALL)
 END = "===== end of command"
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 """A hang guard."""
 
 

@@ -1,0 +1,85 @@
+"""Every TOML block of the documents loads as what it is: a configuration, quotas, switches or prices."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pipeline.rollup.prices import read_prices
+from proxy.config.load import ConfigSource
+from proxy.config.problem import ConfigProblems
+from proxy.quota_store.file.store import read_quota_file
+from tests.support.tls.certificates import Authority
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "bench/README.md"])
+UPSTREAM = '[upstream]\nbootstrap = "kafka.example.org:9092"\n'
+LISTENER = '[[listener]]\naddress = "127.0.0.1:19092"\n'
+
+
+class Block(NamedTuple):
+    """A TOML block and where it begins."""
+
+    place: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    """Return the TOML blocks of all documents."""
+    return [
+        Block(f"{path.relative_to(ROOT)}:{match.string.count(chr(10), 0, match.start()) + 2}", match[1])
+        for path in DOCUMENTS
+        for match in re.finditer(r"^```toml\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    ]
+
+
+def load(text: str, folder: Path) -> None:
+    """Read a block as the program would.
+
+    Raises:
+        ConfigProblems, BadInputError, tomllib.TOMLDecodeError: it cannot be read.
+    """
+    tables = tomllib.loads(text)
+    file = folder / "block.toml"
+    file.write_text(
+        text if "upstream" not in tables or "bootstrap" in tables["upstream"] else text.replace("[upstream.", UPSTREAM + "[upstream.", 1)
+    )
+    if "price" in tables:
+        read_prices(file)
+    elif {"quota", "switch"} & tables.keys():
+        read_quota_file(file)
+    else:
+        with file.open("a") as whole:
+            whole.write("" if "upstream" in tables else UPSTREAM)
+            whole.write("" if "listener" in tables else LISTENER)
+        ConfigSource(file).load()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files that the blocks name."""
+    authority = Authority(tmp_path, "ca")
+    for name in ("server", "sluice"):
+        issued = authority.issue(name, hosts=("kafka.example.org", "*.kafka.example.org"))
+        (tmp_path / f"{name}.pem").write_bytes(issued.certificate.read_bytes())
+    (tmp_path / "brokers.pem").write_bytes(authority.file.read_bytes())
+    (tmp_path / "quotas.toml").touch(mode=0o600)
+    for name, secret in (("zookeeper.auth", "sluice:secret"), ("password", "secret")):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(secret)
+    return tmp_path
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.place)
+def test_each_block_loads(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a document shows can be typed; a part of a configuration loads beside the least that any has."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    load(block.text.replace("/run/secrets/sluice-password", str(folder / "password")), folder)
+
+
+def test_a_wrong_key_is_found(folder: Path) -> None:
+    """A key that the program does not know fails."""
+    with pytest.raises(ConfigProblems, match="no_such_key"):
+        load("[quotas]\nno_such_key = 1\n", folder)
