@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 DEFAULT: Final = None
-"""In place of a name: whoever has no quota of their own."""
+"""In place of a name: all that have no quota of their own."""
 INT64_MAX: Final = 2**63 - 1
 KEYS: Final = {
     ClientQuotaType.PRODUCE: "producer_byte_rate",

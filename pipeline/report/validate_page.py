@@ -63,7 +63,7 @@ _AGAINST_BROKER: Final = (
     " and longest: how far apart. Alike: at most as far as a sample is long, or a tenth of the longer one."
     " Fetches are not judged, since a broker judges what it then withholds."
 )
-_FILES: Final = "Whoever holds the files with these manifests can work the verdict out again."
+_FILES: Final = "With the files of these manifests the verdict can be worked out again."
 
 
 def _about(verdict: Verdict) -> str:

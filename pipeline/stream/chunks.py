@@ -2,7 +2,7 @@
 
 A message is a part of one file. Key: the proxy id, so that a proxy's parts stay in order. Headers: `sluice-path`, the file's path below the
 metering directory, and `sluice-part`, its number and how many there are ("0/3"). The files of a set come first, its manifest last.
-Whoever publishes may publish twice: a part has one place, and a manifest knows the SHA-256 of every file.
+A publisher may publish twice: a part has one place, and a manifest knows the SHA-256 of every file.
 """
 
 from pathlib import Path, PurePosixPath

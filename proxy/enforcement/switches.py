@@ -25,7 +25,7 @@ ALL: Final = "all"
 LISTENER: Final = "listener:"
 ENTITY: Final = "entity:"
 SWITCHES_MAX: Final = 1_000
-"""More are not kept: whoever makes a client's switch is looked for among them once per change, never per request."""
+"""More are not kept: a client's switch is looked for among them once per change, never per request."""
 NAME_CHARS_MAX: Final = 4_096
 TARGET_REMEDY: Final = "write all, listener:NAME, entity:user=NAME, entity:client-id=NAME, both with a comma between, or entity:ip=ADDRESS"
 

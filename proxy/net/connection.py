@@ -442,7 +442,7 @@ class Connection:
         self.wake(now)
 
     def _tell(self) -> None:
-        """Whoever asked the broker learns what it said, or that it will say nothing any more."""
+        """The one who asked the broker learns what it said, or that it will say nothing any more."""
         question, told = self._question, self._told
         if question is None or told is None or told.done():
             return

@@ -87,7 +87,7 @@ def _precedence(key: str, precedence: list[Level]) -> dict[str, Any]:
     return {
         "key": key,
         "value": winner,
-        "ladder": [{"entity": _cut(level.entity.entries), "value": level.value, "wins": level.wins} for level in precedence],
+        "precedence": [{"entity": _cut(level.entity.entries), "value": level.value, "wins": level.wins} for level in precedence],
     }
 
 

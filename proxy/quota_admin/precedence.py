@@ -20,12 +20,12 @@ class Level(NamedTuple):
 
 
 def levels(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, user: str | None, client_id: str | None) -> list[Level]:
-    """Return the ladder of a user and client-id for one key; without a user only what holds for every user is on it."""
+    """Return the levels of precedence of a user and client-id for one key; without a user those that hold for every user."""
     return _judged(quotas, key, _client_entities(user, client_id))
 
 
 def ip_levels(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, ip: str) -> list[Level]:
-    """Return the ladder of an address."""
+    """Return the levels of precedence of an address."""
     entities: list[dict[str, str | None]] = [{IP: ip}, {IP: None}]
     return _judged(quotas, key, iter(entities))
 

@@ -29,7 +29,7 @@ def _for_entity(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say where, and for whom."""
 
     @click.option("--user", metavar="NAME")
-    @click.option("--user-default", is_flag=True, help="Whoever has no quota of their own.")
+    @click.option("--user-default", is_flag=True, help="All users that have no quota of their own.")
     @click.option("--client-id", metavar="NAME")
     @click.option("--client-id-default", is_flag=True)
     @click.option("--ip", metavar="ADDRESS")

@@ -19,7 +19,7 @@ def kept(page: Mapping[str, Any]) -> dict[ClientQuotaEntity, dict[str, float]]:
 def live_lines(
     port: AdminPort, user: str | None, client_id: str | None, ip: str | None, listener: str | None = None, address: str | None = None
 ) -> dict[str, list[str]]:
-    """Return lines about what holds beside the ladder, and what is used now, by quota.
+    """Return lines about what holds beside the levels of precedence, and what is used now, by quota.
 
     Args:
         listener, address: where the client comes in, for switches and declared groups that look at that.

@@ -203,7 +203,7 @@ async def test_single_quotas_pass_by_the_port_too(proxy: ProxyFixture) -> None:
 
 
 async def test_explain_by_the_port_alone(proxy: ProxyFixture) -> None:
-    """The ladder, and what is used now."""
+    """The levels of precedence, and what is used now."""
     await proxy.run("apply", str(proxy.file), "--yes")
     lines = (await proxy.run("explain", "--user", "alice", "--client-id", "c", by="ro")).output.splitlines()
     assert lines[0] == "producer_byte_rate: 1048576"

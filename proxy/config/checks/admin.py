@@ -45,7 +45,7 @@ def _check_lists(quota_admin: QuotaAdmin, place: Place) -> None:
 
 
 def _check_anonymous(quota_admin: QuotaAdmin, listeners: Sequence[tuple[str, Listener]], place: Place) -> None:
-    """Whoever reaches a port without TLS and without a login is ANONYMOUS, and what they send can be changed on the way."""
+    """A client that reaches a port without TLS and without a login is ANONYMOUS, and what it sends can be changed on the way."""
     used = [(key, one) for key, one in listeners if one.insecure_quota_admin]
     exposed = [(key, one) for key, one in listeners if _lets_anonymous_change(quota_admin, one)]
     for key, listener in exposed:

@@ -76,7 +76,7 @@ class AdminToken(msgspec.Struct, frozen=True, kw_only=True):
     """A bearer token of the admin port."""
 
     name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")]
-    """Stands in the audit log for whoever holds it: Token:NAME."""
+    """Stands in the audit log for its holder: Token:NAME."""
     file: Annotated[Path, Reader(read_path, "the path of a file that holds nothing but the token")]
     role: Literal["read", "write"] = "read"
 

@@ -1,4 +1,4 @@
-"""The ladder of `ClientQuotaManagerTest.testQuotaConfigPrecedence`, climbed by real clients that log in at a real broker.
+"""The levels of `ClientQuotaManagerTest.testQuotaConfigPrecedence`, each met by real clients that log in at a real broker.
 
 What Kafka's own class answers at each step stands in the vector: which group a client belongs to, and what its bound is.
 """
@@ -125,14 +125,14 @@ def check_step(sluice: SluiceProcess, broker: Broker, topic: str, event: dict[st
     assert risen == expected, event
 
 
-def test_the_ladder_of_precedence(sasl_kafka: KafkaCluster, broker_bounds: BrokerBounds, tmp_path: Path) -> None:
+def test_the_levels_of_precedence(sasl_kafka: KafkaCluster, broker_bounds: BrokerBounds, tmp_path: Path) -> None:
     """At every step a client counts for the same group and bound in Sluice, on the broker behind it, and in Kafka's own class."""
     quotas = write_quotas(tmp_path / "quotas.toml", [])
     table: dict[Entity, float] = {}
     asked: set[Entity] = set()
     steps = 0
-    topic = new_topic(sasl_kafka.bootstrap, "ladder")
-    arguments = {"quotas": quotas, "enforcement": "observe", "name": "sluice-ladder"}
+    topic = new_topic(sasl_kafka.bootstrap, "precedence")
+    arguments = {"quotas": quotas, "enforcement": "observe", "name": "sluice-precedence"}
     with QuotaAdmin(sasl_kafka.bootstrap) as admin, SluiceProcess(sasl_kafka.sasl_bootstrap, **arguments) as sluice:
         broker = Broker(admin, broker_bounds)
         broker.alter({(SENTINEL, None): 50_000.0})

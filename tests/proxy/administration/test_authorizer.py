@@ -154,7 +154,7 @@ def test_nobody_changes_a_default_that_holds_for_them(parts: Parts, kept: list[P
 
 
 def test_a_quota_of_ones_own_hides_the_default_of_its_key_alone() -> None:
-    """Each quota has a ladder of its own."""
+    """Each quota has levels of its own."""
     own: list[Parts] = [{"user": "admin"}]
     assert not denies_default(ADMIN, DEFAULT_USER, own)
     assert denies_default(ADMIN, DEFAULT_USER, own, keys=(PERCENT,))

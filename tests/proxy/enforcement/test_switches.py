@@ -103,7 +103,7 @@ LADDER = [
 
 
 def test_the_most_specific_wins() -> None:
-    """An entity before the listener before all; entities in the order of Kafka's ladder."""
+    """An entity before the listener before all; entities in Kafka's order of precedence."""
     for better, worse in pairwise(LADDER):
         both = Switches({worse: "off", better: "observe"})
         assert both.of_client("edge", "a", "c") is SwitchMode.OBSERVE, (better, worse)
@@ -112,7 +112,7 @@ def test_the_most_specific_wins() -> None:
 
 @given(st.sets(st.sampled_from(LADDER)), st.sampled_from(["a", "b"]), st.sampled_from(["c", "d", ""]))
 def test_the_winner_is_the_first_rung_that_fits(levels: set[str], user: str, client_id: str) -> None:
-    """For any set of switches: the winner is the first rung of the ladder that is there and fits; without one the configuration counts."""
+    """For any set of switches: the winner is the first level of precedence that is there and fits; without one the configuration counts."""
     fits = [level for level in LADDER if level in levels and ("=a" not in level or user == "a") and ("=c" not in level or client_id == "c")]
     switches = Switches({level: ("observe" if fits and level == fits[0] else "off") for level in levels})
     assert switches.of_client("edge", user, client_id) is (SwitchMode.OBSERVE if fits else None)

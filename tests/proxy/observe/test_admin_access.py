@@ -263,7 +263,7 @@ async def test_tokens_are_read_again(port: Port) -> None:
     assert (await port.ask("/admin/quotas", token=ANOTHER))[0] == 200
 
 
-async def test_explain_shows_ladder_group_and_who_shares_it(port: Port) -> None:
+async def test_explain_shows_precedence_group_and_who_shares_it(port: Port) -> None:
     """The winning rung, the live numbers of each broker, and the clients that draw on the same budget."""
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
     manager.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
@@ -281,7 +281,7 @@ async def test_explain_shows_ladder_group_and_who_shares_it(port: Port) -> None:
     assert status == 200
     produce = page["quotas"][0]
     assert (produce["key"], produce["value"]) == ("producer_byte_rate", 1_000.0)
-    assert [level["entity"] for level in produce["ladder"] if level["wins"]] == [{"client-id": "etl"}]
+    assert [level["entity"] for level in produce["precedence"] if level["wins"]] == [{"client-id": "etl"}]
     (group,) = produce["groups"]
     assert (group["broker"], group["rule"], group["bound"], group["observed"]) == ("1", "client-id=etl", 1_000.0, 5_000.0)
     assert (group["throttled_for_ms"], group["throttle_count"], group["last_verdict"]["throttle_ms"]) == (40_000, 1, 40_000)
@@ -359,10 +359,10 @@ async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:
 
 
 async def test_explain_shows_an_address(port: Port) -> None:
-    """Its ladder has two rungs; its rate is that of each broker it came to."""
+    """It has two levels of precedence; its rate is that of each broker it came to."""
     status, page = await port.ask("/explain?ip=192.0.2.7", token=READER)
     assert (status, page["quotas"][0]["rates"][0]["rate"]) == (200, 20.0)
-    assert [level["entity"] for level in page["quotas"][0]["ladder"]] == [{"ip": "192.0.2.7"}, {"ip": None}]
+    assert [level["entity"] for level in page["quotas"][0]["precedence"]] == [{"ip": "192.0.2.7"}, {"ip": None}]
 
 
 @pytest.mark.parametrize("query", ["", "?ip=1.2.3.4&user=x", "?x=y"])
