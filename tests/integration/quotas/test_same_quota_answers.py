@@ -19,6 +19,7 @@ from kafka.protocol.admin.client_quotas import (
     DescribeClientQuotasResponse,
 )
 
+from sluice.admin import ClientQuotaAlteration, QuotaAdmin
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import Command, JavaTools, ToolFailedError
 from tests.support.kafka.tool_calls import CONFIG_COMMAND
@@ -98,6 +99,10 @@ def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     arguments = ("--config", str(config), "--quota-admin", "User:ANONYMOUS")
     with SluiceProcess(kafka.bootstrap, arguments=arguments, name=f"sluice-same-{request.param}") as sluice:
         yield Two(kafka.bootstrap, sluice.bootstrap, tools, request.param)
+    with QuotaAdmin(kafka.bootstrap) as admin:  # other tests use that broker, and nothing may limit them
+        admin.alter_client_quotas(
+            [ClientQuotaAlteration(entity, dict.fromkeys(values)) for entity, values in admin.describe_client_quotas().items()]
+        )
 
 
 def seen(command: Command, address: str) -> list[str]:

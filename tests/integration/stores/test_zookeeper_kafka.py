@@ -28,7 +28,7 @@ WANTED: dict[EntityKey, dict[str, float]] = {
     entity_key([("user", "<default>"), ("client-id", None)]): {PRODUCE: 3.0},
     entity_key([("user", None), ("client-id", None)]): {PRODUCE: 4.0, MUTATIONS: 0.001},
     (("ip", "10.0.0.1"),): {"connection_creation_rate": 20.0},
-    (("ip", None),): {"connection_creation_rate": 7.0},
+    (("ip", None),): {"connection_creation_rate": 7_000.0},  # at the broker it holds for the tests, too
 }
 
 
@@ -42,11 +42,18 @@ def nodes(zookeeper_kafka: KafkaCluster) -> Iterator[Nodes]:
 
 @pytest.fixture
 async def sluice(zookeeper_kafka: KafkaCluster) -> AsyncIterator[Opened]:
-    """A store of Sluice's on that ZooKeeper; nothing is left of what was set."""
+    """A store of Sluice's on that ZooKeeper, without what other tests set at the broker; nothing is left of what was set."""
     async with opened_place(zookeeper_place(zookeeper_kafka.zookeeper, creates=False)) as place:
         opened = await place.open()
+        await remove_quotas(opened)
+        opened.told.clear()
         yield opened
-        await opened.alter(*(Change(entity, key, None) for entity, values in opened.content.quotas.items() for key in values))
+        await remove_quotas(opened)
+
+
+async def remove_quotas(store: Opened) -> None:
+    """Remove all that is set."""
+    await store.alter(*(Change(entity, key, None) for entity, values in store.content.quotas.items() for key in values))
 
 
 def set_at_broker(kafka: KafkaCluster, wanted: dict[EntityKey, dict[str, float | None]]) -> None:
