@@ -103,7 +103,7 @@ class Authorizer:
 
 
 def _nearer(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:
-    """Return the levels of precedence of which each hides one of the default user from all clients of `user` that it is for."""
+    """Return the entities each of which, with a quota of its own, hides the default user's entity `parts` from all clients of `user`."""
     own = [((USER, user),), ((USER, user), (CLIENT_ID, None))]
     if CLIENT_ID not in parts:
         return [*map(entity_key, own), entity_key(((USER, None), (CLIENT_ID, None)))]

@@ -1,4 +1,4 @@
-"""Which quota applies to a client: the rungs in the order in which Kafka looks at them.
+"""Which quota applies to a client: the levels of precedence, in Kafka's order.
 
 Source: Kafka 3.8 `DefaultQuotaCallback.quotaLimit`; for addresses `ConnectionQuotas`.
 """

@@ -13,11 +13,9 @@ from proxy.metering.repair import repair
 from sluice_cli.__main__ import cli
 from sluice_cli.meter import meter, with_writers
 from sluice_cli.quotas.command import quotas
-from tests.support.documents import Command, differences, read, run
+from tests.support.documents import DOCUMENTS, ROOT, Command, differences, read, run
 from tests.support.ports import free_bootstrap_port, free_port
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "bench/README.md"])
 EXECUTED = [path for path in DOCUMENTS if "<!-- run -->" in path.read_text() and path.parent.name != "docs"]
 
 

@@ -11,10 +11,9 @@ from pipeline.rollup.prices import read_prices
 from proxy.config.load import ConfigSource
 from proxy.config.problem import ConfigProblems
 from proxy.quota_store.file.store import read_quota_file
+from tests.support.documents import DOCUMENTS, ROOT
 from tests.support.tls.certificates import Authority
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "bench/README.md"])
 UPSTREAM = '[upstream]\nbootstrap = "kafka.example.org:9092"\n'
 LISTENER = '[[listener]]\naddress = "127.0.0.1:19092"\n'
 
@@ -43,16 +42,14 @@ def load(text: str, folder: Path) -> None:
     """
     tables = tomllib.loads(text)
     file = folder / "block.toml"
-    file.write_text(
-        text if "upstream" not in tables or "bootstrap" in tables["upstream"] else text.replace("[upstream.", UPSTREAM + "[upstream.", 1)
-    )
+    file.write_text(text)
     if "price" in tables:
         read_prices(file)
     elif {"quota", "switch"} & tables.keys():
         read_quota_file(file)
     else:
         with file.open("a") as whole:
-            whole.write("" if "upstream" in tables else UPSTREAM)
+            whole.write("" if "bootstrap" in tables.get("upstream", {}) else UPSTREAM)
             whole.write("" if "listener" in tables else LISTENER)
         ConfigSource(file).load()
 

@@ -21,7 +21,7 @@ LEVELS = [
 
 @pytest.mark.parametrize("removed", range(len(LEVELS) + 1))
 def test_the_precedence_is_kafkas(removed: int) -> None:
-    """Eight rungs; the highest that has a value wins, and without any there is no limit."""
+    """Eight levels; the highest that has a value wins, and without any there is no limit."""
     table = {ClientQuotaEntity.of(parts): {"producer_byte_rate": float(at)} for at, parts in enumerate(LEVELS) if at >= removed}
     precedence = levels(table, "producer_byte_rate", "u", "c")
     assert [level.entity.entries for level in precedence] == LEVELS

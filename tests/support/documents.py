@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "bench/README.md"])
+"""What users read."""
 BLOCK = re.compile(r"<!-- (?:(?P<run>run)|file: (?P<file>[\w./-]+)) -->\n```\w*\n(?P<text>.*?)\n```", re.DOTALL)
 END = "===== end of command"
-TIMEOUT_S = 600
+TIMEOUT_S = 120
 """A hang guard."""
 
 

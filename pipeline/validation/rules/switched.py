@@ -59,7 +59,7 @@ class Switched:
         user, client_id = (None, None) if group["tags"] else (group["tag_user"] or None, group["tag_client_id"] or None)
         found: set[str] = set()
         for level in _PRECEDENCE:
-            if self._climb(level, user, client_id, found):
+            if self._add_level(level, user, client_id, found):
                 return frozenset(found)
         return frozenset({*found, *self._listeners.values(), self._base})
 
@@ -80,8 +80,8 @@ class Switched:
         else:
             self._base = mode
 
-    def _climb(self, level: str, user: str | None, client_id: str | None, found: set[str]) -> bool:
-        """Add what a rung says of a group; True when it says it of every member. A name that is None is free, or hidden."""
+    def _add_level(self, level: str, user: str | None, client_id: str | None, found: set[str]) -> bool:
+        """Add what the switches of one level say of a group; True when they say it of every member. A name that is None is free, or hidden."""
         named = self._entities.get(level)
         if not named:
             return False

@@ -25,7 +25,7 @@ from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 
 pytestmark = pytest.mark.kafka
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors/client-quota-manager.json").read_text())["cases"]
-(LADDER,) = [case["events"] for case in VECTORS if "testQuotaConfigPrecedence" in case["name"]]
+(PRECEDENCE,) = [case["events"] for case in VECTORS if "testQuotaConfigPrecedence" in case["name"]]
 DEFAULT = "<default>"
 
 
@@ -138,7 +138,7 @@ def test_the_levels_of_precedence(sasl_kafka: KafkaCluster, broker_bounds: Broke
         broker.alter({(SENTINEL, None): 50_000.0})
         sends(sasl_kafka.sasl_bootstrap, topic, SENTINEL, "any")
         try:
-            for operation, group in itertools.groupby(LADDER, lambda event: event["op"]):
+            for operation, group in itertools.groupby(PRECEDENCE, lambda event: event["op"]):
                 events = list(group)
                 if operation == "update":
                     changes = {key_of(event["entity"]): event["value"] for event in events}

@@ -149,7 +149,7 @@ def denies_default(
     ],
 )
 def test_nobody_changes_a_default_that_holds_for_them(parts: Parts, kept: list[Parts], denied: bool) -> None:
-    """It does unless a rung above it is theirs, or hides it, for all clients that it is for."""
+    """It does unless a level above it is theirs, or hides it, for all clients that it is for."""
     assert denies_default(ADMIN, parts, kept) == denied
 
 

@@ -14,7 +14,7 @@ def rules_of(*entities: ClientQuotaEntity) -> Mapping[RuleKey, Rule]:
     return QuotaLimits.of(dict.fromkeys(entities, 1.0)).rules
 
 
-LADDER = [
+PRECEDENCE = [
     (ClientQuotaEntity("a", "c"), "user=a,client-id=c"),
     (ClientQuotaEntity("a", DEFAULT), "user=a,client-id=<default>"),
     (ClientQuotaEntity(DEFAULT, "c"), "user=<default>,client-id=c"),
@@ -25,7 +25,7 @@ LADDER = [
 @pytest.mark.parametrize("at", range(4))
 def test_the_most_specific_entity_wins(at: int) -> None:
     """For a group of user and client-id there are four, each hidden by those before it."""
-    assert rule_of({"user": "a", "client-id": "c"}, rules_of(*(entity for entity, _ in LADDER[at:]))) == LADDER[at][1]
+    assert rule_of({"user": "a", "client-id": "c"}, rules_of(*(entity for entity, _ in PRECEDENCE[at:]))) == PRECEDENCE[at][1]
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_modes() -> None:
         read_mode("on")
 
 
-LADDER = [
+PRECEDENCE = [
     "entity:user=a,client-id=c",
     "entity:user=a,client-id=<default>",
     "entity:user=a",
@@ -104,16 +104,18 @@ LADDER = [
 
 def test_the_most_specific_wins() -> None:
     """An entity before the listener before all; entities in Kafka's order of precedence."""
-    for better, worse in pairwise(LADDER):
+    for better, worse in pairwise(PRECEDENCE):
         both = Switches({worse: "off", better: "observe"})
         assert both.of_client("edge", "a", "c") is SwitchMode.OBSERVE, (better, worse)
         assert Switches({worse: "off"}).of_client("edge", "a", "c") is SwitchMode.OFF, worse
 
 
-@given(st.sets(st.sampled_from(LADDER)), st.sampled_from(["a", "b"]), st.sampled_from(["c", "d", ""]))
-def test_the_winner_is_the_first_rung_that_fits(levels: set[str], user: str, client_id: str) -> None:
+@given(st.sets(st.sampled_from(PRECEDENCE)), st.sampled_from(["a", "b"]), st.sampled_from(["c", "d", ""]))
+def test_the_winner_is_the_first_level_that_fits(levels: set[str], user: str, client_id: str) -> None:
     """For any set of switches: the winner is the first level of precedence that is there and fits; without one the configuration counts."""
-    fits = [level for level in LADDER if level in levels and ("=a" not in level or user == "a") and ("=c" not in level or client_id == "c")]
+    fits = [
+        level for level in PRECEDENCE if level in levels and ("=a" not in level or user == "a") and ("=c" not in level or client_id == "c")
+    ]
     switches = Switches({level: ("observe" if fits and level == fits[0] else "off") for level in levels})
     assert switches.of_client("edge", user, client_id) is (SwitchMode.OBSERVE if fits else None)
 

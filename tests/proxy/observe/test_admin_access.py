@@ -264,7 +264,7 @@ async def test_tokens_are_read_again(port: Port) -> None:
 
 
 async def test_explain_shows_precedence_group_and_who_shares_it(port: Port) -> None:
-    """The winning rung, the live numbers of each broker, and the clients that draw on the same budget."""
+    """The winning level, the live numbers of each broker, and the clients that draw on the same budget."""
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
     manager.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
     now_ms = port.state.time_ms

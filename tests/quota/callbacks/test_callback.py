@@ -7,7 +7,7 @@ from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrinc
 
 PRODUCE = ClientQuotaType.PRODUCE
 ALICE = KafkaPrincipal("User", "alice")
-LADDER = [
+PRECEDENCE = [
     ClientQuotaEntity("alice", "etl"),
     ClientQuotaEntity("alice", DEFAULT),
     ClientQuotaEntity("alice"),
@@ -24,14 +24,14 @@ SHARED_BY = ["alice/etl", "alice/etl", "alice/", "alice/etl", "alice/etl", "alic
 def test_the_most_specific_entity_wins(level: int) -> None:
     """With the levels above taken away the next one decides: its limit, and who shares it."""
     callback = DefaultQuotaCallback(static_default=9.0)
-    for number, entity in enumerate(LADDER, 1):
+    for number, entity in enumerate(PRECEDENCE, 1):
         callback.update_quota(PRODUCE, entity, float(number))
-    for entity in LADDER[:level]:
+    for entity in PRECEDENCE[:level]:
         callback.remove_quota(PRODUCE, entity)
     tags = callback.quota_metric_tags(PRODUCE, ALICE, "etl")
     assert f"{tags['user']}/{tags['client-id']}" == SHARED_BY[level]
     assert callback.quota_limit(PRODUCE, tags) == level + 1
-    assert callback.rule(tags) == (LADDER[level], level + 1)
+    assert callback.rule(tags) == (PRECEDENCE[level], level + 1)
 
 
 def test_the_ninth_level() -> None:
