@@ -164,10 +164,10 @@ def start_sluice(upstream: str, mode: str, window_s: int, quotas: Path) -> Sluic
 def _member(cell: Cell, number: int, stack: ExitStack, tools: dict[str, JavaTools], bootstrap: str, topic: str, folder: Path) -> Member:
     settings: dict[str, str | int] = {"client.id": cell.name, "group.id": cell.name}
     if cell.client.endswith("consumer protocol"):
-        return JavaMember(tools[KRAFT], bootstrap, topic, {**settings, "group.protocol": "consumer"})
+        return stack.enter_context(JavaMember(tools[KRAFT], bootstrap, topic, {**settings, "group.protocol": "consumer"}))
     settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
     if cell.client in JAVA:
-        return JavaMember(tools[JAVA[cell.client]], bootstrap, topic, settings)
+        return stack.enter_context(JavaMember(tools[JAVA[cell.client]], bootstrap, topic, settings))
     out = folder / f"{cell.name}-{number}"
     return stack.enter_context(GroupMember(bootstrap, topic, cell.name, out, settings))
 

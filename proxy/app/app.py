@@ -83,7 +83,7 @@ class App:
         self._apply_live(config)
         self.scopes = QuotaScopes(
             per_cluster=config.enforcement.scope == "cluster",
-            choice=callback_choice(config),
+            choice=callback_choice(config, source.place),
             statics=static_defaults(config),
             windows=quota_windows(config),
         )
@@ -165,7 +165,7 @@ class App:
         """Read file and flags again; what can change does so without a disconnect, the rest is named. False: kept all."""
         try:
             config = fit_open_files(self._source.load())
-            choice = callback_choice(config)
+            choice = callback_choice(config, self._source.place)
             if other_store(self.config, config) or can_change(self.config) != can_change(config):
                 await self._use_store(config)
         except ConfigProblems as problems:

@@ -1,4 +1,4 @@
-"""What the configuration means to the parts of the house: taken from it, never kept."""
+"""What each part of the application takes from the configuration; nothing is kept here."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from proxy.telemetry.counters import Counters
 from quota.entity import ClientQuotaType
 
 
-def callback_choice(config: Config) -> CallbackChoice:
-    """Which class groups clients.
+def callback_choice(config: Config, file: str) -> CallbackChoice:
+    """Which class groups clients; `file` is where the configuration stands.
 
     Raises:
         ConfigProblems: there is no such class.
     """
     if config.callback is None:
         return CallbackChoice()
-    return CallbackChoice(load_callback_class(config.callback.class_name, "sluice.toml"), config.callback.settings)
+    return CallbackChoice(load_callback_class(config.callback.class_name, file), config.callback.settings)
 
 
 def static_defaults(config: Config) -> dict[ClientQuotaType, float]:

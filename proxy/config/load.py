@@ -25,6 +25,11 @@ class ConfigSource:
         self.path = path
         self.flags = flags or Flags()
 
+    @property
+    def place(self) -> str:
+        """What problems name: the file, or the command line."""
+        return COMMAND_LINE if self.path is None else str(self.path)
+
     def load(self) -> Config:
         """Return the configuration as it stands now.
 
@@ -34,7 +39,7 @@ class ConfigSource:
         problems: list[Problem] = []
         table: dict[str, Any] = {} if self.path is None else read_toml(self.path)
         apply_flags(table, self.flags, problems)
-        place = Place(COMMAND_LINE if self.path is None else str(self.path), "", problems, LATER_KEYS)
+        place = Place(self.place, "", problems, LATER_KEYS)
         values = read_values(Config, table, place)
         check_together(values, place)
         if problems:

@@ -48,6 +48,14 @@ def watches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper_worker, "BEAT_S", 3_600.0)
 
 
+@pytest.fixture(autouse=True)
+def commands_end(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No command of Kafka's tools outlives its test: its client would look for its server at a port that is another test's by then."""
+    yield
+    for value in request.node.funcargs.values():
+        assert not isinstance(value, JavaTools) or not value.running
+
+
 @pytest.fixture(scope="session")
 def broker_bounds() -> BrokerBounds:
     """Whom `sasl_kafka` counts together, and against which bound."""

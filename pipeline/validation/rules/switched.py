@@ -81,7 +81,7 @@ class Switched:
             self._base = mode
 
     def _add_level(self, level: str, user: str | None, client_id: str | None, found: set[str]) -> bool:
-        """Add what the switches of one level say of a group; True when they say it of every member. A name that is None is free, or hidden."""
+        """Add what the switches of one level say of a group; True when they cover every member. A name that is None is free, or hidden."""
         named = self._entities.get(level)
         if not named:
             return False

@@ -75,10 +75,10 @@ def start(upstream: str, mode: str, folder: Path) -> SluiceProcess:
     )
 
 
-def java_group(tools: JavaTools, sluice: SluiceProcess, topic: str, name: str) -> Group:
+def java_group(stack: ExitStack, tools: JavaTools, sluice: SluiceProcess, topic: str, name: str) -> Group:
     """Two of Kafka's own consumers."""
     settings = {**SETTINGS, "group.id": name, "client.id": name}
-    return Group(name, [JavaMember(tools, sluice.bootstrap, topic, settings) for _ in range(2)])
+    return Group(name, [stack.enter_context(JavaMember(tools, sluice.bootstrap, topic, settings)) for _ in range(2)])
 
 
 def librdkafka_group(stack: ExitStack, sluice: SluiceProcess, topic: str, name: str, folder: Path) -> Group:
@@ -109,7 +109,7 @@ def test_members_stay_members(kraft: KafkaCluster, tools: JavaTools, folder: Pat
         for mode, sluice in sluices.items():
             topic = new_topic(kraft.bootstrap, f"members-{mode}", partitions=PARTITIONS)
             confluent.produce(kraft.bootstrap, topic, itertools.repeat(bytes(100), 1_000))
-            groups.append(java_group(tools, sluice, topic, f"java-{mode}"))
+            groups.append(java_group(stack, tools, sluice, topic, f"java-{mode}"))
             groups.append(librdkafka_group(stack, sluice, topic, f"librdkafka-{mode}", folder))
         until(lambda: all(group.is_shared for group in groups), "the members never shared")
         for mode in MODES:

@@ -9,10 +9,11 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.Metric;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * A member of a consumer group that says what becomes of it, until its JVM ends.
+ * A member of a consumer group that says what becomes of it, until its thread is interrupted.
  *
  * Arguments: BOOTSTRAP TOPIC KEY=VALUE..., the latter settings of the consumer. Prints all partitions that it has, "assigned PARTITION,..." when it was
  * given some and "left PARTITION,..." when some were taken, and about once a second "read RECORDS" so far and "heartbeat MS", the slowest answer to one in the last half minute.
@@ -30,7 +31,8 @@ public final class Member {
             String[] pair = arguments[i].split("=", 2);
             settings.put(pair[0], pair[1]);
         }
-        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
+        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings);
+        try {
             consumer.subscribe(List.of(arguments[1]), new Listener());
             long read = 0;
             for (long due = System.nanoTime(); ; ) {
@@ -41,6 +43,10 @@ public final class Member {
                     say("heartbeat " + slowestHeartbeat(consumer));
                 }
             }
+        } catch (InterruptException end) {
+            Thread.interrupted();  // a thread that is still interrupted could not close what it has
+        } finally {
+            consumer.close(Duration.ZERO);  // a throttled member would wait for the answer to its last request
         }
     }
 

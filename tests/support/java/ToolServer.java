@@ -7,6 +7,8 @@ import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.Base64;
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -14,7 +16,7 @@ import org.apache.kafka.common.utils.Exit;
  *
  * A line on standard input: ID MAIN_CLASS ARGUMENT..., arguments in base64. Lines on standard output: "ID O|E BASE64" for a piece of the
  * command's standard output or error, "ID X CODE" at its end. Commands run at the same time, each on a thread of its own; what that
- * thread and its children print belongs to the command. Ends with its standard input.
+ * thread and its children print belongs to the command. A line with an ID alone interrupts the thread of that command. Ends with its standard input.
  */
 public final class ToolServer {
     private static final PrintStream WIRE = System.out;
@@ -27,11 +29,17 @@ public final class ToolServer {
         Exit.setHaltProcedure((code, message) -> exit(code));
         Exit.setShutdownHookAdder((name, hook) -> { });
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        Map<String, Thread> threads = new HashMap<>();
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String[] words = line.split(" ");
+            if (words.length == 1) {
+                threads.get(words[0]).interrupt();
+                continue;
+            }
             Thread thread = new Thread(() -> perform(words), "command-" + words[0]);
             thread.setDaemon(true);
             thread.start();
+            threads.put(words[0], thread);
         }
         Runtime.getRuntime().halt(0);
     }

@@ -1,12 +1,14 @@
 """A Java member of a consumer group (see Member.java), and what it says of itself."""
 
 from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
 
 from tests.support.kafka.java_tools import JavaTools
 
 
 class JavaMember:
-    """A consumer in the JVM of `tools`, which ends with that.
+    """A consumer in the JVM of `tools`. A context manager: it ends there, before the server that it is connected to.
 
     Args:
         bootstrap: where it connects.
@@ -15,7 +17,15 @@ class JavaMember:
     """
 
     def __init__(self, tools: JavaTools, bootstrap: str, topic: str, settings: Mapping[str, str | int]) -> None:
+        self._tools = tools
         self._command = tools.start("Member", bootstrap, topic, *(f"{key}={value}" for key, value in settings.items()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._command.is_running():
+            self._tools.interrupt(self._command)
 
     @property
     def assignments(self) -> int:

@@ -24,6 +24,7 @@ class ToolFailedError(Exception):
 class Command:
     """A call under way, or its outcome."""
 
+    command_id: str
     name: str
     _out: list[bytes] = field(default_factory=list)
     _err: list[bytes] = field(default_factory=list)
@@ -89,12 +90,23 @@ class JavaTools:
     def start(self, main_class: str, *arguments: str) -> Command:
         """Start a command and return at once."""
         command_id = str(next(self._ids))
-        command = self._commands[command_id] = Command(main_class)
-        words = [command_id, main_class, *(base64.b64encode(argument.encode()).decode() for argument in arguments)]
-        assert self._process.stdin is not None
-        self._process.stdin.write((" ".join(words) + "\n").encode())
-        self._process.stdin.flush()
+        command = self._commands[command_id] = Command(command_id, main_class)
+        self._tell(command_id, main_class, *(base64.b64encode(argument.encode()).decode() for argument in arguments))
         return command
+
+    def interrupt(self, command: Command) -> None:
+        """Interrupt the thread of a command that runs until then, and wait for its end.
+
+        Raises:
+            ToolFailedError: it failed, or did not end in time.
+        """
+        self._tell(command.command_id)
+        command.wait()
+
+    @property
+    def running(self) -> list[str]:
+        """The names of the commands that have not ended."""
+        return [command.name for command in self._commands.values() if command.is_running()]
 
     def run(self, main_class: str, *arguments: str, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Command:
         """Run a command to its end.
@@ -123,6 +135,11 @@ class JavaTools:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def _tell(self, *words: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write((" ".join(words) + "\n").encode())
+        self._process.stdin.flush()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
