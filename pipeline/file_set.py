@@ -46,18 +46,18 @@ class FileSet:
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def read_alike(self, table: str, columns: list[str]) -> dict[str, Any] | None:
-        """Return the values of columns that say the same in all rows, by the footers; None where one does not, or where that is not told.
+        """Return the values of columns that are alike in all rows, by the footers; None where one is not, or the footers do not say.
 
         Raises:
             IncompleteError, BadInputError: as `read`.
         """
-        told: dict[str, Any] | None = None
+        alike: dict[str, Any] | None = None
         for entry in (entry for entry in self.manifest.files if entry.table == table):
             its = self._of_file(entry.path, functools.partial(_alike, columns=columns))
-            if its is None or told not in (None, its):
+            if its is None or alike not in (None, its):
                 return None
-            told = its
-        return told
+            alike = its
+        return alike
 
     def _read_file(self, relative: str, table: str, columns: list[str] | None, after_ms: int | None) -> pa.Table:
         path = self.directory / relative
@@ -94,14 +94,14 @@ def _rows_of(file: pq.ParquetFile, source: pa.NativeFile, *, columns: list[str] 
 def _alike(file: pq.ParquetFile, _: pa.NativeFile, *, columns: list[str]) -> dict[str, Any] | None:
     """The values of columns that are alike in all rows of a file, None where there is no row."""
     names = file.schema.names
-    told: dict[str, Any] = {}
+    alike: dict[str, Any] = {}
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         for name in columns:
             values = _values(group.column(names.index(name)).statistics, group.num_rows) if name in names else None
-            if values is None or told.setdefault(name, values[0]) != values[0]:
+            if values is None or alike.setdefault(name, values[0]) != values[0]:
                 return None
-    return told or None
+    return alike or None
 
 
 def _values(statistics: Any, rows: int) -> tuple[Any] | None:
@@ -148,9 +148,9 @@ def _check_run(path: Path, file: pq.ParquetFile, manifest: Manifest) -> None:
             continue
         at = file.schema.names.index(name)
         for number in range(file.num_row_groups):
-            told = file.metadata.row_group(number).column(at).statistics
-            if told is not None and told.has_min_max:
-                there = {told.min, told.max}
+            alike = file.metadata.row_group(number).column(at).statistics
+            if alike is not None and alike.has_min_max:
+                there = {alike.min, alike.max}
             else:
                 there = set(file.read_row_group(number, [name]).column(name).unique().to_pylist())
             if strange := there - {expected}:

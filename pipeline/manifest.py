@@ -134,17 +134,17 @@ def manifest_of(data: bytes, path: Path | str) -> Manifest:
         BadInputError: not a manifest of ours, or of another schema version.
     """
     try:
-        told = msgspec.json.decode(data)
+        fields = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInputError(f"{path}: not a manifest ({error}); restore it") from error
-    if not isinstance(told, dict) or told.get("kind") != KIND:
+    if not isinstance(fields, dict) or fields.get("kind") != KIND:
         raise BadInputError(f"{path}: not a manifest of Sluice's metering; name the directory that `sluice run --metering` wrote")
-    if told.get("schema") != SCHEMA_VERSION:
+    if fields.get("schema") != SCHEMA_VERSION:
         raise BadInputError(
-            f"{path}: schema {told.get('schema')!r}, this version reads {SCHEMA_VERSION}; use the Sluice that wrote it or a newer one"
+            f"{path}: schema {fields.get('schema')!r}, this version reads {SCHEMA_VERSION}; use the Sluice that wrote it or a newer one"
         )
     try:
-        manifest = msgspec.convert(told, Manifest)
+        manifest = msgspec.convert(fields, Manifest)
     except msgspec.ValidationError as error:
         raise BadInputError(f"{path}: not a manifest of schema {SCHEMA_VERSION}: {error}") from error
     _check_entries(path, manifest)

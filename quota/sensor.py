@@ -252,7 +252,7 @@ def _mean(total: float, count: float) -> float:
 class TokenBucket:
     """A balance that refills at `bound` per second up to a burst of all windows. Source: Kafka 3.8 `TokenBucket`.
 
-    Starts empty at time 0: on an epoch clock the first refill fills it. On a clock that starts near 0 it does not; whoever uses such
+    Starts empty at time 0: on an epoch clock the first refill fills it. On a clock that starts near 0 it does not; a caller with such
     a clock passes `last_update_ms` far enough in the past.
     """
 

@@ -37,7 +37,7 @@ def cli() -> None:
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings; flags override them.")
 @click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Broker n is met at PORT + 1 + n.")
 @click.option("--upstream", metavar="HOST:PORT[,...]", help="Brokers to bootstrap from.")
-@click.option("--advertise", metavar="HOST", help="The host that clients are told, if not that of --listen.")
+@click.option("--advertise", metavar="HOST", help="The advertised host, if not that of --listen.")
 @click.option("--sidecar", is_flag=True, help="One listener in front of one broker; no address is rewritten.")
 @click.option("--quotas", metavar="FILE", help="The quota file.")
 @click.option("--enforcement", metavar="MODE", help="delay, mute or observe.")

@@ -44,7 +44,7 @@ def inspected(path: Path) -> Manifest | dict[str, Any]:
 
 
 def as_dict(found: Manifest | dict[str, Any]) -> dict[str, Any]:
-    """Return what was found as plain data for JSON; a manifest is told as it stands, and with its name."""
+    """Return what was found as plain data for JSON; a manifest as it stands, with its name."""
     return found if isinstance(found, dict) else {"kind": "manifest", "stem": found.stem, "manifest": msgspec.to_builtins(found)}
 
 
@@ -71,8 +71,8 @@ def column_lines(found: Manifest | dict[str, Any]) -> Iterator[str]:
     if isinstance(found, dict):
         yield from table_lines(("column", "type", "nulls", "least", "most"), ([*column.values()] for column in found["holds"]))
         return
-    told = {name: its for name, its in msgspec.to_builtins(found).items() if name != "files"}
-    yield from table_lines(("field", "value"), ((name, _text(its)) for name, its in told.items()))
+    fields = {name: its for name, its in msgspec.to_builtins(found).items() if name != "files"}
+    yield from table_lines(("field", "value"), ((name, _text(its)) for name, its in fields.items()))
 
 
 def draw_inspected(name: str, found: Manifest | dict[str, Any]) -> str:
@@ -84,11 +84,11 @@ def draw_inspected(name: str, found: Manifest | dict[str, Any]) -> str:
     first, *_ = lines_of(found)
     rows = rows_of(found)
     columns = [] if not isinstance(found, dict) else [[*column.values()] for column in found["holds"]]
-    told = [] if isinstance(found, dict) else [(key, _text(its)) for key, its in msgspec.to_builtins(found).items() if key != "files"]
+    fields = [] if isinstance(found, dict) else [(key, _text(its)) for key, its in msgspec.to_builtins(found).items() if key != "files"]
     tables: list[Table] = [
         ("First rows" if columns else "Files", [*rows[0]] if rows else [], [[*row.values()] for row in rows]),
         ("Columns", ("column", "type", "nulls", "least", "most"), columns),
-        ("What it says besides", ("field", "value"), told),
+        ("What it says besides", ("field", "value"), fields),
     ]
     return draw_plain(name, first, [], tables)
 

@@ -30,10 +30,10 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, common: Comm
     from pipeline.validation.divergence import COLUMNS
 
     with session(common.master, verbose=common.verbose) as spark:
-        told = Stream(spark, settings, lambda line: click.echo(f"sluice: {line}", err=True)).run()
-    lines, rows = told.lines(explain=common.explain), [divergence.as_row() for divergence in told.findings]
-    put_out(common.form, None, told.as_dict(), lines, rows, lambda: draw_stream(source, told), header=COLUMNS)
-    if told.divergences:
+        result = Stream(spark, settings, lambda line: click.echo(f"sluice: {line}", err=True)).run()
+    lines, rows = result.lines(explain=common.explain), [divergence.as_row() for divergence in result.findings]
+    put_out(common.form, None, result.as_dict(), lines, rows, lambda: draw_stream(source, result), header=COLUMNS)
+    if result.divergences:
         sys.exit(VIOLATIONS)
-    if not told.is_whole:
+    if not result.is_whole:
         sys.exit(INCOMPLETE)

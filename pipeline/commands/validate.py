@@ -112,12 +112,12 @@ def _tell(verdict: "Verdict", out: Path | None, common: Common, max_violations: 
     from pipeline.validation.divergence import COLUMNS
     from pipeline.validation.text import lines_of
 
-    told = json.dumps(verdict.as_dict(max_violations), indent=1)
+    encoded = json.dumps(verdict.as_dict(max_violations), indent=1)
     if out is not None:
-        write_whole(out / "verdict.json", told + "\n")
+        write_whole(out / "verdict.json", encoded + "\n")
         write_whole(out / "report.html", draw_verdict(verdict, max_violations))
     if common.form == "json":
-        click.echo(told)
+        click.echo(encoded)
     elif common.form == "csv":
         click.echo(csv_of([one.as_row() for one in verdict.divergences(max_violations)], COLUMNS), nl=False)
     elif common.form == "html":

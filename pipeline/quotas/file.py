@@ -82,11 +82,11 @@ def quota_file_of(text: str, path: str) -> QuotaFile:
         BadInputError: it does not parse, or holds what the proxy would refuse.
     """
     try:
-        told = tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInputError(f"{path}: not TOML ({error}); `sluice check-config {path}` says more") from error
-    rows = told.get("quota", [])
-    if set(told) - {"quota", "switch"} or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    rows = table.get("quota", [])
+    if set(table) - {"quota", "switch"} or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadInputError(f"{path}: is no quota file; write every quota under [[quota]]")
     callbacks = {quota_type.value: DefaultQuotaCallback() for quota_type in ClientQuotaType}
     rates: dict[str, float] = {}

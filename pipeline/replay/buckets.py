@@ -81,10 +81,10 @@ class Steps:
         return counts
 
     @property
-    def is_told(self) -> Flags:
+    def is_known(self) -> Flags:
         """Whether the files tell which balance was found: a machine that broke down may have lost that."""
-        told: Flags = ~np.isnan(self.before)
-        return told
+        known: Flags = ~np.isnan(self.before)
+        return known
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def _note(rows: Rows, wrong: Flags, kind: Kind, describe: Describe, findings: Fi
 def _row_and_before(rows: Rows, row: int) -> tuple[str, ...]:
     """A row of `samples`, and those before it that its figures come from."""
     first = max(row - SAMPLES_SHOWN + 1, int(np.searchsorted(rows.group_ref, rows.group_ref[row])))
-    told = (
+    columns = (
         rows.sample_index,
         rows.first_seq,
         rows.sample_start_ms,
@@ -164,7 +164,7 @@ def _row_and_before(rows: Rows, row: int) -> tuple[str, ...]:
     )
     lines = []
     for at in range(first, row + 1):
-        index, seq, start_ms, last_ms, count, total, highest, bound = (column[at] for column in told)
+        index, seq, start_ms, last_ms, count, total, highest, bound = (column[at] for column in columns)
         lines.append(
             f"sample {index}, row from seq {seq}, {start_ms} to {last_ms} ms: {count} events, sum {total}, highest rate {highest}, "
             f"bound {bound}"

@@ -53,11 +53,11 @@ def differing_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged:
     by_row = _ByRow(rows, few, judged)
     waits_ms = by_row.total(recorded)
     figures = (
-        ("violations of the row", by_row.number(violated), rows.told["violated_n"]),
-        ("throttled of the row", by_row.number(counted), rows.told["throttled_n"]),
-        ("wait of the row", waits_ms, rows.told["throttle_ms_sum"]),
-        ("longest wait of the row", by_row.highest(recorded), rows.told["throttle_ms_max"]),
-        ("applied wait of the row", by_row.total(applied), rows.told["applied_ms_sum"]),
+        ("violations of the row", by_row.number(violated), rows.declared["violated_n"]),
+        ("throttled of the row", by_row.number(counted), rows.declared["throttled_n"]),
+        ("wait of the row", waits_ms, rows.declared["throttle_ms_sum"]),
+        ("longest wait of the row", by_row.highest(recorded), rows.declared["throttle_ms_max"]),
+        ("applied wait of the row", by_row.total(applied), rows.declared["applied_ms_sum"]),
     )
     for what, expected, said in figures:
         if by_row.differ(expected, said):
@@ -97,9 +97,9 @@ class _ByRow:
 
     def differ(self, expected: Ints, said: Ints) -> bool:
         """Whether any judged row says another number, one without such events included; hardly ever, so that nothing is spread."""
-        told = said.take(self._rows)
-        elsewhere = np.count_nonzero(said) - np.count_nonzero(told) - np.count_nonzero(said.take(self._not_judged))
-        return elsewhere != 0 or not np.array_equal(expected, told)
+        judged = said.take(self._rows)
+        elsewhere = np.count_nonzero(said) - np.count_nonzero(judged) - np.count_nonzero(said.take(self._not_judged))
+        return elsewhere != 0 or not np.array_equal(expected, judged)
 
     def spread(self, of_rows: Ints) -> Ints:
         """Return the numbers of all rows."""

@@ -48,8 +48,8 @@ class Rows:
         checked: False for what was recorded without a look at the bound.
         throttle_ms: as recorded; `NOT_LISTED` where nothing was recorded.
         applied_ms: what the client was sent or held for, `NOT_LISTED` as above.
-        told: the columns OF_WAITS of the rows; each is put in order when it is first asked for.
-        waits_fit: looks whether `told` surely says of each row what its lists of waits hold; a what-if never asks.
+        declared: the columns OF_WAITS of the rows; each is put in order when it is first asked for.
+        waits_fit: looks whether `declared` surely agrees with the lists of waits of each row; a what-if never asks.
     """
 
     group_ref: Ints
@@ -74,7 +74,7 @@ class Rows:
     checked: Flags
     throttle_ms: Ints
     applied_ms: Ints
-    told: Mapping[str, Ints]
+    declared: Mapping[str, Ints]
     waits_fit: Callable[[], bool]
 
     @property

@@ -99,7 +99,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
         checked=checked,
         throttle_ms=_scattered(thr_ms, waits, len(values)),
         applied_ms=_scattered(applied_ms, waits, len(values)),
-        told=_InOrder(runs, order),
+        declared=_InOrder(runs, order),
         waits_fit=lambda: not lost_waits.any() and all(fit(run) for run in runs),
     )
 

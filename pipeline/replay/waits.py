@@ -12,22 +12,22 @@ def fit(run: Run) -> bool:
     Returns:
         False where a row does not, and where it would have to be looked at closer: one was excused, or is below 0 (24 days as 32 bits).
     """
-    at, told = run.offsets[WAITS] - run.offsets[WAITS][0], run.numbers
+    at, numbers = run.offsets[WAITS] - run.offsets[WAITS][0], run.numbers
     _, waits_ms, applied_ms = (entries[run.offsets[WAITS][0] : run.offsets[WAITS][-1]] for entries in run.entries[WAITS])
     lengths = np.diff(at)
-    if not np.array_equal(lengths, told["violated_n"]):
+    if not np.array_equal(lengths, numbers["violated_n"]):
         return False
     if not len(waits_ms):
-        return not any(told[name].any() for name in OF_WAITS)
+        return not any(numbers[name].any() for name in OF_WAITS)
     if waits_ms.min() < 0 or applied_ms.min() < 0:
         return False
     sums_ms = _sums(waits_ms, at)
     applied_sums_ms = sums_ms if np.array_equal(applied_ms, waits_ms) else _sums(applied_ms, at)
     return (
-        np.array_equal(lengths - _zeros(waits_ms, at), told["throttled_n"])
-        and np.array_equal(sums_ms, told["throttle_ms_sum"])
-        and np.array_equal(applied_sums_ms, told["applied_ms_sum"])
-        and _are_longest(told["throttle_ms_max"], sums_ms, waits_ms, at, lengths)
+        np.array_equal(lengths - _zeros(waits_ms, at), numbers["throttled_n"])
+        and np.array_equal(sums_ms, numbers["throttle_ms_sum"])
+        and np.array_equal(applied_sums_ms, numbers["applied_ms_sum"])
+        and _are_longest(numbers["throttle_ms_max"], sums_ms, waits_ms, at, lengths)
     )
 
 

@@ -35,8 +35,10 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
     if looks:
         page.sections.append(Section("Looked at otherwise", _OTHERWISE, [draw_table(("how", "what was found"), looks)]))
     if verdict.against_broker is not None:
-        told = _AGAINST_BROKER if verdict.against_broker else "Neither the brokers nor Sluice throttled any answer."
-        page.sections.append(Section("Against the brokers", told, [draw_table(HEADER, [cells(one) for one in verdict.against_broker])]))
+        explanation = _AGAINST_BROKER if verdict.against_broker else "Neither the brokers nor Sluice throttled any answer."
+        page.sections.append(
+            Section("Against the brokers", explanation, [draw_table(HEADER, [cells(one) for one in verdict.against_broker])])
+        )
     if verdict.incomplete:
         lines = "".join(f"<p>{escape(line)}</p>\n" for line in verdict.incomplete)
         page.sections.append(Section("What is missing", "", [lines]))

@@ -74,13 +74,13 @@ def read_prices(path: Path) -> Prices:
         BadInputError: it cannot be read, or says something that is no price.
     """
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInputError(f"{path}: cannot be read as TOML ({error}); write currency and [[price]] tables") from error
-    currency, rows = told.get("currency"), told.get("price", [])
+    currency, rows = table.get("currency"), table.get("price", [])
     if not isinstance(currency, str) or not _CURRENCY.fullmatch(currency):
         raise BadInputError(f'{path}: currency is not a code of three letters; write currency = "EUR"')
-    if set(told) - {"currency", "price"} or not isinstance(rows, list) or not rows:
+    if set(table) - {"currency", "price"} or not isinstance(rows, list) or not rows:
         raise BadInputError(f"{path}: write currency and at least one [[price]], nothing else")
     prices = [price for number, row in enumerate(rows, 1) for price in _read_row(path, number, row)]
     _check_once(path, rows)

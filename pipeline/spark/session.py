@@ -77,7 +77,7 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
             for key, value in LOCAL_SETTINGS.items():
                 builder = builder.config(key, value)
     if SUBMITTED not in os.environ and LOG_SETTINGS.is_file() and not verbose:
-        # the JVM starts with ours: what it says before it can be told is noise
+        # the JVM starts with ours: what it prints before its level can be set is noise
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if SUBMITTED not in os.environ:  # Spark's own default is 1 GiB, whatever the machine has

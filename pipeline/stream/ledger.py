@@ -41,12 +41,12 @@ def stems_before(out: Path, batch_id: int) -> set[str]:
 def put_marker(out: Path, batch_id: int, file_sets: Mapping[str, str], written: Written) -> None:
     """Say that a batch is whole: its file sets (with the SHA-256 of their manifests), how many rows each table got, and what diverges."""
     findings = msgspec.to_builtins(written.findings[:FINDINGS_MAX])
-    told = {"stems": dict(file_sets), "rows": dict(written.rows), "divergences": written.divergences, "findings": findings}
-    _put(out / BATCHES / f"{batch_id:012d}.json", told)
+    content = {"stems": dict(file_sets), "rows": dict(written.rows), "divergences": written.divergences, "findings": findings}
+    _put(out / BATCHES / f"{batch_id:012d}.json", content)
 
 
 def divergences_so_far(out: Path) -> tuple[int, list[Divergence]]:
-    """Return how many divergences all batches hold, and the first of each group and file set, as many as are told.
+    """Return how many divergences all batches hold, and the first of each group and file set, as many as are kept.
 
     Raises:
         BadInputError: a marker is not one of ours.
@@ -88,8 +88,8 @@ def claim(out: Path, query_id: str) -> None:
     _put(out / STREAM, {"query": query_id})
 
 
-def _put(path: Path, told: object) -> None:
+def _put(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(json.dumps(told, indent=1) + "\n")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
     temporary.replace(path)

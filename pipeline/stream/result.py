@@ -34,7 +34,7 @@ class StreamResult:
     Attributes:
         divergences: of all file sets that are landed, in this call or before.
         new_divergences: those of this call.
-        findings: the first divergence of each group and file set, as many as are told.
+        findings: the first divergence of each group and file set, as many as are kept.
         whole: file sets that were there when the last batch began, all of them landed; None: nobody looked, since it was stopped.
         lost: what is missing among all file sets that are landed, in this call or before.
     """

@@ -46,7 +46,7 @@ class Compared:
     Attributes:
         both, broker_only, sluice_only: answers by who throttled them.
         broker_ms, sluice_ms: throttle times in all.
-        apart_p95_ms, apart_max_ms: how far apart, whoever's was longer.
+        apart_p95_ms, apart_max_ms: the absolute difference.
         alike_percent: of the answers.
     """
 

@@ -63,9 +63,9 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
             f"{long_runs}, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be{paced}",
         )
     if verdict.cross_check is not None:
-        told = verdict.cross_check
-        decisions, differences = counted(told.decisions, "decision"), counted(told.differences, "difference")
+        cross_check = verdict.cross_check
+        decisions, differences = counted(cross_check.decisions, "decision"), counted(cross_check.differences, "difference")
         yield (
             "in SQL",
-            f"{decisions}, {differences}, {told.left_out:,} left to the order of doubles",
+            f"{decisions}, {differences}, {cross_check.left_out:,} left to the order of doubles",
         )

@@ -196,8 +196,8 @@ def merge(
                 totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
                 for name in totals:
                     totals[name] += getattr(count, name)
-    told = completeness_of({key: [manifest for manifest, _ in judged] for key, judged in file_sets.items()}, removed or {})
-    verdict.dropped = told.dropped
-    verdict.removed += told.removed
-    verdict.incomplete += told.incomplete + told.unfinished
+    completeness = completeness_of({key: [manifest for manifest, _ in judged] for key, judged in file_sets.items()}, removed or {})
+    verdict.dropped = completeness.dropped
+    verdict.removed += completeness.removed
+    verdict.incomplete += completeness.incomplete + completeness.unfinished
     return verdict

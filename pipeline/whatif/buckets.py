@@ -110,10 +110,10 @@ class _Bucket:
     @staticmethod
     def _begun(steps: Steps, bound: float, sensor: Sensor, *, is_alone: bool) -> MutationGroup:
         """As the record begins: with the balance that was found; full where several buckets come together."""
-        is_told = is_alone and not np.isnan(steps.before[0])
-        since_ms = int(steps.since_ms[0]) if is_told else int(steps.ts_ms[0]) - 2 * sensor.num_samples * sensor.window_ms
+        is_known = is_alone and not np.isnan(steps.before[0])
+        since_ms = int(steps.since_ms[0]) if is_known else int(steps.ts_ms[0]) - 2 * sensor.num_samples * sensor.window_ms
         group = MutationGroup({}, bound, num_samples=sensor.num_samples, window_ms=sensor.window_ms, last_update_ms=since_ms)
-        if is_told:
+        if is_known:
             group.record_unchecked(-float(steps.before[0]), since_ms)
         return group
 
@@ -143,8 +143,8 @@ def _play_open(steps: Steps, bucket: _Bucket) -> Played:
     """Steps come as recorded. Of a request that is refused now the rest is refused with it, and what it did not take is not given back."""
     waits = np.zeros(len(steps.ts_ms), np.int64)
     refused: dict[int, tuple[int, int]] = {}  # by connection: when a request was refused that had been let through, and how much of it
-    told = zip(steps.ts_ms.tolist(), steps.kind.tolist(), steps.value.tolist(), steps.conn_id.tolist(), strict=True)
-    for at, (ts_ms, kind, permits, connection) in enumerate(told):
+    decisions = zip(steps.ts_ms.tolist(), steps.kind.tolist(), steps.value.tolist(), steps.conn_id.tolist(), strict=True)
+    for at, (ts_ms, kind, permits, connection) in enumerate(decisions):
         refused_ms, left = refused.get(connection, (None, 0))
         if kind == SETTLED:
             back = min(left, max(-permits, 0))

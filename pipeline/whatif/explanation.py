@@ -21,14 +21,14 @@ def explained(found: Mapping[str, Outcomes], quotas: Mapping[str, QuotaFile], wo
     """
     for number, (name, outcomes) in enumerate(found.items()):
         members = _members(work, number)
-        told = {group: outcome for group, outcome in outcomes.items() if _is_held(group, outcome)}
-        by_change = sorted(told.items(), key=lambda pair: -abs(pair[1].waits.total_ms - pair[1].recorded.total_ms))
+        held = {group: outcome for group, outcome in outcomes.items() if _is_held(group, outcome)}
+        by_change = sorted(held.items(), key=lambda pair: -abs(pair[1].waits.total_ms - pair[1].recorded.total_ms))
         for group, outcome in by_change[:SHOWN]:
             yield ""
             yield from _lines(group, outcome, quotas[name], sorted(members.get(group, {group}), key=display_name))
-        if len(told) < len(outcomes):
+        if len(held) < len(outcomes):
             yield ""
-            yield f"{len(outcomes) - len(told)} more groups have no quota, today and under {name}"
+            yield f"{len(outcomes) - len(held)} more groups have no quota, today and under {name}"
 
 
 def _is_held(group: Group, outcome: Outcome) -> bool:

@@ -35,7 +35,7 @@ class Foreseen(NamedTuple):
     wait_ms: int
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Today and then, in words."""
         waits = f"waits {human_ms(self.wait_ms_today)} -> {human_ms(self.wait_ms)}"
         return f"throttled {self.throttled_today:,} -> {self.throttled:,} times, {waits}"

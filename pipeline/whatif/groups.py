@@ -55,7 +55,7 @@ class Placed(msgspec.Struct, frozen=True):
     Attributes:
         bound: of the new group; None: as recorded (the file cannot say: a listener's or the whole process's limit).
         is_certain: False when the group's clients would part, and the record does not tell them apart.
-        is_apart: it goes on as it was recorded, whoever else has the same names.
+        is_apart: it goes on as it was recorded, also when another group has the same names.
         moves: mode `open` only: clients of it would be in another group, with another bound.
     """
 

@@ -55,6 +55,6 @@ def _rows(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats, first: Ints) 
         checked=checked,
         throttle_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
         applied_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
-        told={},
+        declared={},
         waits_fit=lambda: False,
     )

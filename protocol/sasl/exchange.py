@@ -1,4 +1,4 @@
-"""A whole login of our own, request by request. Pure: whoever has the connection sends what comes and gives back what is answered.
+"""A whole login of our own, request by request. It does no I/O: its caller sends each request and passes the answer back in.
 
 Source: Kafka 3.8 `SaslClientAuthenticator`.
 """

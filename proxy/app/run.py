@@ -75,9 +75,9 @@ async def _started(app: App, terminated: asyncio.Event) -> bool:
     Raises:
         ConfigProblems, StartError: it cannot start.
     """
-    starting, told = asyncio.ensure_future(app.start()), asyncio.ensure_future(terminated.wait())
-    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    starting, stopping = asyncio.ensure_future(app.start()), asyncio.ensure_future(terminated.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
     if not starting.done():
         starting.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -41,7 +41,7 @@ def read_bootstrap(value: object) -> tuple[HostPort, ...]:
 
 
 def read_reachable_host(value: object) -> str:
-    """Return a host that others can be told."""
+    """Return a host that can be advertised."""
     host = read_host(value)
     if is_wildcard(host):
         raise ValueError(f"{shown(value)} names no machine")

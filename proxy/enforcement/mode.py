@@ -14,7 +14,7 @@ class Mode(Enum):
     """What happens to a client that is over its quota."""
 
     DELAY = "delay"  # its answer waits, then reading goes on
-    MUTE = "mute"  # it is answered at once and told, then not read (KIP-219)
+    MUTE = "mute"  # it is answered at once with its throttle time, then not read (KIP-219)
     OBSERVE = "observe"  # nothing; arithmetic and metrics run as if
 
 

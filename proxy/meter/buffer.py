@@ -98,7 +98,7 @@ class Left(NamedTuple):
 
 
 def left_behind(path: Path) -> Left | None:
-    """Return what a process left in its mapped buffer when it was killed; None: nothing can be told."""
+    """Return what a process left in its mapped buffer when it was killed; None: nothing is known."""
     try:
         kept = path.read_bytes()
     except OSError:

@@ -368,8 +368,13 @@ class Meter:
             units = NS_PER_PERCENT_SECOND if about["quota_type"] == REQUEST else 1.0
             samples = self._ring(group, value, units)
             self._facts.append({"ring": {"group_ref": group.meter_ref, "from_seq": self.next_seq, "samples": samples}})
-        told: dict[str, Any] = {"group_ref": group.meter_ref, "from_seq": self.next_seq, "bound": float(group.bound), "previous": previous}
-        self._facts.append({"bound": {**told, **bound}})
+        common: dict[str, Any] = {
+            "group_ref": group.meter_ref,
+            "from_seq": self.next_seq,
+            "bound": float(group.bound),
+            "previous": previous,
+        }
+        self._facts.append({"bound": {**common, **bound}})
         group.metered_bound = group.bound
 
     def _ring(self, group: SampleRing, value: int, units: float) -> list[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ DIRECTORY: Final = click.Path(path_type=Path)
 @click.option("--user", required=True, metavar="U", help="The name of the principal, without its type.")
 @click.option("--key-file", type=DIRECTORY, metavar="FILE", help="The key of keyed names, where they were keyed.")
 def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
-    """Take a user's name out of dimension tables and switches. Facts stay, and can no longer be told whose they are."""
+    """Take a user's name out of dimension tables and switches. Facts stay, without a name."""
     from proxy.metering.facts.names import Names, read_key
     from proxy.metering.forget import ForgetError, forget_user
     from proxy.metering.segment import left_over

@@ -209,9 +209,9 @@ def _rule_without(rule: str, names: set[str]) -> str:
 
 
 def _tags_without(tags: str, names: set[str]) -> str:
-    told = msgspec.json.decode(tags)
-    kept = {key: FORGOTTEN if key != GROUP_TAG and name in names else name for key, name in told.items()}
-    return tags if kept == told else msgspec.json.encode(kept).decode()
+    decoded = msgspec.json.decode(tags)
+    kept = {key: FORGOTTEN if key != GROUP_TAG and name in names else name for key, name in decoded.items()}
+    return tags if kept == decoded else msgspec.json.encode(kept).decode()
 
 
 def _switches_without(switches: str, names: set[str]) -> str:

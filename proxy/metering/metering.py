@@ -42,7 +42,7 @@ SECOND_MS: Final = 1_000
 
 
 class JudgedConnections(Protocol):
-    """Whoever decides on connections.
+    """What decides on connections.
 
     Attributes:
         quotas: by which.

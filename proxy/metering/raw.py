@@ -34,8 +34,8 @@ class Noted(NamedTuple):
 
 def groups_in(words: bytes, records: bytes) -> list[int]:
     """Return the numbers of the groups that decided something, the lowest first."""
-    told = np.frombuffer(words, "<i8")
-    passed = (told[told >= PASSED] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int64)
+    noted = np.frombuffer(words, "<i8")
+    passed = (noted[noted >= PASSED] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int64)
     found = np.concatenate((passed, np.frombuffer(records, DTYPE)["group_ref"])) if records else passed
     refs: list[int] = np.flatnonzero(np.bincount(found)).tolist()
     return refs

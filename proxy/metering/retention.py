@@ -42,7 +42,7 @@ class Retention:
         return self.bytes_max is not None or self.age_ms_max is not None
 
     def as_fact(self) -> dict[str, Any]:
-        """As the converting child is told."""
+        """The settings as the converting child reads them."""
         return {"proxy_id": self.proxy_id, "bytes_max": self.bytes_max, "age_ms_max": self.age_ms_max}
 
 
@@ -52,7 +52,7 @@ KEEP_ALL: Final = Retention()
 @dataclass(frozen=True, slots=True)
 class _Set:
     manifest: Path
-    told: dict[str, Any]
+    fields: dict[str, Any]
     size: int
 
 
@@ -66,11 +66,11 @@ def apply_retention(directory: Path, proxy_id: str, retention: Retention) -> int
 
 
 def _remove_oldest(directory: Path, proxy_id: str, retention: Retention) -> int:
-    sets = sorted(_sets(directory, proxy_id), key=lambda one: (one.told["last_ts_ms"], one.told["first_seq"]))
+    sets = sorted(_sets(directory, proxy_id), key=lambda one: (one.fields["last_ts_ms"], one.fields["first_seq"]))
     kept_bytes = sum(one.size for one in sets)
     gone: list[_Set] = []
     for one in sets:
-        too_old = retention.age_ms_max is not None and one.told["last_ts_ms"] < retention.now_ms - retention.age_ms_max
+        too_old = retention.age_ms_max is not None and one.fields["last_ts_ms"] < retention.now_ms - retention.age_ms_max
         too_much = retention.bytes_max is not None and kept_bytes > retention.bytes_max
         if not (too_old or too_much):
             break
@@ -79,7 +79,7 @@ def _remove_oldest(directory: Path, proxy_id: str, retention: Retention) -> int:
     if gone:
         _enter(directory, proxy_id, gone, retention.now_ms)
     for one in gone:
-        _take_away(directory, one.manifest, [directory / entry["path"] for entry in one.told["files"]])
+        _take_away(directory, one.manifest, [directory / entry["path"] for entry in one.fields["files"]])
     return len(gone)
 
 
@@ -93,9 +93,9 @@ def _sets(directory: Path, proxy_id: str) -> Iterator[_Set]:
 def _set(path: Path) -> _Set | None:
     """Return what a manifest names; None: nothing, and that is not ours to judge: `sluice meter verify-manifests` names it."""
     with contextlib.suppress(OSError, msgspec.DecodeError, KeyError, TypeError):
-        told = msgspec.json.decode(path.read_bytes())
-        if told["kind"] == KIND:
-            return _Set(path, told, path.stat().st_size + sum(entry["bytes"] for entry in told["files"]))
+        fields = msgspec.json.decode(path.read_bytes())
+        if fields["kind"] == KIND:
+            return _Set(path, fields, path.stat().st_size + sum(entry["bytes"] for entry in fields["files"]))
     return None
 
 
@@ -106,16 +106,16 @@ def _enter(directory: Path, proxy_id: str, gone: list[_Set], now_ms: int) -> Non
     with contextlib.suppress(KeyError, TypeError):
         runs = {run["run_id"]: run for run in _ledger(path)["runs"]}
     for one in gone:
-        told = one.told
-        run = runs.setdefault(told["run_id"], {"run_id": told["run_id"], "file_sets": 0, "bytes": 0, "last_seq": -1})
+        fields = one.fields
+        run = runs.setdefault(fields["run_id"], {"run_id": fields["run_id"], "file_sets": 0, "bytes": 0, "last_seq": -1})
         run["file_sets"] += 1
         run["bytes"] += one.size
-        run["last_seq"] = max(run["last_seq"], told["last_seq"])
-        run["last_ts_ms"] = told["last_ts_ms"]
+        run["last_seq"] = max(run["last_seq"], fields["last_seq"])
+        run["last_ts_ms"] = fields["last_ts_ms"]
         run["removed_ms"] = now_ms
     make_directory(path.parent)
     ledger = {"schema": 1, "kind": "sluice-metering-removed", "proxy_id": proxy_id, "runs": list(runs.values())[-RUNS_MAX:]}
-    ledger[GOING] = [[str(one.manifest.relative_to(directory)), *(entry["path"] for entry in one.told["files"])] for one in gone]
+    ledger[GOING] = [[str(one.manifest.relative_to(directory)), *(entry["path"] for entry in one.fields["files"])] for one in gone]
     put_bytes(path, msgspec.json.format(msgspec.json.encode(ledger), indent=1))
 
 
@@ -125,9 +125,9 @@ def _ledger_path(directory: Path, proxy_id: str) -> Path:
 
 def _ledger(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        told = msgspec.json.decode(path.read_bytes())
-        if isinstance(told, dict):
-            return told
+        fields = msgspec.json.decode(path.read_bytes())
+        if isinstance(fields, dict):
+            return fields
     return {}
 
 
@@ -136,7 +136,7 @@ def _finish(directory: Path, proxy_id: str) -> None:
     with contextlib.suppress(TypeError, ValueError):
         for manifest, *files in _ledger(_ledger_path(directory, proxy_id)).get(GOING, ()):
             one = _set(directory / manifest)  # somebody may have been forgotten since: then its files have other names
-            files += [] if one is None else [entry["path"] for entry in one.told["files"]]
+            files += [] if one is None else [entry["path"] for entry in one.fields["files"]]
             _take_away(directory, directory / manifest, [directory / path for path in files])
 
 

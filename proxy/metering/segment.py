@@ -178,7 +178,7 @@ class Segment:
         """Whose it is, and when it began: the last word, since a segment that held nothing may have begun anew."""
         return next((fact["run"] for fact in reversed(self.facts) if "run" in fact), None)
 
-    def told(self, kind: str) -> Iterator[Any]:
+    def facts_of(self, kind: str) -> Iterator[Any]:
         """The facts of one kind."""
         return (fact[kind] for fact in self.facts if kind in fact)
 

@@ -143,7 +143,7 @@ class MeteringWriter:
 
     def _run(self) -> None:
         try:
-            self._begin()  # there is always one, so that it can be told how far a process that is killed had come
+            self._begin()  # there is always one, so that it can be known how far a process that is killed had come
         except OSError as error:
             self._fail(error)
         while True:
@@ -226,8 +226,8 @@ class MeteringWriter:
         return self._open
 
     def _header(self, now_ms: int) -> Fact:
-        told = {"first_seq": self._next_seq, "part": self._parts, "opened_ts_ms": now_ms, "previous": self._previous}
-        return {"run": {**self._settings.header, **told, "publish": self._settings.publish}}
+        fields = {"first_seq": self._next_seq, "part": self._parts, "opened_ts_ms": now_ms, "previous": self._previous}
+        return {"run": {**self._settings.header, **fields, "publish": self._settings.publish}}
 
     def _is_due(self) -> bool:
         opened = self._open
@@ -285,6 +285,6 @@ class MeteringWriter:
             self._on_problem(str(error))
 
 
-def header_of(run_id: str, proxy_id: str, wall_offset_ms: int, **told: Any) -> Fact:
+def header_of(run_id: str, proxy_id: str, wall_offset_ms: int, **fields: Any) -> Fact:
     """What each segment says of its run."""
-    return {"run_id": run_id, "proxy_id": proxy_id, "wall_offset_ms": wall_offset_ms, **told}
+    return {"run_id": run_id, "proxy_id": proxy_id, "wall_offset_ms": wall_offset_ms, **fields}

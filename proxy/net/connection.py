@@ -70,13 +70,13 @@ class Connection:
     """
 
     __slots__ = (
+        "_answered",
         "_broker_left",
         "_loop",
         "_owner",
         "_question",
         "_small_broker_buffer",
         "_small_client_buffer",
-        "_told",
         "accepted_ms",
         "broker",
         "broker_peer",
@@ -108,7 +108,7 @@ class Connection:
         self._small_broker_buffer = False
         self._broker_left: tuple[Exception | None] | None = None  # it is gone, for this reason; a long answer of it is still looked at
         self._question: BrokersAnswer | None = None  # asked of the broker for the request that is answered here ...
-        self._told: asyncio.Future[None] | None = None  # ... and who waits for what it says
+        self._answered: asyncio.Future[None] | None = None  # ... and who waits for what it says
         self.session = session
         self.peer = peer
         self.listener_name = listener_name
@@ -259,7 +259,7 @@ class Connection:
         login.news = False
         self.client.follow_login(under_way=login.under_way)
         if self.session.debt.session_is_short:
-            # made small when it is full, it would be emptied without its sender being told, and a renewal come seconds late
+            # made small when it is full, it would be emptied without its sender learning of it, and a renewal come seconds late
             self._shrink_client_buffer()
 
     def wake(self, now: int) -> None:
@@ -423,13 +423,13 @@ class Connection:
         if self.closing:
             raise ConnectionAbortedError("the connection has ended")
         self._question = question = self.session.ask(api, frame, now_ms(), now_ns())
-        self._told = told = self._loop.create_future()
+        self._answered = answered = self._loop.create_future()
         self.session.attention.needs_settle = True
         self.write_broker(frame)
         try:
-            await told
+            await answered
         finally:
-            self._question = self._told = None
+            self._question = self._answered = None
         assert question.frame is not None
         return question.frame
 
@@ -443,13 +443,13 @@ class Connection:
 
     def _tell(self) -> None:
         """The one who asked the broker learns what it said, or that it will say nothing any more."""
-        question, told = self._question, self._told
-        if question is None or told is None or told.done():
+        question, answered = self._question, self._answered
+        if question is None or answered is None or answered.done():
             return
         if question.frame is not None:
-            told.set_result(None)
+            answered.set_result(None)
         elif self.closing:
-            told.set_exception(ConnectionAbortedError("the connection has ended"))
+            answered.set_exception(ConnectionAbortedError("the connection has ended"))
 
     def client_left_while_paused(self) -> None:
         """The kernel has the client's FIN although we do not read: take what is queued, it goes on in its turn."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from proxy.net.connection import Connection
 
 EVENTS_MAX = 64
-ONCE = select.EPOLLONESHOT  # with nothing else: a reset is always told
+ONCE = select.EPOLLONESHOT  # with nothing else: a reset is always reported
 ONCE_ALSO_FIN = select.EPOLLRDHUP | select.EPOLLONESHOT
 RESET = select.EPOLLERR | select.EPOLLHUP
 

@@ -1,4 +1,4 @@
-"""What takes long is done in turns of the event loop: a little for one connection, then for the next one, whoever has how much."""
+"""Long work is done in turns of the event loop: a little for one connection, then a little for the next, however much each has."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class FollowedQuotas:
         apply_rates: puts connection rates in place, by IP address or host name.
 
     Attributes:
-        listeners: told of each new content, after it is in force.
+        listeners: called with each new content, after it is in force.
         origin: who made the content that was taken last.
     """
 

@@ -14,7 +14,7 @@ from proxy.telemetry.status import SourceStatus
 T = TypeVar("T")
 
 ALTER_S: Final = 45.0
-"""A hang guard: whoever asked hears that nobody knows."""
+"""A hang guard: after it the outcome is reported as unknown."""
 LOOK_S: Final = 20.0
 
 Judge = Callable[[StoreContent], tuple[Any, Sequence[StoreChange]]]
@@ -144,9 +144,9 @@ class RemoteStore:
 
     # --- from the thread
 
-    def tell(self, worker: Worker, told: StoreState) -> None:
+    def tell(self, worker: Worker, state: StoreState) -> None:
         """Take note of how it stands; from any thread."""
-        self.call(self._arrived, worker, told)
+        self.call(self._arrived, worker, state)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Have something done on the loop; from any thread."""
@@ -155,29 +155,29 @@ class RemoteStore:
         except RuntimeError:
             return  # the loop is closed
 
-    def _arrived(self, worker: Worker, told: StoreState) -> None:
+    def _arrived(self, worker: Worker, state: StoreState) -> None:
         if worker is not self.worker:
             return
-        self._tell_problems(told)
-        if told.error is not None:
+        self._tell_problems(state)
+        if state.error is not None:
             return
         self._last_success_s, self._last_success_ms = self._wall_time_s(), self._now_ms()
         first = not self._started.is_set()
-        if first or told.content != self.content:
-            self.content = told.content
-            self._on_content(told.content, "start" if first else told.origin)
-            log.info("quotas_loaded", source=self.place, entries=len(told.content.quotas))
+        if first or state.content != self.content:
+            self.content = state.content
+            self._on_content(state.content, "start" if first else state.origin)
+            log.info("quotas_loaded", source=self.place, entries=len(state.content.quotas))
             if self._snapshot is not None:
-                self._snapshot.keep(told.content)
+                self._snapshot.keep(state.content)
         self._started.set()
 
-    def _tell_problems(self, told: StoreState) -> None:
-        if told.error != self._error and told.error is not None:
-            log.warning("quotas_rejected", source=self.place, problem=told.error, kept_entries=len(self.content.quotas))
-        for problem in told.problems:
+    def _tell_problems(self, state: StoreState) -> None:
+        if state.error != self._error and state.error is not None:
+            log.warning("quotas_rejected", source=self.place, problem=state.error, kept_entries=len(self.content.quotas))
+        for problem in state.problems:
             if problem not in self._problems:
                 log.warning("quotas_rejected", source=self.place, problem=problem, kept_entries=len(self.content.quotas))
-        self._error, self._rejected, self._problems = told.error, told.rejected, told.problems
+        self._error, self._rejected, self._problems = state.error, state.rejected, state.problems
 
 
 def _settle(done: asyncio.Future[Any], answer: Any, problem: Exception | None) -> None:

@@ -25,7 +25,7 @@ CORRELATION_ID = 0x51_54_41_00
 
 
 AT_ONCE_BYTES = 4 * 1024
-"""A larger request is read by whoever answers it, away from the connections."""
+"""A larger request is read where it is answered, away from the connections."""
 
 Body = DescribeRequest | AlterRequest | ConfigRequest
 

@@ -340,7 +340,7 @@ class Usage:
 class UsageTable:
     """Usage by user and client-id; a bounded number, then one for all others, since clients choose their ids.
 
-    Whoever makes many gets half of the table at most.
+    One maker of many entries gets half of the table at most.
     """
 
     __slots__ = ("_shares", "_usages", "_usages_max", "_usages_per_maker_max", "other")

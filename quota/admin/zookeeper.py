@@ -29,7 +29,7 @@ class ConfigStore(Protocol):
 def alter_zookeeper(
     alterations: Sequence[Alteration], store: ConfigStore, resolves: Callable[[str], bool], *, validate_only: bool
 ) -> list[Result]:
-    """Judge alterations and make them one after the other; of an entity that comes twice the last result is told.
+    """Judge alterations and make them one after the other; of an entity that comes twice the last result is reported.
 
     Args:
         alterations: in the order of the request.

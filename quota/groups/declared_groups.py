@@ -35,7 +35,7 @@ class Conditions:
     listeners: frozenset[str] | None = None
 
     def hold_at(self, listener: str, host: str) -> bool:
-        """Whether they can hold for a connection, whoever it is."""
+        """Whether they can hold for a connection, as far as its listener and its address say."""
         if self.listeners is not None and listener not in self.listeners:
             return False
         return self.networks is None or host in self.networks

@@ -15,7 +15,7 @@ CANNOT: Final = "what the last day would have been like cannot be told"
 
 
 def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
-    """Yield how many groups would have been throttled; one line says why where that cannot be told."""
+    """Yield how many groups would have been throttled; one line says why where that is unknown."""
     try:
         from pipeline.whatif import foresight  # only here: the pipeline is an extra
     except ModuleNotFoundError as error:
@@ -34,4 +34,4 @@ def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
         f"{sum(1 for group in found if group.throttled_today):,} were (requests as recorded: an upper bound)"
     )
     for group in sorted(throttled, key=lambda group: group.wait_ms_today - group.wait_ms)[:GROUPS_SHOWN]:
-        yield f"  {group.group} ({group.quota_type}, {group.node or '-'}): {group.told}"
+        yield f"  {group.group} ({group.quota_type}, {group.node or '-'}): {group.text}"

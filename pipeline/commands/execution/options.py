@@ -1,4 +1,4 @@
-"""The options that all commands have in common: where it is worked out, in which form it is told, and what shows how it came about.
+"""The options that all commands have in common: the engine, the form of the output, and what explains the result.
 
 What a command cannot do it says, with the remedy, instead of "no such option": scripts pass these to whatever they call.
 """
@@ -71,7 +71,7 @@ def common_options(*engines: str, because: str = "", explain: str) -> Callable[[
 
 
 def chosen_engine(engines: tuple[str, ...], engine: str | None, master: str | None, because: str) -> str:
-    """Return where a command is worked out; whoever names a master wants Spark.
+    """Return the engine that runs a command; --master selects Spark.
 
     Raises:
         BadInputError: the command does not run there, or what was said contradicts itself.

@@ -39,7 +39,7 @@ class RateSeries:
 
 
 def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
-    """Return the chart; single seconds above its upper edge are cut off there, and their highest is told."""
+    """Return the chart; single seconds above its upper edge are cut off there, and the text names the highest."""
     axis = TimeAxis(begin_ms, end_ms, LEFT, RIGHT)
     bounds = [bound for bound in series.bound if bound is not None]
     top = max([1.2 * max(series.observed, default=0.0), *(1.35 * bound for bound in bounds[:1]), *(1.1 * bound for bound in bounds), 1e-9])

@@ -54,12 +54,12 @@ def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> tuple[int, 
         problems += row["problems"]
         aside[row["stem"]] = aside.get(row["stem"], 0) + (row["aside"] or 0)
     for item in inputs:
-        read, told = found.get(item.manifest.stem, {}), dict(item.manifest.counts)
+        read, declared = found.get(item.manifest.stem, {}), dict(item.manifest.counts)
         if None in read:  # rows of an unknown group: no type, so only all types together can be compared
-            read, told = {None: _total(read.values())}, {"all": _total(told.values())}
+            read, declared = {None: _total(read.values())}, {"all": _total(declared.values())}
             read = {"all": read[None]}
-        for quota_type in sorted(set(told) | {name for name in read if name is not None}):
-            its, ours = told.get(quota_type, TypeCount()), read.get(quota_type, TypeCount())
+        for quota_type in sorted(set(declared) | {name for name in read if name is not None}):
+            its, ours = declared.get(quota_type, TypeCount()), read.get(quota_type, TypeCount())
             if its != ours:
                 raise IncompleteError(_differs(item, f"decisions of {quota_type}", ours, its))
     return problems, aside
@@ -72,5 +72,5 @@ def _total(counts: Iterable[TypeCount]) -> TypeCount:
     return total
 
 
-def _differs(item: Input, what: str, read: object, told: object) -> str:
-    return f"{item.manifest.stem}: {what} add up to {read}, the manifest says {told}; run `sluice meter verify-manifests`"
+def _differs(item: Input, what: str, read: object, declared: object) -> str:
+    return f"{item.manifest.stem}: {what} add up to {read}, the manifest says {declared}; run `sluice meter verify-manifests`"

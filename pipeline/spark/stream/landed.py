@@ -61,7 +61,9 @@ def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> lis
     wanted = {manifest.stem for manifest in manifests}
     works = works_of(runs_of(directory, find_manifests(directory)))
     ours = {position: work for position, work in works.items() if work[-1].stem in wanted}
-    judged = {position: msgspec.json.decode(told, type=FileSetVerdict) for position, told in judge_stems(spark, directory, ours).items()}
+    judged = {
+        position: msgspec.json.decode(encoded, type=FileSetVerdict) for position, encoded in judge_stems(spark, directory, ours).items()
+    }
     blamed = {one.stem: one for position, verdict in judged.items() if verdict.findings.total for one in ours[position]}
     check_undamaged(directory, list(blamed.values()))
     return [(ours[position][-1], verdict) for position, verdict in sorted(judged.items())]

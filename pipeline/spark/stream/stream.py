@@ -136,16 +136,16 @@ class Stream:
 def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def keep(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            told: list[dict[str, Any]] = []
+            landed: list[dict[str, Any]] = []
             for row in batch.select(["path", "part", "value"]).to_pylist():
                 try:
                     path, number, parts = checked_place(row["path"] or "", row["part"] or "")
                 except BadInputError as error:
-                    told.append({"path": "", "parts": 0, "problem": str(error)})
+                    landed.append({"path": "", "parts": 0, "problem": str(error)})
                     continue
                 put_part(Path(directory), path, number, row["value"])
-                told.append({"path": path, "parts": parts, "problem": None})
-            yield pa.RecordBatch.from_pylist(told, pa.schema([("path", pa.string()), ("parts", pa.int32()), ("problem", pa.string())]))
+                landed.append({"path": path, "parts": parts, "problem": None})
+            yield pa.RecordBatch.from_pylist(landed, pa.schema([("path", pa.string()), ("parts", pa.int32()), ("problem", pa.string())]))
 
     return keep
 

@@ -79,16 +79,16 @@ SELECT count(*) AS decisions, count_if(left_out) AS left_out, count_if(NOT left_
 def cross_check(spark: Any, directory: Path, file_sets: Sequence[FileSet]) -> CrossCheck:
     """Work out every wait of these file sets, which have to be whole runs from their first decision on."""
     samples, events, groups = (_paths(directory, file_sets, table) for table in ("samples", "events", "dim_group"))
-    told = CrossCheck(0, 0, 0)
+    cross_check = CrossCheck(0, 0, 0)
     if not samples and not events:
-        return told
+        return cross_check
     key = ["run_id", "proxy_id", "group_ref"]
     described = spark.read.parquet(*groups).select(*key, "quota_type", "num_samples", "window_ms", "cap_ms").dropDuplicates(key)
     if samples:
-        told = _check_samples(spark, samples, described.where(f"quota_type <> '{MUTATION}'"))
+        cross_check = _check_samples(spark, samples, described.where(f"quota_type <> '{MUTATION}'"))
     if any(MUTATION in file_set.manifest.counts for file_set in file_sets):
-        told += check_buckets_in_sql(spark, events, described.where(f"quota_type = '{MUTATION}'"))
-    return told
+        cross_check += check_buckets_in_sql(spark, events, described.where(f"quota_type = '{MUTATION}'"))
+    return cross_check
 
 
 def _check_samples(spark: Any, samples: Sequence[str], groups: Any) -> CrossCheck:

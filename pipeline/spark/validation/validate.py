@@ -121,7 +121,7 @@ def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[File
             return str(error).encode()
         return b""
 
-    problems = [told.decode() for _, told in sorted(judge_at(spark, place, manifests, compare).items()) if told]
+    problems = [text.decode() for _, text in sorted(judge_at(spark, place, manifests, compare).items()) if text]
     if problems:
         raise damaged(problems[0], len(problems))
 

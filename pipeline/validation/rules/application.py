@@ -1,8 +1,8 @@
 """What was decided was done, by the rules of the mode that held at the time, and of the switches over it.
 
-In `observe` nothing is done. In `mute` and `delay` the client is told, or held for, at least what this sensor decided: a longer wait of
-another quota may cover it. A connection that keeps a group membership alive is excused, and says so. Where a switch is off nothing is
-decided. Of a group whose clients have different switches each decision has to fit one of them.
+In `observe` nothing is done. In `mute` and `delay` the client gets, as throttle time or as a hold, at least what this sensor decided: a
+longer wait of another quota may cover it. A connection that keeps a group membership alive is excused, and says so. Where a switch is off
+nothing is decided. Of a group whose clients have different switches each decision has to fit one of them.
 """
 
 from typing import NamedTuple
@@ -50,11 +50,11 @@ def check_applied(rows: Rows, judged: Flags, settings_intervals: "SettingsInterv
 def check_states(file_set: FileSet, findings: Findings) -> None:
     """How the proxy was set is recorded from the first decision of a file set on: without that it is unknown what had to be applied."""
     manifest = file_set.manifest
-    told = file_set.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
-    if told and min(told) <= manifest.first_seq:
+    from_seqs = file_set.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
+    if from_seqs and min(from_seqs) <= manifest.first_seq:
         return
     expected = f"how the proxy was set from decision {manifest.first_seq} on"
-    recorded = f"only from {min(told)} on" if told else "nothing, so that no wait can be judged as applied"
+    recorded = f"only from {min(from_seqs)} on" if from_seqs else "nothing, so that no wait can be judged as applied"
     findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, expected, recorded, "states of the file"))
 
 

@@ -23,7 +23,7 @@ class BucketEnds:
 
     Attributes:
         is_new: the first step found a bucket that nothing had been taken from.
-        before, since_ms: what the first step found; None: not told.
+        before, since_ms: what the first step found; None: not recorded.
         after, until_ms: what the last one left, and when.
     """
 
@@ -56,10 +56,10 @@ def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False)
     steps = _steps(file_set)
     if not len(steps):
         return None
-    worked, told = work_out(steps), steps.is_told
-    _check_steps(steps, worked, told, findings)
-    _check_order(steps, told, findings)
-    _check_chain(steps, worked, told & _follows(steps, file_set), findings)
+    worked, known = work_out(steps), steps.is_known
+    _check_steps(steps, worked, known, findings)
+    _check_order(steps, known, findings)
+    _check_chain(steps, worked, known & _follows(steps, file_set), findings)
     _check_bounds(steps, file_set, findings)
     observed = _check_applied(steps, file_set, findings)
     waits = steps.throttle_ms[steps.throttle_ms > 0]
@@ -69,7 +69,7 @@ def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False)
         _ends(steps, worked),
         bucket_throttle_windows(steps, Circumstances(file_set, paced=paced)),
     )
-    return JudgedBuckets(int(told.sum()), int((~told).sum()), count, groups, ends, rates, observed)
+    return JudgedBuckets(int(known.sum()), int((~known).sum()), count, groups, ends, rates, observed)
 
 
 def _steps(file_set: FileSet) -> Steps:
@@ -85,12 +85,12 @@ def _steps(file_set: FileSet) -> Steps:
     return steps_of(events, num_samples, window_ms)
 
 
-def _check_steps(steps: Steps, worked: Worked, told: Flags, findings: Findings) -> None:
+def _check_steps(steps: Steps, worked: Worked, known: Flags, findings: Findings) -> None:
     """Who was let through, what that took, and how long is waited."""
     below = worked.balance < 0.0
-    let_through = told & below & ((steps.kind == CHARGED) | (steps.kind == ASKED))
-    turned_away = told & ~below & (steps.kind == REFUSED)
-    right = told & ~let_through & ~turned_away
+    let_through = known & below & ((steps.kind == CHARGED) | (steps.kind == ASKED))
+    turned_away = known & ~below & (steps.kind == REFUSED)
+    right = known & ~let_through & ~turned_away
     said, due = steps.throttle_ms, worked.throttle_ms
     differs = right & (said != due)
     missed, spurious = differs & (said == 0) & (due > 0), differs & (said > 0) & (due == 0)
@@ -98,12 +98,12 @@ def _check_steps(steps: Steps, worked: Worked, told: Flags, findings: Findings) 
     _note(steps, worked, turned_away, Kind.SPURIOUS, "let through", "refused", findings)
     for wrong, kind in ((missed, Kind.MISSED), (spurious, Kind.SPURIOUS), (differs & ~missed & ~spurious, Kind.MATH)):
         _note(steps, worked, wrong, kind, due, said, findings, "wait, ms")
-    _note(steps, worked, told & (steps.after != worked.after), Kind.MATH, worked.after, steps.after, findings, "balance left")
+    _note(steps, worked, known & (steps.after != worked.after), Kind.MATH, worked.after, steps.after, findings, "balance left")
 
 
-def _check_order(steps: Steps, told: Flags, findings: Findings) -> None:
+def _check_order(steps: Steps, known: Flags, findings: Findings) -> None:
     """Numbers and times go up together, whatever the bucket; and no balance is of a time to come."""
-    _note(steps, None, told & (steps.since_ms > steps.ts_ms), Kind.ORDER, steps.ts_ms, steps.since_ms, findings, "time of the balance")
+    _note(steps, None, known & (steps.since_ms > steps.ts_ms), Kind.ORDER, steps.ts_ms, steps.since_ms, findings, "time of the balance")
     order = np.argsort(steps.seq, kind="stable")
     times = steps.ts_ms[order]
     back = np.zeros(len(steps), np.bool_)

@@ -135,7 +135,7 @@ def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: C
     """Return what rows of a file set say of each group that was throttled in them, by group number."""
     if not circumstances.tell:
         return {}
-    throttled = rows.group_ref[np.flatnonzero(judged & (rows.told["throttled_n"] > 0) & (rows.bound < UNLIMITED))]
+    throttled = rows.group_ref[np.flatnonzero(judged & (rows.declared["throttled_n"] > 0) & (rows.bound < UNLIMITED))]
     if not len(throttled):
         return {}
     excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED)]]
@@ -281,12 +281,12 @@ def judge_run(file_sets: Iterable[Mapping[int, ThrottleWindow]], *, paced: bool 
     return found, wrong
 
 
-def _finding(ref: int, parts: Sequence[tuple[int, ThrottleWindow]], told: LongRun, *, paced: bool) -> Finding:
+def _finding(ref: int, parts: Sequence[tuple[int, ThrottleWindow]], run: LongRun, *, paced: bool) -> Finding:
     first = parts[0][1]
     evidence = tuple(
         f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}, at most {part.connections} connections"
         for _, part in parts
     )
-    said = f"{PACED_CEILING} and a window of credit, paced, whatever is in flight" if paced else f"with {told.k:.3g} s of quota in flight"
-    what = f"rate over bound in {told.seconds:.0f} s, {said}"
-    return Finding(Kind.RATE, ref, first.first_seq, first.from_ms, f"at most {told.allowed:.3f}", f"{told.ratio:.3f}", what, evidence)
+    said = f"{PACED_CEILING} and a window of credit, paced, whatever is in flight" if paced else f"with {run.k:.3g} s of quota in flight"
+    what = f"rate over bound in {run.seconds:.0f} s, {said}"
+    return Finding(Kind.RATE, ref, first.first_seq, first.from_ms, f"at most {run.allowed:.3f}", f"{run.ratio:.3f}", what, evidence)

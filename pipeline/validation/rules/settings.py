@@ -23,13 +23,13 @@ def states_of(file_set: FileSet, findings: Findings) -> list[State]:
     """Return how the proxy was set, from number to number; say what cannot be."""
     columns = ["from_seq", *SETTINGS]
     states: list[State] = sorted(file_set.read("states", columns=columns).to_pylist(), key=lambda state: int(state["from_seq"]))
-    told = file_set.manifest.settings
+    declared = file_set.manifest.settings
     for state in states:
         if state["mode"] not in MODES:
             _add(findings, file_set.manifest, state, " or ".join(MODES), str(state["mode"]))
         for name in NUMBERS:  # they hold for a whole run
-            if state[name] != told.get(name, state[name]):
-                _add(findings, file_set.manifest, state, f"{name} {told[name]}, as the manifest says", str(state[name]))
+            if state[name] != declared.get(name, state[name]):
+                _add(findings, file_set.manifest, state, f"{name} {declared[name]}, as the manifest says", str(state[name]))
     return states
 
 

@@ -37,7 +37,7 @@ def counts_of(samples: pa.Table, kinds: Sequence[tuple[str, Ints]]) -> dict[str,
 def check_sums(counts: Mapping[str, TypeCount], manifest: Manifest, findings: Findings) -> None:
     """What one of the two does not count at all is nothing there, and has to be nothing in the other."""
     for quota_type in sorted({*manifest.counts, *counts}):
-        told, found = manifest.counts.get(quota_type, TypeCount()), counts.get(quota_type, TypeCount())
-        if found != told:
+        declared, found = manifest.counts.get(quota_type, TypeCount()), counts.get(quota_type, TypeCount())
+        if found != declared:
             what = f"sums of {quota_type} against the manifest"
-            findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, str(told), str(found), what))
+            findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, str(declared), str(found), what))

@@ -69,7 +69,7 @@ def _lets_anonymous_change(quota_admin: QuotaAdmin, listener: Listener) -> bool:
 def advice_on_administration(config: Config) -> list[str]:
     """Return what is right and could be safer."""
     return [
-        f"listener {listener.name}: whoever reaches {listener.address} without a login is {ANONYMOUS} and may change quotas"
+        f"listener {listener.name}: a client that reaches {listener.address} without a login is {ANONYMOUS} and may change quotas"
         for listener in config.listeners
         if _lets_anonymous_change(config.quota_admin, listener)
     ]
@@ -81,10 +81,10 @@ def advice_on_metrics(config: Config) -> list[str]:
     if admin.address is None or admin.address.is_loopback:
         return []
     if admin.metrics_names == "all":
-        return [f'admin: whoever reaches {admin.address} sees names of clients in /metrics: metrics_names = "all" says so']
+        return [f'admin: anybody who reaches {admin.address} sees names of clients in /metrics: metrics_names = "all" says so']
     return [
         f"admin: /metrics names clients on this machine and to holders of a token only: a Prometheus elsewhere that has none sees sums; "
-        f'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where whoever reaches {admin.address} may '
+        f'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where anybody who reaches {admin.address} may '
         "see users and client-ids"
     ]
 

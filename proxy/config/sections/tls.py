@@ -61,7 +61,7 @@ class ListenerSni(msgspec.Struct, frozen=True, kw_only=True):
     others: Literal["close", "bootstrap"] = "close"
     """What becomes of clients that ask for another name, or for none."""
     advertised_port: Annotated[int, msgspec.Meta(ge=1, le=65_535, description="a port from 1 to 65535")] | None = None
-    """The port that clients are told, where a balancer stands before. None: that of the listener."""
+    """The advertised port, where a load balancer stands in front. None: that of the listener."""
 
     def names(self) -> ServerNames:
         """Which broker a name stands for."""

@@ -58,14 +58,14 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     if header is None:
         _discard(place)
         return None
-    runs, told = _explained(*runs_of(segment.batches, header["wall_offset_ms"]), segment)
+    runs, decisions = _explained(*runs_of(segment.batches, header["wall_offset_ms"]), segment)
     is_last = end is None and not _goes_on(directory, header, stem)
     left = left_behind(pending_path(directory, header["run_id"])) if is_last else None
     if left is not None:
         segment = _with_losses(segment, header, left, runs)
-    groups = list({group["group_ref"]: group for group in segment.told("group")}.values())
+    groups = list({group["group_ref"]: group for group in segment.facts_of("group")}.values())
     state = _state_before(directory, header)
-    files, counts, after = _tables(segment, header, runs, told, groups, state)
+    files, counts, after = _tables(segment, header, runs, decisions, groups, state)
     live_ms = max(((group["num_samples"] + 1) * group["window_ms"] for group in groups), default=0)
     written = [
         _write(directory, name, table, header, _first_ts_ms(runs, header), stem, live_ms if name == "samples" else 0)
@@ -88,20 +88,20 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     return path
 
 
-def _explained(runs: Runs, told: RecordedDecisions, segment: Segment) -> tuple[Runs, RecordedDecisions]:
+def _explained(runs: Runs, decisions: RecordedDecisions, segment: Segment) -> tuple[Runs, RecordedDecisions]:
     """Leave out batches from the first one on that has a group of which nothing is said: the facts were cut before it.
 
     A process that is killed has written facts first. A machine that dies may lose what was written last, of each file its own part.
     """
-    known = {group["group_ref"] for group in segment.told("group")} & {bound["group_ref"] for bound in segment.told("bound")}
+    known = {group["group_ref"] for group in segment.facts_of("group")} & {bound["group_ref"] for bound in segment.facts_of("bound")}
     is_known = np.zeros(int(runs.group_ref.max(initial=0)) + 1, np.bool_)
     is_known[[ref for ref in known if ref < len(is_known)]] = True
     unknown = np.flatnonzero(~is_known[runs.group_ref])
     if not len(unknown):
-        return runs, told
+        return runs, decisions
     first = runs.seq[unknown[0]]
     end_seq = max(batch.first_seq for batch in segment.batches if batch.first_seq <= first)
-    return runs.only(runs.seq < end_seq), told.only(told.seq < end_seq)
+    return runs.only(runs.seq < end_seq), decisions.only(decisions.seq < end_seq)
 
 
 def _discard(place: Path) -> None:
@@ -116,7 +116,7 @@ def _goes_on(directory: Path, header: Fact, stem: str) -> bool:
 def _with_losses(segment: Segment, header: Fact, left: Left, runs: Runs) -> Segment:
     """Count what a killed process had decided and not written, in its last segment: its mapped buffer says how far it came."""
     lasts = [_end_seq(runs)] if len(runs) else []
-    lasts += [gap["from_seq"] + gap["n"] for gap in segment.told("gap")]
+    lasts += [gap["from_seq"] + gap["n"] for gap in segment.facts_of("gap")]
     next_seq = max(lasts, default=header["first_seq"])
     if left.decisions <= next_seq:
         return segment
@@ -129,32 +129,32 @@ def _end_seq(runs: Runs) -> int:
 
 
 def _tables(
-    segment: Segment, header: Fact, runs: Runs, told: RecordedDecisions, groups: list[Fact], state: pa.Table
+    segment: Segment, header: Fact, runs: Runs, decisions: RecordedDecisions, groups: list[Fact], state: pa.Table
 ) -> tuple[dict[str, pa.Table], dict[str, Any], pa.Table]:
     run = (header["run_id"], header["proxy_id"])
-    noted, states, gaps = list(segment.told("bound")), list(segment.told("state")), list(segment.told("gap"))
+    noted, states, gaps = list(segment.facts_of("bound")), list(segment.facts_of("state")), list(segment.facts_of("gap"))
     bounds = bounds_of(noted)
     parts = Parts(
         np.array(sorted(fact["from_seq"] for fact in states), np.int64),
         np.array(sorted(gap["from_seq"] + gap["n"] for gap in gaps), np.int64),
-        list(segment.told("ring")),
+        list(segment.facts_of("ring")),
     )
     lists = header["level"] != "sample"
     packed = pack_parts(runs.only(runs.kind < NOTE), _sensors(groups, state), bounds, state, run, parts, lists=lists)
     tables = {
         "samples": packed.samples,
-        "dim_group": _told_table("dim_group", groups, run),
-        "dim_bound": _told_table("dim_bound", noted, run),
-        "dim_client": _told_table("dim_client", segment.told("client"), run),
-        "states": _told_table("states", states, run),
-        "gaps": _told_table("gaps", gaps, run),
-        "usage": usage_table(segment.told("usage"), run),
-        "comparisons": comparisons_table(segment.told("compared"), run),
+        "dim_group": _fact_table("dim_group", groups, run),
+        "dim_bound": _fact_table("dim_bound", noted, run),
+        "dim_client": _fact_table("dim_client", segment.facts_of("client"), run),
+        "states": _fact_table("states", states, run),
+        "gaps": _fact_table("gaps", gaps, run),
+        "usage": usage_table(segment.facts_of("usage"), run),
+        "comparisons": comparisons_table(segment.facts_of("compared"), run),
     }
     is_trace = header["level"] == "trace"
-    mutations = told.only(told.records["kind"] >= CHARGED)
-    shown = told if is_trace else mutations
-    steps = [step for steps in segment.told("buckets") for step in steps]
+    mutations = decisions.only(decisions.records["kind"] >= CHARGED)
+    shown = decisions if is_trace else mutations
+    steps = [step for steps in segment.facts_of("buckets") for step in steps]
     bounds_then = bounds.at(shown.records["group_ref"], shown.seq)
     tables["events"] = events_of(shown, bounds_then, packed.figures if is_trace else None, steps, run)
     return tables, {**_counts(packed.samples, groups), **_mutation_counts(mutations)}, packed.state
@@ -171,7 +171,7 @@ def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
     return Sensors(num_samples, window_ms, is_request)
 
 
-def _told_table(name: str, facts: Any, run: tuple[str, str]) -> pa.Table:
+def _fact_table(name: str, facts: Any, run: tuple[str, str]) -> pa.Table:
     schema = TABLES[name]
     ours = {"run_id": run[0], "proxy_id": run[1]}
     return pa.Table.from_pylist([{**fact, **ours} for fact in facts], schema=schema)
@@ -211,7 +211,7 @@ def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_m
 
 
 def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, Any], files: list[Fact], end: Fact) -> dict[str, Any]:
-    gaps = list(segment.told("gap"))
+    gaps = list(segment.facts_of("gap"))
     lasts = [_end_seq(runs) - 1] if len(runs) else []
     lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
     return {
@@ -227,10 +227,10 @@ def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, Any]
         "final": end["final"],
         "dropped_decisions": sum(gap["n"] for gap in gaps),
         "dropped_usage_rows": end["dropped_usage_rows"],
-        "dropped_comparisons": sum(told["lost"] for told in segment.told("compared")),
+        "dropped_comparisons": sum(fact["lost"] for fact in segment.facts_of("compared")),
         "files": files,
         "counts": counts,
-        "usage": usage_totals(segment.told("usage")),
+        "usage": usage_totals(segment.facts_of("usage")),
     }
 
 
@@ -261,25 +261,25 @@ def _put_manifest(path: Path, manifest: dict[str, Any]) -> None:
     put_bytes(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
 
 
-def run(directory: Path, told: dict[str, Any], now_ms: int) -> tuple[int, int]:
+def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:
     """Convert segments in order, end the runs that were killed without one, then remove what is too old.
 
     Args:
-        told: `stems`, each with how it `end`ed, whose they are (`proxy_id`), and the limits of retention.
+        order: `stems`, each with how it `end`ed, whose they are (`proxy_id`), and the limits of retention.
 
     Returns:
         0, or `DISK_TROUBLE`: the segments stay; and how many file sets retention removed.
     """
     try:
-        with converting(directory, told["proxy_id"]):
-            for item in told["stems"]:
-                convert(directory, item["stem"], item["end"], publish=told["publish"])
-            for stem in end_runs(directory, told["proxy_id"].__eq__):
-                convert(directory, stem, publish=told["publish"])
-        removed = apply_retention(directory, told["proxy_id"], Retention(told["bytes_max"], told["age_ms_max"], now_ms))
+        with converting(directory, order["proxy_id"]):
+            for item in order["stems"]:
+                convert(directory, item["stem"], item["end"], publish=order["publish"])
+            for stem in end_runs(directory, order["proxy_id"].__eq__):
+                convert(directory, stem, publish=order["publish"])
+        removed = apply_retention(directory, order["proxy_id"], Retention(order["bytes_max"], order["age_ms_max"], now_ms))
     except OSError as error:
         sys.stderr.write(f"{error}\n")
-        remove_temporaries(directory, told["proxy_id"])
+        remove_temporaries(directory, order["proxy_id"])
         return DISK_TROUBLE, 0
     return 0, removed
 

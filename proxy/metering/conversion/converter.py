@@ -24,12 +24,12 @@ Convert = Callable[[Path, Fact], tuple[int, int]]
 """Converts segments, see `proxy.metering.conversion.convert.run`; returns its exit code, and how many file sets retention removed."""
 
 
-def convert_in_child(directory: Path, told: Fact) -> tuple[int, int]:
+def convert_in_child(directory: Path, order: Fact) -> tuple[int, int]:
     """Run `proxy.metering.conversion.convert`: compressing takes long, and a thread of ours would hold up the loop."""
     try:
         done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
             [sys.executable, "-m", "proxy.metering.conversion.convert", str(directory)],
-            input=msgspec.json.encode(told),
+            input=msgspec.json.encode(order),
             stdout=subprocess.PIPE,
             timeout=CONVERT_S_MAX,
             check=False,
@@ -86,8 +86,12 @@ class Converter:
 
     def _convert(self) -> None:
         """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
-        told = {"stems": [{"stem": stem, "end": end} for stem, end in self._waiting], "publish": self._publish, **self._retention.as_fact()}
-        code, removed = self._convert_all(self._directory, told)
+        order = {
+            "stems": [{"stem": stem, "end": end} for stem, end in self._waiting],
+            "publish": self._publish,
+            **self._retention.as_fact(),
+        }
+        code, removed = self._convert_all(self._directory, order)
         self._counts.conversion_failures += code != 0
         self._counts.file_sets_removed += removed
         self.on_converted()

@@ -20,19 +20,19 @@ Step = tuple[int, float, int, float]
 
 
 def events_of(
-    told: RecordedDecisions, bounds: NDArray[np.float64], figures: Figures | None, steps: list[Step], run: tuple[str, str]
+    decisions: RecordedDecisions, bounds: NDArray[np.float64], figures: Figures | None, steps: list[Step], run: tuple[str, str]
 ) -> pa.Table:
     """Return rows of EVENTS in decision order.
 
     Args:
-        told: decisions in their order.
+        decisions: in their order.
         bounds: of each of them.
         figures: of those among them that a sensor recorded; None: there is none.
-        steps: of buckets, in decision order; of decisions that are not in `told`, too.
+        steps: of buckets, in decision order; of decisions that are not in `decisions`, too.
         run: run_id and proxy_id.
     """
-    rows: dict[str, Any] = {name: np.ascontiguousarray(told.records[name]) for name in told.records.dtype.names}
-    count = len(told.seq)
+    rows: dict[str, Any] = {name: np.ascontiguousarray(decisions.records[name]) for name in decisions.records.dtype.names}
+    count = len(decisions.seq)
     measured: dict[str, NDArray[Any]] = {
         "sample_start_ms": rows["ts_ms"].copy(),
         "window_sum": np.zeros(count, np.int64),
@@ -49,24 +49,24 @@ def events_of(
     columns = {
         "run_id": pa.repeat(run[0], count),
         "proxy_id": pa.repeat(run[1], count),
-        "seq": told.seq,
+        "seq": decisions.seq,
         **{name: rows[name] for name in ("group_ref", "ts_ms", "kind", "value", "throttle_ms", "applied_ms", "conn_id")},
         **measured,
         "bound": bounds,
         "api_key": rows["api_index"] >> KEY_BITS,
         "api_version": rows["api_index"] & ((1 << KEY_BITS) - 1),
-        **_steps_of(told.seq, steps, measured["observed"]),
+        **_steps_of(decisions.seq, steps, measured["observed"]),
     }
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in EVENTS], schema=EVENTS)
 
 
 def _steps_of(seq: NDArray[np.int64], steps: list[Step], observed: NDArray[np.float64]) -> dict[str, pa.Array]:
     """The columns `before` and `since_ms`, null where no bucket decided; enters in `observed` what it left."""
-    told = np.array(steps, np.float64).reshape(-1, 4)  # numbers and times are far below 2^53
-    at = np.searchsorted(seq, told[:, 0])
+    decisions = np.array(steps, np.float64).reshape(-1, 4)  # numbers and times are far below 2^53
+    at = np.searchsorted(seq, decisions[:, 0])
     found = at < len(seq)
-    found[found] = seq[at[found]] == told[found, 0]  # of the others the decision was lost
-    where, told = at[found], told[found]
+    found[found] = seq[at[found]] == decisions[found, 0]  # of the others the decision was lost
+    where, decisions = at[found], decisions[found]
     unknown, before, since_ms = np.ones(len(seq), np.bool_), np.zeros(len(seq)), np.zeros(len(seq), np.int64)
-    unknown[where], before[where], since_ms[where], observed[where] = False, told[:, 1], told[:, 2], told[:, 3]
+    unknown[where], before[where], since_ms[where], observed[where] = False, decisions[:, 1], decisions[:, 2], decisions[:, 3]
     return {"before": pa.array(before, mask=unknown), "since_ms": pa.array(since_ms, mask=unknown)}

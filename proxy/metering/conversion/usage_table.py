@@ -33,20 +33,20 @@ COLUMNS: Final = (
 TOTALS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
 
 
-def usage_table(told: Iterable[Fact], run: tuple[str, str]) -> pa.Table:
+def usage_table(facts: Iterable[Fact], run: tuple[str, str]) -> pa.Table:
     """Return rows of USAGE."""
-    seconds = list(told)
+    seconds = list(facts)
     rows = [row for second in seconds for row in second["rows"]]
-    told_by_all = COLUMNS[: min((len(row) for row in rows), default=0)]
+    common_columns = COLUMNS[: min((len(row) for row in rows), default=0)]
     columns: dict[str, Any] = {name: [None] * len(rows) for name in COLUMNS}
-    columns |= {name: [row[at] for row in rows] for at, name in enumerate(told_by_all)}
+    columns |= {name: [row[at] for row in rows] for at, name in enumerate(common_columns)}
     columns["second_ms"] = [second["second_ms"] for second in seconds for _ in second["rows"]]
     columns["run_id"] = [run[0]] * len(rows)
     columns["proxy_id"] = [run[1]] * len(rows)
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in USAGE], schema=USAGE)
 
 
-def usage_totals(told: Iterable[Fact]) -> dict[str, int]:
+def usage_totals(facts: Iterable[Fact]) -> dict[str, int]:
     """Return what a manifest says of usage."""
-    rows = [row for second in told for row in second["rows"]]
+    rows = [row for second in facts for row in second["rows"]]
     return {name: sum(row[COLUMNS.index(name)] for row in rows) for name in TOTALS}

@@ -17,8 +17,8 @@ def usage_facts(usage: UsageCells, names: Names, second_ms: int, node_id_of: Cal
     """
     rows = usage.take()
     for client in usage.new_clients:
-        told = {"client_ref": client.client_ref, "principal_type": client.principal_type, "name_form": names.form}
-        yield {"client": {**told, "principal": names(client.principal) or "", "client_id": names(client.client_id) or ""}}
+        common = {"client_ref": client.client_ref, "principal_type": client.principal_type, "name_form": names.form}
+        yield {"client": {**common, "principal": names(client.principal) or "", "client_id": names(client.client_id) or ""}}
     usage.new_clients.clear()
     if rows:
         yield {"usage": {"second_ms": second_ms, "rows": [_placed(row, node_id_of) for row in rows]}}

@@ -42,7 +42,7 @@ class ListenerAdmission:
 
     A connection comes through in two steps, because its address may be known later than that it is there:
     `arrived` judges it by the rates of process and listener, takes a slot and calls `on_passed`; then `admit` judges it by its address.
-    Whoever has passed gives the slot back once: by `left` after it was admitted, by `left_unknown` before.
+    A connection that has passed gives its slot back once: by `left` after it was admitted, by `left_unknown` before.
     """
 
     def __init__(self, admission: Admission, quota: ListenerQuota, acceptors: Mapping[int | None, Acceptor], on_passed: OnPassed) -> None:
@@ -87,7 +87,7 @@ class ListenerAdmission:
         now = now_ms()
         if now < waiting.until_ms:
             self._arm(waiting.until_ms - now)
-        elif self._quotas.has_slot(self.quota):  # otherwise whoever leaves wakes us
+        elif self._quotas.has_slot(self.quota):  # otherwise the next connection that ends wakes us
             self._waiting = None
             self.quota.record_blocked(now - waiting.since_ms, now)
             self._pass(waiting.node_id, waiting.sock, waiting.peer)
@@ -272,7 +272,7 @@ class Admission:
 
 def _tell(listener: str, peer: Peer, reason: CloseReason, limit: int | None = None) -> None:
     def fields() -> dict[str, object]:
-        told: dict[str, object] = {"reason": reason.value, "peer": f"{peer[0]}:{peer[1]}", "listener": listener}
-        return told if limit is None else {**told, "limit": limit}
+        common: dict[str, object] = {"reason": reason.value, "peer": f"{peer[0]}:{peer[1]}", "listener": listener}
+        return common if limit is None else {**common, "limit": limit}
 
     log.info_of("connection_refused", limit_key=f"connection_refused {reason.value}", fields=fields)

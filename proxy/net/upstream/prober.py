@@ -54,7 +54,7 @@ class Prober:
         self._wants_topics = wants_topics
         self._on_change = on_change
         self._timeout_ms = timeout_ms
-        self._answers: bool | None = None  # what was told last; None: nothing yet
+        self._answers: bool | None = None  # what was reported last; None: nothing yet
         self.answered_ms: int | None = None
         self.error: str | None = None
 

@@ -21,7 +21,7 @@ from quota.entity import DEFAULT
 NAME_BYTES_MAX: Final = 32_767
 """The longest name that the protocol carries (a string with a 16-bit length)."""
 
-_NAME_REMEDY: Final = f'a name, or "{DEFAULT}" for whoever has no quota of their own'
+_NAME_REMEDY: Final = f'a name, or "{DEFAULT}" for clients without a quota of their own'
 
 
 def _read_name(value: object) -> str:

@@ -235,7 +235,7 @@ class FileStore(Held):
 
     def _reject(self, problems: ConfigProblems) -> None:
         lines = tuple(problems.lines())
-        if lines != self._lines:  # a file that stays wrong is told once
+        if lines != self._lines:  # a file that stays wrong is reported once
             for line in lines[:PROBLEMS_LOGGED_MAX]:
                 log.warning("quotas_rejected", source=str(self.path), problem=line, kept_entries=len(self.content.quotas))
         self._lines = lines

@@ -37,7 +37,7 @@ WRITER: Final = "sluice-writer"
 """A header of each record."""
 
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-logging.getLogger("aiokafka").propagate = False  # what it sees is told as the store's state
+logging.getLogger("aiokafka").propagate = False  # what it sees is reported as the store's state
 
 Settings = Callable[[], dict[str, Any]]
 """How brokers are reached; asked for each client that is made, since secrets change."""

@@ -52,11 +52,11 @@ def read_place(key: bytes | None) -> Place:
     Raises:
         BadRecord: that is none of ours.
     """
-    told = _decoded(key, "its key")
-    if set(told) == {"switch"} and isinstance(told["switch"], str):
-        return Place((), "", told["switch"])
-    entity, name = told.get("entity"), told.get("key")
-    if set(told) != {"entity", "key"} or not isinstance(entity, dict) or set(entity) not in _SHAPES:
+    fields = _decoded(key, "its key")
+    if set(fields) == {"switch"} and isinstance(fields["switch"], str):
+        return Place((), "", fields["switch"])
+    entity, name = fields.get("entity"), fields.get("key")
+    if set(fields) != {"entity", "key"} or not isinstance(entity, dict) or set(entity) not in _SHAPES:
         raise BadRecord("its key names no entity")
     if not all(part is None or (isinstance(part, str) and part) for part in entity.values()):
         raise BadRecord("its key names no entity")
@@ -72,14 +72,14 @@ def read_value(place: Place, data: bytes) -> float | str:
     Raises:
         BadRecord: it makes no sense there.
     """
-    told = _decoded(data, "its value")
-    if told.get("version") != VERSION:
+    fields = _decoded(data, "its value")
+    if fields.get("version") != VERSION:
         raise BadRecord("its value has another version")
     if place.target:
-        if told.get("mode") not in MODES:
+        if fields.get("mode") not in MODES:
             raise BadRecord("its value is no mode of a switch")
-        return str(told["mode"])
-    value = told.get("value")
+        return str(fields["mode"])
+    value = fields.get("value")
     if value == INFINITY:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -89,12 +89,12 @@ def read_value(place: Place, data: bytes) -> float | str:
 
 def _decoded(data: bytes | None, what: str) -> dict[str, Any]:
     try:
-        told = msgspec.json.decode(data or b"")
+        fields = msgspec.json.decode(data or b"")
     except (msgspec.DecodeError, RecursionError, ValueError):
         raise BadRecord(f"{what} is not JSON") from None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise BadRecord(f"{what} is not a table")
-    return told
+    return fields
 
 
 class TopicState:

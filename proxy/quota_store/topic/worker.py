@@ -33,7 +33,7 @@ class TopicWorker:
     Args:
         settings: how brokers are reached.
         place: how messages call the topic.
-        tell: told of each new state, on the thread.
+        tell: called with each new state, on the thread.
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class TopicWorker:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(lambda _loop, _context: None)  # aiokafka leaves futures behind that failed; it is told otherwise
+        self._loop.set_exception_handler(
+            lambda _loop, _context: None
+        )  # aiokafka leaves failed futures behind; the failure is reported otherwise
         self._main = asyncio.ensure_future(self._serve())
         self._ready.set()
         with contextlib.suppress(asyncio.CancelledError):
@@ -191,7 +193,7 @@ class TopicWorker:
             self._report("outside")
 
     async def _take(self, reader: TopicReader) -> None:
-        """Read on. What others wrote is told before what we wrote after them."""
+        """Read on. What others wrote is passed on before what we wrote after them."""
         origins: list[Origin] = []
         for record in await reader.some():
             origin: Origin = "outside"

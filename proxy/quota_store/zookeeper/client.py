@@ -39,7 +39,7 @@ RECONNECT_S: Final = (0.1, 1.0)
 """The first pause between tries to connect, and the longest."""
 
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
-logging.getLogger("kazoo").propagate = False  # what it sees is told as the store's state
+logging.getLogger("kazoo").propagate = False  # what it sees is reported as the store's state
 
 
 class Lost(Exception):
@@ -86,7 +86,7 @@ class ZookeeperClient:
 
     Args:
         connect: HOST:PORT[,HOST:PORT...][/CHROOT].
-        on_connected: told, on a thread of kazoo's, when the connection came or went; must only take a note.
+        on_connected: called, on a thread of kazoo's, when the connection came or went; must only take a note.
         access: TLS, and who Sluice is.
     """
 

@@ -64,7 +64,7 @@ class ZookeeperWorker:
         self._whole = False
         self._all_read_ms = now_ms()
         self._looking = threading.Event()  # set: a look is already to come
-        self._kept_back = False  # what the last look read was not told
+        self._kept_back = False  # what the last look read was not passed on
         self._thread = threading.Thread(target=self._run, name="sluice-zookeeper", daemon=True)
 
     def start(self) -> None:

@@ -1,7 +1,7 @@
 """Changes as operations on ZooKeeper's nodes, so that brokers find what another broker would have left there. Pure.
 
 Source: Kafka 3.9 `AdminZkClient`: a node is read, changed and written whole; one that is empty goes, and what is empty above it; who
-listens is told in every case.
+listens is notified in every case.
 """
 
 from collections.abc import Iterable, Mapping

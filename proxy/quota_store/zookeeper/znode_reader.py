@@ -12,7 +12,7 @@ from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
 NOTIFICATIONS_MAX: Final = 1_000
 """More at once, and everything is read again instead."""
 KEPT_MS: Final = 15 * 60 * 1_000
-"""Notifications older than the newest by so much are removed by whoever reads them, as brokers do."""
+"""Notifications older than the newest by so much are removed by the process that reads them, as brokers do."""
 PURGED_AT_ONCE: Final = 200
 
 
@@ -22,7 +22,7 @@ class ZnodeReader:
     Args:
         client: its session.
         tree: what is known.
-        on_change: told, on a thread of kazoo's, that there is something new; once for each look.
+        on_change: called, on a thread of kazoo's, when there is something new; once for each look.
         creates: where there are no quotas of Kafka's, room for them is made.
     """
 
@@ -57,7 +57,7 @@ class ZnodeReader:
         self.tree.keep_only([*paths, *below])
 
     def _watch_changes(self) -> list[str]:
-        """Return the names of all notifications, and be told of the next."""
+        """Return the names of all notifications, and watch for the next."""
         names = self._client.children(CHANGES, self._on_change)
         if not names and not self._client.exists(CHANGES):
             if not self._creates:
@@ -72,7 +72,7 @@ class ZnodeReader:
         return names
 
     def read_switches(self) -> None:
-        """Read the node of switches, and be told when it changes.
+        """Read the node of switches, and watch it.
 
         Raises:
             Lost, Denied: it cannot be read.
@@ -108,8 +108,8 @@ class ZnodeReader:
             self.read_all()
             return True
         self.read_switches()
-        told = [node for _, node in self._client.get_many(f"{CHANGES}/{name}" for name in new)]
-        paths = dict.fromkeys(path for node in told if isinstance(node, Node) if (path := read_change(node.data)) is not None)
+        nodes = [node for _, node in self._client.get_many(f"{CHANGES}/{name}" for name in new)]
+        paths = dict.fromkeys(path for node in nodes if isinstance(node, Node) if (path := read_change(node.data)) is not None)
         self.read(with_users(paths))
         if new:
             self._purge(names)

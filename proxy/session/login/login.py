@@ -93,7 +93,7 @@ class Login:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether the broker let the client in, whoever that is: who it is may be known to the broker alone."""
+        """Whether the broker let the client in. Its principal may be known to the broker alone."""
         return self._who is not None and not self.required
 
     def let_go(self) -> None:
@@ -138,7 +138,7 @@ class Login:
         self._observer = observer_of(mechanism, rules.claim)
 
     def bare_ends(self, beginning: Buffer) -> bool:
-        """Whether what the client sends next is a request, and no bare token any more; told by up to two bytes of it."""
+        """Whether what the client sends next is a request, and no bare token any more, as up to two bytes of it show."""
         return self._mechanism == GSSAPI and not is_gssapi_token(beginning)
 
     def end_bare(self) -> None:

@@ -29,7 +29,7 @@ Lookup = Callable[[TopicChange], "TopicSize | None"]
 
 
 def is_strict(api: ApiVersion) -> bool:
-    """Whether this version can be told that a topic was refused; older ones are throttled afterwards."""
+    """Whether this version knows the error for a refused topic; clients of older ones are throttled afterwards."""
     return api.version >= STRICT_SINCE[api.key]
 
 

@@ -21,7 +21,7 @@ from quota.groups.mutation_group import MutationGroup
 
 
 class Wait:
-    """How long the controller-mutation quota wants its client to wait, told at one time and asked for later."""
+    """How long the controller-mutation quota wants its client to wait, set at one time and read later."""
 
     __slots__ = ("_since_ms", "_throttle_ms")
 

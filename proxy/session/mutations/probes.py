@@ -101,9 +101,9 @@ class Probe:
             yield from self._answers.take_sizes((yield from topic_sizes_in_steps(self.api, frame)))
         else:
             results = yield from topic_results_in_steps(self.api, frame)
-            told = [entry.partitions for entry in results.entries if entry.partitions > 0]
-            if told:
-                self._answers.take_default(told[0])
+            known = [entry.partitions for entry in results.entries if entry.partitions > 0]
+            if known:
+                self._answers.take_default(known[0])
         return Looked(b"")
 
 

@@ -284,7 +284,7 @@ class AnswerVerdicts:
             self.times.resume(now_ns)
 
     def judge_changes(self, head: RequestContext, throttle_ms: int, received_ms: int, time_ms: int, now_ms: int) -> int:
-        """What became of topics is charged: return milliseconds to announce in the answer that told of it."""
+        """What became of topics is charged: return milliseconds to announce in that answer."""
         ticket = head.ticket
         assert isinstance(ticket, PendingMutation)
         if self.meter is not None and time_ms > 0:

@@ -43,7 +43,7 @@ class FetchQueue:
         return place
 
     def leave(self, place: Place) -> None:
-        """Give a place back; when it was the first one, the next is told."""
+        """Give a place back; when it was the first one, the next one is notified."""
         at = bisect_left(self._waiting, place)
         del self._waiting[at]
         if at == 0:

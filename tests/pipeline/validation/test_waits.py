@@ -98,7 +98,7 @@ def test_rows_that_fit_their_lists_are_seen_to(rows: list[Row]) -> None:
     unpacked = unpack(samples_table(rows))
     assert unpacked.waits_fit()
     assert not found(unpacked)
-    assert not unpacked.told
+    assert not unpacked.declared
 
 
 def found(rows: Rows) -> list[str]:

@@ -92,7 +92,7 @@ def test_anonymous_may_not_change_quotas_from_a_network_in_the_clear(tmp_path: P
         "listener[1].address: User:ANONYMOUS may change quotas, and who reaches 0.0.0.0:19092 without TLS and login is that; "
         "take it from quota_admin, listen on loopback, or write insecure_quota_admin = true in the listener"
     ]
-    assert "whoever reaches 0.0.0.0:19092 without a login is User:ANONYMOUS and may change quotas" in "\n".join(
+    assert "a client that reaches 0.0.0.0:19092 without a login is User:ANONYMOUS and may change quotas" in "\n".join(
         advice_on(load(tmp_path, anonymous(listener + "\ninsecure_quota_admin = true")))
     )
 
@@ -104,7 +104,7 @@ def test_anonymous_may_where_nobody_else_comes(tmp_path: Path) -> None:
 
 
 def test_anonymous_inside_tls_is_warned_of(tmp_path: Path) -> None:
-    """Whoever reaches the port is it, but nobody can change what they send on its way."""
+    """Every client that reaches the port is it, but nobody can change what a client sends on its way."""
     own = Authority(tmp_path).issue("server")
     config = load(tmp_path, anonymous(f'[listener.tls]\ncertificate = "{own.certificate}"\nkey = "{own.key}"'))
     assert any("is User:ANONYMOUS and may change quotas" in line for line in advice_on(config))
@@ -176,13 +176,13 @@ def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: 
             'address = "0.0.0.0:9644"',
             [
                 "admin: /metrics names clients on this machine and to holders of a token only: a Prometheus elsewhere that has none sees sums; "
-                'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where whoever reaches 0.0.0.0:9644 '
+                'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where anybody who reaches 0.0.0.0:9644 '
                 "may see users and client-ids"
             ],
         ),
         (
             'address = "0.0.0.0:9644"\nmetrics_names = "all"',
-            ['admin: whoever reaches 0.0.0.0:9644 sees names of clients in /metrics: metrics_names = "all" says so'],
+            ['admin: anybody who reaches 0.0.0.0:9644 sees names of clients in /metrics: metrics_names = "all" says so'],
         ),
     ],
 )

@@ -18,7 +18,7 @@ REQUEST, MUTATION = ClientQuotaType.REQUEST, ClientQuotaType.CONTROLLER_MUTATION
 RATE = 'write bytes per second: a whole number of bytes, such as 1048576, "1MiB" or "10MB"'
 CONNECTIONS = "write connections per second, such as 20"
 NUMBER = "write a number above 0, such as 50.0"
-NAME = 'write a name, or "<default>" for whoever has no quota of their own'
+NAME = 'write a name, or "<default>" for clients without a quota of their own'
 
 
 def read_quotas(data: bytes, file: str) -> InForce:
