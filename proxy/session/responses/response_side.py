@@ -61,6 +61,7 @@ class ResponseSide:
         "_in_flight",
         "_login",
         "_looked",
+        "_looked_bytes",
         "_meter",
         "_number",
         "_rewriter",
@@ -108,6 +109,7 @@ class ResponseSide:
         self.broken: ProtocolError | None = None
         self._taken_ms = NOT_TAKEN  # the verdict on the time of the answer that comes next, where that was charged already
         self._looked: Looked | None = None  # what was found in the long answer that comes next
+        self._looked_bytes = 0  # of long answers that this call has looked at
         self.work: LongAnswer | None = None
         self.work_bytes = 0  # of that answer
 
@@ -381,15 +383,11 @@ class ResponseSide:
     def _scan_answers(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> list[bytes | memoryview]:
         """Follow the answers from `at` on; return the pieces that may leave."""
         end = len(data)
-        in_flight = self._in_flight
-        debt = self._debt
+        in_flight, debt = self._in_flight, self._debt
         out: list[bytes | memoryview] = [] if self._held is None else self._held
         leaving: list[bytes | memoryview] | None = None  # what was before an answer that is held
-        looked_bytes = 0
-        self._body_left = 0
-        verdicts = self.verdicts
-        judge, compares = verdicts.judge, self.compares
-        times = verdicts.enabled_times()
+        self._body_left = self._looked_bytes = 0
+        judge, compares, times = self.verdicts.judge, self.compares, self.verdicts.enabled_times()
         try:
             while at < end:
                 if end - at < RESPONSE_HEAD_BYTES:
@@ -400,68 +398,48 @@ class ResponseSide:
                     raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
                 expected, head, request_size, received_ms, forwarded_ns = in_flight[0]
                 if correlation_id != expected:
-                    if expected is not None:
-                        raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
-                    reply = in_flight.pop_reply()
-                    out += (data[start:at], reply.answer(0)[0] if isinstance(reply, Refusal) else reply)
+                    out += (data[start:at], self._take_own_reply(correlation_id))
                     start = at
                     continue
                 frame_bytes = size + LENGTH_BYTES
                 if size < LENGTH_BYTES:
                     raise FrameSizeError(f"answer of {size} bytes")
                 kind: int = head.kind
-                rewrite: int = head.rewrite
-                work = head.work if times is not None else None
-                if kind or rewrite or work is not None:
+                is_judged = kind or (times is not None and head.work is not None)
+                if is_judged or head.rewrite:
                     wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)
                     if end - at >= wanted == STAMP_BYTES and data[at + RESPONSE_HEAD_BYTES]:
                         wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)
                     if end - at < wanted:
                         self._keep_tail(data, at, wanted)
                         break
-                looked: Looked | None = None
-                is_clean = False
-                if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (rewrite or head.whole):
-                    looked, self._looked = self._looked, None
-                    if looked is None and rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= end - at:
-                        is_clean = _is_clean(head, rewrite, data, at, frame_bytes)
-                    if looked is None and not is_clean and _is_looked_at(head, rewrite, end - at, frame_bytes):
-                        looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
-                        if looked_bytes > AT_ONCE_BYTES:
-                            self._look_in_steps(head, data, at, frame_bytes, now_ns)
-                            break
-                        if head.ticket is not None:
-                            looked = finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms)
+                looked, is_clean = None, False
+                if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (head.rewrite or head.whole):
+                    found = self._look_at_long(head, data, at, frame_bytes, now_ms, now_ns)
+                    if found is None:
+                        break
+                    looked, is_clean = found
                 in_flight.popleft()
                 in_flight.answers += 1
                 head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
                 if kind == FETCH:
-                    amount = _fetched_bytes(head.api, data, at, size) if head.api.response_header_version else size
+                    amount = size
+                    if head.api.response_header_version:
+                        has_tags = size == LENGTH_BYTES or data[at + RESPONSE_HEAD_BYTES]
+                        amount = _fetched_bytes(head.api, data, at, size) if has_tags else size - 1
                 else:
                     amount = request_size if kind == PRODUCE else 0
                 head.count(1, request_size, size, amount)
                 announce_ms = 0
-                if kind or work is not None:
+                if is_judged:
                     time_ms = 0
-                    if work is not None and not (work.of_login and verdicts.is_free(head, data, at, frame_bytes)):
-                        if self._taken_ms == NOT_TAKEN:
-                            time_ms = verdicts.take_time(head, size, request_size, forwarded_ns, end - at - frame_bytes, now_ms, now_ns)
-                        else:
-                            time_ms, self._taken_ms = self._taken_ms, NOT_TAKEN
-                        if time_ms > 0 and head.is_question:
-                            verdicts.postpone(time_ms, head, now_ms)
-                            time_ms = 0
+                    if times is not None and head.work is not None:
+                        time_ms = self._time_ms(head, data, at, frame_bytes, request_size, forwarded_ns, now_ms, now_ns)
                     if kind < MUTATION and not compares:
                         announce_ms = judge(head, amount, received_ms, time_ms, now_ms)
-                    elif kind < MUTATION:
-                        frame = data[at : at + frame_bytes]
-                        announce_ms = self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
-                    elif kind == LOGIN:
-                        self._settle_login(head, data[at : at + frame_bytes], received_ms, is_judged=time_ms > 0)
-                        announce_ms = verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
                     else:
-                        changes_ms = 0 if looked is None else looked.throttle_ms
-                        announce_ms = verdicts.judge_changes(head, changes_ms, received_ms, time_ms, now_ms)
+                        frame = data[at : at + frame_bytes]
+                        announce_ms = self._judge_otherwise(head, frame, amount, looked, received_ms, time_ms, now_ms)
                     if debt.active and self._held is None and debt.hold_until_ms > now_ms:
                         leaving = [*out, data[start:at]]
                         self._held = out = []
@@ -472,7 +450,11 @@ class ResponseSide:
                         self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
                 elif debt.active:
                     debt.pass_answer()
-                if announce_ms or looked is not None or (rewrite and not (is_clean or _is_clean(head, rewrite, data, at, frame_bytes))):
+                if (
+                    announce_ms
+                    or looked is not None
+                    or (head.rewrite and not (is_clean or _is_clean(head, head.rewrite, data, at, frame_bytes)))
+                ):
                     piece = data[at : at + frame_bytes]
                     changed = self._change(head, piece, frame_bytes, announce_ms, looked)
                     if changed is not piece:
@@ -490,6 +472,88 @@ class ResponseSide:
         if at > start:
             out.append(data[start:at])
         return out if self._held is None else leaving or []
+
+    def _take_own_reply(self, correlation_id: int) -> bytes:
+        """Return the reply of Sluice's own that is due before an answer of the broker.
+
+        Raises:
+            ProtocolError: none is: the answer belongs to no request.
+        """
+        expected = self._in_flight[0][0]
+        if expected is not None:
+            raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
+        reply = self._in_flight.pop_reply()
+        return reply.answer(0)[0] if isinstance(reply, Refusal) else reply
+
+    def _look_at_long(
+        self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
+    ) -> tuple[Looked | None, bool] | None:
+        """Look at an answer that is long, or that a request of ours waits for.
+
+        Returns:
+            What was found in it, and whether it is known that nothing in it has to change. None: it is looked at in steps, and all from
+            it on follows later.
+        """
+        looked, self._looked = self._looked, None
+        if looked is not None:
+            return looked, False
+        here_bytes = len(data) - at
+        if head.rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes and _is_clean(head, head.rewrite, data, at, frame_bytes):
+            return None, True
+        if not _is_looked_at(head, head.rewrite, here_bytes, frame_bytes):
+            return None, False
+        self._looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
+        if self._looked_bytes > AT_ONCE_BYTES:
+            self._look_in_steps(head, data, at, frame_bytes, now_ns)
+            return None
+        if head.ticket is None:
+            return None, False
+        return finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms), False
+
+    def _time_ms(
+        self,
+        head: RequestContext,
+        data: bytes | memoryview,
+        at: int,
+        frame_bytes: int,
+        request_size: int,
+        forwarded_ns: int,
+        now_ms: int,
+        now_ns: int,
+    ) -> int:
+        """Charge the request time of an answer; return the throttle time that follows, in milliseconds."""
+        verdicts = self.verdicts
+        assert head.work is not None
+        if head.work.of_login and verdicts.is_free(head, data, at, frame_bytes):
+            return 0
+        if self._taken_ms == NOT_TAKEN:
+            behind_bytes = len(data) - at - frame_bytes
+            time_ms = verdicts.take_time(head, frame_bytes - LENGTH_BYTES, request_size, forwarded_ns, behind_bytes, now_ms, now_ns)
+        else:
+            time_ms, self._taken_ms = self._taken_ms, NOT_TAKEN
+        if time_ms > 0 and head.is_question:
+            verdicts.postpone(time_ms, head, now_ms)
+            return 0
+        return time_ms
+
+    def _judge_otherwise(
+        self,
+        head: RequestContext,
+        frame: bytes | memoryview,
+        amount: int,
+        looked: Looked | None,
+        received_ms: int,
+        time_ms: int,
+        now_ms: int,
+    ) -> int:
+        """Judge the answer to a login or to changes of topics, or compare the verdict with what the broker announces; as `judge`."""
+        if head.kind < MUTATION:
+            return self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
+        if head.kind == LOGIN:
+            self._settle_login(head, frame, received_ms, is_judged=time_ms > 0)
+            return self.verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
+        changes_ms = 0 if looked is None else looked.throttle_ms
+        return self.verdicts.judge_changes(head, changes_ms, received_ms, time_ms, now_ms)
 
     # --- long answers
 
@@ -678,9 +742,8 @@ class ResponseSide:
 
 
 def _fetched_bytes(api: ApiVersion, data: bytes | memoryview, at: int, size: int) -> int:
-    """What the answer to a Fetch counts where its header may have tags: 4 + body, as Kafka meters it; the correlation id is the 4."""
-    no_tags = size > LENGTH_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0
-    return size - (1 if no_tags else (response_header_len(api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES)
+    """What the answer to a Fetch counts where its header has tags: 4 + body, as Kafka meters it; the correlation id is the 4."""
+    return size - ((response_header_len(api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES)
 
 
 def _bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_bytes: int) -> int:
