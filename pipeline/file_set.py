@@ -148,9 +148,9 @@ def _check_run(path: Path, file: pq.ParquetFile, manifest: Manifest) -> None:
             continue
         at = file.schema.names.index(name)
         for number in range(file.num_row_groups):
-            alike = file.metadata.row_group(number).column(at).statistics
-            if alike is not None and alike.has_min_max:
-                there = {alike.min, alike.max}
+            statistics = file.metadata.row_group(number).column(at).statistics
+            if statistics is not None and statistics.has_min_max:
+                there = {statistics.min, statistics.max}
             else:
                 there = set(file.read_row_group(number, [name]).column(name).unique().to_pylist())
             if strange := there - {expected}:

@@ -23,7 +23,7 @@ class Job(Generic[W, R]):
 
 
 class Doer(Protocol):
-    """Does all parts of a job, where it has been set to."""
+    """Does all parts of a job, in this process or on Spark."""
 
     def __call__(self, job: Job[W, R], parts: Sequence[W]) -> list[R]:
         """Return the result of each part, in order."""

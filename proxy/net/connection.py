@@ -108,7 +108,7 @@ class Connection:
         self._small_broker_buffer = False
         self._broker_left: tuple[Exception | None] | None = None  # it is gone, for this reason; a long answer of it is still looked at
         self._question: BrokersAnswer | None = None  # asked of the broker for the request that is answered here ...
-        self._answered: asyncio.Future[None] | None = None  # ... and who waits for what it says
+        self._answered: asyncio.Future[None] | None = None  # ... and what waits for its answer
         self.session = session
         self.peer = peer
         self.listener_name = listener_name

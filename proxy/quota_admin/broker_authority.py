@@ -165,8 +165,8 @@ def _twice(alterations: Sequence[Alteration]) -> set[EntityKey]:
 
 def _has(connection: Connection, key: int) -> bool:
     """Whether the broker has an API, as far as anybody heard: then it may still refuse, and that is a no."""
-    is_known = connection.session.broker_max(ApiKey.API_VERSIONS) >= 0
-    return not is_known or connection.session.broker_max(key) >= 0
+    said_versions = connection.session.broker_max(ApiKey.API_VERSIONS) >= 0
+    return not said_versions or connection.session.broker_max(key) >= 0
 
 
 def _authorized_operations(key: int, version: int, frame: bytes) -> int:

@@ -1,11 +1,11 @@
 """The architecture names files by their whole paths, and each of them is there."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.documents import ROOT
+
 ARCHITECTURE = ROOT / "docs/explanation/architecture.md"
 CHANGES = (
     "A new API that carries addresses",

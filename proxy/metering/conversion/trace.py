@@ -62,11 +62,11 @@ def events_of(
 
 def _steps_of(seq: NDArray[np.int64], steps: list[Step], observed: NDArray[np.float64]) -> dict[str, pa.Array]:
     """The columns `before` and `since_ms`, null where no bucket decided; enters in `observed` what it left."""
-    decisions = np.array(steps, np.float64).reshape(-1, 4)  # numbers and times are far below 2^53
-    at = np.searchsorted(seq, decisions[:, 0])
+    rows = np.array(steps, np.float64).reshape(-1, 4)  # numbers and times are far below 2^53
+    at = np.searchsorted(seq, rows[:, 0])
     found = at < len(seq)
-    found[found] = seq[at[found]] == decisions[found, 0]  # of the others the decision was lost
-    where, decisions = at[found], decisions[found]
+    found[found] = seq[at[found]] == rows[found, 0]  # of the others the decision was lost
+    where, rows = at[found], rows[found]
     unknown, before, since_ms = np.ones(len(seq), np.bool_), np.zeros(len(seq)), np.zeros(len(seq), np.int64)
-    unknown[where], before[where], since_ms[where], observed[where] = False, decisions[:, 1], decisions[:, 2], decisions[:, 3]
+    unknown[where], before[where], since_ms[where], observed[where] = False, rows[:, 1], rows[:, 2], rows[:, 3]
     return {"before": pa.array(before, mask=unknown), "since_ms": pa.array(since_ms, mask=unknown)}

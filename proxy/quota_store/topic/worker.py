@@ -109,9 +109,8 @@ class TopicWorker:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(
-            lambda _loop, _context: None
-        )  # aiokafka leaves failed futures behind; the failure is reported otherwise
+        # aiokafka leaves failed futures behind; the failure is reported otherwise
+        self._loop.set_exception_handler(lambda _loop, _context: None)
         self._main = asyncio.ensure_future(self._serve())
         self._ready.set()
         with contextlib.suppress(asyncio.CancelledError):

@@ -8,7 +8,7 @@ from tests.support.kafka.java_tools import JavaTools
 
 
 class JavaMember:
-    """A consumer in the JVM of `tools`. A context manager: it ends there, before the server that it is connected to.
+    """A consumer in the JVM of `tools`. A context manager: the consumer is closed at its end, while its server still runs.
 
     Args:
         bootstrap: where it connects.
