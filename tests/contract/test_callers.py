@@ -12,12 +12,6 @@ USERS = (*PRODUCT, "sluice", "examples")
 """`sluice` is what users import, `examples` what they start from: what these use has a caller."""
 
 EXCEPTIONS = {
-    "Kafka's five states of a muted channel, which golden vectors describe; a session mutes by `ThrottleState`": {
-        "maybe_unmute",
-        "mute",
-        "next_state",
-        "reads_enabled",
-    },
     "Kafka's rule for connections beyond the limit, which golden vectors describe; `ListenerAdmission` makes room by it": {"must_close"},
     "for callbacks of users: a team's share of the partitions that a broker leads": {"partitions_led_by"},
     "kazoo calls it": {"serialize"},

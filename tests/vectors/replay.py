@@ -9,7 +9,8 @@ from tests.vectors.compare import Runner
 from tests.vectors.connections import run_connection_quotas
 from tests.vectors.managers import run_callback_calls, run_client_quota_manager, run_request_flow
 from tests.vectors.measurements import run_avg, run_rate, run_throttle_time, run_token_bucket
-from tests.vectors.names import run_mute_state, run_sanitizer
+from tests.vectors.mute_states import run_mute_state
+from tests.vectors.names import run_sanitizer
 
 RUNNERS: Final[dict[str, Runner]] = {
     "admin-kraft/1": run_admin_kraft,
