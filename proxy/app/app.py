@@ -14,6 +14,7 @@ from proxy.app.live_state import LiveState
 from proxy.app.open_files import fit_open_files
 from proxy.app.reload import needs_restart
 from proxy.base.clock import now_ms, now_ns, wall_time_s
+from proxy.base.close_reason import CloseReason
 from proxy.base.host_port import HostPort
 from proxy.config.checks.admin import advice_on_administration, can_change
 from proxy.config.load import ConfigSource
@@ -24,6 +25,8 @@ from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
 from proxy.enforcement.switches import Switches
 from proxy.net.accept.admission import Admission
+from proxy.net.accept.bound_listener import BoundListener
+from proxy.net.accept.client_listeners import ClientListeners
 from proxy.net.accept.connection_limits import ConnectionLimits
 from proxy.net.buffer_budget import BufferBudget
 from proxy.net.connection_deadlines import Deadlines
@@ -91,6 +94,7 @@ class App:
         self._switch_quotas(config)
         self.tls = TlsContexts(asyncio.get_running_loop(), config, self.counters)
         routes = Routes(asyncio.get_running_loop(), config, self.tls)
+        listeners = [BoundListener(one, self.tls.clients.get(one.name), routes.of(one.name)) for one in config.listeners]
         self.gateway = Gateway(
             gateway_settings(config, self.counters, self.admission),
             self._session_settings,
@@ -98,9 +102,19 @@ class App:
             routes,
             self._deadlines,
             self._budget,
+            listeners,
             self.admission,
             GatewayEvents(self.scopes.of, self._learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster),
-            self.tls,
+        )
+        self.admission.make_room = self.gateway.make_room
+        self.client_listeners = ClientListeners(
+            listeners,
+            self.counters,
+            self.admission,
+            header_ms=lambda: self._deadlines.first_frame_ms,
+            hello_ms=lambda: self._deadlines.tls_handshake_ms,
+            may_accept=lambda: self._budget.accepting,
+            serve=self.gateway.serve,
         )
         self.scopes.on_moved = self.gateway.count_anew
         self.probers = {route.name: self._prober(route, config) for route in routes}
@@ -123,7 +137,7 @@ class App:
         self.gateway.client_quota_api = ClientQuotaApi(self.administration, self.authority)
         self._route = routes.main
         self._canary_task: asyncio.Task[None] | None = None
-        self.state = LiveState(config, self.gateway, self.scopes, self.probers, self.quotas)
+        self.state = LiveState(config, self.gateway, self.client_listeners, self.scopes, self.probers, self.quotas)
         self._tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
         self._lag = LoopLag()
@@ -151,14 +165,15 @@ class App:
             self.metering = Metering(self.config, self.scopes, self.admission, self.counters.metering, self.policy)
             self._session_settings.meter = self.metering.meter
             self.metering.start(self.config)
-        self.gateway.open()
+        self.client_listeners.open()
+        self.gateway.start()
         self._watchdog.start(asyncio.get_running_loop())
         self._garbage.start()
         probing = (prober.run() for prober in self.probers.values())
         forever = (*probing, self._expire_forever(), self._garbage.watch(), self.tls.refresh_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
         self._watch_canary(self.config)
-        for listener in self.gateway.listeners:
+        for listener in self.client_listeners.listeners:
             log.info("listening", listener=listener.settings.name, host=listener.settings.address.host, port=listener.bootstrap_port)
 
     async def reload(self) -> bool:
@@ -199,6 +214,7 @@ class App:
         """Stop accepting, answer what is in flight, release what waits."""
         self.state.draining = True
         log.info("draining", connections=len(self.gateway.connections))
+        self.client_listeners.close(CloseReason.DRAIN)
         in_time = await self.gateway.drain()
         log.info("drained", in_time=in_time)
 
@@ -208,6 +224,7 @@ class App:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        self.client_listeners.close(CloseReason.SHUTDOWN)
         await self.gateway.close()
         await self.administration.close()
         await self.quotas.close()

@@ -14,6 +14,7 @@ from proxy.enforcement.policy import Standing
 from proxy.enforcement.quota_scopes import CLUSTER, QuotaScopes
 from proxy.enforcement.switches import SwitchMode
 from proxy.net.accept.admission import ListenerAdmission
+from proxy.net.accept.client_listeners import ClientListeners
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
 from proxy.net.upstream.own_login import OwnLogin
@@ -61,10 +62,18 @@ class LiveState:
     """The `ProxyState` of a running `App`."""
 
     def __init__(
-        self, config: Config, gateway: Gateway, scopes: QuotaScopes, probers: Mapping[str, Prober], quotas: FollowedQuotas
+        self,
+        config: Config,
+        gateway: Gateway,
+        listeners: ClientListeners,
+        scopes: QuotaScopes,
+        probers: Mapping[str, Prober],
+        quotas: FollowedQuotas,
     ) -> None:
         self.config = config
         self._gateway = gateway
+        self._listeners = listeners
+        self._admission = listeners.admission
         self._scopes = scopes
         self._probers = probers
         self._quotas = quotas
@@ -130,7 +139,7 @@ class LiveState:
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Whether traffic may come: listeners bound, a broker answered lately, quotas fresh."""
-        return [self._listeners(), *(_upstream(name, prober) for name, prober in self._probers.items()), self._source()]
+        return [self._listeners_check(), *(_upstream(name, prober) for name, prober in self._probers.items()), self._source()]
 
     def logins(self) -> Sequence[LoginStatus]:
         """Sluice's own accounts at the brokers; none of them is needed for traffic."""
@@ -152,7 +161,7 @@ class LiveState:
 
     def admission(self) -> AdmissionStatus:
         """How it stands with the quotas on connections."""
-        admission, now = self._gateway.admission, clock.now_ms()
+        admission, now = self._admission, clock.now_ms()
         quotas = admission.quotas
         return AdmissionStatus(
             quotas.broker_rate.rate(now),
@@ -168,7 +177,7 @@ class LiveState:
         """The addresses that open connections fastest, among those that came last."""
         if not count:
             return []
-        now, ips = clock.now_ms(), self._gateway.admission.quotas.ips
+        now, ips = clock.now_ms(), self._admission.quotas.ips
         rates = [
             IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
             for key, rate in islice(ips.latest_rates(), IPS_LOOKED_AT_MAX)
@@ -177,7 +186,7 @@ class LiveState:
 
     def rates_of(self, ip: str) -> Sequence[IpRate]:
         """How fast one address opens connections, or the network that it counts with."""
-        now, ips = clock.now_ms(), self._gateway.admission.quotas.ips
+        now, ips = clock.now_ms(), self._admission.quotas.ips
         _, counted_as = ips.key_of(0, ip)
         return [
             IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
@@ -203,8 +212,8 @@ class LiveState:
         behind = (connection for connection in list(self._gateway.connections) if connection.session.number > after)
         return [_about(connection, now) for connection in heapq.nsmallest(count, behind, key=lambda one: one.session.number)]
 
-    def _listeners(self) -> ReadinessCheck:
-        ok = self._gateway.bound and not self.draining
+    def _listeners_check(self) -> ReadinessCheck:
+        ok = self._listeners.bound and not self.draining
         return ReadinessCheck("listeners", ok, "bound" if ok else "draining" if self.draining else "not bound")
 
     def _source(self) -> ReadinessCheck:

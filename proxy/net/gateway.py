@@ -1,4 +1,4 @@
-"""Listeners that are bound, one port per broker, and every open connection."""
+"""Every open connection: connects a client that was admitted with its broker, and keeps both until they end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,26 +14,21 @@ from protocol.errors import BadRequestError, ProtocolError
 from protocol.messages.metadata import Topology
 from proxy.base.clock import now_ms
 from proxy.base.close_reason import CloseReason
-from proxy.base.errors import StartError
 from proxy.base.host_port import HostPort, ip_of
 from proxy.config.model import Listener
-from proxy.config.sections.server_names import ServerNames, UnknownServerNameError
 from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import HandlerTimes
 from proxy.meter.usage import Place
-from proxy.net.accept.admission import Admission, Peer
+from proxy.net.accept.admission import Peer
 from proxy.net.accept.bound_listener import BoundListener
-from proxy.net.accept.client_hellos import ClientHellos
+from proxy.net.accept.client_listeners import AdmittedConnection, note_end, refuse_crashed
 from proxy.net.accept.first_bytes import Arrival
-from proxy.net.accept.listener import Acceptor
-from proxy.net.accept.proxy_headers import ProxyHeaders
 from proxy.net.buffer_budget import BufferBudget
 from proxy.net.connection import Connection
 from proxy.net.connection_deadlines import ConnectionDeadlines, Deadlines
 from proxy.net.departure import DepartedClients
 from proxy.net.disconnect_watcher import DisconnectWatcher
 from proxy.net.relay.answer_buffer import AnswerBuffer
-from proxy.net.sockets import listen
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import long_requests, long_work
 from proxy.net.upstream.connector import UpstreamUnreachableError
@@ -47,7 +42,6 @@ from proxy.session.settings import SessionSettings
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters, bump
 from proxy.tls.clients import TlsRefusedError
-from proxy.tls.contexts import TlsContexts
 from quota.connections.ip_connections import IpKey
 
 SWEEP_S = 1.0
@@ -90,8 +84,20 @@ class ClientQuotaApi(Protocol):
         """
 
 
+class ConnectionSlots(Protocol):
+    """Who counts connections."""
+
+    def left(self, listener_name: str, ip_key: IpKey) -> None:
+        """A connection that was admitted has ended."""
+
+
 class Gateway:
-    """Accepts clients, connects each to its broker, keeps the connections."""
+    """Connects each client to its broker, keeps the connections.
+
+    Args:
+        listeners: where clients come in, for what they are told of addresses.
+        slots: takes back what an admitted connection was given.
+    """
 
     def __init__(
         self,
@@ -101,9 +107,9 @@ class Gateway:
         routes: Routes,
         deadlines: Deadlines,
         budget: BufferBudget,
-        admission: Admission,
+        listeners: Sequence[BoundListener],
+        slots: ConnectionSlots,
         events: GatewayEvents,
-        tls: TlsContexts,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.settings = settings
@@ -113,24 +119,15 @@ class Gateway:
         self.long_work = long_work(self._loop)
         self.long_requests = long_requests(self._loop)
         self.routes = routes
-        for route in routes:
-            route.binds(self._bind_broker)
         self.connection_deadlines = ConnectionDeadlines(
             lambda: self.connections, deadlines, lambda connection: self.disconnect_watcher.watch(connection)
         )
         self.disconnect_watcher = DisconnectWatcher(self.connection_deadlines.client_left)
         self.departed = DepartedClients()
         self.connections: dict[Connection, None] = {}
-        self.listeners = [
-            BoundListener(listener, tls.clients.get(listener.name), routes.of(listener.name)) for listener in settings.listeners
-        ]
+        self.listeners = listeners
         self._budget = budget
-        self.admission = admission
-        admission.make_room = self._make_room
-        for listener in self.listeners:
-            listener.admission = admission.of_listener(
-                listener.settings.name, listener.acceptors, functools.partial(self._passed, listener)
-            )
+        self._slots = slots
         self._session_settings = session_settings
         self._large_requests = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self.client_quota_api: ClientQuotaApi | None = None  # None: brokers answer requests about quotas
@@ -140,139 +137,41 @@ class Gateway:
         self.handler_times = HandlerTimes()
         self._deadlines = deadlines
         self._events = events
-        self._headers = ProxyHeaders(self, lambda: deadlines.first_frame_ms)
-        self._hellos = ClientHellos(self, lambda: deadlines.tls_handshake_ms)
         self._arrivals: dict[socket.socket, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[Connection] = set()  # closed, but a socket still has something to send
-        self._accepting = True
         self._ended = asyncio.Event()  # set when a connection closed or its sockets are gone
         self._sweep_timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look at deadlines and at memory, once a second."""
+        self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     @property
     def book(self) -> AddressBook:
         """Where each broker is by the listener that `[upstream]` names."""
         return self.routes.main.book
 
-    # --- listeners
-
-    def open(self) -> None:
-        """Bind the bootstrap ports.
-
-        Raises:
-            StartError: an address cannot be bound.
-        """
-        for listener in self.listeners:
-            address = listener.settings.address
-            try:
-                sock = listen(address.host, address.port)
-            except OSError as error:
-                raise StartError(
-                    f"listener {listener.settings.name}: {address} cannot be bound: {error.strerror or error}; "
-                    "choose another port, or end what listens there"
-                ) from error
-            acceptor = self._acceptor(listener, sock, None)
-            listener.acceptors[None] = acceptor
-            listener.bootstrap_port = acceptor.port
-        self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
-
-    def _bind_broker(self, route: Route, node_id: int) -> bool:
-        """Open the port of a broker on every listener that leads there; False when one of them cannot."""
-        bound = [
-            self._bind_at(listener, node_id) for listener in self.listeners if listener.route is route
-        ]  # every listener tries, also after one failed
-        return all(bound)
-
-    def _bind_at(self, listener: BoundListener, node_id: int) -> bool:
-        if node_id in listener.acceptors or listener.names is not None:
-            return True
-        if not self._accepting:
-            return False
-        port = listener.settings.broker_port(node_id, listener.bootstrap_port)
-        if port is None:
-            log.warning("broker_without_port", limit_key=str(node_id), listener=listener.settings.name, node_id=node_id)
-            return False
-        address = HostPort(listener.settings.address.host, port)
-        try:
-            sock = listen(address.host, address.port)
-        except OSError as error:
-            problem = f"{address} cannot be bound: {error.strerror or error}"
-            log.warning("broker_port_not_bound", limit_key=str(address), listener=listener.settings.name, node_id=node_id, problem=problem)
-            return False
-        listener.acceptors[node_id] = self._acceptor(listener, sock, node_id)
-        log.info("broker_port_bound", listener=listener.settings.name, node_id=node_id, address=str(address))
-        return True
-
-    def _acceptor(self, listener: BoundListener, sock: socket.socket, node_id: int | None) -> Acceptor:
-        listener_admission = listener.admission
-        acceptor = Acceptor(
-            sock, lambda client, peer: listener_admission.arrived(node_id, client, peer[:2]), self._may_accept, self._no_descriptors
-        )
-        listener_admission.joined(acceptor)
-        return acceptor
-
-    def _no_descriptors(self) -> None:
-        self.counters.accepts_exhausted += 1
-        log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.connections))
-
-    def _may_accept(self) -> bool:
-        return self._budget.accepting
-
-    @property
-    def bound(self) -> bool:
-        """Whether every configured listener is open."""
-        return self._accepting and all(None in listener.acceptors for listener in self.listeners)
-
     # --- connections
 
-    def _passed(self, listener: BoundListener, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
-        """A connection has a slot; `peer` is where its socket comes from."""
-        balancers = listener.settings.proxy_protocol_from
-        arrival = Arrival(sock, peer, listener.settings.name, now_ms())
-        if balancers is None or peer[0] not in balancers:
-            self._arrived(listener, node_id, arrival)
-        else:
-            self._headers.read(arrival, functools.partial(self._arrived, listener, node_id))
+    def serve(self, admitted: AdmittedConnection) -> None:
+        """Connect a client that may be served with its broker."""
+        self._arrivals[admitted.arrival.sock] = self._loop.create_task(self._serve(admitted))
 
-    def _arrived(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
-        """Whose connection this is is known now."""
-        if listener.names is None:
-            self._let_in(listener, node_id, arrival)
-        else:
-            self._hellos.read(arrival, functools.partial(self._greeted, listener, listener.names))
-
-    def _greeted(self, listener: BoundListener, names: ServerNames, arrival: Arrival, name: str | None) -> None:
-        """Which host the client wants is known now, and so which broker; none has heard of it yet."""
-        try:
-            node_id = names.node_of(name)
-        except UnknownServerNameError as error:
-            self._hellos.refuse(arrival, str(error))
-            return
-        if node_id is None or node_id in listener.route.book.upstream:
-            self._let_in(listener, node_id, arrival)
-        else:
-            self._hellos.refuse(arrival, f"broker {node_id} is not known")
-
-    def _let_in(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
-        """Judge it by its address, then serve it."""
-        key = listener.admission.admit(node_id, arrival.sock, arrival.peer)
-        if key is None:
-            return
-        self._arrivals[arrival.sock] = self._loop.create_task(self._serve(listener, node_id, arrival, key))
-
-    async def _serve(self, listener: BoundListener, node_id: int | None, arrival: Arrival, key: IpKey) -> None:
-        sock, peer = arrival.sock, arrival.peer
+    async def _serve(self, admitted: AdmittedConnection) -> None:
+        listener, node_id, arrival, key = admitted
+        sock = arrival.sock
         try:
             connection = await self._meet(listener, node_id, arrival)
             connection.ip_key = key
             connection.accepted_ms = arrival.since_ms
             await self._join(connection, node_id, sock)
         except TlsRefusedError as error:
-            listener.admission.left(key)
-            self._note_end(peer, listener.settings.name, error.reason, str(error), arrival.since_ms)
+            self._slots.left(arrival.listener_name, key)
+            note_end(self.counters, arrival, error.reason, str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this client's connection only
-            self._refuse(sock, error)
-            listener.admission.left(key)
+            refuse_crashed(self.counters, sock, error)
+            self._slots.left(arrival.listener_name, key)
         finally:
             del self._arrivals[sock]
 
@@ -288,36 +187,6 @@ class Gateway:
         )
         connection.client_tls = transport
         return connection
-
-    def arrival_ended(self, arrival: Arrival, reason: CloseReason, detail: str) -> None:
-        """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
-        arrival.sock.close()
-        self.admission.listeners[arrival.listener_name].left_unknown()
-        self._note_end(arrival.peer, arrival.listener_name, reason, detail, arrival.since_ms)
-
-    def _note_end(self, peer: Peer, listener_name: str, reason: CloseReason, detail: str, accepted_ms: int) -> None:
-        bump(self.counters.closes, reason.value)
-        say = log.debug if reason is CloseReason.HEALTH_CHECK else log.info
-        say(
-            "connection_closed",
-            limit_key=reason.value,
-            reason=reason.value,
-            detail=detail,
-            peer=f"{peer[0]}:{peer[1]}",
-            listener=listener_name,
-            age_ms=now_ms() - accepted_ms,
-        )
-
-    def arrival_crashed(self, arrival: Arrival, error: Exception) -> None:
-        """A bug of ours met a connection before it had a session."""
-        self._refuse(arrival.sock, error)
-        self.admission.listeners[arrival.listener_name].left_unknown()
-
-    def _refuse(self, sock: socket.socket, error: Exception) -> None:
-        sock.close()
-        self.counters.internal_errors += 1
-        bump(self.counters.closes, CloseReason.INTERNAL_ERROR.value)
-        self._loop.call_exception_handler({"message": "a client was refused by an internal error", "exception": error})
 
     async def _join(self, connection: Connection, node_id: int | None, sock: socket.socket) -> None:
         """Connect the broker, then give the client's socket a transport: before that nothing is read from it."""
@@ -422,7 +291,7 @@ class Gateway:
             self.departed.leave(connection)
         self._closing.add(connection)
         self._ended.set()
-        self.admission.listeners[connection.listener_name].left(connection.ip_key)
+        self._slots.left(connection.listener_name, connection.ip_key)
         bump(self.counters.closes, reason.value)
         requests, responses = connection.session.requests, connection.session.responses
         self.counters.requests += requests.frames
@@ -479,10 +348,9 @@ class Gateway:
         """A client that is not read may leave meanwhile: that must be seen at once."""
         self.disconnect_watcher.watch(connection)
 
-    def _make_room(self) -> None:
-        """The protected listener exceeds what may be connected: end the connection of another one that did nothing for the longest time."""
-        listeners = self.admission.listeners
-        others = [connection for connection in self.connections if not listeners[connection.listener_name].quota.protected]
+    def make_room(self, protected_listener: str) -> None:
+        """A listener exceeds what may be connected: end the connection of another one that did nothing for the longest time."""
+        others = [connection for connection in self.connections if connection.listener_name != protected_listener]
         if others:
             min(others, key=_last_active_ms).close(CloseReason.MADE_ROOM)
 
@@ -499,8 +367,7 @@ class Gateway:
     # --- the end
 
     async def drain(self) -> bool:
-        """Stop accepting, answer what is in flight, release what waits; False when the time was not enough."""
-        self._stop_accepting(CloseReason.DRAIN)
+        """Answer what is in flight, release what waits, end every connection; False when the time was not enough."""
         for connection in list(self.connections):
             connection.attempt(connection.drain)
         in_time = await self._until_none(self.connections, self.settings.drain_ms)
@@ -523,7 +390,6 @@ class Gateway:
 
     async def close(self) -> None:
         """End everything now."""
-        self._stop_accepting(CloseReason.SHUTDOWN)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for connection in list(self.connections):
@@ -538,16 +404,6 @@ class Gateway:
         self.timers.close()
         self.routes.close()
         self.disconnect_watcher.close()
-
-    def _stop_accepting(self, reason: CloseReason) -> None:
-        self._accepting = False
-        self.admission.close(reason)
-        for listener in self.listeners:
-            for acceptor in listener.acceptors.values():
-                acceptor.close()
-            listener.acceptors.clear()
-        self._headers.close(reason)
-        self._hellos.close(reason)
 
 
 def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[str, object]:

@@ -17,7 +17,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
-from proxy.net import disconnect_watcher, gateway, sockets
+from proxy.net import disconnect_watcher, sockets
+from proxy.net.accept import client_listeners
 from tests.adversary.virtual_loop import VirtualLoop
 
 RECEIVE_BYTES = 1 << 20
@@ -570,8 +571,8 @@ def kernel_in_memory(kernel: Kernel) -> Iterator[None]:
             (sockets, "socket", fake_socket),
             (sockets, "fcntl", SimpleNamespace(ioctl=ioctl)),
             (disconnect_watcher, "select", SimpleNamespace(**events, epoll=lambda: MemoryEpoll(kernel))),
-            (gateway, "Acceptor", MemoryAcceptor),
-            (gateway, "listen", lambda host, port: SimpleNamespace(kernel=kernel, address=(host, port))),
+            (client_listeners, "Acceptor", MemoryAcceptor),
+            (client_listeners, "listen", lambda host, port: SimpleNamespace(kernel=kernel, address=(host, port))),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         yield

@@ -9,6 +9,7 @@ from unittest import mock
 
 from pipeline.validation.rules.long_run import ceiling
 from proxy.app.app import App
+from proxy.base.close_reason import CloseReason
 from proxy.base.host_port import HostPort
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config, Enforcement, Limits, Listener, Quotas, Upstream
@@ -116,7 +117,8 @@ class ProxyFixture:
     async def run(self) -> Outcome:
         """Run the program; look at what passed all along."""
         loop, program = self.loop, self.program
-        self.app.gateway.open()
+        self.app.client_listeners.open()
+        self.app.gateway.start()
         end_ms = self._began_ms + program.seconds * 1_000
         for step in islice(_repeated(program), program.steps_max):
             if loop.now_ms >= end_ms:
@@ -135,6 +137,7 @@ class ProxyFixture:
         await loop.until_ms(loop.now_ms + CLEAN_MS)
         self._look()
         outcome = Outcome(*self.peak, self._unrecorded(), self.connections_max, tuple(self._faults()), tuple(self.trace))
+        self.app.client_listeners.close(CloseReason.SHUTDOWN)
         await self.app.gateway.close()
         self.app.scopes.close()
         return outcome

@@ -117,7 +117,7 @@ class ListenerAdmission:
         self._quotas.take_slot(self.quota)
         self._on_passed(node_id, sock, peer)
         if self.quota.protected and self._quotas.total > self._quotas.max_connections:
-            self._admission.make_room()
+            self._admission.make_room(self.quota.name)
 
     # By the address
 
@@ -179,14 +179,14 @@ class Admission:
         only_observes: of the connection that is decided on now: rates and limits of addresses are worked out and not acted upon;
             `max_connections` always is.
         failed_logins: who may not connect because its logins fail.
-        make_room: closes a connection that is not of the protected listener; set by who keeps the connections.
+        make_room: closes a connection that is not of the protected listener, whose name it gets; set by who keeps the connections.
     """
 
     def __init__(self, quotas: ConnectionQuotas, counters: Counters, policy: Policy, *, per_cluster: bool) -> None:
         self.quotas = quotas
         self.counters = counters
         self.per_cluster = per_cluster
-        self.make_room: Callable[[], None] = lambda: None
+        self.make_room: Callable[[str], None] = lambda _protected_listener: None
         self.listeners: dict[str, ListenerAdmission] = {}
         self._policy = policy
         self.only_observes = False
@@ -237,6 +237,10 @@ class Admission:
 
     def _failing_as(self, peer: Peer) -> str:
         return self.quotas.ips.key_of(CLUSTER_TABLE, peer[0])[1]
+
+    def left(self, listener_name: str, ip_key: IpKey) -> None:
+        """A connection that was admitted has ended."""
+        self.listeners[listener_name].left(ip_key)
 
     def slot_freed(self) -> None:
         """Somebody left, or limits changed: who waits may come."""

@@ -18,9 +18,11 @@ class BoundListener:
     Attributes:
         route: where its clients are led.
         names: of brokers that share the bootstrap port; None: each has a port.
+        ports: of brokers, by node id, as they are bound.
+        acceptors: at these ports; empty where another process accepts.
     """
 
-    __slots__ = ("acceptors", "admission", "advertised_host", "bootstrap_port", "names", "rewriters", "route", "settings", "tls")
+    __slots__ = ("acceptors", "admission", "advertised_host", "bootstrap_port", "names", "ports", "rewriters", "route", "settings", "tls")
 
     admission: ListenerAdmission
 
@@ -30,6 +32,7 @@ class BoundListener:
         self.tls = tls
         self.names: ServerNames | None = None if listener.sni is None else listener.sni.names()
         self.acceptors: dict[int | None, Acceptor] = {}
+        self.ports: dict[int, int] = {}
         self.rewriters: dict[tuple[str, bool], Rewriter] = {}  # by advertised host, and whether topology is listened for
         self.bootstrap_port = listener.address.port
         own_host = None if listener.address.is_wildcard else listener.address.host
@@ -41,8 +44,7 @@ class BoundListener:
         """The port at which clients of this listener meet a broker; None when it has none."""
         if self.settings.sni is not None:
             return self.settings.sni.advertised_port or self.bootstrap_port
-        acceptor = self.acceptors.get(node_id)
-        return None if acceptor is None else acceptor.port
+        return self.ports.get(node_id)
 
     def client_address(self, host: str, node_id: int) -> Address | None:
         """Host and port at which clients that see Sluice at `host` meet a broker; None when it has none."""

@@ -46,7 +46,7 @@ async def test_f01_a_storm_from_one_address() -> None:
     """No more come in than its rate allows, brokers hear of no other, held sockets are bounded, and others connect as ever."""
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=Quotas(window_num=2), clean=False) as sluice:
         sluice.app.connection_limits.apply_rates({DEFAULT: RATE})
-        admission = sluice.gateway.admission
+        admission = sluice.app.admission
         held_most = 0
 
         async def watch() -> None:
@@ -84,7 +84,7 @@ async def test_f02_a_storm_from_two_thousand_addresses(monkeypatch: pytest.Monke
     limits = Connections(max_connection_creation_rate=1_000)
     sources = [f"127.1.{number // 250}.{number % 250 + 1}" for number in range(ATTEMPTS)]
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=Quotas(window_num=2), connections=limits) as sluice:
-        ips = sluice.gateway.admission.quotas.ips
+        ips = sluice.app.admission.quotas.ips
         monkeypatch.setattr(ips, "_rates_max", 500)
         sluice.app.connection_limits.apply_rates({DEFAULT: RATE})
         loop = asyncio.get_running_loop()

@@ -217,7 +217,7 @@ async def test_the_end_does_not_wait_for_headers() -> None:
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers(), clean=False) as sluice:
         silent = await sluice.client(source=BALANCER)
         await until(lambda: sluice.counters.proxy_headers_waiting == 1)
-        assert await sluice.gateway.drain()
+        await sluice.app.drain()
         assert await silent.read_to_end() == b""
         assert silent.ended is End.FIN
         assert sluice.closes == {"drain": 1}

@@ -48,9 +48,9 @@ async def told(sluice: RunningGateway, port: int) -> int:
 async def test_each_listener_leads_to_its_own() -> None:
     """Clients of each listener are told its ports, and behind them is the broker's address by that route."""
     async with ScriptedBroker() as plain, ScriptedBroker() as secure, two_routes(plain, secure) as sluice:
-        first, second = (door.bootstrap_port for door in sluice.gateway.listeners)
+        first, second = (door.bootstrap_port for door in sluice.listeners)
         ports = [await told(sluice, first), await told(sluice, second)]
-        assert ports == [door.client_port(NODE) for door in sluice.gateway.listeners]
+        assert ports == [door.client_port(NODE) for door in sluice.listeners]
         assert len({first, second, *ports}) == 4
         for broker, port in ((plain, ports[0]), (secure, ports[1])):
             before = len(broker.requests)
@@ -64,7 +64,7 @@ async def test_a_broker_counts_once() -> None:
     """What comes by one route and by the other is one client's, against one bound."""
     async with ScriptedBroker() as plain, ScriptedBroker() as secure, two_routes(plain, secure) as sluice:
         sent = 0
-        for door in (*sluice.gateway.listeners, *sluice.gateway.listeners):
+        for door in (*sluice.listeners, *sluice.listeners):
             client = await sluice.client(door.client_port(NODE))
             frame = produce_of_size(2_000, 1)
             await client.ask(frame)
@@ -85,6 +85,6 @@ async def test_a_route_that_leads_nowhere() -> None:
             checks = {check.name: check.ok for check in sluice.app.state.readiness()}
             assert checks == {"listeners": True, "upstream": True, "listener.other.upstream": False, "quota_source": True}
             assert await told(sluice, sluice.port) == sluice.broker_port(NODE)
-            lost = await sluice.client(sluice.gateway.listeners[1].bootstrap_port)
+            lost = await sluice.client(sluice.listeners[1].bootstrap_port)
             await lost.read_to_end()
             await sluice.until_closed("upstream_unreachable")

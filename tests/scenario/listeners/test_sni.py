@@ -51,8 +51,8 @@ async def in_front_of_two(proxy: ProxyFixture, sni: ListenerSni = SNI, **setting
             await until(lambda: len(sluice.gateway.book.upstream) == 2)
             yield sluice, first, second
             await until(lambda: not sluice.gateway.connections and not sluice.gateway._closing and not sluice.gateway._tasks)
-            assert sluice.gateway.listeners[0].admission.quota.connections == 0
-            assert len(sluice.gateway._hellos) == 0
+            assert sluice.listeners[0].admission.quota.connections == 0
+            assert len(sluice.app.client_listeners._hellos) == 0
             assert sluice.counters.internal_errors == 0
 
 
@@ -80,7 +80,7 @@ async def test_the_name_chooses_the_broker_and_answers_name_names(proxy: ProxyFi
             assert broker.connections[-1].requests[-1].frame == produce_request(node_id, bytes(200_000))
             await at_broker.close()
         await client.close()
-        assert list(sluice.gateway.listeners[0].acceptors) == [None], "brokers have no ports of their own"
+        assert list(sluice.listeners[0].acceptors) == [None], "brokers have no ports of their own"
         await sluice.until_closed("client_closed", 3)
 
 
@@ -167,7 +167,7 @@ async def test_too_many_silent_clients_keep_nobody_out(proxy: ProxyFixture, monk
     monkeypatch.setattr(first_bytes, "WAITING_MAX", 3)
     async with in_front_of_two(proxy) as (sluice, _, _):
         silent = [await sluice.client() for _ in range(3)]
-        await until(lambda: len(sluice.gateway._hellos) == 3)
+        await until(lambda: len(sluice.app.client_listeners._hellos) == 3)
         good = await proxy.connect(sluice.port, name=BOOTSTRAP)
         await produce(good)
         assert await silent[0].read_to_end() == b""
@@ -214,7 +214,7 @@ async def test_the_end_of_the_process_ends_who_waits(proxy: ProxyFixture) -> Non
     """Who has not said anything yet is closed when the process drains."""
     async with in_front_of_two(proxy) as (sluice, _, _):
         silent = await sluice.client()
-        await until(lambda: len(sluice.gateway._hellos) == 1)
+        await until(lambda: len(sluice.app.client_listeners._hellos) == 1)
         await sluice.app.drain()
         assert await silent.read_to_end() == b""
         assert sluice.closes == {"drain": 1}

@@ -189,7 +189,7 @@ async def test_d10_what_is_no_tls_gets_one_reason(proxy: ProxyFixture) -> None:
         await silent.read_to_end()
         await sluice.until_closed("tls_handshake_deadline")
         assert not broker.connections
-        assert sluice.gateway.listeners[0].admission.quota.connections == 0
+        assert sluice.listeners[0].admission.quota.connections == 0
 
 
 async def test_a_new_certificate_needs_no_restart_and_a_bad_one_changes_nothing(proxy: ProxyFixture) -> None:
@@ -290,7 +290,7 @@ async def test_e12_stalled_handshakes_keep_nobody_out(proxy: ProxyFixture, how: 
         for client in stalled:
             await client.read_to_end()
         assert sluice.counters.upstream_connects == 1
-        assert sluice.gateway.listeners[0].admission.quota.connections == 1
+        assert sluice.listeners[0].admission.quota.connections == 1
         await good.close()
 
 

@@ -28,7 +28,7 @@ OTHER_HOST = "127.0.0.2"
 
 
 def gate_of(sluice: RunningGateway, name: str = "test") -> ListenerAdmission:
-    return sluice.gateway.admission.listeners[name]
+    return sluice.app.admission.listeners[name]
 
 
 async def served(client: ScriptedClient) -> bool:
@@ -64,7 +64,7 @@ async def test_an_address_that_comes_too_fast_is_held_and_closed() -> None:
         sluice.app.connection_limits.apply_rates({HOST: 2})
         await come(sluice, 2)
         one_too_many = await sluice.client()
-        await until(lambda: sluice.gateway.admission.held == 1)
+        await until(lambda: sluice.app.admission.held == 1)
         await come(sluice, 1, source=OTHER_HOST)
         assert await one_too_many.read_to_end() == b""
         assert one_too_many.ended is End.FIN
@@ -80,7 +80,7 @@ async def test_looking_changes_no_rate() -> None:
         sluice.app.connection_limits.apply_rates({HOST: 3, OTHER_HOST: 5})
         await come(sluice, 2)
         await come(sluice, 4, source=OTHER_HOST)
-        quotas, state = sluice.gateway.admission.quotas, sluice.app.state
+        quotas, state = sluice.app.admission.quotas, sluice.app.state
         rates = [quotas.broker_rate, gate_of(sluice).quota.rate, *(rate for _, rate in quotas.ips.rates())]
 
         def samples() -> list[object]:
@@ -126,7 +126,7 @@ async def test_held_sockets_are_closed_the_oldest_first() -> None:
         stays = []
         for number in range(8):
             stays.append(asyncio.ensure_future(stay(number)))
-            await until(lambda number=number: sluice.gateway.admission.held == number + 1)  # type: ignore[misc]
+            await until(lambda number=number: sluice.app.admission.held == number + 1)  # type: ignore[misc]
             await asyncio.sleep(0.02)
         await asyncio.gather(*stays)
         assert order == list(range(8))
@@ -140,7 +140,7 @@ async def test_what_cannot_be_held_is_closed_at_once(monkeypatch: pytest.MonkeyP
         sluice.app.connection_limits.apply_rates({OTHER_HOST: 0})
         clients = [await sluice.client(source=OTHER_HOST) for _ in range(5)]
         await sluice.until_closed("ip_connection_rate_unheld", 2)
-        assert sluice.gateway.admission.held == 3
+        assert sluice.app.admission.held == 3
         for client in clients:
             assert await client.read_to_end() == b""
         assert sluice.closes == {"ip_connection_rate_unheld": 2, "ip_connection_rate": 3}
@@ -159,7 +159,7 @@ async def test_an_address_with_too_many_connections_is_refused_until_one_ends() 
         await sluice.until_closed("client_closed")
         await come(sluice, 1)
         assert sluice.counters.upstream_connects == 6
-        assert {key[1]: count for key, count in sluice.gateway.admission.quotas.ips.counts.items()} == {HOST: 2, OTHER_HOST: 3}
+        assert {key[1]: count for key, count in sluice.app.admission.quotas.ips.counts.items()} == {HOST: 2, OTHER_HOST: 3}
 
 
 @pytest.mark.parametrize(("scope", "second"), [("broker", True), ("cluster", False)])
@@ -196,7 +196,7 @@ async def test_a_rate_stops_all_ports_of_its_listener_and_no_other() -> None:
         behind = [await sluice.client(sluice.broker_port(1)), await sluice.client()]
         accepted = sluice.counters.connections_accepted["test"]
         internal = gate_of(sluice, "internal")
-        await come(sluice, 3, port=sluice.gateway.listeners[1].bootstrap_port)
+        await come(sluice, 3, port=sluice.listeners[1].bootstrap_port)
         assert internal.blocked_since_ms is None
         assert sluice.counters.connections_accepted["test"] == accepted == 3
         for client in (early, *behind):
@@ -214,7 +214,7 @@ async def test_the_rate_of_the_process_holds_for_all_listeners() -> None:
     limits = Connections(max_connection_creation_rate=2)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, listeners=two_listeners(), connections=limits) as sluice:
         await come(sluice, 2)
-        waiting = await sluice.client(sluice.gateway.listeners[1].bootstrap_port)
+        waiting = await sluice.client(sluice.listeners[1].bootstrap_port)
         await until(lambda: gate_of(sluice, "internal").blocked_since_ms is not None)
         assert await served(waiting)
         assert 0 < gate_of(sluice, "internal").quota.throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
@@ -243,7 +243,7 @@ async def test_who_waits_for_a_slot_waits_for_its_own_listener_too() -> None:
         (inside,) = await come(sluice, 1)
         outside = await sluice.client()
         await until(lambda: gate_of(sluice).blocked_since_ms is not None)
-        await come(sluice, 2, port=sluice.gateway.listeners[1].bootstrap_port)
+        await come(sluice, 2, port=sluice.listeners[1].bootstrap_port)
         inside.close()
         assert await served(outside)
 
@@ -256,13 +256,13 @@ async def test_others_make_room_for_the_protected_listener() -> None:
         await asyncio.sleep(0.01)  # the clock has milliseconds
         for client in (first, third):
             assert await served(client)
-        friend = await sluice.client(sluice.gateway.listeners[1].bootstrap_port)
+        friend = await sluice.client(sluice.listeners[1].bootstrap_port)
         assert await served(friend)
         assert await second.read_to_end() == b""
         assert sluice.closes == {"made_room": 1}
         assert await served(first)
         assert await served(third)
-        assert sluice.gateway.admission.quotas.total == 3
+        assert sluice.app.admission.quotas.total == 3
 
 
 async def test_the_waiting_and_the_held_end_with_the_process() -> None:
@@ -275,7 +275,7 @@ async def test_the_waiting_and_the_held_end_with_the_process() -> None:
         held.close()
         await sluice.until_closed("client_closed")
         held = await sluice.client(source=OTHER_HOST)
-        await until(lambda: sluice.gateway.admission.held == 1)
+        await until(lambda: sluice.app.admission.held == 1)
         await come(sluice, 1)
         waiting = await sluice.client()
         await until(lambda: gate_of(sluice).blocked_since_ms is not None)

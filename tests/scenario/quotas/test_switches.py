@@ -42,8 +42,8 @@ async def test_an_address_that_is_switched_off_comes_as_fast_as_it_likes() -> No
         for _ in range(5):
             assert correlation_id_of(await (await sluice.client()).ask(api_versions_request(1))) == 1
         await sluice.client(source="127.0.0.2")
-        await until(lambda: sluice.gateway.admission.held == 1)
-        assert [key for key, _ in sluice.gateway.admission.quotas.ips.rates()] == [(-1, "127.0.0.2")]
+        await until(lambda: sluice.app.admission.held == 1)
+        assert [key for key, _ in sluice.app.admission.quotas.ips.rates()] == [(-1, "127.0.0.2")]
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
@@ -53,9 +53,9 @@ async def test_who_waits_at_a_listener_comes_in(mode: str) -> None:
     slow: Any = Quotas(window_num=60)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=slow, connections=limits, clean=False) as sluice:
         for _ in range(60):
-            sluice.gateway.admission.quotas.broker_rate.record_one(sluice.app.state.now_ms())
+            sluice.app.admission.quotas.broker_rate.record_one(sluice.app.state.now_ms())
         client = await sluice.client()
-        gate = sluice.gateway.admission.listeners["test"]
+        gate = sluice.app.admission.listeners["test"]
         await until(lambda: gate.blocked_since_ms is not None)
         sluice.app.apply_switches({"listener:test": mode})
         assert correlation_id_of(await client.ask(api_versions_request(1))) == 1

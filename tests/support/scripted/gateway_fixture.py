@@ -5,7 +5,7 @@ import contextlib
 import gc
 import itertools
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from proxy.base.host_port import HostPort
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config, Enforcement, EnforcementMode, Limits, Listener, Quotas, Upstream
 from proxy.enforcement.quota_scopes import QuotaTable
+from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
 from proxy.session.buffers import BufferAccount
@@ -80,9 +81,14 @@ class RunningGateway:
         return self.app.counters.closes
 
     @property
+    def listeners(self) -> Sequence[BoundListener]:
+        """The listeners, as they are configured."""
+        return self.app.client_listeners.listeners
+
+    @property
     def port(self) -> int:
         """The bootstrap port."""
-        return self.gateway.listeners[0].bootstrap_port
+        return self.listeners[0].bootstrap_port
 
     @property
     def connections(self) -> list[Connection]:
@@ -91,7 +97,7 @@ class RunningGateway:
 
     def broker_port(self, node_id: int) -> int:
         """Where clients meet a broker."""
-        port = self.gateway.listeners[0].client_port(node_id)
+        port = self.listeners[0].client_port(node_id)
         assert port is not None, f"broker {node_id} has no port"
         return port
 

@@ -1,0 +1,232 @@
+"""Ports that clients connect to: what is decided about a connection until it may be served."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from proxy.base.clock import now_ms
+from proxy.base.close_reason import CloseReason
+from proxy.base.errors import StartError
+from proxy.base.host_port import HostPort
+from proxy.config.sections.server_names import ServerNames, UnknownServerNameError
+from proxy.net.accept.admission import Admission, Peer
+from proxy.net.accept.bound_listener import BoundListener
+from proxy.net.accept.client_hellos import ClientHellos
+from proxy.net.accept.first_bytes import Arrival
+from proxy.net.accept.listener import Acceptor
+from proxy.net.accept.proxy_headers import ProxyHeaders
+from proxy.net.sockets import listen
+from proxy.net.upstream.routes import Route
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters, bump
+from quota.connections.ip_connections import IpKey
+
+
+class AdmittedConnection(NamedTuple):
+    """A connection that may be served.
+
+    Attributes:
+        listener: where it came in.
+        node_id: the broker whose port that was; None: the bootstrap port.
+        arrival: its socket, and whose it is.
+        ip_key: what it counts as among the connections of its address.
+    """
+
+    listener: BoundListener
+    node_id: int | None
+    arrival: Arrival
+    ip_key: IpKey
+
+
+class ClientListeners:
+    """Binds the ports, accepts, reads PROXY headers and the host names of TLS hellos, and asks the admission.
+
+    Args:
+        listeners: those that are configured.
+        header_ms, hello_ms: how long a PROXY header, and the hello of TLS, may take.
+        may_accept: asked before each accept.
+        serve: takes a connection that may be served; it gives the slot back by `Admission.left`.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[BoundListener],
+        counters: Counters,
+        admission: Admission,
+        *,
+        header_ms: Callable[[], int],
+        hello_ms: Callable[[], int],
+        may_accept: Callable[[], bool],
+        serve: Callable[[AdmittedConnection], None],
+    ) -> None:
+        self.listeners = listeners
+        self.counters = counters
+        self.admission = admission
+        self._may_accept = may_accept
+        self._serve = serve
+        self._headers = ProxyHeaders(self, header_ms)
+        self._hellos = ClientHellos(self, hello_ms)
+        self._accepting = True
+        for listener in listeners:
+            listener.admission = admission.of_listener(
+                listener.settings.name, listener.acceptors, functools.partial(self._passed, listener)
+            )
+            listener.route.binds(self.bind_broker)
+
+    @property
+    def waiting(self) -> int:
+        """Connections whose PROXY header or hello is awaited."""
+        return len(self._headers) + len(self._hellos)
+
+    @property
+    def bound(self) -> bool:
+        """Whether every configured listener is open."""
+        return self._accepting and all(None in listener.acceptors for listener in self.listeners)
+
+    # --- ports
+
+    def open(self) -> None:
+        """Bind the bootstrap ports.
+
+        Raises:
+            StartError: an address cannot be bound.
+        """
+        for listener in self.listeners:
+            address = listener.settings.address
+            try:
+                sock = listen(address.host, address.port)
+            except OSError as error:
+                raise StartError(
+                    f"listener {listener.settings.name}: {address} cannot be bound: {error.strerror or error}; "
+                    "choose another port, or end what listens there"
+                ) from error
+            acceptor = self._acceptor(listener, sock, None)
+            listener.acceptors[None] = acceptor
+            listener.bootstrap_port = acceptor.port
+
+    def bind_broker(self, route: Route, node_id: int) -> bool:
+        """Open the port of a broker on every listener that leads there; False when one of them cannot."""
+        bound = [
+            self._bind_at(listener, node_id) for listener in self.listeners if listener.route is route
+        ]  # every listener tries, also after one failed
+        return all(bound)
+
+    def _bind_at(self, listener: BoundListener, node_id: int) -> bool:
+        if node_id in listener.acceptors or listener.names is not None:
+            return True
+        if not self._accepting:
+            return False
+        port = listener.settings.broker_port(node_id, listener.bootstrap_port)
+        if port is None:
+            log.warning("broker_without_port", limit_key=str(node_id), listener=listener.settings.name, node_id=node_id)
+            return False
+        address = HostPort(listener.settings.address.host, port)
+        try:
+            sock = listen(address.host, address.port)
+        except OSError as error:
+            problem = f"{address} cannot be bound: {error.strerror or error}"
+            log.warning("broker_port_not_bound", limit_key=str(address), listener=listener.settings.name, node_id=node_id, problem=problem)
+            return False
+        acceptor = listener.acceptors[node_id] = self._acceptor(listener, sock, node_id)
+        listener.ports[node_id] = acceptor.port
+        log.info("broker_port_bound", listener=listener.settings.name, node_id=node_id, address=str(address))
+        return True
+
+    def _acceptor(self, listener: BoundListener, sock: socket.socket, node_id: int | None) -> Acceptor:
+        listener_admission = listener.admission
+        acceptor = Acceptor(
+            sock, lambda client, peer: listener_admission.arrived(node_id, client, peer[:2]), self._may_accept, self._no_descriptors
+        )
+        listener_admission.joined(acceptor)
+        return acceptor
+
+    def _no_descriptors(self) -> None:
+        self.counters.accepts_exhausted += 1
+        log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=self.admission.quotas.total)
+
+    # --- connections
+
+    def _passed(self, listener: BoundListener, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
+        """A connection has a slot; `peer` is where its socket comes from."""
+        balancers = listener.settings.proxy_protocol_from
+        arrival = Arrival(sock, peer, listener.settings.name, now_ms())
+        if balancers is None or peer[0] not in balancers:
+            self._arrived(listener, node_id, arrival)
+        else:
+            self._headers.read(arrival, functools.partial(self._arrived, listener, node_id))
+
+    def _arrived(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
+        """Whose connection this is is known now."""
+        if listener.names is None:
+            self._let_in(listener, node_id, arrival)
+        else:
+            self._hellos.read(arrival, functools.partial(self._greeted, listener, listener.names))
+
+    def _greeted(self, listener: BoundListener, names: ServerNames, arrival: Arrival, name: str | None) -> None:
+        """Which host the client wants is known now, and so which broker; none has heard of it yet."""
+        try:
+            node_id = names.node_of(name)
+        except UnknownServerNameError as error:
+            self._hellos.refuse(arrival, str(error))
+            return
+        if node_id is None or node_id in listener.route.book.upstream:
+            self._let_in(listener, node_id, arrival)
+        else:
+            self._hellos.refuse(arrival, f"broker {node_id} is not known")
+
+    def _let_in(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
+        """Judge it by its address, then serve it."""
+        key = listener.admission.admit(node_id, arrival.sock, arrival.peer)
+        if key is not None:
+            self._serve(AdmittedConnection(listener, node_id, arrival, key))
+
+    def arrival_ended(self, arrival: Arrival, reason: CloseReason, detail: str) -> None:
+        """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
+        arrival.sock.close()
+        self.admission.listeners[arrival.listener_name].left_unknown()
+        note_end(self.counters, arrival, reason, detail)
+
+    def arrival_crashed(self, arrival: Arrival, error: Exception) -> None:
+        """A bug of ours met a connection before it had a session."""
+        refuse_crashed(self.counters, arrival.sock, error)
+        self.admission.listeners[arrival.listener_name].left_unknown()
+
+    # --- the end
+
+    def close(self, reason: CloseReason) -> None:
+        """Stop accepting."""
+        self._accepting = False
+        self.admission.close(reason)
+        for listener in self.listeners:
+            for acceptor in listener.acceptors.values():
+                acceptor.close()
+            listener.acceptors.clear()
+        self._headers.close(reason)
+        self._hellos.close(reason)
+
+
+def note_end(counters: Counters, arrival: Arrival, reason: CloseReason, detail: str) -> None:
+    """Count and log the end of a connection that never had a session; what only looked whether we are there is no news."""
+    bump(counters.closes, reason.value)
+    say = log.debug if reason is CloseReason.HEALTH_CHECK else log.info
+    say(
+        "connection_closed",
+        limit_key=reason.value,
+        reason=reason.value,
+        detail=detail,
+        peer=f"{arrival.peer[0]}:{arrival.peer[1]}",
+        listener=arrival.listener_name,
+        age_ms=now_ms() - arrival.since_ms,
+    )
+
+
+def refuse_crashed(counters: Counters, sock: socket.socket, error: Exception) -> None:
+    """Close a client's socket that an error of ours met before it had a session."""
+    sock.close()
+    counters.internal_errors += 1
+    bump(counters.closes, CloseReason.INTERNAL_ERROR.value)
+    asyncio.get_running_loop().call_exception_handler({"message": "a client was refused by an internal error", "exception": error})
