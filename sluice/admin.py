@@ -20,12 +20,13 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages import api_versions, client_quotas
 from protocol.sasl.client import TokenRefusedError
+from sluice.client_quota_entity import CLIENT_ID as CLIENT_ID
+from sluice.client_quota_entity import IP as IP
+from sluice.client_quota_entity import USER as USER
+from sluice.client_quota_entity import ClientQuotaEntity as ClientQuotaEntity
 from sluice.login import Login
 from sluice.quota_targets import QuotaLimit, QuotaTarget
 
-USER: Final = "user"
-CLIENT_ID: Final = "client-id"
-IP: Final = "ip"
 _SESSION_SHARE: Final = 0.8
 """Of a session; then there is another login, since brokers end a connection whose session is over."""
 _CLIENT_NAME: Final = "sluice-admin"
@@ -53,23 +54,6 @@ class QuotaAdminError(Exception):
         super().__init__(message if code is None else f"{_NAMES.get(code, f'error {code}')}: {message}")
         self.code = code
         self.message = message
-
-
-@dataclass(frozen=True, slots=True)
-class ClientQuotaEntity:
-    """Whom a quota is for: a name for each type, None for the default entity. Types: `user`, `client-id`, `ip`."""
-
-    parts: tuple[tuple[str, str | None], ...]
-
-    @classmethod
-    def of(cls, entries: Mapping[str, str | None]) -> Self:
-        """Make one from a mapping of types to names."""
-        return cls(tuple(sorted(entries.items())))
-
-    @property
-    def entries(self) -> dict[str, str | None]:
-        """Types and names."""
-        return dict(self.parts)
 
 
 @dataclass(frozen=True, slots=True)

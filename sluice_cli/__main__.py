@@ -1,6 +1,5 @@
 """The command line. Errors are one line each on stderr; exit codes: 0 done, 1 a check failed, 2 bad input or usage."""
 
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 12
 
 
 @click.group(context_settings=CONTEXT, no_args_is_help=False)
-@click.version_option(importlib.metadata.version("kafka-sluice"), prog_name="sluice")
+@click.version_option(package_name="kafka-sluice", prog_name="sluice")
 def cli() -> None:
     """Sluice: Kafka's client quotas, enforced in front of the brokers."""
 

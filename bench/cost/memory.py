@@ -72,15 +72,16 @@ def _idle(arm: Arm, count: int) -> float:
     request = api_versions_request(3).whole()
     with ExitStack() as stack:
         for _ in range(20):  # what the first connections cost once
-            _ask(stack, arm.port, request)
+            ask(stack, arm.port, request)
         before = rss_bytes(arm.pids())
         for _ in range(count):
-            _ask(stack, arm.port, request)
+            ask(stack, arm.port, request)
         time.sleep(1)
         return (rss_bytes(arm.pids()) - before) / count / KIB
 
 
-def _ask(stack: ExitStack, port: int, request: bytes) -> None:
+def ask(stack: ExitStack, port: int, request: bytes) -> None:
+    """Connect, send one request and read its answer; the connection ends with `stack`."""
     connection = stack.enter_context(socket.create_connection((HOST, port), 10))
     connection.sendall(request)
     left = int.from_bytes(_exactly(connection, 4), "big")

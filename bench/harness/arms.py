@@ -96,6 +96,7 @@ def start_sluice(
     open_files: int | None = None,
     enter: Path | None = None,
     seed: int | None = None,
+    administered: bool = True,
 ) -> Arm:
     """`sluice run` as a gateway in front of one broker.
 
@@ -109,12 +110,13 @@ def start_sluice(
         learn: ask for Metadata, so that the load goes to the broker's own port; without it, to the bootstrap port.
         open_files: the limit on file descriptors, if it is to be low.
         enter: the file of a control group that takes its process in.
+        administered: with an admin port.
         seed: of processes that are to be alike; None: as the system starts them.
     """
     port, admin = free_bootstrap_port(), f"{HOST}:{free_port()}"
     quotas = quota_file(folder, produce, fetch, request)
     command = [sys.executable, "-m", module, "run", "--listen", f"{HOST}:{port}", "--upstream", f"{HOST}:{upstream_port}"]
-    command += ["--quotas", str(quotas), "--admin", admin, *flags]
+    command += ["--quotas", str(quotas), *(["--admin", admin] if administered else []), *flags]
     if seed is not None:
         command = alike(command, seed)
     log = folder / f"sluice-{port}.log"
@@ -123,7 +125,7 @@ def start_sluice(
             "sluice",
             _child(_entering(_limited(command, open_files), enter), log),
             port,
-            admin,
+            admin if administered else None,
             f"{HOST}:{port}",
             log,
             quotas,

@@ -36,9 +36,7 @@ from proxy.net.upstream.login import ask_as
 from proxy.net.upstream.own_login import OwnLogin
 from proxy.net.upstream.prober import Prober
 from proxy.net.upstream.routes import Route, Routes
-from proxy.observe.admin_access import Tokens
-from proxy.observe.admin_changes import ChangesPages
-from proxy.observe.admin_http import AdminHttp
+from proxy.observe.tokens import Tokens
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.authorizer import Authorizer, Rules
 from proxy.quota_admin.authorizer_probe import AuthorizerProbe
@@ -60,6 +58,7 @@ from quota.connections.connection_quotas import ConnectionQuotas
 
 if TYPE_CHECKING:
     from proxy.metering.metering import Metering
+    from proxy.observe.admin_http import AdminHttp
 
 EXPIRE_S = 30.0
 
@@ -252,6 +251,9 @@ class App:
     # --- parts
 
     def _admin_http(self, address: HostPort) -> AdminHttp:
+        from proxy.observe.admin_changes import ChangesPages  # only here: who has no admin port loads no HTTP server
+        from proxy.observe.admin_http import AdminHttp
+
         return AdminHttp(
             self.state,
             address,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -13,7 +14,9 @@ from proxy.app.app import App
 from proxy.app.open_files import fit_open_files
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
-from proxy.observe.profile import Profiler, render
+
+if TYPE_CHECKING:
+    from proxy.observe.profile import Profiler
 
 SWITCH_INTERVAL_S = 0.0005
 """A thread that reckons gives way to the event loop within so much; with Python's 5 ms each event would wait that long for it."""
@@ -51,7 +54,7 @@ async def _serve(config: Config, source: ConfigSource) -> int:
     loop.add_signal_handler(signal.SIGTERM, terminate)
     loop.add_signal_handler(signal.SIGINT, terminate)
     loop.add_signal_handler(signal.SIGHUP, reload)
-    profiler = Profiler() if config.profile else None
+    profiler = _profiler() if config.profile else None
     try:
         if not await _started(app, terminated):
             return 0
@@ -65,8 +68,14 @@ async def _serve(config: Config, source: ConfigSource) -> int:
         return 0
     finally:
         if profiler is not None:
-            sys.stderr.write(render(profiler.stop(), app.requests) + "\n")
+            sys.stderr.write(profiler.report(app.requests) + "\n")
         await app.stop()
+
+
+def _profiler() -> Profiler:
+    from proxy.observe.profile import Profiler  # only here: who does not profile loads no profiler
+
+    return Profiler()
 
 
 async def _started(app: App, terminated: asyncio.Event) -> bool:

@@ -7,54 +7,18 @@ cannot ask in the browser's name: it has no token, its own name is not the port'
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from aiohttp import web
 
 from proxy.base.host_port import ip_of
+from proxy.observe.tokens import Tokens
 from proxy.quota_admin.requester import Requester, Right
-
-if TYPE_CHECKING:
-    from proxy.config.sections.admin import AdminToken
 
 LISTENER: Final = "admin"
 _JSON: Final = "application/json"
 _SAME_SITE: Final = ("same-origin", "none")
-
-
-class Tokens:
-    """The tokens that are valid now, known by their digests alone."""
-
-    def __init__(self, configured: Iterable[AdminToken] = ()) -> None:
-        """Read them.
-
-        Raises:
-            CredentialsError: one cannot be read.
-        """
-        self._known: list[tuple[bytes, str, Right]] = []
-        self.read(configured)
-
-    def read(self, configured: Iterable[AdminToken]) -> None:
-        """Read them again; where one cannot be read, those from before stay valid.
-
-        Raises:
-            CredentialsError: one cannot be read.
-        """
-        self._known = [(_digest(token.secret()), token.name, token.role) for token in configured]
-
-    def __bool__(self) -> bool:
-        return bool(self._known)
-
-    def holder(self, presented: bytes) -> tuple[str, Right] | None:
-        """Return name and right of a token; takes as long for a wrong one as for a right one."""
-        digest, found = _digest(presented), None
-        for known, name, right in self._known:
-            if hmac.compare_digest(known, digest):
-                found = (name, right)
-        return found
 
 
 class Access:
@@ -151,7 +115,3 @@ def _asker(request: web.Request, name: str | None, right: Right | None) -> Reque
 def _is_own_origin(request: web.Request) -> bool:
     origin = request.headers.get("Origin")
     return origin is None or origin == f"{request.scheme}://{request.host}"
-
-
-def _digest(token: bytes) -> bytes:
-    return hashlib.sha256(token).digest()

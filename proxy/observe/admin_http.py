@@ -14,15 +14,16 @@ from aiohttp.typedefs import Handler
 
 from proxy.base.errors import StartError
 from proxy.base.host_port import HostPort
-from proxy.observe.admin_access import Access, Tokens, is_loopback
+from proxy.observe.admin_access import Access, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.connections_json import connections_json
 from proxy.observe.health import Health
-from proxy.observe.metrics.exposition import CONTENT_TYPE, SHARED_MS, MetricsPage, SharedMetrics
+from proxy.observe.metrics.shared import SHARED_MS, SharedMetrics
 from proxy.observe.pages import json_page, limit_in, number_in
 from proxy.observe.quotas_json import Cursor, CursorError, quotas_json
 from proxy.observe.snapshot import take_snapshot
 from proxy.observe.state import ProxyState
+from proxy.observe.tokens import Tokens
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import IpRate
 from proxy.tls.keeper import ContextKeeper
@@ -74,7 +75,7 @@ class AdminHttp:
         self._access = Access(tokens or Tokens(), open_quotas=open_quotas, open_names=open_names, is_local=is_local)
         self._changes = None if changes is None else changes(self._access)
         self._tls = tls
-        self._metrics = SharedMetrics(state, MetricsPage(lag))
+        self._metrics = SharedMetrics(state, lag)
         self._health = Health()
         self._one_at_a_time = asyncio.Lock()
         self._ips: Sequence[IpRate] = ()
@@ -145,8 +146,8 @@ class AdminHttp:
         return web.Response(status=404, text=f"pages: {PAGES}{'' if self._changes is None else ' ' + ADMIN_PAGES}\n")
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
-        page = await self._metrics.get(with_names=self._access.sees_names(request))
-        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+        content_type, page = await self._metrics.get(with_names=self._access.sees_names(request))
+        return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def _get_healthz(self, _: web.Request) -> web.Response:
         complaint = self._health.complaint(self._state.counters.internal_errors, self._state.now_ms())

@@ -22,7 +22,7 @@ from quota.groups.declared_groups import Member
 from quota.groups.group import GroupKey, QuotaGroup, group_key
 from quota.groups.mutation_group import MutationGroup
 from quota.names import KeptName, kept_name
-from sluice.admin import ClientQuotaEntity
+from sluice.client_quota_entity import ClientQuotaEntity
 
 if TYPE_CHECKING:
     from proxy.observe.state import QuotaManager

@@ -51,6 +51,10 @@ class Profiler:
         """Begin."""
         self._profile.enable()
 
+    def report(self, requests: int) -> str:
+        """End; return the profile as text."""
+        return render(self.stop(), requests)
+
     def stop(self) -> list[Stage]:
         """End; return the stages, the most expensive first."""
         self._profile.disable()

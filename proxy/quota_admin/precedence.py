@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from sluice.admin import CLIENT_ID, IP, USER, ClientQuotaEntity
+from sluice.client_quota_entity import CLIENT_ID, IP, USER, ClientQuotaEntity
 
 
 class Level(NamedTuple):

@@ -7,8 +7,6 @@ import socket
 import ssl
 from typing import Final
 
-from cryptography import x509
-
 from proxy.base.close_reason import CloseReason
 from proxy.config.sections.credentials import server_name_of
 from proxy.config.sections.principal_mapping import PrincipalMapping
@@ -75,6 +73,8 @@ class TlsClients:
         certificate = state.getpeercert(binary_form=True)
         if certificate is None:
             return TlsPeer(None, None, server_name_of(state))
+        from cryptography import x509  # only here: most clients have no certificate
+
         subject = ""
         try:
             subject = distinguished_name(x509.load_der_x509_certificate(certificate).subject.public_bytes())

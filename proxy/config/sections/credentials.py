@@ -8,9 +8,10 @@ import ssl
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from cryptography import x509
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 ClientAuth = Literal["none", "requested", "required"]
 
@@ -121,6 +122,8 @@ def host_names_of(certificate: Path) -> list[str]:
     Raises:
         CredentialsError: there is none to be read.
     """
+    from cryptography import x509  # only here and below: who has no certificate loads no cryptography
+
     try:
         names = _read_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -173,7 +176,9 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
         raise CredentialsError("ca", f"{path} cannot be read: {error.strerror}", _READABLE) from error
 
 
-def _read_certificate(path: Path) -> x509.Certificate:
+def _read_certificate(path: Path) -> Certificate:
+    from cryptography import x509
+
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())[0]
     except OSError as error:

@@ -1,6 +1,5 @@
 """The page /metrics: plain integers of the data path, rendered outside the loop, never more than 2,000 series."""
 
-import asyncio
 import importlib.metadata
 import threading
 from collections.abc import Iterable
@@ -13,13 +12,10 @@ from prometheus_client.registry import Collector
 from proxy.observe.metrics.clients import ClientFamilies
 from proxy.observe.metrics.process import process_families
 from proxy.observe.metrics.quotas import quota_families
-from proxy.observe.snapshot import Snapshot, take_snapshot
-from proxy.observe.state import ProxyState
+from proxy.observe.snapshot import Snapshot
 from proxy.telemetry.loop_lag import LoopLag
 
 SERIES_MAX: Final = 2_000
-SHARED_MS: Final = 1_000
-"""For so long all requests of one kind get the same page."""
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 _VERSION: Final = importlib.metadata.version("kafka-sluice")
@@ -53,26 +49,3 @@ class MetricsPage:
             left = SERIES_MAX - sum(len(family.samples) for family in families)
             families += self._clients.families(snapshot, left) if with_names else self._clients.sums(snapshot)
         return generate_latest(_Families(families))
-
-
-class SharedMetrics:
-    """The page as requests get it: one is rendered a second for who sees names, and one for who does not.
-
-    A flood of requests costs the event loop no more than handing out the bytes that are there.
-    """
-
-    def __init__(self, state: ProxyState, page: MetricsPage) -> None:
-        self._state = state
-        self._page = page
-        self._rendered: dict[bool, tuple[int, bytes]] = {}
-        self._one_at_a_time = asyncio.Lock()
-
-    async def get(self, *, with_names: bool) -> bytes:
-        """Return a page that was begun less than a second ago, made in a thread when there is none."""
-        async with self._one_at_a_time:
-            begun_ms, page = self._rendered.get(with_names, (0, None))
-            now_ms = self._state.now_ms()
-            if page is None or now_ms - begun_ms >= SHARED_MS:
-                page = await asyncio.to_thread(self._page.render, take_snapshot(self._state), with_names=with_names)
-                self._rendered[with_names] = (now_ms, page)
-            return page

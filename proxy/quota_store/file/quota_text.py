@@ -10,9 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
-
 from proxy.quota_store.store import StoreContent
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
@@ -181,13 +178,31 @@ def _place(key: str) -> int:
 
 
 def _by_tomlkit(entry: str, values: Mapping[str, str | None]) -> str:
-    document = tomlkit.parse(entry)
+    document = _parsed(entry)
     ((_, rows),) = document.items()
     _set(rows[0], values)
+    return _dumped(document)
+
+
+def _parsed(text: str) -> Any:
+    import tomlkit  # only here and below: most files are altered line by line, most processes alter none
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        return tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise ValueError(str(error)) from error
+
+
+def _dumped(document: Any) -> str:
+    import tomlkit
+
     return tomlkit.dumps(document)
 
 
 def _set(row: Any, values: Mapping[str, str | None]) -> None:
+    import tomlkit
+
     for key in sorted(values, key=_place):
         text = values[key]
         if text is not None:
@@ -200,12 +215,12 @@ def altered_whole(text: str, before: StoreContent, after: StoreContent) -> str:
     """Return `text`, which says `before` in whatever way TOML allows, so that it says `after`.
 
     Raises:
-        TOMLKitError: tomlkit cannot.
+        LookupError, TypeError, ValueError: tomlkit cannot.
     """
-    document = tomlkit.parse(text)
+    document = _parsed(text)
     _alter_rows(document, "quota", list(before.quotas), before.quotas, after.quotas)
     _alter_rows(document, "switch", list(before.switches), before.switches, after.switches)
-    return tomlkit.dumps(document)
+    return _dumped(document)
 
 
 def _alter_rows(document: Any, kind: str, keys: list[Any], before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
@@ -217,12 +232,14 @@ def _alter_rows(document: Any, kind: str, keys: list[Any], before: Mapping[Any, 
             _set(document[kind][keys.index(key)], _texts(before[key], new))
         else:
             entry = _altered_quota(None, key, {}, new) if kind == "quota" else _altered_switch(None, key, new)
-            _append(document, kind, tomlkit.parse(entry or "")[kind][0])
+            _append(document, kind, _parsed(entry or "")[kind][0])
     for at in sorted(gone, reverse=True):
         del document[kind][at]
 
 
 def _append(document: Any, kind: str, row: Any) -> None:
+    import tomlkit
+
     if kind not in document:
         document[kind] = tomlkit.aot()
     if isinstance(document[kind], tomlkit.items.Array):
@@ -240,6 +257,3 @@ def _texts(before: Any, after: Any) -> dict[str, str | None]:
         for key in before.keys() | after.keys()
         if before.get(key) != after.get(key)
     }
-
-
-__all__ = ["QuotaText", "TOMLKitError", "altered", "altered_whole", "cut"]

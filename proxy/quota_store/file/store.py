@@ -10,7 +10,7 @@ from proxy.config.problem import ConfigProblems, Problem
 from proxy.config.toml_reader import read_bounded
 from proxy.quota_store.file.lock import FileLock, last_commit
 from proxy.quota_store.file.quota_file import read_quota_text
-from proxy.quota_store.file.quota_text import QuotaText, TOMLKitError, altered, altered_whole, cut
+from proxy.quota_store.file.quota_text import QuotaText, altered, altered_whole, cut
 from proxy.quota_store.file.write import loosely_kept, write_whole
 from proxy.quota_store.store import Decide, Held, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
 from proxy.telemetry import log
@@ -313,7 +313,7 @@ class FileStore(Held):
                 return str(pieces).encode(), pieces
             new = altered_whole(text, self.content, content).encode()
             self._compare(read_quota_text(new, str(self.path), any_sign=self._any_sign), content)
-        except (TOMLKitError, ConfigProblems, LookupError, TypeError, ValueError) as error:
+        except (ConfigProblems, LookupError, TypeError, ValueError) as error:
             line = str(error).partition("\n")[0]
             raise StoreUnavailable(f"{self.path}: cannot be altered as it is written ({line}); write each quota under [[quota]]") from error
         return new, None

@@ -10,9 +10,10 @@ import pytest
 
 from proxy.base.host_port import HostPort
 from proxy.config.sections.admin import AdminTls, AdminToken
-from proxy.observe.admin_access import Tokens, is_loopback
+from proxy.observe.admin_access import is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
+from proxy.observe.tokens import Tokens
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.authorizer import Authorizer, Rules
 from proxy.quota_admin.service import Administration

@@ -1,0 +1,47 @@
+"""The page /metrics as requests get it. What renders it is loaded with the first request: who is not scraped does without."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from proxy.observe.snapshot import Snapshot, take_snapshot
+from proxy.observe.state import ProxyState
+from proxy.telemetry.loop_lag import LoopLag
+
+if TYPE_CHECKING:
+    from proxy.observe.metrics.exposition import MetricsPage
+
+SHARED_MS: Final = 1_000
+"""For so long all requests of one kind get the same page."""
+
+
+class SharedMetrics:
+    """One page is rendered a second for who sees names, and one for who does not.
+
+    A flood of requests costs the event loop no more than handing out the bytes that are there.
+    """
+
+    def __init__(self, state: ProxyState, lag: LoopLag) -> None:
+        self._state = state
+        self._lag = lag
+        self._page: MetricsPage | None = None
+        self._rendered: dict[bool, tuple[int, str, bytes]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def get(self, *, with_names: bool) -> tuple[str, bytes]:
+        """Return content type and text of a page that was begun less than a second ago, made in a thread when there is none."""
+        async with self._one_at_a_time:
+            now_ms = self._state.now_ms()
+            rendered = self._rendered.get(with_names)
+            if rendered is None or now_ms - rendered[0] >= SHARED_MS:
+                rendered = (now_ms, *await asyncio.to_thread(self._render, take_snapshot(self._state), with_names))
+                self._rendered[with_names] = rendered
+            return rendered[1:]
+
+    def _render(self, snapshot: Snapshot, with_names: bool) -> tuple[str, bytes]:
+        from proxy.observe.metrics.exposition import CONTENT_TYPE, MetricsPage  # only here, and in a thread: prometheus_client
+
+        if self._page is None:
+            self._page = MetricsPage(self._lag)
+        return CONTENT_TYPE, self._page.render(snapshot, with_names=with_names)
