@@ -10,6 +10,7 @@ RUN python -m venv /opt/sluice && /opt/sluice/bin/python -m pip install --requir
 COPY pyproject.toml README.md ./
 COPY protocol protocol
 COPY quota quota
+COPY metering_format metering_format
 COPY proxy proxy
 COPY sluice sluice
 COPY sluice_cli sluice_cli

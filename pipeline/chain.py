@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable, Sequence
 
-from pipeline.manifest import Manifest
+from metering_format.manifest import Manifest
 
 
 def broken_link(manifest: Manifest, before: Manifest | None, *, is_cut: bool) -> str | None:

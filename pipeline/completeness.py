@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from metering_format.manifest import Manifest
 from pipeline.chain import broken_link
-from pipeline.manifest import Manifest, RunKey
+from pipeline.manifest import RunKey
 from pipeline.text import counted
 
 

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from metering_format.manifest import Manifest
+from metering_format.tables import ADDED, TABLES
 from pipeline.duplicate_columns import read_groups
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.manifest import Manifest, RunKey, by_run
-from pipeline.schemas import ADDED, TABLES
+from pipeline.manifest import RunKey, by_run
 
 R = TypeVar("R")
 

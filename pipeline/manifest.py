@@ -4,16 +4,17 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final
 
 import msgspec
 
+from metering_format.manifest import Manifest
+from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSION
+from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_readable
-from pipeline.schemas import KIND, SCHEMA_VERSION, TABLES
 from pipeline.text import counted
 
-MANIFESTS: Final = "manifests"
 MANIFEST_BYTES_MAX: Final = 16 * 2**20
 HASHING_THREADS: Final = 4
 _CHUNK: Final = 2**20
@@ -21,94 +22,6 @@ _CHUNK: Final = 2**20
 
 RunKey = tuple[str, str]
 """Proxy id and run id."""
-
-
-class FileEntry(msgspec.Struct, frozen=True):
-    """One Parquet file of a stem; `path` is relative to the metering directory."""
-
-    table: str
-    path: str
-    rows: int
-    bytes: int
-    sha256: str
-
-
-class TypeCount(msgspec.Struct, frozen=True):
-    """What the decisions of one quota type add up to; `units` are bytes, nanoseconds or connections."""
-
-    decisions: int = 0
-    units: int = 0
-    throttled: int = 0
-    throttle_ms: int = 0
-
-
-class UsageTotal(msgspec.Struct, frozen=True):
-    """What the usage rows add up to."""
-
-    requests: int = 0
-    produce_bytes: int = 0
-    fetch_bytes: int = 0
-    handler_ns: int = 0
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """One stem: the files that were written together.
-
-    Attributes:
-        first_ts_ms, last_ts_ms: in wall time, as all times of the files.
-        wall_offset_ms: was added to monotonic milliseconds for that, one number for the whole run.
-        truncated: put together from what a crash left behind.
-        final: the last stem of its run.
-        part: how many stems before it have the same first number, since they held no decision.
-        previous: the stem before it in the run, or None.
-        replaces: SHA-256 of the manifests that stood here before somebody was forgotten, the oldest first.
-    """
-
-    schema: int
-    kind: str
-    run_id: str
-    proxy_id: str
-    proxy_version: str
-    first_seq: int
-    last_seq: int
-    first_ts_ms: int
-    last_ts_ms: int
-    wall_offset_ms: int
-    level: Literal["sample", "packed", "trace"]
-    names: Literal["plain", "keyed", "none"]
-    truncated: bool
-    final: bool
-    files: tuple[FileEntry, ...]
-    previous: str | None = None
-    replaces: tuple[str, ...] = ()
-    part: int = 0
-    dropped_decisions: int = 0
-    dropped_usage_rows: int = 0
-    dropped_comparisons: int = 0
-    settings: dict[str, Any] = {}
-    quota_config_sha256: str | None = None
-    counts: dict[str, TypeCount] = {}
-    usage: UsageTotal = UsageTotal()
-
-    @property
-    def stem(self) -> str:
-        """The name that its files share."""
-        return f"{self.run_id}-{self.first_seq:016d}" + (f".{self.part:04d}" if self.part else "")
-
-    @property
-    def compares(self) -> bool:
-        """Whether brokers kept the quotas, so that their throttles stand beside Sluice's."""
-        return self.settings.get("store") == "forward"
-
-    @property
-    def num_samples(self) -> int:
-        """Samples of the sensors, as the proxy was set."""
-        return int(self.settings.get("num_samples", 11))
-
-    @property
-    def window_ms(self) -> int:
-        """Length of a sample, as the proxy was set."""
-        return int(self.settings.get("window_ms", 1_000))
 
 
 def manifest_paths(directory: Path) -> list[Path]:

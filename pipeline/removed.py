@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from metering_format.places import LEDGER_KIND, REMOVED, ledger_name
 from pipeline.manifest import RunKey
 
-REMOVED: Final = "removed"
-LEDGERS: Final = "proxy=*.json"
-KIND: Final = "sluice-metering-removed"
+LEDGERS: Final = ledger_name("*")
 
 
 def removed_runs(directory: Path) -> dict[RunKey, int]:
@@ -28,6 +27,6 @@ def removed_of(texts: Iterable[bytes]) -> dict[RunKey, int]:
     for text in texts:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             ledger = json.loads(text)
-            if ledger["kind"] == KIND:
+            if ledger["kind"] == LEDGER_KIND:
                 found.update({(ledger["proxy_id"], run["run_id"]): int(run["last_seq"]) for run in ledger["runs"]})
     return found

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from metering_format.event_kinds import CHARGED, OWED, RECORD, REFUSED, SETTLED, UNRECORD
+from metering_format.places import SEGMENTS, stem_name
 from proxy.base.files import make_directory
 from proxy.meter.batch import BATCH_WORDS, Batch
-from proxy.meter.record import CHARGED, OWED, RECORD, RECORDED, REFUSED, SETTLED, UNRECORD
+from proxy.meter.record import RECORDED
 from proxy.metering.conversion.convert import convert
-from proxy.metering.layout import SEGMENTS, stem_name
 from proxy.metering.raw import DTYPE
 from proxy.metering.segment import SegmentWriter
 from proxy.metering.writer import header_of

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from metering_format.manifest import Manifest
+from metering_format.tables import TABLES
 from pipeline.errors import BadInputError
-from pipeline.manifest import Manifest, read_manifest
+from pipeline.manifest import read_manifest
 from pipeline.report.plain_page import Table, draw_plain
-from pipeline.schemas import TABLES
 from pipeline.text import counted, table_lines
 
 ROWS_SHOWN: Final = 5

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from metering_format.places import MANIFESTS, SEGMENTS
 from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.errors import BadInputError
 from pipeline.text import counted
 
 if TYPE_CHECKING:
-    from pipeline.manifest import Manifest
+    from metering_format.manifest import Manifest
 
 
 class Repaired(Protocol):
@@ -39,7 +40,7 @@ def repair_command(repair: Callable[[Path], Repaired]) -> click.Command:
     @common_options("local", because="repair works where the files lie", explain="Show what each file set holds, and lacks.")
     def command(directory: Path, common: Common) -> None:
         """Turn what a killed proxy left into files. Nothing of a proxy that runs is touched."""
-        if not any((directory / name).is_dir() for name in ("segments", "manifests")):
+        if not any((directory / name).is_dir() for name in (SEGMENTS, MANIFESTS)):
             raise BadInputError(f"{directory}: no metering directory; name the one that `sluice run --metering` wrote")
         _tell(directory, repair(directory), common)
 

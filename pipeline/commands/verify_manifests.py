@@ -11,7 +11,7 @@ from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
 from pipeline.commands.execution.options import Common, common_options
 
 if TYPE_CHECKING:
-    from pipeline.manifest import Manifest
+    from metering_format.manifest import Manifest
 
 
 @click.command("verify-manifests")

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
-from pipeline.manifest import Manifest
 from pipeline.replay.rows import Floats, Ints
 from pipeline.tasks import Job
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.replay.buckets import CHARGED, OWED, REFUSED
+from metering_format.event_kinds import CHARGED, OWED, REFUSED
 from pipeline.replay.rows import Flags, Floats, Ints
 from pipeline.whatif.buckets import Steps
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from metering_format.event_kinds import MUTATION
 from pipeline.recommend.demand import Demand
-from pipeline.replay.buckets import MUTATION
 from pipeline.whatif.groups import CONNECTION, FORGOTTEN, Group, display_name, plain_user
 from quota.entity import DEFAULT, UNLIMITED
 

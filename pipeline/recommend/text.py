@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from metering_format.event_kinds import MUTATION
 from pipeline.recommend.proposal import Proposal
-from pipeline.replay.buckets import MUTATION
 from pipeline.text import human_ms, human_rate, table_lines
 from pipeline.whatif.comparison import Change, notes_of
 

@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
+from metering_format.event_kinds import MUTATION
+from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
-from pipeline.manifest import Manifest
 from pipeline.recommend.demand import Demand, Part, add_parts, buckets_in, measured_in
-from pipeline.replay.buckets import MUTATION
 from pipeline.tasks import Job
 from pipeline.whatif.groups import Group, Sensor, sensors_of
 

@@ -11,17 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from metering_format.event_kinds import ASKED, CHARGED, OWED, REFUSED, SETTLED
 from pipeline.replay.rows import Flags, Floats, Ints
 from quota.groups.mutation_group import token_throttle_time_ms
 from quota.throttle import INT32_MAX, narrow_to_int32
 
-MUTATION: Final = "ControllerMutation"
-"""The quota type that is measured by buckets."""
-CHARGED: Final = 4
-REFUSED: Final = 5
-OWED: Final = 6
-SETTLED: Final = 7
-ASKED: Final = 8  # another bucket of the same chain refused
 KIND_NAMES: Final = {CHARGED: "charged", REFUSED: "refused", OWED: "owed", SETTLED: "settled", ASKED: "asked"}
 COLUMNS: Final = [
     "group_ref",

@@ -14,8 +14,6 @@ Flags = NDArray[np.bool_]
 
 NOT_LISTED: Final = -(2**40)
 """What a decision says that is in no list: neither throttled nor violated."""
-EXCUSED: Final = -1
-"""An applied time that says: this connection waits for nothing (it keeps a group membership alive)."""
 
 INTEGERS: Final = (
     "group_ref",

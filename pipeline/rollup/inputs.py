@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
-from pipeline.manifest import Manifest, check_files, file_sha256, find_manifests, manifest_paths, read_manifest
+from pipeline.manifest import check_files, file_sha256, find_manifests, manifest_paths, read_manifest
 
 _HOUR: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 

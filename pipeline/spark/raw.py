@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from metering_format.tables import TABLES
 from pipeline.rollup.inputs import Input
-from pipeline.schemas import TABLES
 from pipeline.spark.written import url_of
 
 

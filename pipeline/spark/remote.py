@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from metering_format.manifest import Manifest
+from metering_format.places import MANIFESTS, REMOVED
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet, runs_of
-from pipeline.manifest import MANIFESTS, Manifest, in_order, manifest_of
-from pipeline.removed import LEDGERS, REMOVED, removed_of
+from pipeline.manifest import in_order, manifest_of
+from pipeline.removed import LEDGERS, removed_of
 
 ONE_FILE_A_BATCH: Final = "1"
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"

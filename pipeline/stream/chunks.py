@@ -1,19 +1,19 @@
 """Metering files as messages of a Kafka topic, and back.
 
-A message is a part of one file. Key: the proxy id, so that a proxy's parts stay in order. Headers: `sluice-path`, the file's path below the
-metering directory, and `sluice-part`, its number and how many there are ("0/3"). The files of a set come first, its manifest last.
+A message is a part of one file. Key: the proxy id, so that a proxy's parts stay in order. `metering_format.places` has
+the headers. The files of a set come first, its manifest last.
 A publisher may publish twice: a part has one place, and a manifest knows the SHA-256 of every file.
 """
 
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from metering_format.manifest import Manifest
+from metering_format.places import MANIFESTS
+from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
-from pipeline.schemas import TABLES
+from pipeline.manifest import file_sha256, read_manifest
 
-PATH_HEADER: Final = "sluice-path"
-PART_HEADER: Final = "sluice-part"
 PARTS_MAX: Final = 65_536
 PARTS: Final = ".parts"
 

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from metering_format.places import MANIFESTS
 from pipeline.completeness import Completeness, completeness_of
 from pipeline.errors import IncompleteError
 from pipeline.files import check_readable
-from pipeline.manifest import MANIFESTS, by_run, manifest_paths, read_manifest
+from pipeline.manifest import by_run, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
 from pipeline.stream.ledger import stems_before
 from pipeline.stream.settings import StreamSettings

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from metering_format.places import MANIFESTS
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_directory, check_readable
-from pipeline.manifest import MANIFESTS, find_manifests, manifest_paths
+from pipeline.manifest import find_manifests, manifest_paths
 from pipeline.stream.ledger import check_checkpoint
 
 TOPIC: Final = "kafka://"

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metering_format.event_kinds import MUTATION
+from metering_format.manifest import TypeCount
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
-from pipeline.manifest import TypeCount
-from pipeline.replay.buckets import MUTATION
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import Findings

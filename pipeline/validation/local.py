@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
-from pipeline.manifest import Manifest, RunKey, file_sha256, manifest_paths, read_manifest
+from pipeline.manifest import RunKey, file_sha256, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
 from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.verdict import Verdict, merge

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from metering_format.manifest import Manifest
 from pipeline.completeness import completeness_of
-from pipeline.manifest import Manifest, RunKey
+from pipeline.manifest import RunKey
 from pipeline.replay.findings import Finding, Findings
 from pipeline.text import counted
 from pipeline.validation.against_broker import APART, Compared

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metering_format.event_kinds import ASKED, CHARGED, OWED, REFUSED, SETTLED
 from pipeline.file_set import FileSet
-from pipeline.replay.buckets import ASKED, CHARGED, OWED, REFUSED, SETTLED
 from pipeline.replay.rows import Floats, Ints
 from pipeline.whatif.closed import Answer, Played, play
 from pipeline.whatif.groups import Group, Placed, Sensor

@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metering_format.event_kinds import EXCUSED_MS
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
-from pipeline.replay.rows import COLUMNS, EXCUSED, NOT_LISTED, Flags, Floats, Ints, Rows
+from pipeline.replay.rows import COLUMNS, NOT_LISTED, Flags, Floats, Ints, Rows
 from pipeline.replay.unpacking import unpack
 
 
@@ -86,7 +87,7 @@ def recorded_ms(rows: Rows) -> Ints:
 
 def waited_ms(rows: Rows) -> Ints:
     """Return how long the client of each event really had to wait: not at all in `observe`."""
-    waited: Ints = np.where((rows.applied_ms == NOT_LISTED) | (rows.applied_ms == EXCUSED), 0, np.maximum(rows.applied_ms, 0))
+    waited: Ints = np.where((rows.applied_ms == NOT_LISTED) | (rows.applied_ms == EXCUSED_MS), 0, np.maximum(rows.applied_ms, 0))
     return waited
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from metering_format.event_kinds import MUTATION
 from pipeline.file_set import FileSet
-from pipeline.replay.buckets import MUTATION
 from pipeline.whatif.buckets import bucket_outcome, read_steps
 from pipeline.whatif.closed import play, sensor_under
 from pipeline.whatif.events import Events, read_events

@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
+from metering_format.event_kinds import MUTATION
+from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
-from pipeline.manifest import Manifest
 from pipeline.quotas.file import QuotaFile
-from pipeline.replay.buckets import MUTATION
 from pipeline.tasks import Job, do_here
 from pipeline.whatif.groups import Placed, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up

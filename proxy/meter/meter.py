@@ -6,24 +6,11 @@ from collections.abc import Callable, Iterable
 from struct import pack_into
 from typing import Any, Final, NamedTuple, Protocol
 
+from metering_format.event_kinds import NOTE, RECORD, UNCHECKED
 from proxy.meter.batch import BATCH_WORDS, Batch, Fact
 from proxy.meter.buffer import DecisionBuffer
 from proxy.meter.comparisons import Comparisons
-from proxy.meter.record import (
-    GROUPS_MAX,
-    MORE,
-    NOTE,
-    PASSED,
-    RAW,
-    RECORD,
-    RECORD_BYTES,
-    RECORDED,
-    TIME,
-    UNCHECKED,
-    VALUE_BITS,
-    VALUE_END,
-    WORD_BYTES,
-)
+from proxy.meter.record import GROUPS_MAX, MORE, PASSED, RAW, RECORD_BYTES, RECORDED, TIME, VALUE_BITS, VALUE_END, WORD_BYTES
 from proxy.meter.usage import UsageCells
 from quota.groups.child_group import ChildGroup
 from quota.groups.group import QuotaGroup

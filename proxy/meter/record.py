@@ -30,20 +30,3 @@ RUN_VALUE_END: Final = 1 << RUN_VALUE_BITS
 MORE: Final = -RUN_VALUE_END
 """Times a number, less a value below `RUN_VALUE_END`: what the value alone would be, and so many more of the same. It is nearly always of
 one digit in Python's reckoning, which takes the loop a fraction of the time of others."""
-
-RECORD: Final = 0
-UNCHECKED: Final = 1
-UNRECORD: Final = 2
-NOTE: Final = 3
-"""What nothing recorded: a fetch that waits."""
-CHARGED: Final = 4
-REFUSED: Final = 5
-OWED: Final = 6
-SETTLED: Final = 7
-ASKED: Final = 8
-"""Controller mutations: counted, since the balance was not below zero; refused, since it was; counted whatever the balance, and waited for
-behind (permissive); the difference to what was counted, when the answer says what really happened; asked and not below zero, while another
-bucket of the same chain of groups refused."""
-
-EXCUSED_MS: Final = -1
-"""Applied to a connection that waits for nothing, because it keeps a group membership alive."""

@@ -42,7 +42,7 @@ def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
 
 
 def _check(directory: Path) -> None:
-    from proxy.metering.layout import MANIFESTS, SEGMENTS
+    from metering_format.places import MANIFESTS, SEGMENTS
 
     try:
         is_ours = (directory / SEGMENTS).is_dir() or (directory / MANIFESTS).is_dir()

@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from metering_format.manifest import pretty
+from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSION
 from proxy.base.files import TEMPORARY, put, remove
 from proxy.metering.facts.names import Names
 from proxy.metering.files import hashed, write_parquet
-from proxy.metering.layout import MANIFESTS, check_readable
+from proxy.metering.layout import check_readable
 from proxy.metering.locks import changing
-from proxy.metering.schema import KIND, SCHEMA_VERSION
 from quota.entity import DEFAULT, user_tag
 from quota.groups.declared_groups import GROUP_TAG
 from quota.names import kept_name
@@ -144,7 +145,7 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
     if changed:
         manifest["replaces"] = [*manifest.get("replaces", ()), hashlib.sha256(path.read_bytes()).hexdigest()]
         temporary = path.with_name(TEMPORARY + path.name)
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        temporary.write_bytes(pretty(manifest))
         put(path, temporary)
     for entry in manifest["files"]:
         if entry["table"] in NAMING:

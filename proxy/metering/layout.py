@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from metering_format.places import SEGMENTS
 from proxy.base.files import TEMPORARY, remove
-from proxy.metering.schema import SCHEMA_VERSION
 
-SEGMENTS: Final = "segments"
-MANIFESTS: Final = "manifests"
 RAW_SUFFIX: Final = ".arrows.open"
 FACTS_SUFFIX: Final = ".facts.open"
 STATE_SUFFIX: Final = ".state"
@@ -46,11 +44,6 @@ def pending_prefix(directory: Path) -> str:
     return f"sluice-{hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:8]}-"
 
 
-def stem_name(run_id: str, first_seq: int, part: int = 0) -> str:
-    """Return the name that the files of one rotation share; `part` counts those before it that held no decision."""
-    return f"{run_id}-{first_seq:016d}" + (f".{part:04d}" if part else "")
-
-
 def check_readable(directory: Path) -> None:
     """Look into every directory below one: to a search by name, what may not be read is not there.
 
@@ -63,12 +56,6 @@ def check_readable(directory: Path) -> None:
 
     for _ in os.walk(directory, onerror=refuse):
         pass
-
-
-def place_of(table: str, proxy_id: str, first_ts_ms: int) -> Path:
-    """Return the directory of a table's files of one hour, relative to the metering directory."""
-    at = datetime.fromtimestamp(first_ts_ms / 1_000, UTC)
-    return Path(table, f"schema={SCHEMA_VERSION}", f"proxy={proxy_id}", f"date={at:%Y-%m-%d}", f"hour={at:%H}")
 
 
 def remove_temporaries(directory: Path, proxy_id: str) -> int:

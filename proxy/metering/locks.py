@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from metering_format.places import MANIFESTS, SEGMENTS
 from proxy.base.files import FILE_MODE, try_lock
-from proxy.metering.layout import LOCK_PREFIX, MANIFESTS, SEGMENTS
+from proxy.metering.layout import LOCK_PREFIX
 
 _CONVERTING_PREFIX: Final = ".converting-"
 

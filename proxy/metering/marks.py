@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from metering_format.places import SEGMENTS
 from proxy.base.files import put_bytes
-from proxy.metering.layout import FACTS_SUFFIX, SEGMENTS, UNPUBLISHED_SUFFIX
+from proxy.metering.layout import FACTS_SUFFIX, UNPUBLISHED_SUFFIX
 
 
 def put_mark(directory: Path, stem: str, manifest: Path) -> None:

@@ -12,6 +12,7 @@ import socket
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from metering_format.places import SEGMENTS
 from proxy.base.clock import now_ms, wall_time_s
 from proxy.base.errors import StartError
 from proxy.base.files import FILE_MODE, make_directory, try_lock
@@ -26,7 +27,7 @@ from proxy.metering.facts.description import GroupDescription
 from proxy.metering.facts.names import names_of
 from proxy.metering.facts.switches_fact import switches_fact
 from proxy.metering.facts.usage_facts import usage_facts
-from proxy.metering.layout import SEGMENTS, new_run_id, pending_path, sanitized
+from proxy.metering.layout import new_run_id, pending_path, sanitized
 from proxy.metering.locks import lock_path
 from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over

@@ -6,9 +6,10 @@ import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from metering_format.places import SEGMENTS
 from proxy.metering.conversion.convert import convert
 from proxy.metering.conversion.unended import end_runs
-from proxy.metering.layout import LOCK_PREFIX, SEGMENTS, check_readable, remove_half_written, remove_temporaries
+from proxy.metering.layout import LOCK_PREFIX, check_readable, remove_half_written, remove_temporaries
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.segment import left_over, proxy_of
 

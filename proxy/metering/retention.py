@@ -13,14 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
+from metering_format.manifest import pretty
+from metering_format.places import KIND, LEDGER_KIND, MANIFESTS, REMOVED, SEGMENTS, ledger_name
 from proxy.base.files import TEMPORARY, make_directory, put_bytes, remove
-from proxy.metering.layout import MANIFESTS, SEGMENTS
 from proxy.metering.locks import changing
-from proxy.metering.schema import KIND
 
 DISK_TROUBLE: Final = 1
 """Exit code of the converting child when the disk did not take what it wrote."""
-REMOVED: Final = "removed"
 GOING: Final = "going"
 """In the ledger: the file sets that it entered last, manifest and files of each."""
 RUNS_MAX: Final = 10_000
@@ -114,13 +113,13 @@ def _enter(directory: Path, proxy_id: str, gone: list[_Set], now_ms: int) -> Non
         run["last_ts_ms"] = fields["last_ts_ms"]
         run["removed_ms"] = now_ms
     make_directory(path.parent)
-    ledger = {"schema": 1, "kind": "sluice-metering-removed", "proxy_id": proxy_id, "runs": list(runs.values())[-RUNS_MAX:]}
+    ledger = {"schema": 1, "kind": LEDGER_KIND, "proxy_id": proxy_id, "runs": list(runs.values())[-RUNS_MAX:]}
     ledger[GOING] = [[str(one.manifest.relative_to(directory)), *(entry["path"] for entry in one.fields["files"])] for one in gone]
-    put_bytes(path, msgspec.json.format(msgspec.json.encode(ledger), indent=1))
+    put_bytes(path, pretty(ledger))
 
 
 def _ledger_path(directory: Path, proxy_id: str) -> Path:
-    return directory / REMOVED / f"proxy={proxy_id}.json"
+    return directory / REMOVED / ledger_name(proxy_id)
 
 
 def _ledger(path: Path) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from metering_format.places import SEGMENTS
 from proxy.base.files import FILE_MODE, TEMPORARY, remove
 from proxy.meter.batch import Batch, Fact
-from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, SEGMENTS
+from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX
 from proxy.metering.raw import NOTED, Noted
 
 _encode = msgspec.json.Encoder().encode

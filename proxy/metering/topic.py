@@ -16,14 +16,13 @@ from typing import Any, Final
 
 import msgspec
 
+from metering_format.places import PART_HEADER, PATH_HEADER
 from proxy.base.errors import StartError
 from proxy.base.files import remove
 from proxy.config.sections.credentials import CredentialsError
 from proxy.metering.marks import marks_of, named_by
 from proxy.telemetry.counters import MeteringCounts
 
-PATH_HEADER: Final = "sluice-path"
-PART_HEADER: Final = "sluice-part"
 PART_BYTES: Final = 512 * 1024
 """A broker takes messages of 1 MiB by default."""
 RETRY_S: Final = 5.0

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from metering_format.places import SEGMENTS, stem_name
 from proxy.base.files import make_directory
 from proxy.meter.batch import Batch, Fact
 from proxy.metering.conversion.converter import Convert, Converter, convert_in_child
-from proxy.metering.layout import SEGMENTS, stem_name
 from proxy.metering.raw import groups_in
 from proxy.metering.retention import KEEP_ALL, Retention
 from proxy.metering.segment import SegmentWriter

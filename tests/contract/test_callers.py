@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("protocol", "quota", "proxy", "pipeline", "sluice_cli")
+PRODUCT = ("protocol", "quota", "proxy", "pipeline", "metering_format", "sluice_cli")
 USERS = (*PRODUCT, "sluice", "examples")
 """`sluice` is what users import, `examples` what they start from: what these use has a caller."""
 

@@ -173,13 +173,14 @@ def test_the_wheel_builds_from_what_is_copied(tmp_path: Path) -> None:
     assert {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")} == {
         "protocol",
         "quota",
+        "metering_format",
         "proxy",
         "sluice",
         "sluice_cli",
     }
     sources = {
         path.relative_to(ROOT).as_posix()
-        for folder in ("protocol", "quota", "proxy", "sluice", "sluice_cli")
+        for folder in ("protocol", "quota", "metering_format", "proxy", "sluice", "sluice_cli")
         for path in (ROOT / folder).rglob("*.py")
     }
     assert sources <= names

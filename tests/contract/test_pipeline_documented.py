@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.schemas import TABLES
+from metering_format.tables import TABLES
 
 TEXT = (Path(__file__).parents[2] / "docs/reference/pipeline.md").read_text()
 PLACE = {"date", "hour", "batch"}

@@ -6,14 +6,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from metering_format.event_kinds import ASKED, CHARGED, REFUSED
 from pipeline.rollup.tenants import UNASSIGNED
 from pipeline.spark.schemas import DECISIONS_SILVER, HOUR_MS, USAGE_COUNTS, USAGE_SILVER
 
 LATE_MS: Final = 60_000
 """How far outside the hour of its file a row may be: rotation and the flush of the last second are not one moment."""
-CHARGED: Final = 4
-REFUSED: Final = 5
-ASKED: Final = 8
 
 
 def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> DataFrame:

@@ -6,8 +6,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from metering_format.manifest import TypeCount, UsageTotal
 from pipeline.errors import IncompleteError
-from pipeline.manifest import TypeCount, UsageTotal
 from pipeline.rollup.inputs import Input
 
 _USAGE: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from metering_format.manifest import Manifest
+from metering_format.places import MANIFESTS
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
-from pipeline.manifest import MANIFESTS, Manifest, file_sha256, read_manifest
+from pipeline.manifest import file_sha256, read_manifest
 from pipeline.spark.failures import told_in_one_line
 from pipeline.spark.stream.landed import write_batch
 from pipeline.spark.stream.topic_source import NAME, TopicSource

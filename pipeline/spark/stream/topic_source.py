@@ -10,6 +10,8 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from metering_format.places import PART_HEADER, PATH_HEADER
+
 NAME: Final = "sluice-topic"
 SCHEMA: Final = "partition int, offset long, path string, part string, value binary"
 BOOTSTRAP_MS: Final = 10_000
@@ -99,7 +101,7 @@ class TopicReader(DataSourceStreamReader):
                 for record in records:
                     if record.offset < partition.end:
                         headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
-                        yield (record.partition, record.offset, headers.get("sluice-path"), headers.get("sluice-part"), record.value or b"")
+                        yield (record.partition, record.offset, headers.get(PATH_HEADER), headers.get(PART_HEADER), record.value or b"")
 
     def _ends(self, what: str) -> dict[str, int]:
         from kafka import TopicPartition

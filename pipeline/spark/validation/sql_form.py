@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from metering_format.event_kinds import MUTATION
 from pipeline.file_set import FileSet
-from pipeline.replay.buckets import MUTATION
 from pipeline.spark.validation.sql_buckets import check_buckets_in_sql
 from pipeline.spark.written import url_of
 from pipeline.validation.verdict import CrossCheck

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
+from metering_format.manifest import Manifest
 from pipeline.errors import IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
-from pipeline.manifest import Manifest, RunKey, check_held, damaged
+from pipeline.manifest import RunKey, check_held, damaged
 from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metering_format.event_kinds import EXCUSED_MS
 from pipeline.file_set import FileSet, python_rows
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
-from pipeline.replay.rows import EXCUSED, NOT_LISTED, Flags, Ints, Rows
+from pipeline.replay.rows import NOT_LISTED, Flags, Ints, Rows
 from pipeline.validation.rules.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, Switched
 
 
@@ -99,7 +100,7 @@ def _check_waits(rows: Rows, judged: Flags, may_enforce: Flags, may_observe: Fla
     waits = np.flatnonzero(rows.throttle_ms > 0)
     row = rows.row_of[waits]
     applied = np.where(rows.applied_ms[waits] == NOT_LISTED, 0, rows.applied_ms[waits])
-    is_enforced = may_enforce[row] & ((applied == EXCUSED) | (applied >= rows.throttle_ms[waits]))
+    is_enforced = may_enforce[row] & ((applied == EXCUSED_MS) | (applied >= rows.throttle_ms[waits]))
     is_observed = may_observe[row] & (applied <= 0)
     wrong = (judged & (may_enforce | may_observe))[row] & ~is_enforced & ~is_observed
     where, rows_of, applied = waits[wrong], row[wrong], applied[wrong]

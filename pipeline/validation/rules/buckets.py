@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.compute as pc
 
+from metering_format.event_kinds import ASKED, CHARGED, EXCUSED_MS, MUTATION, REFUSED
+from metering_format.manifest import Manifest, TypeCount
 from pipeline.file_set import FileSet
-from pipeline.manifest import Manifest, TypeCount
-from pipeline.replay.buckets import ASKED, CHARGED, COLUMNS, KIND_NAMES, MUTATION, REFUSED, Steps, Worked, steps_of, work_out
+from pipeline.replay.buckets import COLUMNS, KIND_NAMES, Steps, Worked, steps_of, work_out
 from pipeline.replay.findings import Finding, Findings, Kind
-from pipeline.replay.rows import EXCUSED, Flags, Floats, Ints
+from pipeline.replay.rows import Flags, Floats, Ints
 from pipeline.validation.rules.application import Observed, SettingsIntervals, observed_of
 from pipeline.validation.rules.bounds import NotedBounds
 from pipeline.validation.rules.described import check_described
@@ -145,7 +146,7 @@ def _check_applied(steps: Steps, file_set: FileSet, findings: Findings) -> Obser
         return Observed()
     may_enforce, may_observe = settings_intervals.possible(steps.group_ref, steps.seq)
     applied = steps.applied_ms
-    is_enforced = may_enforce & ((applied == EXCUSED) | (applied >= steps.throttle_ms))
+    is_enforced = may_enforce & ((applied == EXCUSED_MS) | (applied >= steps.throttle_ms))
     wrong = (steps.throttle_ms > 0) & (may_enforce | may_observe) & ~is_enforced & ~(may_observe & (applied <= 0))
     expected = np.where(may_enforce, steps.throttle_ms, 0)
     _note(steps, None, wrong, Kind.NOT_APPLIED, expected, applied, findings, "wait that was applied, ms")

@@ -25,11 +25,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metering_format.event_kinds import EXCUSED_MS
 from pipeline.file_set import FileSet
 from pipeline.replay.buckets import Steps
 from pipeline.replay.decisions import NO_CAP, Sensor
 from pipeline.replay.findings import Finding, Kind
-from pipeline.replay.rows import EXCUSED, Flags, Ints, Rows
+from pipeline.replay.rows import Flags, Ints, Rows
 from pipeline.validation.rules.switched import ENFORCE, Switched
 from pipeline.whatif.groups import plain_user
 from quota.entity import UNLIMITED
@@ -138,7 +139,7 @@ def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: C
     throttled = rows.group_ref[np.flatnonzero(judged & (rows.declared["throttled_n"] > 0) & (rows.bound < UNLIMITED))]
     if not len(throttled):
         return {}
-    excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED)]]
+    excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED_MS)]]
     made = {}
     for ref, (settled_ms, connections) in circumstances.of(_without(throttled, excused)).items():
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group
@@ -151,7 +152,7 @@ def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: C
 def bucket_throttle_windows(steps: Steps, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
     """The same of each token bucket for which somebody had to wait."""
     throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
-    excused = steps.group_ref[steps.applied_ms == EXCUSED]
+    excused = steps.group_ref[steps.applied_ms == EXCUSED_MS]
     made = {}
     for ref, (settled_ms, connections) in circumstances.of(_without(throttled, excused)).items():
         first, end = np.searchsorted(steps.group_ref, (ref, ref + 1))

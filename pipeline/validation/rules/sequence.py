@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.manifest import Manifest
+from metering_format.event_kinds import NOTE
+from metering_format.manifest import Manifest
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
 
-NOTE = 3  # and above: what no sensor recorded
 SPARSE = 16
 NO_TIME = -1
 

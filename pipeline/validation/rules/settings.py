@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
-from pipeline.manifest import Manifest
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 
 MODES: Final = ("delay", "mute", "observe")

@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from metering_format.event_kinds import NOTE, RECORD
 from pipeline.file_set import FileSet
 from pipeline.replay.decisions import Decisions
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import NOT_LISTED, Flags, Ints, Rows
-from pipeline.validation.rules.sequence import NOTE
 
-RECORD: Final = 0
 TRACE: Final = "trace"
 _COLUMNS: Final = (
     *("group_ref", "seq", "ts_ms", "sample_start_ms", "kind", "value", "window_sum", "window_ms", "observed", "bound"),

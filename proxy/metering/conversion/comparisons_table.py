@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from metering_format.tables import COMPARISONS
 from proxy.meter.batch import Fact
 from proxy.meter.comparisons import COLUMNS
-from proxy.metering.schema import COMPARISONS
 
 
 def comparisons_table(facts: Iterable[Fact], run: tuple[str, str]) -> pa.Table:

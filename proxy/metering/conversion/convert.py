@@ -16,29 +16,30 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from metering_format.event_kinds import ASKED, CHARGED, MUTATION, NOTE, REFUSED
+from metering_format.manifest import RUN_KEYS, FileEntry, Manifest, TypeCount, manifest_text
+from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSION, SEGMENTS, place_of
+from metering_format.tables import TABLES
 from proxy.base.clock import wall_time_s
 from proxy.base.files import TEMPORARY, make_directory, put, put_bytes, remove
 from proxy.meter.batch import Fact
 from proxy.meter.buffer import Left, left_behind
-from proxy.meter.record import ASKED, CHARGED, NOTE, REFUSED
 from proxy.metering.conversion.bounds import bounds_of
 from proxy.metering.conversion.comparisons_table import comparisons_table
 from proxy.metering.conversion.parts import Parts, pack_parts
 from proxy.metering.conversion.runs import RecordedDecisions, Runs, runs_of
 from proxy.metering.conversion.samples import STATE, Sensors
 from proxy.metering.conversion.trace import events_of
-from proxy.metering.conversion.unended import HEADER, end_runs
+from proxy.metering.conversion.unended import end_runs
 from proxy.metering.conversion.usage_table import usage_table, usage_totals
 from proxy.metering.files import hashed, write_parquet
-from proxy.metering.layout import FACTS_SUFFIX, MANIFESTS, RAW_SUFFIX, SEGMENTS, STATE_SUFFIX, pending_path, place_of, remove_temporaries
+from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, STATE_SUFFIX, pending_path, remove_temporaries
 from proxy.metering.locks import converting
 from proxy.metering.marks import put_mark
 from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
-from proxy.metering.schema import KIND, SCHEMA_VERSION, TABLES
 from proxy.metering.segment import Segment, read_segment
 
 REQUEST: Final = "Request"
-MUTATION: Final = "ControllerMutation"
 NICENESS: Final = 19
 
 
@@ -76,14 +77,14 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     killed = {"final": False, "dropped_usage_rows": dropped_usage_rows, "truncated": is_last}
     manifest = _manifest(segment, header, runs, counts, written, end or killed)
     _put_state(directory, stem, after)
-    path = directory / place_of(MANIFESTS, header["proxy_id"], manifest["first_ts_ms"]) / f"{stem}.json"
+    path = directory / place_of(MANIFESTS, header["proxy_id"], manifest.first_ts_ms) / f"{stem}.json"
     if publish or header.get("publish"):
         put_mark(directory, stem, path)
     _put_manifest(path, manifest)
     _discard(place)
     if header["previous"] is not None:
         remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
-    if manifest["final"] or is_last:
+    if manifest.final or is_last:
         remove(directory / SEGMENTS / (stem + STATE_SUFFIX), pending_path(directory, header["run_id"]))
     return path
 
@@ -130,7 +131,7 @@ def _end_seq(runs: Runs) -> int:
 
 def _tables(
     segment: Segment, header: Fact, runs: Runs, decisions: RecordedDecisions, groups: list[Fact], state: pa.Table
-) -> tuple[dict[str, pa.Table], dict[str, Any], pa.Table]:
+) -> tuple[dict[str, pa.Table], dict[str, TypeCount], pa.Table]:
     run = (header["run_id"], header["proxy_id"])
     noted, states, gaps = list(segment.facts_of("bound")), list(segment.facts_of("state")), list(segment.facts_of("gap"))
     bounds = bounds_of(noted)
@@ -177,29 +178,30 @@ def _fact_table(name: str, facts: Any, run: tuple[str, str]) -> pa.Table:
     return pa.Table.from_pylist([{**fact, **ours} for fact in facts], schema=schema)
 
 
-def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, Any]:
+def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, TypeCount]:
     types = {group["group_ref"]: group["quota_type"] for group in groups}
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, TypeCount] = {}
     columns = {"decisions": "n", "units": "sum", "throttled": "throttled_n", "throttle_ms": "throttle_ms_sum"}
     refs = samples.column("group_ref").to_numpy()
     for quota_type in sorted(set(types.values())):
         mine = np.isin(refs, [ref for ref, its in types.items() if its == quota_type])
         if mine.any():
-            counts[quota_type] = {name: int(samples.column(column).to_numpy()[mine].sum()) for name, column in columns.items()}
+            sums = {name: int(samples.column(column).to_numpy()[mine].sum()) for name, column in columns.items()}
+            counts[quota_type] = TypeCount(**sums)
     return counts
 
 
-def _mutation_counts(mutations: RecordedDecisions) -> dict[str, Any]:
+def _mutation_counts(mutations: RecordedDecisions) -> dict[str, TypeCount]:
     """The same of token buckets: what is refused counts as a decision, and uses nothing."""
     if not len(mutations.seq):
         return {}
     kind, value, throttle_ms = (mutations.records[name] for name in ("kind", "value", "throttle_ms"))
     waits = throttle_ms[throttle_ms > 0]
     units = int(value[(kind != REFUSED) & (kind != ASKED)].sum())
-    return {MUTATION: {"decisions": len(kind), "units": units, "throttled": len(waits), "throttle_ms": int(waits.sum())}}
+    return {MUTATION: TypeCount(len(kind), units, len(waits), int(waits.sum()))}
 
 
-def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str, live_ms: int) -> Fact:
+def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str, live_ms: int) -> FileEntry:
     """Write one Parquet file: temporary name, fsync, a look at its footer, then its own name."""
     relative = place_of(name, header["proxy_id"], first_ts_ms) / f"{stem}.parquet"
     path = directory / relative
@@ -207,31 +209,31 @@ def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_m
     temporary = path.with_name(TEMPORARY + path.name)
     write_parquet(table, temporary, live_ms=live_ms)
     put(path, temporary)
-    return {"table": name, "path": str(relative), "rows": len(table), **hashed(path)}
+    return FileEntry(name, str(relative), len(table), **hashed(path))
 
 
-def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, Any], files: list[Fact], end: Fact) -> dict[str, Any]:
+def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, TypeCount], files: list[FileEntry], end: Fact) -> Manifest:
     gaps = list(segment.facts_of("gap"))
     lasts = [_end_seq(runs) - 1] if len(runs) else []
     lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
-    return {
-        "schema": SCHEMA_VERSION,
-        "kind": KIND,
-        **{key: header[key] for key in (*HEADER, "previous")},
-        "first_seq": header["first_seq"],
-        "part": header["part"],
-        "last_seq": max(lasts, default=header["first_seq"] - 1),
-        "first_ts_ms": _first_ts_ms(runs, header),
-        "last_ts_ms": int(runs.ts_ms[-1]) if len(runs) else header["opened_ts_ms"],
-        "truncated": end.get("truncated", False),
-        "final": end["final"],
-        "dropped_decisions": sum(gap["n"] for gap in gaps),
-        "dropped_usage_rows": end["dropped_usage_rows"],
-        "dropped_comparisons": sum(fact["lost"] for fact in segment.facts_of("compared")),
-        "files": files,
-        "counts": counts,
-        "usage": usage_totals(segment.facts_of("usage")),
-    }
+    return Manifest(
+        schema=SCHEMA_VERSION,
+        kind=KIND,
+        **{key: header[key] for key in (*RUN_KEYS, "previous")},
+        first_seq=header["first_seq"],
+        part=header["part"],
+        last_seq=max(lasts, default=header["first_seq"] - 1),
+        first_ts_ms=_first_ts_ms(runs, header),
+        last_ts_ms=int(runs.ts_ms[-1]) if len(runs) else header["opened_ts_ms"],
+        truncated=end.get("truncated", False),
+        final=end["final"],
+        dropped_decisions=sum(gap["n"] for gap in gaps),
+        dropped_usage_rows=end["dropped_usage_rows"],
+        dropped_comparisons=sum(fact["lost"] for fact in segment.facts_of("compared")),
+        files=tuple(files),
+        counts=counts,
+        usage=usage_totals(segment.facts_of("usage")),
+    )
 
 
 def _first_ts_ms(runs: Runs, header: dict[str, Any]) -> int:
@@ -256,9 +258,9 @@ def _put_state(directory: Path, stem: str, state: pa.Table) -> None:
     put(path, temporary)
 
 
-def _put_manifest(path: Path, manifest: dict[str, Any]) -> None:
+def _put_manifest(path: Path, manifest: Manifest) -> None:
     make_directory(path.parent)
-    put_bytes(path, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    put_bytes(path, manifest_text(manifest))
 
 
 def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from proxy.meter.record import RECORD
+from metering_format.event_kinds import RECORD
+from metering_format.tables import SAMPLES
 from proxy.metering.conversion.bounds import Bounds
 from proxy.metering.conversion.runs import Flags, Ints, Runs
 from proxy.metering.conversion.samples import Pieces, Samples, Sensors, Times, pieces_of, samples_of, spread, times_of
-from proxy.metering.schema import SAMPLES
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 Floats = NDArray[np.float64]

@@ -9,17 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from proxy.meter.record import (
-    GROUPS_MAX,
-    PASSED,
-    RECORDED,
-    RUN_VALUE_BITS,
-    RUN_VALUE_END,
-    TIME,
-    VALUE_BITS,
-    VALUE_END,
-    WORD_BYTES,
-)
+from proxy.meter.record import GROUPS_MAX, PASSED, RECORDED, RUN_VALUE_BITS, RUN_VALUE_END, TIME, VALUE_BITS, VALUE_END, WORD_BYTES
 from proxy.metering.raw import DTYPE, Noted
 
 Ints = NDArray[np.int64]

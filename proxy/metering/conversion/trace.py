@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from proxy.meter.record import NOTE
+from metering_format.event_kinds import NOTE
+from metering_format.tables import EVENTS
 from proxy.metering.conversion.packing import Figures
 from proxy.metering.conversion.runs import RecordedDecisions
-from proxy.metering.schema import EVENTS
 
 KEY_BITS: Final = 16
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from metering_format.manifest import RUN_KEYS
+from metering_format.places import MANIFESTS, SEGMENTS, stem_name
 from proxy.base.files import remove
 from proxy.meter.buffer import is_in_use
-from proxy.metering.layout import FACTS_SUFFIX, MANIFESTS, PENDING_SUFFIX, SEGMENTS, SHARED_MEMORY, pending_prefix, stem_name
+from proxy.metering.layout import FACTS_SUFFIX, PENDING_SUFFIX, SHARED_MEMORY, pending_prefix
 from proxy.metering.segment import SegmentWriter
-
-HEADER: Final = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "settings", "quota_config_sha256")
-"""What manifests and segments say alike of their run."""
 
 
 def end_runs(directory: Path, is_ours: Callable[[str], bool]) -> list[str]:
@@ -67,6 +66,6 @@ def _begin(directory: Path, stem: str, manifest: dict[str, Any]) -> str:
     part = manifest["part"] + 1 if first_seq == manifest["first_seq"] else 0
     place = {"first_seq": first_seq, "part": part, "opened_ts_ms": manifest["last_ts_ms"], "previous": stem}
     begun = stem_name(manifest["run_id"], first_seq, part)
-    header = {name: manifest[name] for name in HEADER}
+    header = {name: manifest[name] for name in RUN_KEYS}
     SegmentWriter(directory / SEGMENTS / begun, [{"run": {**header, **place}}]).close()
     return begun

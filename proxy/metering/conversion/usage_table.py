@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from metering_format.manifest import UsageTotal
+from metering_format.tables import USAGE
 from proxy.meter.batch import Fact
-from proxy.metering.schema import USAGE
 
 COLUMNS: Final = (
     "client_ref",
@@ -30,7 +31,6 @@ COLUMNS: Final = (
     "waited_ms",
 )
 """Order of a row in a segment, in which what an earlier version wrote ends sooner; the second stands beside all rows of that second."""
-TOTALS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
 
 
 def usage_table(facts: Iterable[Fact], run: tuple[str, str]) -> pa.Table:
@@ -46,7 +46,7 @@ def usage_table(facts: Iterable[Fact], run: tuple[str, str]) -> pa.Table:
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in USAGE], schema=USAGE)
 
 
-def usage_totals(facts: Iterable[Fact]) -> dict[str, int]:
+def usage_totals(facts: Iterable[Fact]) -> UsageTotal:
     """Return what a manifest says of usage."""
     rows = [row for second in facts for row in second["rows"]]
-    return {name: sum(row[COLUMNS.index(name)] for row in rows) for name in TOTALS}
+    return UsageTotal(**{name: sum(row[COLUMNS.index(name)] for row in rows) for name in UsageTotal.__struct_fields__})

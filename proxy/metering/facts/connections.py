@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from metering_format.event_kinds import UNRECORD
 from proxy.meter.meter import Meter
-from proxy.meter.record import UNRECORD
 from quota.connections.connection_rate import ConnectionRate
 
 NO_CONNECTION: Final = 0

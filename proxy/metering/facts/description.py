@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from metering_format.event_kinds import MUTATION
 from proxy.enforcement.address_tables import table_name
 from proxy.enforcement.quota_scopes import CLUSTER, QuotaScopes
 from proxy.enforcement.rule import CLIENT_ID_TAG, UNLIMITED_RULE, USER_TAG, rule_of
@@ -90,7 +91,7 @@ class GroupDescription:
         """A group that its manager has just let go: a connection still records in it once."""
         about: Fact = {"scope": "broker", "node": "?", **self._tags(group), "first_seen_ms": self._wall_ms()}
         if isinstance(group, MutationGroup):
-            return {**about, "quota_type": "ControllerMutation", **_burst_of(group)}
+            return {**about, "quota_type": MUTATION, **_burst_of(group)}
         quota_type = "Request" if group.cap_ms == group.window_ms else "Produce"
         return {**about, "quota_type": quota_type, "num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": group.cap_ms}
 

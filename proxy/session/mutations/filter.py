@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from metering_format.event_kinds import CHARGED, REFUSED
 from protocol.api_keys import ApiKey
 from protocol.errors import BadRequestError
 from protocol.limits import LENGTH_BYTES
@@ -15,7 +16,6 @@ from protocol.request_head import RequestHead, read_request_head
 from protocol.steps import Pace, Steps
 from proxy.enforcement.mode import INT32_MAX
 from proxy.handler_time import work_of
-from proxy.meter.record import CHARGED, REFUSED
 from proxy.session.mutations.charge import is_strict, permits_of, sound_places
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.mutations.notes import MutationNotes

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from metering_format.event_kinds import ASKED, REFUSED
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.meter.meter import BucketStep, Meter
-from proxy.meter.record import ASKED, REFUSED
 from quota.groups.mutation_group import MutationGroup
 
 Balances = tuple[tuple[float, int], ...]
@@ -38,7 +38,7 @@ class MutationNotes:
         """Note a step that was just taken, for every bucket that was asked: each says its own wait.
 
         Args:
-            kind: `CHARGED`, `REFUSED`, `OWED` or `SETTLED` of `proxy.meter.record`.
+            kind: `CHARGED`, `REFUSED`, `OWED` or `SETTLED` of `metering_format.event_kinds`.
             found: from before it.
             throttle_ms: the longest wait.
         """

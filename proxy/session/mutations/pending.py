@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Mapping
 
+from metering_format.event_kinds import CHARGED, OWED, REFUSED, SETTLED
 from protocol.api_keys import ApiKey, ApiVersion
 from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
 from protocol.messages.topic_results import TopicResult, TopicResults, insert_in_steps, topic_results_in_steps
 from protocol.steps import Pace, Steps
 from proxy.enforcement.quota_scope import ClientQuota
-from proxy.meter.record import CHARGED, OWED, REFUSED, SETTLED
 from proxy.session.looked import Looked
 from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes

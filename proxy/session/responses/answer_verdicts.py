@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
+from metering_format.event_kinds import EXCUSED_MS
 from protocol.api_keys import ApiKey
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import ConnectionHandlerTime
-from proxy.meter.record import EXCUSED_MS, RUN_VALUE_END
+from proxy.meter.record import RUN_VALUE_END
 from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight
 from proxy.session.login.login import Login

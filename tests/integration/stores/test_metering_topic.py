@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from metering_format.places import PART_HEADER, PATH_HEADER, SEGMENTS
 from pipeline.manifest import find_manifests, problems_of
-from pipeline.stream.chunks import PART_HEADER, PATH_HEADER, assemble, checked_place, put_part
+from pipeline.stream.chunks import assemble, checked_place, put_part
 from pipeline.validation.local import validate
 from proxy.base.host_port import read_host_port
 from proxy.config.kafka_client import kafka_client_settings
 from proxy.config.model import Upstream
 from proxy.demo.mock_cluster import MockCluster
-from proxy.metering.layout import SEGMENTS
 from proxy.metering.topic import TopicSink
 from proxy.telemetry.counters import MeteringCounts
 from tests.support.clients import confluent

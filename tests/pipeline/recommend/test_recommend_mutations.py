@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metering_format.event_kinds import ASKED, CHARGED, OWED, REFUSED, SETTLED
 from pipeline.quotas.file import read_quota_file
 from pipeline.recommend.buckets import asks_of, lowest_rates, made_by
 from pipeline.recommend.work import JOB, demands_of, plan_demand
@@ -24,10 +25,9 @@ from tests.support.frames.topic_frames import create
 from tests.support.memory.metered_fixture import MeteredFixture
 from tests.support.memory.topic_model import TopicModel
 from tests.support.memory.topic_talk import Talk
-from tests.support.metering.metering_buckets import CHARGED, OWED, REFUSED, SETTLED, START_MS, Buckets, write_buckets
+from tests.support.metering.metering_buckets import START_MS, Buckets, write_buckets
 from tests.support.metering.metering_topics import write_topics
 
-ASKED = 8
 AMPLE = 1e6
 SPAN_MS = 11_000
 WAYS = {CHARGED: "strict", REFUSED: "strict", OWED: "permissive", SETTLED: "settled"}

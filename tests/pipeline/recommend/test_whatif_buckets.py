@@ -7,13 +7,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from metering_format.event_kinds import CHARGED, OWED, REFUSED, SETTLED
 from pipeline.quotas.file import quota_file_of
 from pipeline.whatif import foresight
 from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.outcome import Outcomes, Waits
 from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
 from quota.groups.mutation_group import MutationGroup
-from tests.support.metering.metering_buckets import CHARGED, OWED, REFUSED, SETTLED, START_MS, Buckets, write_buckets
+from tests.support.metering.metering_buckets import START_MS, Buckets, write_buckets
 
 BOUNDS = [5.0, 0.7]
 AS_IT_WAS = "".join(f'[[quota]]\nclient-id = "c{ref}"\ncontroller_mutation_rate = {bound}\n' for ref, bound in enumerate(BOUNDS))

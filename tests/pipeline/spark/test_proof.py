@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.metering.trace import Shape, decide, totals, write
+from metering_format.tables import SAMPLES
 from pipeline.file_set import runs_of
 from pipeline.manifest import find_manifests
-from pipeline.schemas import SAMPLES
 from pipeline.validation.file_set_verdict import judge_file_set
 from pipeline.validation.local import validate
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench.metering.trace import Shape, decide, write
+from metering_format.event_kinds import CHARGED, REFUSED
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
@@ -22,7 +23,7 @@ from pipeline.validation.verdict import CrossCheck
 from tests.pipeline.support.spark_jvm import QUICK_JVM
 from tests.pipeline.validation.test_buckets import forgotten, let_through, longer, turned_away
 from tests.pipeline.validation.test_validation import batches, change_unread, missed, one_byte, sensors
-from tests.support.metering.metering_buckets import CHARGED, REFUSED, Buckets, write_buckets
+from tests.support.metering.metering_buckets import Buckets, write_buckets
 from tests.support.metering.metering_directory import write_directory
 from tests.support.tools import in_ci, missing_to_run
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metering_format.tables import TABLES
 from pipeline.manifest import file_sha256
-from pipeline.schemas import TABLES
 
 
 def add_table(directory: Path, name: str, rows: list[dict[str, Any]]) -> None:

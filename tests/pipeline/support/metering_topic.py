@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pipeline.stream.chunks import PART_HEADER, PATH_HEADER
+from metering_format.places import PART_HEADER, PATH_HEADER
 from proxy.metering.topic import parts_of
 
 Message = tuple[str, str, bytes]

@@ -20,7 +20,7 @@ START_S = 60.0
 WORKERS = 2
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-PACKAGES = ("pipeline", "sluice_cli", "quota")
+PACKAGES = ("pipeline", "sluice_cli", "quota", "metering_format")
 
 
 def environment() -> dict[str, str]:

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metering_format.event_kinds import CHARGED, OWED, REFUSED
 from pipeline.errors import BadInputError
 from pipeline.file_sets import checked_runs
 from pipeline.replay.findings import Kind
 from pipeline.validation.by_file import check_by_file
 from pipeline.validation.local import validate
-from tests.support.metering.metering_buckets import CHARGED, OWED, REFUSED, START_MS, Buckets, counts_of, write_buckets
+from tests.support.metering.metering_buckets import START_MS, Buckets, counts_of, write_buckets
 
 Rows = list[dict[str, Any]]
 Tables = dict[str, Rows]

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from metering_format.tables import EVENTS
 from pipeline.file_set import FileSet
 from pipeline.manifest import find_manifests
-from pipeline.schemas import EVENTS
 from pipeline.validation.file_set_verdict import judge_file_set
 from pipeline.validation.local import validate
 from tests.support.metering.metering_writer_fixture import MeteringWriterFixture

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import check_columns
 from pipeline.manifest import file_sha256, find_manifests
 from pipeline.replay.findings import Kind
-from pipeline.schemas import TABLES
 from pipeline.validation.local import validate
 from sluice_cli.meter import meter
 from tests.support.metering.metering_directory import write_directory, write_stem

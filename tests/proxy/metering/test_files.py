@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from metering_format.tables import DIM_BOUND, SAMPLES
 from proxy.base.files import put
 from proxy.metering.files import ROWS_WITH_AN_END, UNCOMPRESSED, write_parquet
-from proxy.metering.schema import DIM_BOUND, SAMPLES
 from tests.support.metering.metering_writer_fixture import MeteringWriterFixture
 
 LIVE_MS = 12_000

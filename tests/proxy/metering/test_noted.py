@@ -7,10 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metering_format.event_kinds import RECORD, UNRECORD
 from proxy.meter.batch import BATCH_WORDS, Batch
 from proxy.meter.buffer import DecisionBuffer, left_behind
 from proxy.meter.meter import REPEATED_MAX, Meter, Metered, TracingMeter
-from proxy.meter.record import GROUPS_MAX, RECORD, RUN_VALUE_END, UNRECORD
+from proxy.meter.record import GROUPS_MAX, RUN_VALUE_END
 from quota.groups.child_group import ChildGroup
 from quota.groups.group import QuotaGroup
 from tests.support.metering.noted_decisions import decisions_of

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.meter.record import RECORD, UNCHECKED
+from metering_format.event_kinds import RECORD, UNCHECKED
 from proxy.metering.conversion.bounds import Bounds, bounds_of
 from proxy.metering.conversion.packing import pack
 from proxy.metering.conversion.runs import Runs

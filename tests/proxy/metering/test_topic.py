@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+from metering_format.places import PART_HEADER, PATH_HEADER, SEGMENTS
 from pipeline.manifest import find_manifests, problems_of
 from pipeline.stream.chunks import assemble, checked_place, put_part
 from proxy.meter.usage import PRODUCE, Place
 from proxy.metering.facts.names import Names
 from proxy.metering.facts.usage_facts import usage_facts
 from proxy.metering.forget import forget_user
-from proxy.metering.layout import SEGMENTS
 from proxy.metering.repair import repair
-from proxy.metering.topic import PART_HEADER, PATH_HEADER, TopicSink
+from proxy.metering.topic import TopicSink
 from proxy.telemetry.counters import OTHER, MeteringCounts, Usage
 from quota.entity import KafkaPrincipal
 from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWriterFixture

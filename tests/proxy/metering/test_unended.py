@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from metering_format.places import SEGMENTS
 from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
 from proxy.base.files import make_directory
 from proxy.meter.batch import Batch
 from proxy.meter.buffer import DecisionBuffer, left_behind
-from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, SEGMENTS, pending_path
+from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, pending_path
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.repair import repair
 from proxy.metering.retention import Retention

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import proxy.metering.metering as metering_module
-from pipeline.manifest import Manifest, find_manifests, problems_of
+from metering_format.manifest import Manifest
+from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
 from proxy.metering.repair import repair
 from tests.support.metering import disk_full, killed_writer

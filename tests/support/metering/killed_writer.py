@@ -5,12 +5,13 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
+from metering_format.places import SEGMENTS
 from proxy.base.files import make_directory
 from proxy.meter.buffer import DecisionBuffer
 from proxy.meter.usage import PRODUCE, Place
 from proxy.metering.facts.names import Names
 from proxy.metering.facts.usage_facts import usage_facts
-from proxy.metering.layout import SEGMENTS, pending_path
+from proxy.metering.layout import pending_path
 from proxy.telemetry.counters import OTHER, Usage
 from quota.entity import ANONYMOUS
 from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWriterFixture

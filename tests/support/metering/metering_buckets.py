@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from metering_format.event_kinds import CHARGED, OWED, REFUSED, SETTLED
 from quota.groups.mutation_group import MutationGroup
 from tests.support.metering.metering_directory import write_stem
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
-CHARGED, REFUSED, OWED, SETTLED = 4, 5, 6, 7
 START_MS = 1_790_000_000_000
 Mutation = Callable[[dict[str, list[dict[str, Any]]]], None]
 """Changes the tables of a file set before they are written."""

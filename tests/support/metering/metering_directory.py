@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metering_format.tables import TABLES
 from pipeline.manifest import file_sha256
-from pipeline.schemas import TABLES
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 
 Mutation = Callable[[list[dict[str, Any]]], None]

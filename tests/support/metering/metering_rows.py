@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.schemas import SAMPLES
+from metering_format.tables import SAMPLES
 from quota.groups.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.metering.metering_buckets import REFUSED, START_MS, Buckets, write_buckets
+from metering_format.event_kinds import REFUSED
+from tests.support.metering.metering_buckets import START_MS, Buckets, write_buckets
 
 MINUTES = 30
 STEM_MS = 10 * 60_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from metering_format.event_kinds import UNRECORD
 from proxy.meter.buffer import DecisionBuffer
 from proxy.meter.meter import Meter, Metered, TracingMeter
-from proxy.meter.record import UNRECORD
 from proxy.metering.conversion.convert import run
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
 from quota.groups.group import QuotaGroup

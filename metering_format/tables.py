@@ -1,4 +1,4 @@
-"""Arrow schemas of every metering table, version 1. The writer declares the same on its own; a contract test holds both ends.
+"""Arrow schemas of every metering table, version 1.
 
 Units stand in the names: `_ms` milliseconds, `_ns` nanoseconds, `_bytes` bytes. `seq` numbers the decisions of a run, without holes.
 """
@@ -6,9 +6,6 @@ Units stand in the names: `_ms` milliseconds, `_ns` nanoseconds, `_bytes` bytes.
 from typing import Final
 
 import pyarrow as pa
-
-SCHEMA_VERSION: Final = 1
-KIND: Final = "sluice-metering"
 
 _RUN = pa.field("run_id", pa.string(), nullable=False)
 _PROXY = pa.field("proxy_id", pa.string(), nullable=False)

@@ -1,0 +1,35 @@
+"""Names of metering files and directories, and of the headers of the messages that carry them over a topic."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+SCHEMA_VERSION: Final = 1
+KIND: Final = "sluice-metering"
+"""What a manifest says of itself: `schema` and `kind`."""
+
+SEGMENTS: Final = "segments"
+MANIFESTS: Final = "manifests"
+REMOVED: Final = "removed"
+"""Ledgers of what retention removed, one of each proxy."""
+LEDGER_KIND: Final = "sluice-metering-removed"
+
+PATH_HEADER: Final = "sluice-path"
+PART_HEADER: Final = "sluice-part"
+"""Of a message: the file's path below the metering directory, and the part's number and how many there are ("0/3")."""
+
+
+def stem_name(run_id: str, first_seq: int, part: int = 0) -> str:
+    """Return the name that the files of one rotation share; `part` counts those before it that held no decision."""
+    return f"{run_id}-{first_seq:016d}" + (f".{part:04d}" if part else "")
+
+
+def place_of(table: str, proxy_id: str, first_ts_ms: int) -> Path:
+    """Return the directory of a table's files of one hour, relative to the metering directory."""
+    at = datetime.fromtimestamp(first_ts_ms / 1_000, UTC)
+    return Path(table, f"schema={SCHEMA_VERSION}", f"proxy={proxy_id}", f"date={at:%Y-%m-%d}", f"hour={at:%H}")
+
+
+def ledger_name(proxy_id: str) -> str:
+    """Return the name of a proxy's ledger in `REMOVED`; "*" for the id gives a pattern for all."""
+    return f"proxy={proxy_id}.json"
