@@ -27,7 +27,10 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("proxy/net/connection.py", "proxy/net/relay/flow.py", "proxy/net/throttled_channels.py", "proxy/net/connection_deadlines.py"),
     ),
     ("channels", ("proxy/net/",)),  # uvloop's write is compiled: its time is the caller's
-    ("metrics and admin", ("proxy/observe/", "proxy/app/live_state.py", "proxy/telemetry/counters.py")),
+    (
+        "metrics and admin",
+        ("proxy/observe/", "proxy/app/data_path_state.py", "proxy/app/control_plane_state.py", "proxy/telemetry/counters.py"),
+    ),
     ("log", ("proxy/telemetry/log.py",)),
 )
 LOOP = "event loop and all else"

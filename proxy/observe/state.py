@@ -29,7 +29,9 @@ __all__ = [
     "BrokerQuotas",
     "CallbackStatus",
     "ConnectionInfo",
+    "ControlState",
     "Counters",
+    "DataState",
     "IpRate",
     "LoginStatus",
     "ProxyState",
@@ -49,11 +51,38 @@ class BrokerQuotas(NamedTuple):
     managers: "Mapping[ClientQuotaType, QuotaManager]"
 
 
-class ProxyState(Protocol):
-    """What `App` offers to observers. All but `usages` and `counters` are asked on the loop's thread."""
+class DataState(Protocol):
+    """What the data path of a process offers to observers. All but `usages` and `counters` are asked on the loop's thread."""
 
     counters: Counters
     usages: UsageTable
+
+    def now_ms(self) -> int:
+        """Return the monotonic time that sensors know."""
+
+    def brokers(self) -> Iterable[BrokerQuotas]:
+        """Return the managers of every broker met so far, and those of the cluster."""
+
+    def callback(self) -> CallbackStatus:
+        """Return the state of the operator's callback."""
+
+    def traffic(self) -> Traffic:
+        """Return what passed so far."""
+
+    def connections(self, after: int, count: int) -> Sequence[ConnectionInfo]:
+        """Return the open connections with a number above `after` in the order of their numbers, at most `count`; from any thread."""
+
+    def standing(self, principal: "KafkaPrincipal", client_id: str, listener: str, address: str) -> "Standing":
+        """Return what declared groups and switches make of a client that comes in at a listener, from an address."""
+
+    def clients(self) -> "Iterable[tuple[KafkaPrincipal, str]]":
+        """Return principal and client-id of the open connections; of one with several client-ids each. Principals know their groups."""
+
+
+class ControlState(Protocol):
+    """What is there once, however many processes relay. All but `counters` are asked on the loop's thread."""
+
+    counters: Counters
 
     def mode(self) -> str:
         """Return "delay", "mute" or "observe"."""
@@ -70,9 +99,6 @@ class ProxyState(Protocol):
     def broker_threads(self) -> int | None:
         """Return how many threads serve requests behind one label of `brokers`; None: the operator did not say."""
 
-    def brokers(self) -> Iterable[BrokerQuotas]:
-        """Return the managers of every broker met so far, and those of the cluster."""
-
     def quota_source(self) -> SourceStatus:
         """Return the state of the quota source."""
 
@@ -82,17 +108,11 @@ class ProxyState(Protocol):
     def exempt(self) -> Iterable[str]:
         """Return the principals that no quota applies to."""
 
-    def callback(self) -> CallbackStatus:
-        """Return the state of the operator's callback."""
-
     def readiness(self) -> Sequence[ReadinessCheck]:
         """Return the conditions: listeners bound, an upstream answered lately, quota source fresh."""
 
     def logins(self) -> Sequence[LoginStatus]:
         """Return how it stands with Sluice's own accounts at the brokers; none of them is a condition."""
-
-    def traffic(self) -> Traffic:
-        """Return what passed so far."""
 
     def admission(self) -> AdmissionStatus:
         """Return how it stands with the quotas on connections; changes no rate."""
@@ -100,14 +120,9 @@ class ProxyState(Protocol):
     def busiest_ips(self, count: int) -> Sequence[IpRate]:
         """Return the addresses that open connections fastest, at most `count`; changes no rate."""
 
-    def connections(self, after: int, count: int) -> Sequence[ConnectionInfo]:
-        """Return the open connections with a number above `after` in the order of their numbers, at most `count`; from any thread."""
-
     def rates_of(self, ip: str) -> Sequence[IpRate]:
         """Return how fast one address opens connections, at each broker where it is known; changes no rate."""
 
-    def standing(self, principal: "KafkaPrincipal", client_id: str, listener: str, address: str) -> "Standing":
-        """Return what declared groups and switches make of a client that comes in at a listener, from an address."""
 
-    def clients(self) -> "Iterable[tuple[KafkaPrincipal, str]]":
-        """Return principal and client-id of the open connections; of one with several client-ids each. Principals know their groups."""
+class ProxyState(DataState, ControlState, Protocol):
+    """What `App` offers to observers: one process that does everything."""

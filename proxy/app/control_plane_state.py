@@ -1,0 +1,186 @@
+"""What observers may see of what every process has once: listeners, admission, the store of quotas, Sluice's own accounts."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from proxy.base import clock
+from proxy.config.model import Config
+from proxy.config.sections.upstream import MAIN
+from proxy.enforcement.address_tables import table_name
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.switches import SwitchMode
+from proxy.net.accept.admission import ListenerAdmission
+from proxy.net.accept.client_listeners import ClientListeners
+from proxy.net.upstream.own_login import OwnLogin
+from proxy.net.upstream.prober import Prober
+from proxy.quota_admin.authorizer_probe import AuthorizerProbe
+from proxy.quota_store.followed import FollowedQuotas
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.status import (
+    AdmissionStatus,
+    IpRate,
+    ListenerAdmissionStatus,
+    LoginState,
+    LoginStatus,
+    ReadinessCheck,
+    SourceStatus,
+)
+
+ANSWERED_LATELY_MS = 30_000
+SOURCE_FRESH_MS = 60_000
+
+LOGIN_ENABLES = ("early topology", "topic store", "forward mode", "metering topic")
+LOGIN_WORDS = {
+    "missing": "Sluice has no account of its own: topology is learned from answers that pass through",
+    "unneeded": "the brokers ask for no login",
+    "untried": "not tried yet",
+    "works": "logged in",
+}
+CANARY_ENABLES = ("quotas altered on the brokers' authority",)
+CANARY_WORDS = {
+    "missing": "there is no account without rights to test the brokers' authority with",
+    "untried": "set",
+    "works": "tried",
+    "refused": "the brokers do not let it in",
+}
+
+IPS_LOOKED_AT_MAX = 1_000
+"""To work out a rate takes some microseconds, on the event loop; who opens connections fast is among those that came last."""
+
+
+class ControlPlaneState:
+    """The `ControlState` of a running Sluice."""
+
+    def __init__(
+        self,
+        config: Config,
+        counters: Counters,
+        policy: Policy,
+        listeners: ClientListeners,
+        probers: Mapping[str, Prober],
+        quotas: FollowedQuotas,
+    ) -> None:
+        self.config = config
+        self.counters = counters
+        self._policy = policy
+        self._listeners = listeners
+        self._admission = listeners.admission
+        self._probers = probers
+        self._quotas = quotas
+        self.draining = False
+        self.canary: AuthorizerProbe | None = None  # None: the brokers' authority is not tested
+
+    def mode(self) -> str:
+        """The enforcement mode."""
+        return self.config.acting_mode
+
+    def scope(self) -> str:
+        """Whether sensors belong to a broker or to the cluster."""
+        return self.config.enforcement.scope
+
+    def now_ms(self) -> int:
+        """The monotonic time that sensors know."""
+        return clock.now_ms()
+
+    def wall_time_s(self) -> float:
+        """Seconds since the epoch, for labels."""
+        return clock.wall_time_s()
+
+    def broker_threads(self) -> int | None:
+        """How many threads a broker has for requests, where the operator said so."""
+        return self.config.quotas.broker_threads
+
+    def quota_source(self) -> SourceStatus:
+        """How it stands with the store of quotas."""
+        return self._quotas.status
+
+    def switches(self) -> Mapping[str, SwitchMode]:
+        """The switches in force."""
+        return self._policy.switches.table
+
+    def exempt(self) -> Iterable[str]:
+        """Principals that no quota applies to."""
+        return self._policy.exempt
+
+    def readiness(self) -> Sequence[ReadinessCheck]:
+        """Whether traffic may come: listeners bound, a broker answered lately, quotas fresh."""
+        return [self._listeners_check(), *(_upstream(name, prober) for name, prober in self._probers.items()), self._source()]
+
+    def logins(self) -> Sequence[LoginStatus]:
+        """Sluice's own accounts at the brokers; none of them is needed for traffic."""
+        own = [_login_status(name, prober.login) for name, prober in self._probers.items() if name == MAIN or prober.login.is_set]
+        canary: LoginState = "missing" if self.config.canary is None else "untried" if self.canary is None else self.canary.state
+        return [*own, LoginStatus("canary", canary, CANARY_WORDS[canary], CANARY_ENABLES)]
+
+    def admission(self) -> AdmissionStatus:
+        """How it stands with the quotas on connections."""
+        admission, now = self._admission, clock.now_ms()
+        quotas = admission.quotas
+        return AdmissionStatus(
+            quotas.broker_rate.rate(now),
+            [_listener_admission(listener, now) for listener in admission.listeners.values()],
+            admission.held,
+            len(quotas.ips),
+            quotas.ips.forgotten,
+            self.busiest_ips(self.config.admin.ip_series),
+            len(admission.failed_logins),
+        )
+
+    def busiest_ips(self, count: int) -> Sequence[IpRate]:
+        """The addresses that open connections fastest, among those that came last."""
+        if not count:
+            return []
+        now, ips = clock.now_ms(), self._admission.quotas.ips
+        rates = [
+            IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
+            for key, rate in islice(ips.latest_rates(), IPS_LOOKED_AT_MAX)
+        ]
+        return heapq.nlargest(count, rates, key=lambda ip: ip.rate)
+
+    def rates_of(self, ip: str) -> Sequence[IpRate]:
+        """How fast one address opens connections, or the network that it counts with."""
+        now, ips = clock.now_ms(), self._admission.quotas.ips
+        _, counted_as = ips.key_of(0, ip)
+        return [
+            IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
+            for key, rate in ips.latest_rates()
+            if key[1] == counted_as
+        ]
+
+    def _listeners_check(self) -> ReadinessCheck:
+        ok = self._listeners.bound and not self.draining
+        return ReadinessCheck("listeners", ok, "bound" if ok else "draining" if self.draining else "not bound")
+
+    def _source(self) -> ReadinessCheck:
+        status = self.quota_source()
+        age_ms = clock.now_ms() - status.last_success_ms
+        ok = status.error is None and age_ms <= SOURCE_FRESH_MS
+        return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago")
+
+
+def _upstream(name: str, prober: Prober) -> ReadinessCheck:
+    answered_ms = prober.answered_ms
+    age_ms = None if answered_ms is None else clock.now_ms() - answered_ms
+    ok = age_ms is not None and age_ms <= ANSWERED_LATELY_MS
+    detail = "no broker has answered yet" if age_ms is None else f"answered {age_ms} ms ago"
+    return ReadinessCheck(name, ok, detail if prober.error is None else f"{detail}; {prober.error}")
+
+
+def _login_status(name: str, login: OwnLogin) -> LoginStatus:
+    enables = LOGIN_ENABLES if name == MAIN else LOGIN_ENABLES[:1]
+    return LoginStatus(f"{name}.credentials", login.state, login.problem or LOGIN_WORDS[login.state], enables)
+
+
+def _listener_admission(listener: ListenerAdmission, now_ms: int) -> ListenerAdmissionStatus:
+    quota = listener.quota
+    return ListenerAdmissionStatus(
+        quota.name,
+        quota.connections,
+        quota.rate.rate(now_ms),
+        quota.throttle_time.peek(now_ms),
+        quota.ip_throttle_time.peek(now_ms),
+        quota.blocked_ratio(now_ms, listener.blocked_since_ms),
+    )
