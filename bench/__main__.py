@@ -97,7 +97,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--arm", action="append", help="only the pump and this proxy (repeatable)")
     parser.add_argument("--seconds", type=float, help="length of one run")
     parser.add_argument("--runs", type=int, help="runs per proxy")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the result files")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "cost", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
     parser.add_argument("--python-peers", action="store_true", help="do not use the C stub broker and load generator")
     parser.add_argument("--list", action="store_true", help="name the rows")

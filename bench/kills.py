@@ -102,7 +102,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--stretch", type=int, default=25, help="kills between two settlements")
     parser.add_argument("--state", type=Path, default=BUILD / "kills.jsonl")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

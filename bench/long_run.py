@@ -244,7 +244,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quota", nargs="+", choices=QUOTAS, default=QUOTAS)
     parser.add_argument("--client", nargs="+", choices=CLIENTS, default=CLIENTS)
     parser.add_argument("--enforcer", nargs="+", choices=ENFORCERS, default=ENFORCERS)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "clients")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

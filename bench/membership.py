@@ -230,7 +230,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--window", type=int, nargs="+", default=WINDOWS_S)
     parser.add_argument("--client", nargs="+", choices=CLIENTS, default=CLIENTS)
     parser.add_argument("--enforcer", nargs="+", choices=ENFORCERS, default=ENFORCERS)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "clients")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

@@ -25,7 +25,7 @@ from bench.harness.report import Report, machine_lines
 from tests.support.ports import free_port
 from tests.support.tls.certificates import Authority
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "results" / "cost"
 BUSY_CONNECTIONS, IDLE_CONNECTIONS = 50, 500
 JUDGED = "sluice-tls", "sluice"
 ROWS = ("produce-200B-depth1", "produce-1MB", "fetch-1MB", "churn")

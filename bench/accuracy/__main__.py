@@ -174,7 +174,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
     parser.add_argument("--modes", nargs="*", choices=["mute", "delay"], default=["mute", "delay"])
     parser.add_argument("--obey", action="store_true", help="clients wait throttle_time_ms before they go on, as Java's do")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "accuracy")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

@@ -151,7 +151,7 @@ def main() -> None:
     finally:
         engine.close()
     if not options.no_write:
-        report.write(ROOT / "bench" / "results")
+        report.write(ROOT / "bench" / "results" / "attacks")
     sys.exit(0 if all(met) else 1)
 
 

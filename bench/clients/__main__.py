@@ -195,7 +195,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=125)
     parser.add_argument("--client", nargs="+", choices=CLIENTS, default=CLIENTS)
     parser.add_argument("--enforcer", nargs="+", choices=ENFORCERS, default=ENFORCERS)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "clients")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.data["rows"] = rows
     print(report.text())
     if not options.no_write:
-        report.write(ROOT / "bench/results")
+        report.write(ROOT / "bench/results/clients")
     return int(bool(wrong))
 
 

@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.data["rows"] = rows
     print(report.text())
     if not options.no_write:
-        report.write(ROOT / "bench/results")
+        report.write(ROOT / "bench/results/clients")
     return int(any(row["bytes_of_others"] or row["gave_up"] or row["cut_off"] for row in rows))
 
 

@@ -214,7 +214,7 @@ def main() -> int:
     finally:
         engine.close()
     if not options.no_write:
-        for path in report.write(ROOT / "bench" / "results"):
+        for path in report.write(ROOT / "bench" / "results" / "attacks"):
             print(f"written: {path.name}")
     return 0 if all(met) else 1
 

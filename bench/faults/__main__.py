@@ -79,7 +79,7 @@ HEAD = ["| row | figure | measured | passes at | |", "|---|---|--:|--:|---|"]
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.faults", description=__doc__)
     parser.add_argument("row", nargs="*", choices=[[], *ROWS], help="only these rows")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
     parser.add_argument("--no-write", action="store_true")
     parser.add_argument("--list", action="store_true")
     return parser.parse_args()

@@ -106,7 +106,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.gate", description=__doc__.splitlines()[0])
     parser.add_argument("--only", type=_numbers, default=set(NUMBERS), metavar="N[,M]")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "gate")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

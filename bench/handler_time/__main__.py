@@ -189,7 +189,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--warm-seconds", type=float, help="load before the first row, so that the broker's code is compiled")
     parser.add_argument("--record", type=Path, help="folder for what the estimator is asked")
     parser.add_argument("--list", action="store_true", help="name the rows")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "handler_time")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

@@ -154,7 +154,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=16, help="turns of each arm that is quick, after some that are not counted")
     parser.add_argument("--only", choices=["proof", "speed", "cost", "tables"], help="only this part")
     parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="folder for the result files")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "pipeline", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
     return parser.parse_args()
 

@@ -296,7 +296,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.storms", description=__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--storm", nargs="+", choices=[storm.name for storm in STORMS])
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

@@ -9,7 +9,7 @@ from tests.vectors.__main__ import main
 from tests.vectors.replay import RUNNERS, load, replay
 
 EXPECTED_COLUMNS = ("throttle_ms_int32", "violated", "tokens_after", "avg", "desanitized", "reads_enabled_after")
-VECTORS = Path(__file__).parent.parent / "vectors"
+VECTORS = Path(__file__).parents[1] / "vectors" / "traces"
 CASES = {
     "admin-kraft": 6,
     "admin-zk": 6,
@@ -56,6 +56,14 @@ def test_a_directory_of_right_numbers(tmp_path: Path, capsys: pytest.CaptureFixt
         "notes.json: unknown format, not counted: no format",
         "4 passed, 0 failed",
     ]
+
+
+def test_traces_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The files of the folder `traces` are replayed where a directory has none of its own."""
+    (tmp_path / "traces").mkdir()
+    copy_of("avg", tmp_path / "traces")
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == ["avg.json: 4 passed, 0 failed", "4 passed, 0 failed"]
 
 
 @pytest.mark.parametrize("name", CASES)

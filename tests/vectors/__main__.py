@@ -1,4 +1,4 @@
-"""`python -m tests.vectors [--exact] DIR`: replay every vector file in DIR.
+"""`python -m tests.vectors [--exact] DIR`: replay every vector file in DIR, or in its folder `traces` where DIR itself has none.
 
 Exit codes: 0 all cases passed, 1 a case failed, 2 no file in DIR has a known format. `--exact` measures on every record, without the
 lazy shortcut; the numbers are the same.
@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--exact", action="store_true", help="measure on every record instead of only where a bound may be violated")
     options = parser.parse_args(arguments)
     passed = failed = known = 0
-    for path in sorted(options.directory.glob("*.json")):
+    for path in vector_files(options.directory):
         content = load(path)
         if format_of(content) not in RUNNERS:
             print(f"{path.name}: unknown format, not counted: {format_of(content)}")
@@ -33,6 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
+
+
+def vector_files(directory: Path) -> list[Path]:
+    """Return the JSON files of a directory by name; those of its folder `traces` when it has none itself."""
+    return sorted(directory.glob("*.json")) or sorted((directory / "traces").glob("*.json"))
 
 
 def _explained(first_failure: str | None) -> str:

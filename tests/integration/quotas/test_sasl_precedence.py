@@ -24,7 +24,7 @@ from tests.support.patience import until_true
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 
 pytestmark = pytest.mark.kafka
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors/client-quota-manager.json").read_text())["cases"]
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors/traces/client-quota-manager.json").read_text())["cases"]
 (PRECEDENCE,) = [case["events"] for case in VECTORS if "testQuotaConfigPrecedence" in case["name"]]
 DEFAULT = "<default>"
 

@@ -16,16 +16,16 @@ from quota.entity import UNLIMITED
 from tests.support.metering import metering_rows
 from tests.support.metering.metering_rows import Event, samples_table
 
-VECTORS = Path(__file__).parent.parent.parent / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors" / "traces"
 
 
 def cases(name: str) -> list[dict[str, Any]]:
-    told = json.loads((VECTORS / name).read_text())
-    columns = told.get("columns")
+    content = json.loads((VECTORS / name).read_text())
+    columns = content.get("columns")
     if columns:
-        for case in told["cases"]:
+        for case in content["cases"]:
             case["events"] = [dict(zip(columns, event, strict=True)) for event in case["events"]]
-    made: list[dict[str, Any]] = told["cases"]
+    made: list[dict[str, Any]] = content["cases"]
     return made
 
 

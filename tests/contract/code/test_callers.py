@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PRODUCT = ("protocol", "quota", "proxy", "pipeline", "metering_format", "sluice_cli")
 USERS = (*PRODUCT, "sluice", "examples")
 """`sluice` is what users import, `examples` what they start from: what these use has a caller."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SECURITY = (ROOT / "SECURITY.md").read_text()
 PROMISES = "## What Sluice promises"
 TEST_NAMED = re.compile(r"`(?:(tests/[\w/]+\.py)::)?(test_\w+)(?:\[[^\]`]+\])?`")

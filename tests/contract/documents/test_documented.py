@@ -22,7 +22,7 @@ from quota.entity import ANONYMOUS, ClientQuotaEntity
 from sluice_cli.__main__ import cli, run
 from tests.support.memory.proxy_state import busy_state
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIGURATION = (ROOT / "docs/reference/configuration.md").read_text()
 METRICS = (ROOT / "docs/reference/metrics.md").read_text()
 

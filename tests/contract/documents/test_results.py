@@ -4,17 +4,17 @@ import re
 from collections import Counter
 from pathlib import Path
 
-RESULTS = Path(__file__).parents[2] / "bench" / "results"
+RESULTS = Path(__file__).parents[3] / "bench" / "results"
 NAMED = re.compile(r"(\d{4}-\d{2}-\d{2})-(.+)\.(md|json)")
 LINE = re.compile(r"^\| \[(?P<name>.+?)\]\((?P<file>.+?\.md)\) \| `(?:python -m bench|make bench)[^`]*` \| .+ \|$", re.M)
 
 
 def test_a_newer_result_replaces_the_older_one():
-    kept = Counter((match[2], match[3]) for path in RESULTS.iterdir() if (match := NAMED.fullmatch(path.name)))
+    kept = Counter((match[2], match[3]) for path in RESULTS.rglob("*") if (match := NAMED.fullmatch(path.name)))
     assert kept
     assert [name for name, times in kept.items() if times > 1] == []
 
 
 def test_the_table_of_results_has_a_line_for_each_result_with_its_command():
     listed = {line["file"]: line["name"] for line in LINE.finditer((RESULTS / "README.md").read_text())}
-    assert listed == {path.name: path.stem.split("-", 3)[3] for path in RESULTS.glob("2*.md")}
+    assert listed == {path.relative_to(RESULTS).as_posix(): path.stem.split("-", 3)[3] for path in RESULTS.rglob("2*.md")}

@@ -1,13 +1,15 @@
 """What the parts of the code know of each other, read from their imports: at the top, inside functions, and under TYPE_CHECKING."""
 
 import ast
-import re
+import subprocess
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
+FILES_MAX = 15
 Graph = Mapping[str, set[str]]
 
 
@@ -86,12 +88,18 @@ def test_a_circle_is_found() -> None:
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
-@pytest.mark.parametrize(
-    "document", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
-)
-def test_files_that_documents_name_exist(document: Path) -> None:
-    """What a document names as a file or folder of the code is there."""
-    named = re.findall(
-        r"`((?:protocol|quota|proxy|pipeline|metering_format|sluice|sluice_cli|tests|bench)/[\w./-]*)`", document.read_text()
-    )
-    assert [name for name in named if not (ROOT / name).exists()] == []
+def crowded(files: Iterable[str]) -> dict[str, int]:
+    """Return the folders, but for the root, that hold more than `FILES_MAX` of these files themselves, with their number."""
+    counts = Counter(str(Path(file).parent) for file in files)
+    return {folder: count for folder, count in counts.items() if count > FILES_MAX and folder != "."}
+
+
+def test_no_folder_is_crowded() -> None:
+    """A folder with more than 15 files has sub-folders; the root of the checkout may have more."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert crowded(listed) == {}
+
+
+def test_a_crowded_folder_is_found() -> None:
+    """Files of sub-folders do not count."""
+    assert crowded([f"a/{number}.py" for number in range(16)] + ["a/b/c.py", "root.md"]) == {"a": 16}

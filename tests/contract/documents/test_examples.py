@@ -7,7 +7,7 @@ import pytest
 
 from sluice_cli.__main__ import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.toml"))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from metering_format.tables import TABLES
 
-TEXT = (Path(__file__).parents[2] / "docs/reference/pipeline.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs/reference/pipeline.md").read_text()
 PLACE = {"date", "hour", "batch"}
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HEALTHCHECK_SECONDS_MAX = 60
 BUILD_SECONDS_MAX = 120
 

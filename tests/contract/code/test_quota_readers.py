@@ -11,7 +11,7 @@ from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.in_force import in_force
 from quota.entity import UNLIMITED
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RATES = st.sampled_from(["1", "1048576", '"1MiB"', '"2.5 MB"', '"10kB"', "7.0", "9223372036854775807", "1235.0000001"])
 NUMBERS = st.sampled_from(["12.5", "1", "inf"])
 NAMES = st.sampled_from(["<default>", "alice", "etl", "a b"])

@@ -1,0 +1,81 @@
+"""What documents name is there: the targets of their links, files and folders of the checkout, classes and their members."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from tests.support.documents import DOCUMENTS, ROOT
+
+FOLDERS = "protocol|quota|proxy|pipeline|metering_format|sluice|sluice_cli|tests|bench|examples|docs"
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
+ROW = re.compile(r"^\| `(?P<folder>[\w/]+/)` \| (?P<contents>.+) \|$", re.MULTILINE)
+FILE_OF_FOLDER = re.compile(r"`([\w./-]+(?:\.py|/))`")
+CLASS = re.compile(r"`([A-Z]\w*[a-z]\w*)(?:\.(\w+))?`")
+ARCHITECTURE = sorted((ROOT / "docs/explanation").glob("*.md"))
+FOREIGN = {*(key.name.replace("_", "").lower() for key in ApiKey), "hypothesis", "intflag"}
+"""Names in these pages that are APIs of Kafka, or classes of libraries."""
+
+
+def broken_links(document: Path) -> list[str]:
+    """Return the relative links of a document whose file is not there."""
+    links = [link.split("#")[0] for link in LINK.findall(document.read_text()) if "://" not in link and not link.startswith("#")]
+    return [link for link in links if not (document.parent / link).exists()]
+
+
+def missing_paths(text: str) -> list[str]:
+    """Return the paths from the root of the checkout that a text names and that are not there."""
+    return [name for name in PATH.findall(text) if not (ROOT / name).exists()]
+
+
+def missing_in_rows(text: str) -> list[str]:
+    """Return the paths in table rows of a folder that are neither in that folder nor at the root."""
+    return [
+        f"{row['folder']}{name}"
+        for row in ROW.finditer(text)
+        for name in FILE_OF_FOLDER.findall(row["contents"])
+        if not (ROOT / row["folder"] / name).exists() and not (ROOT / name).exists()
+    ]
+
+
+def names_of_class(node: ast.ClassDef) -> set[str]:
+    """Return the methods, fields, attributes and slots of a class."""
+    found = {inner.name for inner in ast.walk(node) if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)}
+    found |= {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
+    found |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def classes() -> dict[str, set[str]]:
+    """The names in each class of the checkout; classes of one name together."""
+    found: dict[str, set[str]] = {}
+    for folder in FOLDERS.split("|"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name, set()).update(names_of_class(node))
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_and_paths_are_there(document: Path) -> None:
+    """Every relative link has its target, and every file or folder that is named is in the checkout."""
+    text = document.read_text()
+    assert broken_links(document) + missing_paths(text) + missing_in_rows(text) == []
+
+
+@pytest.mark.parametrize("document", ARCHITECTURE, ids=lambda path: path.stem)
+def test_classes_that_explanations_name_are_there(document: Path, classes: dict[str, set[str]]) -> None:
+    """`Name` is a class of the checkout or an API of Kafka; `Name.member` is in that class."""
+    named = [(name, member) for name, member in CLASS.findall(document.read_text()) if name.lower() not in FOREIGN]
+    assert [f"{name}.{member}" for name, member in named if name not in classes or (member and member not in classes[name])] == []
+
+
+def test_a_path_that_is_not_there_is_found() -> None:
+    """Paths are whole: from the root, or in the row of a folder from that folder."""
+    assert missing_paths("`proxy/app/app.py` and `proxy/app/store.py`") == ["proxy/app/store.py"]
+    assert missing_in_rows("| `proxy/app/` | `app.py`, `store.py` |") == ["proxy/app/store.py"]
