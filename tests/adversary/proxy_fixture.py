@@ -161,7 +161,7 @@ class ProxyFixture:
         return {"": float(sum(counted.values()))}
 
     def _allowed(self) -> float:
-        """What may have passed by now for one group, see docs/explanation/architecture.md, "The greedy client"."""
+        """What may have passed by now for one group, see docs/explanation/adversary.md."""
         said = self.circumstances
         if said.goal == "memory":
             return said.bound + TABLES_BYTES

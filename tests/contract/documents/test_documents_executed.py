@@ -35,7 +35,7 @@ def test_commands_print_what_the_document_shows(path: Path, tmp_path: Path) -> N
 
 def test_some_documents_are_executed() -> None:
     """The README, the tutorial and the walk through the metering are among them."""
-    assert {path.name for path in EXECUTED} >= {"README.md", "first-quota.md", "pipeline.md"}
+    assert {path.name for path in EXECUTED} >= {"README.md", "first-quota.md", "metering.md", "administration.md"}
 
 
 def test_a_document_that_contradicts_is_found(tmp_path: Path) -> None:

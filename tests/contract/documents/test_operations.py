@@ -41,9 +41,9 @@ def test_what_needs_a_restart_is_what_the_reload_says() -> None:
 
 
 def test_every_reason_to_pause_is_named() -> None:
-    """The architecture names the whole set."""
-    architecture = (ROOT / "docs/explanation/architecture.md").read_text()
-    assert [name for name in REASON_NAMES.values() if f"`{name}`" not in architecture] == []
+    """The page about requests names the whole set."""
+    page = (ROOT / "docs/explanation/request-life.md").read_text()
+    assert [name for name in REASON_NAMES.values() if f"`{name}`" not in page] == []
 
 
 def test_decisions_have_their_four_parts() -> None:

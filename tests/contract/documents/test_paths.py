@@ -26,6 +26,19 @@ def broken_links(document: Path) -> list[str]:
     return [link for link in links if not (document.parent / link).exists()]
 
 
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_anchors(document: Path) -> list[str]:
+    """Return the links of a document to headings that are not there."""
+    targets = [(link, *link.split("#")) for link in LINK.findall(document.read_text()) if "#" in link and "://" not in link]
+    return [link for link, path, anchor in targets if anchor not in anchors(document.parent / path if path else document)]
+
+
 def missing_paths(text: str) -> list[str]:
     """Return the paths from the root of the checkout that a text names and that are not there."""
     return [name for name in PATH.findall(text) if not (ROOT / name).exists()]
@@ -63,9 +76,10 @@ def classes() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_and_paths_are_there(document: Path) -> None:
-    """Every relative link has its target, and every file or folder that is named is in the checkout."""
+    """Every relative link has its target and its heading, and every file or folder that is named is in the checkout."""
     text = document.read_text()
     assert broken_links(document) + missing_paths(text) + missing_in_rows(text) == []
+    assert broken_anchors(document) == []
 
 
 @pytest.mark.parametrize("document", ARCHITECTURE, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""docs/reference/pipeline.md names every column of every table that the pipeline reads or makes."""
+"""docs/reference/metering-files.md names every column of every table that the pipeline reads or makes."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from metering_format.tables import TABLES
 
-TEXT = (Path(__file__).parents[3] / "docs/reference/pipeline.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs/reference/metering-files.md").read_text()
 PLACE = {"date", "hour", "batch"}
 
 

@@ -1,6 +1,6 @@
 """Unmodified tools against a broker and against Sluice, the same script for both: what they print is the same, line by line.
 
-Where it is not, the difference stands here with its reason, and in docs/how-to/administration.md.
+Where it is not, the difference stands here with its reason, and in docs/reference/quota-administration.md.
 """
 
 import contextlib
