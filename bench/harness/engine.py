@@ -61,7 +61,7 @@ class Engine:
         if compiler is None:
             return None
         target = self.folder / "peer"
-        command = [compiler, "-O2", "-o", str(target), str(ROOT / "bench" / "peer.c")]
+        command = [compiler, "-O2", "-o", str(target), str(ROOT / "bench" / "harness" / "peer.c")]
         done = subprocess.run(command, capture_output=True, timeout=COMPILE_SECONDS_MAX, check=False)
         return str(target) if done.returncode == 0 else None
 

@@ -1,6 +1,6 @@
 """The load generator: a closed loop, a paced load, or connection churn, each connection with one request template.
 
-`bench/peer.c` does the same faster and is used where a C compiler is; this one is used elsewhere.
+`bench/harness/peer.c` does the same faster and is used where a C compiler is; this one is used elsewhere.
 
     python -m bench.harness.load TEMPLATES PORT CONNS DEPTH RATE CHURN COUNTER [CA]
         RATE   requests per second in all, 0 = as fast as the answers come (closed loop)

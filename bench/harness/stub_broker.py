@@ -1,6 +1,6 @@
 """A broker that has one prepared answer per API and version: ApiVersions, Metadata, Produce, Fetch.
 
-It exists so that the proxy is what the bench measures. `bench/peer.c` does the same faster and is used where a C compiler is;
+It exists so that the proxy is what the bench measures. `bench/harness/peer.c` does the same faster and is used where a C compiler is;
 this one is used elsewhere.
 
     python -m bench.harness.stub_broker TEMPLATES PORT            on 127.0.0.1; prints "ready", ends when its standard input ends
