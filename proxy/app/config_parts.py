@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from proxy.app.identities import identities_of
 from proxy.config.callback import load_callback_class
 from proxy.config.model import Config
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaWindows
-from proxy.net.accept.admission import Admission
+from proxy.net.accept.admission import Peer
 from proxy.net.gateway import GatewaySettings
 from proxy.telemetry.counters import Counters
 from quota.entity import ClientQuotaType
@@ -40,13 +42,13 @@ def quota_windows(config: Config) -> QuotaWindows:
     )
 
 
-def gateway_settings(config: Config, counters: Counters, admission: Admission) -> GatewaySettings:
-    """What the gateway needs to know of the configuration."""
+def gateway_settings(config: Config, counters: Counters, on_login_failed: Callable[[Peer], None]) -> GatewaySettings:
+    """What the gateway needs to know of the configuration; `on_login_failed` gets the address of each client that is not let in."""
     return GatewaySettings(
         config.listeners,
         config.sidecar,
         config.limits.upstream_connect_ms,
         config.limits.drain_ms,
         config.broker_configs == "redact",
-        identities_of(config.listeners, counters, admission.login_failed),
+        identities_of(config.listeners, counters, on_login_failed),
     )

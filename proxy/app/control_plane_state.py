@@ -6,19 +6,15 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from proxy.app.control_plane import ControlPlane
 from proxy.base import clock
 from proxy.config.model import Config
 from proxy.config.sections.upstream import MAIN
 from proxy.enforcement.address_tables import table_name
-from proxy.enforcement.policy import Policy
 from proxy.enforcement.switches import SwitchMode
 from proxy.net.accept.admission import ListenerAdmission
-from proxy.net.accept.client_listeners import ClientListeners
 from proxy.net.upstream.own_login import OwnLogin
 from proxy.net.upstream.prober import Prober
-from proxy.quota_admin.authorizer_probe import AuthorizerProbe
-from proxy.quota_store.followed import FollowedQuotas
-from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import (
     AdmissionStatus,
     IpRate,
@@ -54,24 +50,16 @@ IPS_LOOKED_AT_MAX = 1_000
 class ControlPlaneState:
     """The `ControlState` of a running Sluice."""
 
-    def __init__(
-        self,
-        config: Config,
-        counters: Counters,
-        policy: Policy,
-        listeners: ClientListeners,
-        probers: Mapping[str, Prober],
-        quotas: FollowedQuotas,
-    ) -> None:
+    def __init__(self, config: Config, control: ControlPlane) -> None:
         self.config = config
-        self.counters = counters
-        self._policy = policy
-        self._listeners = listeners
-        self._admission = listeners.admission
-        self._probers = probers
-        self._quotas = quotas
+        self.counters = control.counters
+        self._control = control
+        self._policy = control.policy
+        self._listeners = control.client_listeners
+        self._admission = control.admission
+        self._probers = control.probers
+        self._quotas = control.quotas
         self.draining = False
-        self.canary: AuthorizerProbe | None = None  # None: the brokers' authority is not tested
 
     def mode(self) -> str:
         """The enforcement mode."""
@@ -112,7 +100,8 @@ class ControlPlaneState:
     def logins(self) -> Sequence[LoginStatus]:
         """Sluice's own accounts at the brokers; none of them is needed for traffic."""
         own = [_login_status(name, prober.login) for name, prober in self._probers.items() if name == MAIN or prober.login.is_set]
-        canary: LoginState = "missing" if self.config.canary is None else "untried" if self.canary is None else self.canary.state
+        probe = self._control.canary
+        canary: LoginState = "missing" if self.config.canary is None else "untried" if probe is None else probe.state
         return [*own, LoginStatus("canary", canary, CANARY_WORDS[canary], CANARY_ENABLES)]
 
     def admission(self) -> AdmissionStatus:

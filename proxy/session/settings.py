@@ -36,9 +36,9 @@ class SessionSettings:
         "usages",
     )
 
-    def __init__(self, enforcement: Enforcement, usages: UsageTable, counters: Counters) -> None:
+    def __init__(self, enforcement: Enforcement, usages: UsageTable, counters: Counters, policy: Policy | None = None) -> None:
         self.enforcement = enforcement
-        self.policy = Policy(enforcement)
+        self.policy = policy or Policy(enforcement)
         self.usages = usages
         self.counters = counters
         self.buffers = BufferAccount()

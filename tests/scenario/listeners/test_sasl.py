@@ -124,7 +124,7 @@ async def test_g10_nothing_of_a_token_is_left() -> None:
         cut.close()
         await until(lambda: len(sluice.connections) == 2)
         app = sluice.app
-        seen = reachable([app.gateway, app.counters, app.usages, app.scopes, app._session_settings])
+        seen = reachable([app.gateway, app.counters, app.usages, app.scopes, app.data_path.session_settings])
         assert {id(connection.session) for connection in sluice.connections} <= seen
 
 

@@ -73,7 +73,7 @@ class RunningGateway:
     @property
     def buffers(self) -> BufferAccount:
         """What its connections keep."""
-        return self.app._session_settings.buffers
+        return self.app.data_path.session_settings.buffers
 
     @property
     def closes(self) -> dict[str, int]:

@@ -1,0 +1,329 @@
+"""What decides who may connect, keeps the quotas, and answers operators. One for each Sluice, however many processes relay."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from protocol.messages.metadata import Topology
+from proxy.app.config_parts import quota_windows
+from proxy.base.clock import now_ms, wall_time_s
+from proxy.base.close_reason import CloseReason
+from proxy.base.host_port import HostPort
+from proxy.config.checks.admin import advice_on_administration, can_change
+from proxy.config.model import Config
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.quota_scopes import QuotaTable
+from proxy.net.accept.admission import Admission
+from proxy.net.accept.bound_listener import BoundListener
+from proxy.net.accept.client_listeners import AdmittedConnection, ClientListeners
+from proxy.net.accept.connection_limits import ConnectionLimits
+from proxy.net.upstream.brokers_quotas import BrokersQuotas
+from proxy.net.upstream.login import ask_as
+from proxy.net.upstream.own_login import OwnLogin
+from proxy.net.upstream.prober import Prober
+from proxy.net.upstream.routes import Route, Routes
+from proxy.observe.state import ProxyState
+from proxy.observe.tokens import Tokens
+from proxy.quota_admin.audit.log import AuditLog
+from proxy.quota_admin.authorizer import Authorizer, Rules
+from proxy.quota_admin.authorizer_probe import AuthorizerProbe
+from proxy.quota_admin.broker_authority import BrokerAuthority
+from proxy.quota_admin.service import Administration
+from proxy.quota_store.choice import make_store, other_store
+from proxy.quota_store.followed import FollowedQuotas
+from proxy.quota_store.forward import ForwardStore
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.tls.contexts import TlsContexts
+from quota.connections.connection_quotas import ConnectionQuotas
+
+if TYPE_CHECKING:
+    from proxy.observe.admin_http import AdminHttp
+
+EXPIRE_S = 30.0
+
+
+class Relays(Protocol):
+    """Who serves admitted connections: the data path of this process, or workers."""
+
+    @property
+    def wants_cluster(self) -> bool:
+        """Whether anybody asks for topics, partitions and leaders."""
+
+    def serve(self, admitted: AdmittedConnection) -> None:
+        """Take a connection that may be served."""
+
+    def may_accept(self) -> bool:
+        """Whether there is memory for one more."""
+
+    def make_room(self, protected_listener: str) -> None:
+        """End a connection of another listener."""
+
+    def apply_table(self, table: QuotaTable, who: str | None) -> None:
+        """Put a table of quotas in force; `who` asked for it, None: it came from elsewhere."""
+
+    def apply_switches(self, table: Mapping[str, str]) -> bool:
+        """Put switches in force; False: they are as they were."""
+
+    def learn_cluster(self, topology: Topology) -> None:
+        """Tell callbacks which partitions exist."""
+
+
+class ControlPlane:
+    """Listeners and their admission, the store of quotas and its administration, probes of brokers, the admin port.
+
+    Args:
+        listeners: as they are configured.
+        relays: who serves what is admitted.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        counters: Counters,
+        policy: Policy,
+        tls: TlsContexts,
+        routes: Routes,
+        listeners: Sequence[BoundListener],
+        admission: Admission,
+        relays: Relays,
+    ) -> None:
+        self.config = config
+        self.counters = counters
+        self.policy = policy
+        self.tls = tls
+        self.relays = relays
+        self.admission = admission
+        self.connection_limits = ConnectionLimits(admission.quotas, admission.slot_freed)
+        self._header_ms, self._hello_ms = config.limits.first_frame_ms, config.limits.tls_handshake_ms
+        admission.make_room = relays.make_room
+        self.client_listeners = ClientListeners(
+            listeners,
+            counters,
+            admission,
+            header_ms=lambda: self._header_ms,
+            hello_ms=lambda: self._hello_ms,
+            may_accept=relays.may_accept,
+            serve=relays.serve,
+        )
+        self._apply(config)
+        self._routes = routes
+        self.probers = {route.name: self._prober(route, config) for route in routes}
+        self.quotas = FollowedQuotas(self._apply_table, self.connection_limits.apply_rates)
+        self.quotas.listeners.append(lambda content, _origin: self.apply_switches(content.switches))
+        self.audit = AuditLog(config.audit.file, wall_time_s=wall_time_s)
+        self.administration = Administration(
+            self.quotas,
+            Authorizer(Rules.of(config.quota_admin)),
+            self.audit,
+            counters.administration,
+            now_ms=now_ms,
+            profile=config.quotas.profile,
+        )
+        self.quotas.listeners.append(self.administration.content_arrived)
+        self.authority = BrokerAuthority(counters.administration)
+        self.canary: AuthorizerProbe | None = None  # None: the brokers' authority is not tested
+        self._canary_task: asyncio.Task[None] | None = None
+        self.tokens = Tokens(config.admin.tokens)
+        self._admin: AdminHttp | None = None
+
+    async def start(self, state: ProxyState, lag: LoopLag) -> None:
+        """Open the admin port, and read the quotas; a store may have to be waited for, and /readyz says so meanwhile.
+
+        Raises:
+            ConfigProblems: the quotas are not right.
+            StartError: the admin port cannot be bound.
+        """
+        if self.config.admin.address is not None:
+            self._admin = self._admin_http(self.config.admin.address, state, lag)
+            await self._admin.start()
+        await self.use_store(self.config)
+        _warn_of_administration(self.config)
+        await self.connection_limits.settled()
+
+    def accept(self) -> None:
+        """Bind every port; from now on connections come.
+
+        Raises:
+            StartError: an address cannot be bound.
+        """
+        self.client_listeners.open()
+        self._watch_canary(self.config)
+        for listener in self.client_listeners.listeners:
+            log.info("listening", listener=listener.settings.name, host=listener.settings.address.host, port=listener.bootstrap_port)
+
+    def forever(self) -> Sequence[Any]:
+        """What runs until the end, as coroutines."""
+        return [*(prober.run() for prober in self.probers.values()), self._expire_forever()]
+
+    def reload(self, config: Config) -> None:
+        """Obey another configuration, from the next connection and the next request about quotas on."""
+        self._apply(config)
+        self.admission.enforcement_changed()
+        self.tokens.read(config.admin.tokens)
+        self.administration.authorizer.rules = Rules.of(config.quota_admin)
+        if (config.quota_admin.authority, config.canary) != (self.config.quota_admin.authority, self.config.canary):
+            self._watch_canary(config)
+        self.config = config
+
+    def stop_accepting(self, reason: CloseReason) -> None:
+        """No connection comes any more; what waited is closed for `reason`."""
+        self.client_listeners.close(reason)
+
+    async def stop(self) -> None:
+        """Let go of the store and of what was begun; the admin port answers until `close_admin`."""
+        if self._canary_task is not None:
+            self._canary_task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._canary_task
+        await self.administration.close()
+        await self.quotas.close()
+        self.audit.close()
+        await self.connection_limits.close()
+
+    async def close_admin(self) -> None:
+        """Answer operators no more."""
+        if self._admin is not None:
+            await self._admin.stop()
+
+    # --- quotas
+
+    def apply_switches(self, table: Mapping[str, str]) -> None:
+        """Put the switches of the quota store in force from the next request on; no connection ends."""
+        if self.relays.apply_switches(table):
+            self.admission.enforcement_changed()
+
+    def _apply_table(self, table: QuotaTable) -> None:
+        self.relays.apply_table(table, self.administration.altering if self.quotas.origin == "own" else None)
+
+    def needs_other_store(self, config: Config) -> bool:
+        """Whether another configuration keeps its quotas elsewhere, or otherwise."""
+        return other_store(self.config, config) or can_change(self.config) != can_change(config)
+
+    async def use_store(self, config: Config) -> None:
+        """Follow the store of quotas of the configuration from now on.
+
+        Raises:
+            ConfigProblems: it cannot be used; the one before goes on.
+        """
+        if config.quotas.store != "forward":
+            await self.quotas.use(lambda on_content: make_store(config, on_content, altering=can_change(config)))
+            return
+        upstream = self._routes.main.upstream
+        brokers = BrokersQuotas(
+            self._routes.main.bootstrap, self.tls.brokers.get(upstream), upstream.credentials, config.limits.upstream_connect_ms
+        )
+        await self.quotas.use(lambda on_content: ForwardStore(brokers, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
+
+    # --- parts
+
+    def _apply(self, config: Config) -> None:
+        """Settings that take effect on the next connection."""
+        self._header_ms, self._hello_ms = config.limits.first_frame_ms, config.limits.tls_handshake_ms
+        self.admission.count_over_all(per_cluster=config.enforcement.scope == "cluster")
+        self.connection_limits.apply(config.connections, config.listeners)
+        self.admission.failed_logins.max_per_minute = config.connections.max_failed_logins_per_ip
+
+    def _admin_http(self, address: HostPort, state: ProxyState, lag: LoopLag) -> AdminHttp:
+        from proxy.observe.admin_changes import ChangesPages  # only here: who has no admin port loads no HTTP server
+        from proxy.observe.admin_http import AdminHttp
+
+        return AdminHttp(
+            state,
+            address,
+            lag=lag,
+            open_quotas=self.config.admin.open_quotas,
+            open_names=self.config.admin.metrics_names == "all",
+            tokens=self.tokens,
+            changes=lambda access: ChangesPages(state, self.administration, self.audit, access),
+            tls=self.tls.admin,
+        )
+
+    def _watch_canary(self, config: Config) -> None:
+        """Have the brokers' authority proven where it counts."""
+        if self._canary_task is not None:
+            self._canary_task.cancel()
+            self._canary_task = None
+        self.authority.is_trusted = True
+        self.canary = None
+        if config.quota_admin.authority != "broker":
+            return
+        canary, route = config.canary, self._routes.main
+        if canary is None:
+            log.warning(
+                "quota_authority_untested",
+                remedy="set [canary], an account without rights: a broker without an authorizer allows everybody everything",
+            )
+            return
+        tls = self.tls.brokers.get(route.upstream)
+        self.canary = AuthorizerProbe(
+            self.authority,
+            lambda frame: ask_as(canary, frame, route.bootstrap.current(), tls, config.limits.upstream_connect_ms),
+        )
+        self._canary_task = asyncio.create_task(self.canary.run())
+
+    def _prober(self, route: Route, config: Config) -> Prober:
+        """Who asks the brokers by one route; the cluster is known from `[upstream]`."""
+        is_main = route is self._routes.main
+        return Prober(
+            route.bootstrap,
+            functools.partial(self._learn_topology, route),
+            lambda: is_main and self.relays.wants_cluster,
+            functools.partial(_log_upstream, route.name),
+            config.limits.upstream_connect_ms,
+            self.tls.brokers.get(route.upstream),
+            OwnLogin(route.upstream.credentials, functools.partial(_log_own_login, route.name)),
+        )
+
+    def _learn_topology(self, route: Route, topology: Topology) -> None:
+        """What the prober heard: where brokers are, so that their ports are bound early, and the cluster."""
+        if not self.config.sidecar:
+            for broker in topology.brokers:
+                route.book.learn(broker.node_id, broker.host, broker.port)
+        if route is self._routes.main:
+            self.relays.learn_cluster(topology)
+
+    async def _expire_forever(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_S)
+            self.admission.quotas.ips.expire(now_ms())
+            self.admission.failed_logins.expire(now_ms())
+
+
+def admission_of(config: Config, counters: Counters, policy: Policy) -> Admission:
+    """Return the admission that a configuration asks for; `ControlPlane` puts its limits in force."""
+    windows = quota_windows(config)
+    names = (listener.name for listener in config.listeners)
+    quotas = ConnectionQuotas(names, num_samples=windows.num_samples, window_ms=windows.window_ms)
+    return Admission(quotas, counters, policy, per_cluster=config.enforcement.scope == "cluster")
+
+
+def _warn_of_administration(config: Config) -> None:
+    """Say what somebody who lets others change quotas may not expect."""
+    if not can_change(config):
+        return
+    for line in advice_on_administration(config):
+        log.warning("quota_admin_exposed", problem=line)
+    if config.audit.file is None:
+        log.warning("audit_in_memory", remedy="name a file in audit.file: what is changed is forgotten when the process ends")
+    if config.quotas.store == "file" and config.quotas.path is None:
+        log.warning("quotas_in_memory", remedy="name a file in quotas.path: quotas that are set are gone when the process ends")
+
+
+def _log_upstream(name: str, error: str | None) -> None:
+    if error is None:
+        log.info("upstream_answers", upstream=name)
+    else:
+        log.warning("upstream_silent", limit_key=name, upstream=name, problem=error)
+
+
+def _log_own_login(name: str, problem: str | None) -> None:
+    if problem is None:
+        log.info("own_login_works", upstream=name)
+    else:
+        log.error("own_login_failed", upstream=name, problem=problem)

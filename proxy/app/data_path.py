@@ -1,0 +1,240 @@
+"""What serves admitted connections: sessions, quotas by group, connections to brokers, metering. One for each process that relays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from protocol.messages.metadata import Topology
+from proxy.app.config_parts import callback_choice, gateway_settings, quota_windows, static_defaults
+from proxy.base.clock import now_ms
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config
+from proxy.config.sections.groups import declared_groups
+from proxy.enforcement.mode import Mode
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
+from proxy.enforcement.switches import Switches
+from proxy.net.accept.bound_listener import BoundListener
+from proxy.net.accept.client_listeners import AdmittedConnection
+from proxy.net.buffer_budget import BufferBudget
+from proxy.net.connection_deadlines import Deadlines
+from proxy.net.gateway import ConnectionSlots, Gateway, GatewayEvents
+from proxy.net.upstream.routes import Routes
+from proxy.session.settings import SessionSettings
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters, UsageTable
+from quota.callbacks.cluster import Cluster, PartitionInfo
+
+if TYPE_CHECKING:
+    from proxy.metering.metering import JudgedConnections, Metering
+
+EXPIRE_S = 30.0
+
+Peer = tuple[str, int]
+
+
+class DataPath:
+    """The connections of one process, and all that judges their requests.
+
+    Args:
+        listeners: where clients come in, for what they are told of addresses.
+        slots: takes back what an admitted connection was given.
+        on_login_failed: called with the address of each client that a broker does not let in.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        source: ConfigSource,
+        counters: Counters,
+        policy: Policy,
+        routes: Routes,
+        listeners: Sequence[BoundListener],
+        *,
+        slots: ConnectionSlots,
+        on_login_failed: Callable[[Peer], None],
+    ) -> None:
+        self.config = config
+        self.counters = counters
+        self.policy = policy
+        self.usages = UsageTable()
+        self.session_settings = SessionSettings(policy.base, self.usages, counters, policy)
+        self.deadlines = Deadlines()
+        self.budget = BufferBudget(counters, config.limits.process_buffer_bytes_max, self.session_settings.buffers)
+        self._groups = declared_groups(config.groups)
+        self._apply(config)
+        self.scopes = QuotaScopes(
+            per_cluster=config.enforcement.scope == "cluster",
+            choice=callback_choice(config, source.place),
+            statics=static_defaults(config),
+            windows=quota_windows(config),
+        )
+        self.scopes.declare(self._groups)
+        self.gateway = Gateway(
+            gateway_settings(config, counters, on_login_failed),
+            self.session_settings,
+            counters,
+            routes,
+            self.deadlines,
+            self.budget,
+            listeners,
+            slots,
+            GatewayEvents(self.scopes.of, self.learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster),
+        )
+        self.scopes.on_moved = self.gateway.count_anew
+        self.metering: Metering | None = None
+        self._switch_table: Mapping[str, str] | None = None
+        self._switch_quotas(config)
+
+    def meter(self, judged: JudgedConnections) -> None:
+        """Begin to meter, where the configuration says so.
+
+        Args:
+            judged: what decides on connections.
+
+        Raises:
+            StartError: the directory cannot be written.
+        """
+        if not self.config.metering.is_on:
+            return
+        from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
+
+        self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy)
+        self.session_settings.meter = self.metering.meter
+        self.metering.start(self.config)
+
+    @property
+    def requests(self) -> int:
+        """Requests forwarded so far."""
+        return self.counters.requests + sum(connection.session.requests.frames for connection in self.gateway.connections)
+
+    # --- what the control plane asks for
+
+    @property
+    def wants_cluster(self) -> bool:
+        """Whether anybody asks for topics, partitions and leaders."""
+        return self.scopes.wants_cluster
+
+    def serve(self, admitted: AdmittedConnection) -> None:
+        """Take a connection that may be served."""
+        self.gateway.serve(admitted)
+
+    def may_accept(self) -> bool:
+        """Whether there is memory for one more."""
+        return self.budget.accepting
+
+    def make_room(self, protected_listener: str) -> None:
+        """End a connection of another listener."""
+        self.gateway.make_room(protected_listener)
+
+    def apply_table(self, table: QuotaTable, who: str | None) -> None:
+        """Put a table of quotas in force from the next request on.
+
+        Args:
+            table: bounds by quota type and entity.
+            who: the principal that asked for the change; None: it was there at the start, or came from elsewhere.
+        """
+        self.scopes.apply_table(table)
+        if self.metering is not None:
+            self.metering.quotas_changed(who)
+
+    def apply_switches(self, table: Mapping[str, str]) -> bool:
+        """Put switches in force from the next request on; no connection ends. False: they are as they were."""
+        if table is self._switch_table:  # contents share what stayed the same
+            return False
+        self._switch_table = table
+        switches = Switches(table)
+        for problem in switches.problems:
+            log.warning("switch_ignored", limit_key="switch_ignored", problem=problem)
+        if not self.policy.switch(switches):
+            return False
+        self.scopes.renew()
+        if self.metering is not None:
+            self.metering.settings_changed(self.config)
+        self.gateway.enforcement_changed()
+        log.info("switches_changed", switches=len(switches.table), all=None if switches.of_all is None else switches.of_all.value)
+        return True
+
+    def learn_cluster(self, topology: Topology) -> None:
+        """Tell callbacks which partitions exist and who leads them, where one asks for that."""
+        if self.scopes.wants_cluster:
+            partitions = tuple(PartitionInfo(part.topic, part.partition, part.leader) for part in topology.partitions)
+            nodes = tuple(broker.node_id for broker in topology.brokers)
+            self.scopes.update_cluster(Cluster(topology.cluster_id, nodes, partitions))
+
+    # --- settings
+
+    def reload(self, config: Config, choice: CallbackChoice) -> None:
+        """Obey another configuration from the next request on; what it says of callbacks is in `choice`."""
+        if self.metering is not None:
+            self.metering.settings_changed(config)
+        self._rebuild_scopes(config, choice)
+        self._apply(config)
+        self.gateway.settings_changed()
+        self.config = config
+
+    def _apply(self, config: Config) -> None:
+        """Settings that take effect on the next request."""
+        self.policy.base.mode = Mode(config.acting_mode)
+        self.policy.base.delay_max_ms = config.enforcement.delay_max_ms
+        self.policy.configured(config.quotas.exempt, self._groups)
+        self._apply_to_sessions(config)
+        limits, deadlines = config.limits, self.deadlines
+        deadlines.tls_handshake_ms = limits.tls_handshake_ms
+        deadlines.first_frame_ms = limits.first_frame_ms
+        deadlines.login_ms = limits.login_ms
+        deadlines.frame_grace_ms = limits.frame_grace_ms
+        deadlines.frame_bytes_per_second_min = limits.frame_bytes_per_second_min
+        deadlines.undrained_ms = limits.undrained_ms
+        deadlines.idle_ms = limits.idle_ms
+        deadlines.departed_ms = limits.departed_ms
+        self.budget.bytes_max = limits.process_buffer_bytes_max
+
+    def _apply_to_sessions(self, config: Config) -> None:
+        settings = self.session_settings
+        settings.shadows = config.quotas.store == "forward"
+        settings.answers_quotas = config.quotas.store != "forward"
+        settings.empty_client_id_is_default = config.empty_client_id == "default-entity"
+        settings.unknown_apis_pass = config.unknown_apis == "pass"
+        settings.frame_bytes_max = config.limits.request_frame_bytes_max
+        settings.principals.max_connections = config.connections.max_connections_per_principal
+        settings.principals.overrides = config.connections.principal_overrides
+
+    def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
+        old = self.config
+        if (config.enforcement.scope, config.callback, static_defaults(config)) != (
+            old.enforcement.scope,
+            old.callback,
+            static_defaults(old),
+        ):
+            self.scopes.change(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=static_defaults(config))
+        if config.groups != old.groups:
+            self._groups = declared_groups(config.groups)
+            self.scopes.declare(self._groups)
+        self._switch_quotas(config)
+
+    def _switch_quotas(self, config: Config) -> None:
+        quotas = config.quotas
+        self.scopes.switch(produce=quotas.produce, fetch=quotas.fetch, request=quotas.request, mutation=quotas.controller_mutation)
+
+    # --- the end
+
+    async def drain(self) -> None:
+        """Answer what is in flight, release what waits, end every connection."""
+        log.info("draining", connections=len(self.gateway.connections))
+        in_time = await self.gateway.drain()
+        log.info("drained", in_time=in_time)
+
+    async def stop(self) -> None:
+        """Write all that was noted, end callbacks; every connection has ended."""
+        if self.metering is not None:
+            await self.metering.stop()
+        self.scopes.close()
+
+    async def expire_forever(self) -> None:
+        """Forget groups that are not used any more."""
+        while True:
+            await asyncio.sleep(EXPIRE_S)
+            self.scopes.expire(now_ms())
