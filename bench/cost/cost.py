@@ -11,7 +11,7 @@ from statistics import median
 
 from bench.harness.arms import Arm, Starter
 from bench.harness.engine import Engine, cpu_seconds
-from bench.harness.frames import Template, api_versions_request, fetch_request, produce_request
+from bench.harness.frames import Template, api_versions_request, fetch_request, metadata_request, produce_request
 
 KIB, MIB = 1 << 10, 1 << 20
 SMALL_RECORD_BYTES = 200
@@ -23,7 +23,7 @@ class CostLoad:
 
     name: str
     goal: float | None
-    request: Template
+    request: Template | Sequence[Template]
     conns: int = 8
     depth: int = 1
     rate: float = 0.0
@@ -35,6 +35,8 @@ class CostLoad:
     @property
     def what(self) -> str:
         """The row in words."""
+        if self.churn and self.rate:
+            return f"{self.rate:,.0f} new connections/s, two requests each"
         pace = f"{self.rate:,.0f} requests/s in all" if self.rate else f"{self.depth} in flight"
         return f"{self.conns:,} connections, " + ("one request each" if self.churn else pace)
 
@@ -46,6 +48,14 @@ LOADS = [
     CostLoad("fetch-1MB", 1.10, fetch_request(11), fetch_record_bytes=MIB, runs=16, quick_runs=6),
     CostLoad("conns-1000", 1.40, produce_request(7, filler=SMALL_RECORD_BYTES), conns=1_000, rate=2_000),
     CostLoad("churn", 1.60, api_versions_request(3), conns=32, churn=True),
+    CostLoad(
+        "churn-500-a-second",
+        1.40,
+        [api_versions_request(3), metadata_request(12), produce_request(7, filler=SMALL_RECORD_BYTES)],
+        conns=256,
+        rate=500,
+        churn=True,
+    ),
     CostLoad("churn-8", None, api_versions_request(3), churn=True),
     CostLoad("churn-128", None, api_versions_request(3), conns=128, churn=True),
     CostLoad("newest-produce-200B", 1.50, produce_request(13, filler=SMALL_RECORD_BYTES)),

@@ -4,7 +4,8 @@
 
     python -m bench.harness.load TEMPLATES PORT CONNS DEPTH RATE CHURN COUNTER [CA]
         RATE   requests per second in all, 0 = as fast as the answers come (closed loop)
-        CHURN  1 = connect, one request, close
+        CHURN  1 = connect, one request, close; with a RATE so many connections a second, CONNS at most at a time, each of which
+               asks the first template and then, in turn, one of the others
         COUNTER  a file of 8 bytes that holds the number of answers so far (mapped, little endian)
         CA     speak TLS, and trust these authorities
 """
@@ -110,6 +111,37 @@ async def churn(make: object, port: int, tls: ssl.SSLContext | None) -> None:
         transport.close()
 
 
+async def visit(port: int, templates: list[Template], counter: Counter, free: asyncio.Semaphore) -> None:
+    """Connect, ask one after the other, close."""
+    try:
+        reader, writer = await asyncio.open_connection(HOST, port)
+        for template in templates:
+            writer.write(template.whole())
+            await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        writer.close()
+        counter.add(1)
+    finally:
+        free.release()
+
+
+async def paced_churn(port: int, templates: list[Template], conns: int, rate: float, counter: Counter) -> None:
+    """Make `rate` connections a second."""
+    first, others = templates[:1], itertools.cycle(templates[1:] or [None])
+    loop, free, visits = asyncio.get_running_loop(), asyncio.Semaphore(conns), set()
+    start, begun = loop.time(), 0
+    while True:
+        await asyncio.sleep(PACE_SECONDS)
+        due = int((loop.time() - start) * rate)
+        for _ in range(due - begun):
+            if free.locked():
+                continue
+            await free.acquire()
+            task = loop.create_task(visit(port, [*first, *filter(None, [next(others)])], counter, free))
+            visits.add(task)
+            task.add_done_callback(visits.discard)
+        begun = due
+
+
 async def run(
     templates: list[Template],
     port: int,
@@ -127,7 +159,9 @@ async def run(
     def make() -> LoadConnection:
         return LoadConnection(next(turns), counter, refill=not is_churn and not rate)
 
-    if is_churn:
+    if is_churn and rate:
+        tasks = [loop.create_task(paced_churn(port, templates, conns, rate, counter))]
+    elif is_churn:
         tasks = [loop.create_task(churn(make, port, tls)) for _ in range(conns)]
     else:
         connections = [(await loop.create_connection(make, HOST, port, ssl=tls))[1] for _ in range(conns)]

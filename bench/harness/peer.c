@@ -2,7 +2,8 @@
  *
  *   peer stub TEMPLATES PORT                               answers each request by the template of its API and version
  *   peer load TEMPLATES PORT CONNS DEPTH RATE CHURN COUNTER  each connection sends one of the templates; RATE requests/s in all, 0 = closed loop;
- *                                                          CHURN 1 = a new connection for each request
+ *                                                          CHURN 1 = a new connection for each request; with a RATE: RATE connections/s, at
+ *                                                          most CONNS at a time, each asks the first and, in turn, one of the other TEMPLATES
  *
  * 127.0.0.1 only. TEMPLATES is written by bench/frames.py. COUNTER is a file of 8 bytes that is mapped; it holds the answers
  * received so far. Ends when its standard input ends. bench/stub_broker.py and bench/load.py do the same in Python.
@@ -41,6 +42,7 @@ struct conn {
     uint64_t body_left;
     unsigned in_flight;
     struct template *request;  /* what a load connection sends */
+    struct template *second;   /* what it sends once the first is answered; paced churn only */
     uint32_t next_correlation, next_answer;
 };
 
@@ -49,7 +51,7 @@ static int template_count, epoll_fd;
 static uint8_t *read_buffer;
 static volatile uint64_t *counter;
 static uint64_t uncounted;
-static int correlation_at, is_load, depth, churn, port;
+static int correlation_at, is_load, depth, churn, port, live;
 static double rate;
 
 static void die(const char *what) { perror(what); exit(1); }
@@ -137,8 +139,14 @@ static void send_request(struct conn *c) {
 
 static void frame_ended(struct conn *c) {
     if (!is_load) return;
-    uncounted++;
     c->in_flight--;
+    if (c->second) {
+        c->request = c->second;
+        c->second = NULL;
+        send_request(c);
+        return;
+    }
+    uncounted++;
     if (churn) c->closed = 1;
     else if (rate == 0) send_request(c);
 }
@@ -185,7 +193,8 @@ static void close_conn(struct conn *c) {
     close(c->fd);
     if (is_load && !churn) { fprintf(stderr, "connection closed by the other side\n"); exit(1); }
     free(c);
-    if (is_load) start_connect();
+    if (is_load) live--;
+    if (is_load && rate == 0) start_connect();
 }
 
 static void readable(struct conn *c) {
@@ -216,7 +225,13 @@ static struct conn *connect_one(void) {
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
     static int connected;
     struct conn *c = new_conn(fd);
-    c->request = &templates[connected++ % template_count];
+    live++;
+    c->request = &templates[connected % template_count];
+    if (churn && rate > 0) {
+        c->request = templates;
+        c->second = template_count > 1 ? &templates[1 + connected % (template_count - 1)] : NULL;
+    }
+    connected++;
     watch(c, EPOLL_CTL_ADD, EPOLLIN);
     return c;
 }
@@ -235,7 +250,7 @@ static void start_load(char **arguments) {
     counter = mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd < 0 || counter == MAP_FAILED) die("counter");
     conns = calloc(conn_count, sizeof *conns);
-    for (int i = 0; i < conn_count; i++) {
+    for (int i = 0; i < conn_count && !(churn && rate > 0); i++) {
         conns[i] = connect_one();
         if (rate > 0) continue;
         for (int k = 0; k < depth; k++) send_request(conns[i]);
@@ -248,6 +263,10 @@ static void paced(int timer) {
     uint64_t ticks;
     if (read(timer, &ticks, 8) != 8) return;
     for (; ticks; ticks--) {
+        if (churn) {
+            if (live < conn_count) start_connect();
+            continue;
+        }
         struct conn *c = conns[next++ % conn_count];
         if (c->in_flight >= (unsigned)depth) continue;
         send_request(c);
