@@ -254,7 +254,9 @@ class Gateway:
         if self.settings.sidecar:
             return Rewriter(None, on_topology, self._api_versions, redact_configs=False)
         view = ClientView(listener.route.book, functools.partial(listener.client_address, host))
-        return Rewriter(view.client_address, on_topology, self._api_versions, redact_configs=self.settings.redact_configs)
+        return Rewriter(
+            view.client_address, on_topology, self._api_versions, redact_configs=self.settings.redact_configs, revision=view.revision
+        )
 
     def _advertised_host(self, listener: BoundListener, sock: socket.socket) -> str:
         return listener.advertised_host or _plain_ip(sock.getsockname()[0])

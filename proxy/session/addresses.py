@@ -14,14 +14,18 @@ class AddressBook:
 
     Args:
         bind: opens the listeners of a node id; False: it has none, its address counts as unmapped.
+
+    Attributes:
+        revision: another number after each change.
     """
 
-    __slots__ = ("_bind", "_bound", "on_move", "upstream")
+    __slots__ = ("_bind", "_bound", "on_move", "revision", "upstream")
 
     def __init__(self, bind: Callable[[int], bool]) -> None:
         self._bind = bind
         self._bound: set[int] = set()
         self.upstream: dict[int, Address] = {}
+        self.revision = 0
         self.on_move: Callable[[int, Address], None] | None = None  # called with each new node id or address
 
     def learn(self, node_id: int, host: str, port: int) -> bool:
@@ -30,6 +34,7 @@ class AddressBook:
             return False
         if self.upstream.get(node_id) != (host, port):
             self.upstream[node_id] = (host, port)
+            self.revision += 1
             if self.on_move is not None:
                 self.on_move(node_id, (host, port))
         if node_id in self._bound:
@@ -37,6 +42,7 @@ class AddressBook:
         if not self._bind(node_id):
             return False
         self._bound.add(node_id)
+        self.revision += 1
         return True
 
 
@@ -52,6 +58,10 @@ class ClientView:
     def __init__(self, book: AddressBook, address_of: Callable[[int], Address | None]) -> None:
         self._book = book
         self._address_of = address_of
+
+    def revision(self) -> int:
+        """Return another number when addresses may lead elsewhere than before."""
+        return self._book.revision
 
     def client_address(self, node_id: int, host: str, port: int) -> Address | None:
         """Learn where the broker is and answer where clients find it; None when it has no listener."""

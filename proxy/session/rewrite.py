@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion, keys_to_drop
 from protocol.errors import BadResponseError, FrameSizeError, ProtocolError
@@ -17,6 +17,7 @@ from protocol.steps import Pace, Steps, finished
 from proxy.session.looked import Looked
 from proxy.session.request_context import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
 
+KNOWN_BROKERS_BYTES_MAX = 16 * 1024  # of a list of brokers that is remembered: a hundred brokers have 5 KB
 API_VERSIONS_KNOWN_MAX = 64  # by version and broker; a few of each are met
 EXPOSED_SHOWN = 8
 TOPOLOGY_PARTITIONS_MAX = 10_000
@@ -35,9 +36,10 @@ class Rewriter:
         on_topology: called with what a Metadata answer says; None: not needed.
         redact_configs: take the addresses out of DescribeConfigs answers.
         api_versions_cut: what clients may know of the broker's APIs; shared by all connections.
+        revision: says another number when `client_address` may say something else; None: nothing that it said is remembered.
     """
 
-    __slots__ = ("_api_versions_cut", "_client_address", "_on_topology", "_redact_configs")
+    __slots__ = ("_api_versions_cut", "_client_address", "_known_brokers", "_on_topology", "_redact_configs", "_revision")
 
     def __init__(
         self,
@@ -46,7 +48,10 @@ class Rewriter:
         api_versions_cut: ApiVersionsCut,
         *,
         redact_configs: bool,
+        revision: Callable[[], int] | None = None,
     ) -> None:
+        self._revision = revision
+        self._known_brokers: dict[int, _KnownBrokers] = {}  # by API and version
         self._client_address = client_address
         self._on_topology = on_topology
         self._redact_configs = redact_configs
@@ -107,8 +112,30 @@ class Rewriter:
         """Follow one answer while it passes."""
         assert self._client_address is not None
         if api.key == ApiKey.METADATA:
-            return BrokersWalker(api, frame_bytes, lambda beginning: finished(self._splice(api, beginning)))
+            return BrokersWalker(api, frame_bytes, lambda beginning: self._splice_brokers(api, beginning))
         return AnswerWalker(api, frame_bytes, self._client_address)
+
+    def with_known_brokers(self, api: ApiVersion, piece: bytes | memoryview, frame_bytes: int) -> bytes | None:
+        """Return what is here of a Metadata answer as it may leave, where its brokers are those of the answer before; None elsewhere.
+
+        The brokers come first and are the same for all clients, as long as the cluster does not change.
+        """
+        known = self._known_brokers.get(api.index)
+        if known is None or self._revision is None:
+            return None
+        end = RESPONSE_HEAD_BYTES + len(known.before)
+        if len(piece) < end or piece[RESPONSE_HEAD_BYTES:end] != known.before or known.revision != self._revision():
+            return None
+        size = frame_bytes - LENGTH_BYTES + len(known.after) - len(known.before)
+        return b"".join((size.to_bytes(LENGTH_BYTES, "big"), piece[LENGTH_BYTES:RESPONSE_HEAD_BYTES], known.after, piece[end:]))
+
+    def _splice_brokers(self, api: ApiVersion, beginning: bytes) -> bytes | memoryview:
+        """Put other addresses into a Metadata answer up to the end of its brokers."""
+        spliced = finished(self._splice(api, beginning))
+        if self._revision is not None and len(beginning) <= KNOWN_BROKERS_BYTES_MAX:
+            before, after = beginning[RESPONSE_HEAD_BYTES:], bytes(spliced[RESPONSE_HEAD_BYTES:])
+            self._known_brokers[api.index] = _KnownBrokers(self._revision(), before, after)
+        return spliced
 
     def _splice(self, api: ApiVersion, frame: bytes | memoryview) -> Steps[bytes | memoryview]:
         assert self._client_address is not None
@@ -119,6 +146,14 @@ class Rewriter:
             brokers = ", ".join(map(str, report.exposed[:EXPOSED_SHOWN]))
             raise ProtocolError(f"no listener for broker {brokers}: its address must not leave", reason="unmapped")
         return report.frame
+
+
+class _KnownBrokers(NamedTuple):
+    """The beginning of a Metadata answer behind its correlation id: as the broker said it, and as it left."""
+
+    revision: int
+    before: bytes
+    after: bytes
 
 
 class Walker(Protocol):

@@ -16,6 +16,8 @@ ACCEPTS_PER_TURN = 32
 CROWD_ACCEPTS_PER_TURN = 8
 """... but everybody else waits while they are set up: so many, as long as a crowd is in the kernel's queue."""
 CROWD_CONNECTIONS_MIN = 128
+LONE_TURNS = 7
+"""After a client that came alone so many turns accept one each: to look for another is a system call that fails for nothing."""
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -60,6 +62,7 @@ class Acceptor:
         self._reading = False
         self._stopped = False
         self._accepts_per_turn = ACCEPTS_PER_TURN
+        self._lone_turns = 0
         self._retry: asyncio.TimerHandle | None = None
         self.port: int = sock.getsockname()[1]
         self._spare = _spare_descriptor()
@@ -103,26 +106,35 @@ class Acceptor:
         self._retry = self._loop.call_later(RETRY_S, self._resume)
 
     def _on_readable(self) -> None:
-        for _ in range(self._accepts_per_turn):
+        if self._lone_turns:
+            self._lone_turns -= 1
+            self._accept_some(1)
+        elif self._accept_some(self._accepts_per_turn):
+            is_crowd = queued_connections(self._sock) > CROWD_CONNECTIONS_MIN
+            self._accepts_per_turn = CROWD_ACCEPTS_PER_TURN if is_crowd else ACCEPTS_PER_TURN
+
+    def _accept_some(self, accepts_max: int) -> bool:
+        """Accept until nobody waits, or so many; return whether more may wait."""
+        for number in range(accepts_max):
             if not self._reading:  # who was accepted last has to wait, and all behind with it
-                return
+                return False
             if not self._may_accept():
                 self._pause_for_a_moment()
-                return
+                return False
             try:
                 fd, peer = self._sock._accept()  # type: ignore[attr-defined]  # as `accept`, which makes a socket of the slow kind
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 self._accepts_per_turn = ACCEPTS_PER_TURN
-                return
+                self._lone_turns = LONE_TURNS if number == 1 else 0
+                return False
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
                 self._descriptors_exhausted()
-                return
+                return False
             sock = self._client_socket(self._family, socket.SOCK_STREAM, 0, fd)
             self._on_accept(sock, peer)
-        is_crowd = queued_connections(self._sock) > CROWD_CONNECTIONS_MIN
-        self._accepts_per_turn = CROWD_ACCEPTS_PER_TURN if is_crowd else ACCEPTS_PER_TURN
+        return True
 
     def _descriptors_exhausted(self) -> None:
         """Refuse one client with the spare descriptor, so that it hears a no, then wait."""

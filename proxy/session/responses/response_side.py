@@ -692,7 +692,9 @@ class ResponseSide:
             if not changed:
                 return changed  # the answer to a question of ours
         elif head.rewrite == BROKERS:
-            return self._begin_walk(head, piece if announce_ms <= 0 else _announced(head.api, piece, announce_ms), frame_bytes)
+            announced = piece if announce_ms <= 0 else _announced(head.api, piece, announce_ms)
+            known = self._rewriter.with_known_brokers(head.api, announced, frame_bytes)
+            return self._begin_walk(head, announced, frame_bytes) if known is None else known
         elif head.rewrite == WALK and len(piece) < frame_bytes:
             changed = self._begin_walk(head, piece, frame_bytes)
         if announce_ms and changed:

@@ -13,7 +13,7 @@ import pytest
 from protocol.api_keys import ApiKey
 from protocol.messages.api_versions import read_api_keys
 from proxy.base.host_port import HostPort
-from proxy.net.accept.listener import ACCEPTS_PER_TURN, CROWD_ACCEPTS_PER_TURN, CROWD_CONNECTIONS_MIN, Acceptor
+from proxy.net.accept.listener import ACCEPTS_PER_TURN, CROWD_ACCEPTS_PER_TURN, CROWD_CONNECTIONS_MIN, LONE_TURNS, Acceptor
 from proxy.net.sockets import listen
 from proxy.net.upstream import prober
 from proxy.net.upstream.connector import Bootstrap
@@ -129,6 +129,28 @@ async def test_a_crowd_is_let_in_a_few_at_a_time() -> None:
     assert CROWD_CONNECTIONS_MIN - CROWD_ACCEPTS_PER_TURN < left <= CROWD_CONNECTIONS_MIN
     acceptor.close()
     for sock in (*crowd, *accepted):
+        sock.close()
+
+
+async def test_a_crowd_behind_somebody_who_came_alone_is_let_in_soon() -> None:
+    """Clients that come alone are accepted one in a turn; those that come together wait so for a few turns at most."""
+    accepted: list[socket.socket] = []
+    acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
+    clients = [socket.create_connection((HOST, acceptor.port))]
+    await until(lambda: len(accepted) == 1)
+    clients += [socket.create_connection((HOST, acceptor.port)) for _ in range(LONE_TURNS + ACCEPTS_PER_TURN)]
+    counts = [1]
+
+    def in_each_turn() -> None:
+        counts.append(len(accepted))
+        if len(accepted) < len(clients):
+            asyncio.get_running_loop().call_soon(in_each_turn)
+
+    in_each_turn()
+    await until(lambda: len(accepted) == len(clients))
+    assert [after - before for before, after in pairwise(counts) if after > before] == [1] * LONE_TURNS + [ACCEPTS_PER_TURN]
+    acceptor.close()
+    for sock in (*clients, *accepted):
         sock.close()
 
 

@@ -13,7 +13,8 @@ from protocol.limits import LENGTH_BYTES, MAX_REWRITTEN_RESPONSE_BYTES
 from protocol.messages.metadata import find_brokers_end, read_topology
 from protocol.steps import Pace, finished
 from proxy.base.close_reason import CloseReason
-from proxy.session.rewrite import BrokersWalker
+from proxy.session.addresses import AddressBook, ClientView
+from proxy.session.rewrite import ApiVersionsCut, BrokersWalker, Rewriter
 from tests.support.frames import kafka_frames
 from tests.support.memory.memory_connection import ProxyFixture
 
@@ -66,6 +67,43 @@ def test_however_it_is_cut_it_leaves_as_if_it_had_been_whole(api: ApiVersion) ->
         assert passed.endswith(frame[brokers_end:])
 
     check()
+
+
+def through(rewriter: Rewriter, api: ApiVersion, frame: bytes) -> bytes:
+    """An answer as it leaves when nothing of the one before is used."""
+    return bytes(finished(rewriter.walker(api, len(frame)).feed(frame, Pace())))
+
+
+@BY_VERSION
+def test_brokers_that_are_those_of_the_answer_before_are_not_read_again(api: ApiVersion) -> None:
+    """Other topics and another correlation id leave as if the brokers had been read; other brokers are read."""
+    book = AddressBook(lambda _: True)
+    view = ClientView(book, lambda node_id: ours(node_id, "", 0))
+    cut = ApiVersionsCut(unknown_apis_pass=False)
+    rewriter = Rewriter(view.client_address, None, cut, redact_configs=True, revision=view.revision)
+    first, other = answer(api, ["b1", "b2"]), answer(api, ["b1", "b2"], 3)
+    other = other[:4] + (77).to_bytes(4, "big") + other[8:]
+    assert rewriter.with_known_brokers(api, first, len(first)) is None
+    expected = through(rewriter, api, other)
+    through(rewriter, api, first)
+    assert rewriter.with_known_brokers(api, other, len(other)) == expected
+    assert rewriter.with_known_brokers(api, other[:-9], len(other)) == expected[:-9]
+    for elsewhere in (answer(api, ["b1", "b3"]), first[:20]):
+        assert rewriter.with_known_brokers(api, elsewhere, len(elsewhere)) is None
+
+
+def test_brokers_are_read_again_after_one_has_moved() -> None:
+    """An answer that names an address of before is read, and the book learns from it, as if it were the first."""
+    api, book = METADATA[-1], AddressBook(lambda _: True)
+    view = ClientView(book, lambda node_id: ours(node_id, "", 0))
+    rewriter = Rewriter(view.client_address, None, ApiVersionsCut(unknown_apis_pass=False), redact_configs=True, revision=view.revision)
+    frame = answer(api, ["b1", "b2"])
+    through(rewriter, api, frame)
+    assert rewriter.with_known_brokers(api, frame, len(frame)) is not None
+    book.learn(2, "b2-elsewhere", 9)
+    assert rewriter.with_known_brokers(api, frame, len(frame)) is None
+    through(rewriter, api, frame)
+    assert book.upstream[2] == ("b2", 9)
 
 
 def test_topics_are_not_kept() -> None:
