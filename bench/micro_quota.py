@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from proxy.enforcement.groups.child_groups import enforced_group
 from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, ClientQuotaType
 from quota.groups.group import QuotaGroup
 from quota.manager import ClientQuotaManager
@@ -66,7 +67,7 @@ def many_groups(groups: list[QuotaGroup], per_ms: int) -> Callable[[], int]:
 
 def lookups(clients: int) -> Callable[[], int]:
     """Return a run that finds groups by client-id, as happens once per connection and quota table."""
-    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(client_id=DEFAULT), FREE)
     names = [f"client-{number}" for number in range(clients)]
 

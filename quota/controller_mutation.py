@@ -1,15 +1,17 @@
 """Controller-mutation quotas: topics and partitions made or deleted. Source: Kafka 3.8 `ControllerMutationQuotaManager`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from quota.callbacks.callback import ClientQuotaCallback
 from quota.entity import ClientQuotaType
-from quota.groups.child_group import mutations_with_parent
 from quota.groups.mutation_group import MutationGroup
 from quota.manager import QuotaGroups
 
+BucketGroup = TypeVar("BucketGroup", bound=MutationGroup)
 
-class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):
+
+class ControllerMutationQuotaManager(QuotaGroups[BucketGroup]):
     """Token buckets per group; `record_and_get_throttle_time_ms` is the strict use.
 
     Args:
@@ -19,6 +21,7 @@ class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):
 
     def __init__(
         self,
+        make: Callable[..., BucketGroup],
         *,
         num_samples: int = 11,
         window_ms: int = 1000,
@@ -26,18 +29,22 @@ class ControllerMutationQuotaManager(QuotaGroups[MutationGroup]):
         starts_full: bool = False,
     ) -> None:
         self._starts_full = starts_full
-        super().__init__(ClientQuotaType.CONTROLLER_MUTATION, num_samples=num_samples, window_ms=window_ms, callback=callback)
+        super().__init__(ClientQuotaType.CONTROLLER_MUTATION, make, num_samples=num_samples, window_ms=window_ms, callback=callback)
 
-    def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> MutationGroup:
+    def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> BucketGroup:
         # twice the time that fills it, so that rounding cannot leave it a hair below
         filled_since_ms = now_ms - 2 * self.num_samples * self.window_ms if self._starts_full else 0
-        return MutationGroup(
+        return self._make(
             tags, bound, num_samples=self.num_samples, window_ms=self.window_ms, created_ms=now_ms, last_update_ms=filled_since_ms
         )
 
-    def _is_idle(self, group: MutationGroup, now_ms: int) -> bool:
+    def _is_idle(self, group: BucketGroup, now_ms: int) -> bool:
         """A new bucket is full: one that is not is kept, or its client would have what it owes forgiven."""
         return super()._is_idle(group, now_ms) and group.is_full(now_ms)
 
-    def _with_parent(self, group: MutationGroup, parent: MutationGroup | None) -> MutationGroup:
-        return mutations_with_parent(group, parent)
+    def _with_parent(self, group: BucketGroup, parent: BucketGroup | None) -> BucketGroup:
+        if group.parent is parent:
+            return group
+        made = self._made_like(group, parent)
+        group.copy_to(made)
+        return made

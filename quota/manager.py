@@ -3,14 +3,13 @@
 Source: Kafka 3.8 `ClientQuotaManager`, `QuotaFactory`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Generic, TypeVar
 
 from quota.callbacks.callback import CUSTOM_LEVEL, DECLARED_LEVEL, USER_TAG, ClientQuotaCallback, DefaultQuotaCallback, tags_of
 from quota.callbacks.group_callback import GroupCallback
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, user_tag
 from quota.errors import QuotaError
-from quota.groups.child_group import with_parent
 from quota.groups.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
 from quota.groups.group import GroupKey, QuotaGroup, group_key
 from quota.groups.mutation_group import MutationGroup
@@ -40,7 +39,8 @@ ADDRESS_TAG: Final = "address"
 FIND_COST: Final = 3
 """To find the group of an entity takes so many times as long as to ask for the limit of one that is at hand."""
 
-Group = TypeVar("Group", QuotaGroup, MutationGroup)
+Group = TypeVar("Group", bound=QuotaGroup | MutationGroup)
+RateGroup = TypeVar("RateGroup", bound=QuotaGroup)
 
 
 class _Made:
@@ -63,12 +63,14 @@ class QuotaGroups(Generic[Group]):
         custom_callback: the callback is not Kafka's own, so groups are to be asked for per request.
 
     Args:
+        make: makes a group from tags, bound and settings, and with `parent` one that is a part of another.
         cap_ms: no verdict is longer; None: none but 32 bits, at which Kafka's number wraps (and may become negative).
     """
 
     def __init__(
         self,
         quota_type: ClientQuotaType,
+        make: Callable[..., Group],
         *,
         num_samples: int = 11,
         window_ms: int = 1000,
@@ -80,6 +82,7 @@ class QuotaGroups(Generic[Group]):
         cap_ms: int | None = None,
     ) -> None:
         self.quota_type = quota_type
+        self._make = make
         self.num_samples = num_samples
         self.window_ms = window_ms
         self.generation = 0
@@ -234,9 +237,9 @@ class QuotaGroups(Generic[Group]):
 
     def expire(self, now_ms: int) -> int:
         """Forget what has not been recorded for more than an hour, history included; return how many groups."""
-        forgotten = [key for key, group in self._groups.items() if _is_idle(group, INACTIVE_MS, now_ms)]
+        forgotten = [key for key, group in self._groups.items() if group.is_idle(INACTIVE_MS, now_ms)]
         self._forget(forgotten)
-        self._forget_overflow([shared for shared, group in self._overflow.items() if _is_idle(group, INACTIVE_MS, now_ms)])
+        self._forget_overflow([shared for shared, group in self._overflow.items() if group.is_idle(INACTIVE_MS, now_ms)])
         for group in self._groups.values():
             if group.throttle_time is not None and now_ms - group.throttle_time.last_record_ms > INACTIVE_MS:
                 group.throttle_time = None
@@ -248,7 +251,12 @@ class QuotaGroups(Generic[Group]):
         raise NotImplementedError
 
     def _with_parent(self, group: Group, parent: Group | None) -> Group:
+        """Return a group that is part of `parent`, or of nothing, and goes on where `group` is."""
         raise NotImplementedError
+
+    def _made_like(self, group: Group, parent: Group | None) -> Group:
+        above = {} if parent is None else {"parent": parent}
+        return self._make(group.tags, group.bound, **above, **group.like())
 
     def _add_declared(self, tags: Mapping[str, str], key: GroupKey, now_ms: int) -> Group:
         """Make a declared group, and those that it is a part of. They are as many as the operator wrote: no bound of clients applies."""
@@ -306,7 +314,7 @@ class QuotaGroups(Generic[Group]):
         return len(self._groups) < self.groups_max
 
     def _is_idle(self, group: Group, now_ms: int) -> bool:
-        return _is_idle(group, self.num_samples * self.window_ms, now_ms)
+        return group.is_idle(self.num_samples * self.window_ms, now_ms)
 
     def _group_beyond_the_bound(self, bound: float, now_ms: int, maker: Maker) -> Group:
         """Clients that there is no room for share a group with those of the same limit: too strict rather than unlimited.
@@ -430,11 +438,6 @@ class QuotaGroups(Generic[Group]):
         self.generation += 1
 
 
-def _is_idle(group: QuotaGroup | MutationGroup, longer_than_ms: int, now_ms: int) -> bool:
-    """Whether a group has recorded nothing for so long, and no departed connection is still in debt to it."""
-    return now_ms - group.last_record_ms > longer_than_ms and group.departed_until_ms <= now_ms
-
-
 def _overflow_tags(bound: float, sharing: Maker) -> dict[str, str]:
     if sharing.user:
         return {OVERFLOW: repr(bound), USER_TAG: user_tag(sharing.user)}
@@ -443,11 +446,11 @@ def _overflow_tags(bound: float, sharing: Maker) -> dict[str, str]:
     return {OVERFLOW: repr(bound)}
 
 
-class ClientQuotaManager(QuotaGroups[QuotaGroup]):
+class ClientQuotaManager(QuotaGroups[RateGroup]):
     """Byte-rate quotas of one type. Source: Kafka 3.8 `ClientQuotaManager`."""
 
-    def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> QuotaGroup:
-        return QuotaGroup(
+    def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> RateGroup:
+        return self._make(
             tags,
             bound,
             num_samples=self.num_samples,
@@ -457,8 +460,12 @@ class ClientQuotaManager(QuotaGroups[QuotaGroup]):
             lazy=self._lazy,
         )
 
-    def _with_parent(self, group: QuotaGroup, parent: QuotaGroup | None) -> QuotaGroup:
-        return with_parent(group, parent)
+    def _with_parent(self, group: RateGroup, parent: RateGroup | None) -> RateGroup:
+        if group.parent is parent:
+            return group
+        made = self._made_like(group, parent)
+        group.copy_to(made)
+        return made
 
     def _cap_ms(self) -> int | None:
         return self._longest_ms

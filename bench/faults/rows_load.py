@@ -12,6 +12,7 @@ from bench.faults.tools import MIB, Bench, Client, Figure, crowded, ms, p99, pro
 from bench.harness.arms import Arm
 from bench.harness.engine import cpu_seconds
 from bench.harness.frames import CLIENT_ID, produce_request
+from proxy.enforcement.groups.child_groups import enforced_group
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
 from quota.manager import ClientQuotaManager
 from tests.support.quota_calls import record
@@ -67,7 +68,7 @@ def _produce(client: Client, frame: bytes, passed: list[int], over: threading.Ev
 
 def _modelled_bytes(request_bytes: int) -> int:
     """What Kafka's arithmetic lets pass: each connection waits for its throttle time, then sends the next request."""
-    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(None, CLIENT_ID), FLOOD_BOUND)
     turns = [(0, number) for number in range(FLOOD_CONNECTIONS)]
     passed = 0

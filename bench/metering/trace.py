@@ -18,14 +18,13 @@ import numpy as np
 from metering_format.event_kinds import CHARGED, OWED, RECORD, REFUSED, SETTLED, UNRECORD
 from metering_format.places import SEGMENTS, stem_name
 from proxy.base.files import make_directory
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
 from proxy.meter.batch import BATCH_WORDS, Batch
 from proxy.meter.record import RECORDED
 from proxy.metering.conversion.convert import convert
 from proxy.metering.raw import DTYPE
 from proxy.metering.segment import SegmentWriter
 from proxy.metering.writer import header_of
-from quota.groups.group import QuotaGroup
-from quota.groups.mutation_group import MutationGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 RUN_ID = "20261121T120000Z-0000beac"
@@ -76,7 +75,7 @@ class Decided:
 
 
 def decide(shape: Shape) -> Decided:
-    """Draw arrivals and let one `QuotaGroup` for each group decide them, one after the other."""
+    """Draw arrivals and let one `EnforcedGroup` for each group decide them, one after the other."""
     dice = np.random.default_rng(shape.seed)
     group, ts_ms, value, kind = _arrivals(shape, dice)
     seconds = np.bincount(group, weights=np.abs(value), minlength=shape.groups) / shape.seconds
@@ -86,7 +85,7 @@ def decide(shape: Shape) -> Decided:
         return _decide_buckets(shape, Decided(group, ts_ms, value, kind, np.zeros(len(group), np.int32), bound), dice)
     cap_ms = shape.window_ms if shape.quota_type in ("Request", "Connection") else None
     sensors = [
-        QuotaGroup({}, float(limit), num_samples=shape.num_samples, window_ms=shape.window_ms, cap_ms=cap_ms, lazy=shape.lazy)
+        EnforcedGroup({}, float(limit), num_samples=shape.num_samples, window_ms=shape.window_ms, cap_ms=cap_ms, lazy=shape.lazy)
         for limit in bound
     ]
     is_request = shape.quota_type == "Request"
@@ -98,7 +97,7 @@ def decide(shape: Shape) -> Decided:
     return Decided(group, ts_ms, value, kind, throttle_ms, bound)
 
 
-def _loop(sensors: list[QuotaGroup], groups: list[int], amounts: list[float], times: list[int], kinds: list[int]) -> Iterator[int]:
+def _loop(sensors: list[EnforcedGroup], groups: list[int], amounts: list[float], times: list[int], kinds: list[int]) -> Iterator[int]:
     for ref, amount, now_ms, kind in zip(groups, amounts, times, kinds, strict=True):
         if kind == RECORD:
             yield sensors[ref].record(amount, now_ms)
@@ -111,7 +110,7 @@ def _decide_buckets(shape: Shape, asked: Decided, dice: Any) -> Decided:
     """The same by one token bucket for each group; what is taken back is the half of what was charged that was not made after all."""
     full_ms = START_MS - 2 * shape.num_samples * shape.window_ms
     sensor = {"num_samples": shape.num_samples, "window_ms": shape.window_ms, "last_update_ms": full_ms}
-    groups = [MutationGroup({}, float(bound), **sensor) for bound in asked.bound]
+    groups = [EnforcedMutationGroup({}, float(bound), **sensor) for bound in asked.bound]
     is_owed = (dice.random(len(asked.group)) < OWED_SHARE).tolist()
     told = zip(asked.group.tolist(), asked.ts_ms.tolist(), asked.value.tolist(), asked.kind.tolist(), is_owed, strict=True)
     for at, (ref, now_ms, permits, kind, owed) in enumerate(told):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.rule import rule_of
 from proxy.telemetry.counters import Counters, Usage
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import NOWHERE, Member, Origin
-from quota.groups.group import QuotaGroup
-from quota.groups.mutation_group import MutationGroup
 from quota.maker import Maker
 from quota.manager import ClientQuotaManager, Group, QuotaGroups
 from quota.names import KeptName, kept_name
 from quota.request_time import ClientRequestQuotaManager
+
+EnforcedManager = ClientQuotaManager[EnforcedGroup]
+EnforcedRequestManager = ClientRequestQuotaManager[EnforcedGroup]
+EnforcedMutationManager = ControllerMutationQuotaManager[EnforcedMutationGroup]
 
 
 class QuotaScope:
@@ -30,10 +33,10 @@ class QuotaScope:
     def __init__(
         self,
         label: str,
-        produce: ClientQuotaManager,
-        fetch: ClientQuotaManager,
-        request: ClientRequestQuotaManager,
-        mutation: ControllerMutationQuotaManager,
+        produce: EnforcedManager,
+        fetch: EnforcedManager,
+        request: EnforcedRequestManager,
+        mutation: EnforcedMutationManager,
     ) -> None:
         self.label = label
         self.produce = produce
@@ -43,7 +46,7 @@ class QuotaScope:
         self.produce_on = self.fetch_on = self.request_on = self.mutation_on = True
 
     @property
-    def own_managers(self) -> tuple[ClientQuotaManager, ...]:
+    def own_managers(self) -> tuple[EnforcedManager, ...]:
         """Those that belong to this scope alone."""
         return (self.produce, self.fetch, self.request)
 
@@ -105,13 +108,13 @@ class ClientQuota:
         kept = kept_name(client_id)
         self.client_id = client_id if scope.produce.custom_callback else kept  # a callback of the operator's is asked by the whole name
         self.usage = usage
-        self._produce: QuotaGroup | None = None
+        self._produce: EnforcedGroup | None = None
         self._produce_generation = -1
-        self._fetch: QuotaGroup | None = None
+        self._fetch: EnforcedGroup | None = None
         self._fetch_generation = -1
-        self._request: QuotaGroup | None = None
+        self._request: EnforcedGroup | None = None
         self._request_generation = -1
-        self._mutation: MutationGroup | None = None
+        self._mutation: EnforcedMutationGroup | None = None
         self._mutation_generation = -1
         self._policy_generation = -1
         self._is_recorded = True
@@ -147,7 +150,7 @@ class ClientQuota:
         """Where answers of an API are counted by how long they took; shared by all clients."""
         return self._counters.latencies.of(api_key, known=known)
 
-    def produce(self, now_ms: int) -> QuotaGroup | None:
+    def produce(self, now_ms: int) -> EnforcedGroup | None:
         """The group that this client's produced bytes count for."""
         manager = self._scope.produce
         if self._produce_generation != manager.generation or manager.custom_callback:
@@ -155,7 +158,7 @@ class ClientQuota:
             self._produce_generation = manager.generation
         return self._produce
 
-    def fetch(self, now_ms: int) -> QuotaGroup | None:
+    def fetch(self, now_ms: int) -> EnforcedGroup | None:
         """The group that this client's fetched bytes count for."""
         manager = self._scope.fetch
         if self._fetch_generation != manager.generation or manager.custom_callback:
@@ -163,7 +166,7 @@ class ClientQuota:
             self._fetch_generation = manager.generation
         return self._fetch
 
-    def request(self, now_ms: int) -> QuotaGroup | None:
+    def request(self, now_ms: int) -> EnforcedGroup | None:
         """The group that the time of this client's requests counts for, in percent of one thread."""
         manager = self._scope.request
         if self._request_generation != manager.generation or manager.custom_callback:
@@ -171,7 +174,7 @@ class ClientQuota:
             self._request_generation = manager.generation
         return self._request
 
-    def mutation(self, now_ms: int) -> MutationGroup | None:
+    def mutation(self, now_ms: int) -> EnforcedMutationGroup | None:
         """The group that partitions which this client makes or deletes count for."""
         manager = self._scope.mutation
         if self._mutation_generation != manager.generation or manager.custom_callback:
@@ -189,27 +192,27 @@ class ClientQuota:
         """Count time that no quota applies to."""
         self._scope.request.record_exempt(elapsed_ns, now_ms)
 
-    def produce_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
+    def produce_throttled(self, group: EnforcedGroup, throttle_ms: int, now_ms: int) -> None:
         """Keep the books of a produce verdict above zero."""
         self._throttled(self._scope.produce, "Produce", group, throttle_ms, now_ms)
 
-    def fetch_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
+    def fetch_throttled(self, group: EnforcedGroup, throttle_ms: int, now_ms: int) -> None:
         """Keep the books of a fetch verdict above zero."""
         self._throttled(self._scope.fetch, "Fetch", group, throttle_ms, now_ms)
 
-    def request_throttled(self, group: QuotaGroup, throttle_ms: int, now_ms: int) -> None:
+    def request_throttled(self, group: EnforcedGroup, throttle_ms: int, now_ms: int) -> None:
         """Keep the books of a request-time verdict above zero."""
         self._throttled(self._scope.request, "Request", group, throttle_ms, now_ms)
 
-    def mutation_throttled(self, group: MutationGroup, throttle_ms: int, now_ms: int) -> None:
+    def mutation_throttled(self, group: EnforcedMutationGroup, throttle_ms: int, now_ms: int) -> None:
         """Keep the books of a controller-mutation verdict above zero."""
         self._throttled(self._scope.mutation, "ControllerMutation", group, throttle_ms, now_ms)
 
     def _throttled(
         self,
-        manager: ClientQuotaManager | ControllerMutationQuotaManager,
+        manager: EnforcedManager | EnforcedMutationManager,
         quota_type: str,
-        group: QuotaGroup | MutationGroup,
+        group: EnforcedGroup | EnforcedMutationGroup,
         throttle_ms: int,
         now_ms: int,
     ) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from proxy.base.clock import now_ns
+from proxy.enforcement.groups.child_groups import enforced_bucket, enforced_group
 from proxy.enforcement.mode import INT32_MAX
-from proxy.enforcement.quota_scope import QuotaScope
+from proxy.enforcement.quota_scope import EnforcedManager, QuotaScope
 from proxy.telemetry import log
 from quota.callbacks.callback import ClientQuotaCallback
 from quota.callbacks.cluster import Cluster
@@ -78,6 +79,7 @@ class QuotaScopes:
         self.on_moved: Callable[[], None] | None = None  # called when connections have to ask `of` again
         callback = self._make_callback(None)
         self.mutation = ControllerMutationQuotaManager(
+            enforced_bucket,
             num_samples=self._windows.controller_num_samples,
             window_ms=self._windows.controller_window_ms,
             callback=callback,
@@ -250,7 +252,9 @@ class QuotaScopes:
             label,
             self._make_manager(ClientQuotaType.PRODUCE, callback),
             self._make_manager(ClientQuotaType.FETCH, callback),
-            ClientRequestQuotaManager(num_samples=self._windows.num_samples, window_ms=self._windows.window_ms, callback=callback),
+            ClientRequestQuotaManager(
+                enforced_group, num_samples=self._windows.num_samples, window_ms=self._windows.window_ms, callback=callback
+            ),
             self.mutation,
         )
         scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
@@ -266,10 +270,11 @@ class QuotaScopes:
             if self._cluster is not None:
                 callback.update_cluster_metadata(self._cluster)
 
-    def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None) -> ClientQuotaManager:
+    def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None) -> EnforcedManager:
         # a verdict of more than 24.8 days saturates: Kafka's wraps, and below zero nobody would be held
         return ClientQuotaManager(
             quota_type,
+            enforced_group,
             num_samples=self._windows.num_samples,
             window_ms=self._windows.window_ms,
             callback=callback,

@@ -7,13 +7,13 @@ from struct import pack_into
 from typing import Any, Final, NamedTuple, Protocol
 
 from metering_format.event_kinds import NOTE, RECORD, UNCHECKED
+from proxy.enforcement.groups.child_groups import ChildGroup
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.meter.batch import BATCH_WORDS, Batch, Fact
 from proxy.meter.buffer import DecisionBuffer
 from proxy.meter.comparisons import Comparisons
 from proxy.meter.record import GROUPS_MAX, MORE, PASSED, RAW, RECORD_BYTES, RECORDED, TIME, VALUE_BITS, VALUE_END, WORD_BYTES
 from proxy.meter.usage import UsageCells
-from quota.groups.child_group import ChildGroup
-from quota.groups.group import QuotaGroup
 from quota.sensor import SampleRing
 
 REQUEST: Final = "Request"
@@ -144,7 +144,7 @@ class Meter:
             throttle_ms = self._record_above(group, value, applied_ms, now_ms, conn_id, api_index)
         self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, RECORD)
 
-    def passes(self, group: QuotaGroup, value: int, now_ms: int) -> bool:
+    def passes(self, group: EnforcedGroup, value: int, now_ms: int) -> bool:
         """Note what `passed` does in one word, as nearly always; `value` is above 0 and below 2^34. False: nothing was done."""
         word, at = group.meter_word, self._at
         if not word or now_ms != self._now_ms or at >= BATCH_WORDS:
@@ -157,7 +157,7 @@ class Meter:
         self._at = at + 1
         return True
 
-    def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+    def passed(self, group: EnforcedGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record of `value` that delayed no client."""
         if 0 < value < VALUE_END and self.passes(group, value, now_ms):
             return
@@ -170,7 +170,7 @@ class Meter:
         self._words[at] = word + value
         self._at = at + 1
 
-    def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+    def passed_run(self, group: EnforcedGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         """Note checked records of two `values` or more, all above 0 and below 2^31, that delayed no client.
 
         They are not many, were recorded in one step, and are parts of one sample.
@@ -185,7 +185,7 @@ class Meter:
         pack_into(f"<{count}q", self._words, at * WORD_BYTES, word + values[0], *values[1:])
         self._at = at + count
 
-    def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
+    def passed_alike(self, group: EnforcedGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note the same as `passed_run` for two or more of one `value` below `RUN_VALUE_END`."""
         word, at = group.meter_word, self._at
         if word and now_ms == self._now_ms and at < RUN_WORDS_END and self._beside <= REPEATED_MAX:
@@ -227,7 +227,7 @@ class Meter:
             self.record_unchecked(group.parent, value, now_ms, conn_id, api_index, kind)
         self._note(group, value, 0, 0, now_ms, conn_id, api_index, kind)
 
-    def _begin_words(self, group: QuotaGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
+    def _begin_words(self, group: EnforcedGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
         """Make room for so many words of a group that has just recorded `value` in all; return where they go, and the word of the group."""
         if self._at + words >= BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
@@ -241,7 +241,7 @@ class Meter:
             group.meter_word = word
         return at, word
 
-    def _note_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+    def _note_run(self, group: EnforcedGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         if self._at + len(values) > BATCH_WORDS:
             self.flush()
         if group.metered_bound is not group.bound:
@@ -295,7 +295,7 @@ class Meter:
         for group in self._everybody():
             if group.metered_bound is not None:
                 group.metered_bound += 0.0  # an equal number, and another object
-                if isinstance(group, QuotaGroup):
+                if isinstance(group, EnforcedGroup):
                     group.meter_word = 0
 
     def name_anew(self) -> None:
@@ -381,17 +381,17 @@ class TracingMeter(Meter):
 
     __slots__ = ()
 
-    def passed(self, group: QuotaGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+    def passed(self, group: EnforcedGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note a checked record with its connection and API."""
         self.record(group, value, 0, 0, now_ms, conn_id, api_index)
 
-    def passed_run(self, group: QuotaGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
+    def passed_run(self, group: EnforcedGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         """Note checked records, each with its connection and API."""
         if group.parent is not None:
             self.passed_run(group.parent, values, now_ms, conn_id, api_index)
         self._note_run(group, values, now_ms, conn_id, api_index)
 
-    def passed_alike(self, group: QuotaGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
+    def passed_alike(self, group: EnforcedGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Note checked records of one value, each with its connection and API."""
         self.passed_run(group, [value] * count, now_ms, conn_id, api_index)
 

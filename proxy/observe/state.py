@@ -17,12 +17,11 @@ from proxy.telemetry.status import (
 
 if TYPE_CHECKING:
     from proxy.enforcement.policy import Standing
+    from proxy.enforcement.quota_scope import EnforcedManager, EnforcedMutationManager
     from proxy.enforcement.switches import SwitchMode
-    from quota.controller_mutation import ControllerMutationQuotaManager
     from quota.entity import ClientQuotaType, KafkaPrincipal
-    from quota.manager import ClientQuotaManager
 
-    QuotaManager = ClientQuotaManager | ControllerMutationQuotaManager
+    QuotaManager = EnforcedManager | EnforcedMutationManager
 
 __all__ = [
     "AdmissionStatus",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.session.mutations.pending import Refusal
 from proxy.session.request_context import PRODUCE, RequestContext
-from quota.groups.group import QuotaGroup
 
 Entry = tuple[int | None, RequestContext, int, int, int]
 """Correlation id, what is known of the request, its size in bytes, time read (ms), time sent on (ns).
@@ -50,7 +50,7 @@ class InFlight(deque[Entry]):
         self.popleft()
         return self._own_replies.pop(0)
 
-    def produced_bytes(self, group: QuotaGroup, now_ms: int) -> int:
+    def produced_bytes(self, group: EnforcedGroup, now_ms: int) -> int:
         """Return the bytes of Produce requests that count for `group`, or for another part of what it is a part of."""
         whole = _whole(group)
         return sum(
@@ -60,7 +60,7 @@ class InFlight(deque[Entry]):
         )
 
 
-def _whole(group: QuotaGroup | None) -> QuotaGroup | None:
+def _whole(group: EnforcedGroup | None) -> EnforcedGroup | None:
     """The outermost of the groups that a group is a part of."""
     while group is not None and group.parent is not None:
         group = group.parent

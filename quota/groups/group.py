@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from quota.entity import UNLIMITED
 from quota.names import kept_name
@@ -72,11 +72,7 @@ class QuotaGroup(SampleRing):
         verdicts: the last evaluations with a delay above 0.
         throttled_until_ms: end of the delay of the last verdict.
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
-        parent: the group that this one is a part of; see `child_group`.
-        meter_ref, meter_word, metered_bound: belong to who meters; a change of the bound makes the word 0.
-        pending: units that are under way and not recorded; belongs to who enforces, as do fetch_answer_bytes, fetch_line, last_step_ms
-            and departed_debts; not used here.
-        departed_until_ms: a group is not forgotten before; belongs to who enforces, too.
+        parent: the group that this one is a part of; None: of none.
     """
 
     __slots__ = (
@@ -85,17 +81,8 @@ class QuotaGroup(SampleRing):
         "_limit",
         "bound",
         "cap_ms",
-        "departed_debts",
-        "departed_until_ms",
-        "fetch_answer_bytes",
-        "fetch_line",
         "key",
-        "last_step_ms",
-        "meter_ref",
-        "meter_word",
-        "metered_bound",
         "parent",
-        "pending",
         "throttle_count",
         "throttle_ms_total",
         "throttle_time",
@@ -127,15 +114,6 @@ class QuotaGroup(SampleRing):
         self.throttle_count = 0
         self.throttle_ms_total = 0
         self.throttle_time: Avg | None = None
-        self.fetch_answer_bytes = -1
-        self.pending = 0.0
-        self.fetch_line: object | None = None
-        self.last_step_ms = -(2**63)
-        self.departed_debts: object | None = None
-        self.departed_until_ms = 0
-        self.meter_ref = -1
-        self.meter_word = 0
-        self.metered_bound: float | None = None
 
     def record(self, amount: float, now_ms: int) -> int:
         """Count `amount` at `now_ms` and check the bound.
@@ -205,18 +183,16 @@ class QuotaGroup(SampleRing):
         self.bound = bound
         self._limit = self._lazy_limit()
         self._free = self._free_room()
-        self.meter_word = 0
 
     def max_value_in_window(self) -> float:
         """The most that one window can hold: bound x (N - 1) x window; the largest double when unlimited."""
         return max_value_in_window(None if self.bound >= UNLIMITED else self.bound, self.num_samples, self.window_ms)
 
-    @property
-    def limiting(self) -> QuotaGroup:
-        """The group whose bound the last delay was for: this one, or a parent."""
-        return self
+    def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
+        """Whether it has recorded nothing for longer than this, so that it may be forgotten."""
+        return now_ms - self.last_record_ms > longer_than_ms
 
-    def copy_to(self, other: QuotaGroup) -> None:
+    def copy_to(self, other: Self) -> None:
         """Let another group, with a bound of its own, go on where this one is; nothing is recorded here any more."""
         self._copy_samples_to(other)
         other._recorded_before = self._recorded_before
@@ -225,9 +201,6 @@ class QuotaGroup(SampleRing):
         other.throttled_until_ms = self.throttled_until_ms
         other.throttle_count, other.throttle_ms_total = self.throttle_count, self.throttle_ms_total
         other.throttle_time = self.throttle_time
-        other.fetch_answer_bytes = self.fetch_answer_bytes
-        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
-        other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
 
     def like(self) -> dict[str, Any]:
         """Return the settings of a group that measures as this one does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Self
 
 from quota.entity import UNLIMITED
 from quota.groups.group import Verdict, Verdicts, group_key, with_verdict
@@ -16,25 +17,18 @@ class MutationGroup:
 
     Attributes:
         key, tags: what the callback said that the members share.
-        parent: the group that this one is a part of; see `child_group`.
+        parent: the group that this one is a part of; None: of none.
         bound: mutations per second.
         mutation_rate: what was accepted, 2 x 30 s, for metrics.
         verdicts: the last waits above 0; what they observed is the balance, and their window the time that fills the bucket.
         throttled_until_ms, throttle_count, throttle_ms_total: end of the last wait, waits above 0 and their sum.
-        meter_ref, metered_bound: belong to who meters; not used here.
-        departed_debts, departed_until_ms: as in `QuotaGroup`.
     """
 
     __slots__ = (
         "_bucket",
         "_burst_ms",
-        "departed_debts",
-        "departed_until_ms",
         "key",
         "last_record_ms",
-        "last_step_ms",
-        "meter_ref",
-        "metered_bound",
         "mutation_rate",
         "parent",
         "tags",
@@ -64,14 +58,9 @@ class MutationGroup:
         self._bucket = TokenBucket(num_samples, window_ms, bound, last_update_ms)
         self._burst_ms = num_samples * window_ms
         self.verdicts: Verdicts = ()
-        self.last_step_ms = -(2**62)
-        self.departed_debts: object | None = None
-        self.departed_until_ms = 0
         self.throttled_until_ms = 0
         self.throttle_count = 0
         self.throttle_ms_total = 0
-        self.meter_ref = -1
-        self.metered_bound: float | None = None
 
     @property
     def bound(self) -> float:
@@ -156,20 +145,21 @@ class MutationGroup:
         tokens = self.tokens(now_ms)
         return token_throttle_time_ms(tokens, self.bound) if tokens < 0.0 else 0
 
-    @property
-    def limiting(self) -> MutationGroup:
-        """The group whose bound the last wait was for: this one, or a parent."""
-        return self
+    def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
+        """Whether it has recorded nothing for longer than this."""
+        return now_ms - self.last_record_ms > longer_than_ms
 
-    def copy_to(self, other: MutationGroup) -> None:
+    def like(self) -> dict[str, Any]:
+        """Return the settings of a group that measures as this one does."""
+        return {"num_samples": self.num_samples, "window_ms": self.window_ms}
+
+    def copy_to(self, other: Self) -> None:
         """Let another group, with a bound of its own, go on where this one is; nothing is recorded here any more."""
         bound, other._bucket = other.bound, self._bucket
         other._bucket.bound = bound
         other._burst_ms, other.mutation_rate, other.last_record_ms = self._burst_ms, self.mutation_rate, self.last_record_ms
         other.throttle_time, other.verdicts, other.throttled_until_ms = self.throttle_time, self.verdicts, self.throttled_until_ms
         other.throttle_count, other.throttle_ms_total = self.throttle_count, self.throttle_ms_total
-        other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
-        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
 
     def rate(self, now_ms: int) -> float:
         """Return accepted mutations per second, changing nothing."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from quota.callbacks.callback import DefaultQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.errors import QuotaError
+from quota.groups.group import QuotaGroup
 from quota.limits import CLIENT_ID_LEVEL, USER_CLIENT_ID_LEVEL, USER_LEVEL, QuotaLimits
 from quota.manager import ClientQuotaManager
 
@@ -80,7 +81,7 @@ def test_who_changes_shared_rules_changes_its_own() -> None:
 @given(CHAIN)
 def test_managers_that_share_limits_are_as_those_that_do_not(chain: list[Changes]) -> None:
     """Every group has the bound that it would have, however few of them were asked."""
-    shared, own = (ClientQuotaManager(ClientQuotaType.PRODUCE) for _ in range(2))
+    shared, own = (ClientQuotaManager(ClientQuotaType.PRODUCE, QuotaGroup) for _ in range(2))
     limits = QuotaLimits()
     for changes in chain:
         limits = limits.changed(changes)

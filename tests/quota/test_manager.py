@@ -7,6 +7,7 @@ from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import ANONYMOUS, DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.errors import QuotaError
 from quota.groups.group import QuotaGroup
+from quota.groups.mutation_group import MutationGroup
 from quota.maker import Maker, maker_at
 from quota.manager import INACTIVE_MS, OVERFLOW, OVERFLOWS_MAX, OVERFLOWS_PER_PLACE_MAX, ClientQuotaManager
 from quota.request_time import ClientRequestQuotaManager
@@ -21,7 +22,7 @@ ANY_CLIENT = ClientQuotaEntity(client_id=DEFAULT)
 
 def new_manager(**settings: object) -> ClientQuotaManager:
     """Return a produce manager."""
-    return ClientQuotaManager(ClientQuotaType.PRODUCE, **settings)  # type: ignore[arg-type]
+    return ClientQuotaManager(ClientQuotaType.PRODUCE, QuotaGroup, **settings)  # type: ignore[arg-type]
 
 
 def test_without_a_quota_nothing_is_kept() -> None:
@@ -288,7 +289,7 @@ def test_shared_groups_have_a_bound_and_idle_ones_make_room() -> None:
 
 def test_a_bucket_in_debt_is_not_forgotten_for_want_of_room() -> None:
     """A new one would be full: it is kept until it would be, too."""
-    manager = ControllerMutationQuotaManager(starts_full=True)
+    manager = ControllerMutationQuotaManager(MutationGroup, starts_full=True)
     manager.groups_per_user_max = 1
     manager.update_quota(ANY_CLIENT, 1.0)
     deep = manager.group(ANONYMOUS, "deep", 0, HERE)
@@ -316,7 +317,7 @@ def test_an_entity_without_parts_is_refused() -> None:
 
 def test_request_time_is_percent_of_a_thread() -> None:
     """1 %: 4 ms of work a second is free, 67.1 ms more at 10.5 s wait 210 ms; a burst waits one window at most."""
-    manager = ClientRequestQuotaManager()
+    manager = ClientRequestQuotaManager(QuotaGroup)
     manager.update_quota(ANY_CLIENT, 1.0)
     free = [record_time(manager, ALICE, "etl", 4_000_000, second * 1_000) for second in range(10)]
     assert free == [0] * 10

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from proxy.enforcement.groups.child_groups import enforced_bucket, enforced_group
 from quota.callbacks.callback import ClientQuotaCallback
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
@@ -34,11 +35,11 @@ def new_manager(kind: str, num_samples: int, window_s: int, lazy: bool, callback
     """Return a fresh manager of the kind that a vector names."""
     window_ms = window_s * 1000
     if kind == "controller-mutation":
-        return ControllerMutationQuotaManager(num_samples=num_samples, window_ms=window_ms, callback=callback)
+        return ControllerMutationQuotaManager(enforced_bucket, num_samples=num_samples, window_ms=window_ms, callback=callback)
     if kind == "request":
-        return ClientRequestQuotaManager(num_samples=num_samples, window_ms=window_ms, callback=callback, lazy=lazy)
+        return ClientRequestQuotaManager(enforced_group, num_samples=num_samples, window_ms=window_ms, callback=callback, lazy=lazy)
     quota_type = ClientQuotaType.PRODUCE if kind == "produce" else ClientQuotaType.FETCH
-    return ClientQuotaManager(quota_type, num_samples=num_samples, window_ms=window_ms, callback=callback, lazy=lazy)
+    return ClientQuotaManager(quota_type, enforced_group, num_samples=num_samples, window_ms=window_ms, callback=callback, lazy=lazy)
 
 
 def run_client_quota_manager(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
@@ -162,7 +163,7 @@ class RequestFlow:
         numbers = (case["samples"], case["window_s"], lazy)
         self.produce = new_manager("produce", *numbers)
         self.fetch = new_manager("fetch", *numbers)
-        self.request = ClientRequestQuotaManager(num_samples=case["samples"], window_ms=case["window_s"] * 1000, lazy=lazy)
+        self.request = ClientRequestQuotaManager(enforced_group, num_samples=case["samples"], window_ms=case["window_s"] * 1000, lazy=lazy)
         self.who = KafkaPrincipal("User", "ANONYMOUS")
         for name, value in case["default_client_quotas"].items():
             if value is not None:

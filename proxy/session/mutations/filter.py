@@ -14,6 +14,7 @@ from protocol.messages.topic_results import result_entry, results_answer
 from protocol.primitives import Buffer
 from protocol.request_head import RequestHead, read_request_head
 from protocol.steps import Pace, Steps
+from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.mode import INT32_MAX
 from proxy.handler_time import work_of
 from proxy.session.mutations.charge import is_strict, permits_of, sound_places
@@ -23,7 +24,6 @@ from proxy.session.mutations.pending import PendingMutation, Refusal, Wait
 from proxy.session.mutations.probes import PROBE_VERSION, Probe, ProbeResults, ask_default, ask_sizes
 from proxy.session.request_context import MUTATION, PASS, WHOLE, RequestContext
 from quota.entity import UNLIMITED
-from quota.groups.mutation_group import MutationGroup
 
 THROTTLING_QUOTA_EXCEEDED = 89
 
@@ -104,7 +104,7 @@ class ControllerMutationFilter:
             return MutationDecision((question,), waits=True)
         return (yield from self._decide(asked, now_ms))
 
-    def _read(self, head: RequestContext, group: MutationGroup, frame: Buffer) -> Steps[_Asked]:
+    def _read(self, head: RequestContext, group: EnforcedMutationGroup, frame: Buffer) -> Steps[_Asked]:
         request_head = read_request_head(frame, 0, len(frame) - LENGTH_BYTES)
         if request_head is None:
             raise BadRequestError("the request ends inside its header")
@@ -224,7 +224,7 @@ class _Asked:
     def __init__(
         self,
         head: RequestContext,
-        group: MutationGroup,
+        group: EnforcedMutationGroup,
         request_head: RequestHead,
         frame: Buffer,
         changes: TopicChanges,

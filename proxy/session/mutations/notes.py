@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from metering_format.event_kinds import ASKED, REFUSED
+from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.meter.meter import BucketStep, Meter
-from quota.groups.mutation_group import MutationGroup
 
 Balances = tuple[tuple[float, int], ...]
 """Of a group and its parents: balance, and the time of it."""
@@ -20,14 +20,14 @@ class MutationNotes:
         self._meter = meter
         self._number = number
 
-    def found(self, group: MutationGroup) -> Balances:
+    def found(self, group: EnforcedMutationGroup) -> Balances:
         """Return what a step is about to find; nothing where nothing is metered."""
         return () if self._meter is None else tuple(one.balance for one in _chain(group))
 
     def note(
         self,
         client: ClientQuota,
-        group: MutationGroup,
+        group: EnforcedMutationGroup,
         kind: int,
         permits: int,
         found: Balances,
@@ -46,13 +46,13 @@ class MutationNotes:
             return
         applied_ms = 0 if client.enforcement.only_observes else throttle_ms
         for one, before in zip(_chain(group), found, strict=True):
-            own_kind = ASKED if kind == REFUSED and not MutationGroup.is_exhausted(one, now_ms) else kind
+            own_kind = ASKED if kind == REFUSED and not EnforcedMutationGroup.is_exhausted(one, now_ms) else kind
             own_ms = one.throttle_time_ms(now_ms) if throttle_ms else 0
             step = BucketStep(own_kind, permits, *before, one.tokens(now_ms))
             self._meter.mutation(one, step, own_ms, applied_ms if own_ms > 0 else 0, now_ms, self._number, api_index)
 
 
-def _chain(group: MutationGroup) -> list[MutationGroup]:
+def _chain(group: EnforcedMutationGroup) -> list[EnforcedMutationGroup]:
     chain, above = [group], group.parent
     while above is not None:
         chain.append(above)

@@ -11,13 +11,13 @@ from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
 from protocol.messages.topic_results import TopicResult, TopicResults, insert_in_steps, topic_results_in_steps
 from protocol.steps import Pace, Steps
+from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.looked import Looked
 from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.mutations.notes import Balances, MutationNotes
 from proxy.session.mutations.probes import ProbeResults
-from quota.groups.mutation_group import MutationGroup
 
 
 class Wait:
@@ -64,7 +64,7 @@ class PendingMutation:
         self,
         api: ApiVersion,
         client: ClientQuota,
-        group: MutationGroup,
+        group: EnforcedMutationGroup,
         changes: TopicChanges,
         sound: list[int],
         answers: ProbeResults,
@@ -209,7 +209,7 @@ class Refusal:
 
     __slots__ = ("_api", "_frame", "_wait", "client", "group")
 
-    def __init__(self, api: ApiVersion, client: ClientQuota, group: MutationGroup, frame: bytes, wait: Wait) -> None:
+    def __init__(self, api: ApiVersion, client: ClientQuota, group: EnforcedMutationGroup, frame: bytes, wait: Wait) -> None:
         self._api = api
         self.client = client
         self.group = group

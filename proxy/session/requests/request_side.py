@@ -11,6 +11,7 @@ from collections.abc import Callable
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, Stepper
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight
@@ -23,11 +24,10 @@ from proxy.session.requests.kept_requests import HEAD, INT32, Stop, frozen
 from proxy.session.requests.requests_ahead import RequestsAhead
 from proxy.session.requests.unfinished_frame import UnfinishedFrame
 from proxy.session.requests.whole_requests import WholeRequests
-from proxy.session.throttle.departed_debts import Stepper, longest_debt, take_debt
+from proxy.session.throttle.departed_debts import longest_debt, take_debt
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import UNLIMITED
-from quota.groups.group import QuotaGroup
 
 FRAMES_PER_TURN = 64
 NEW_HEAD_FRAMES = 8  # a request whose head has to be read takes as long as so many that are like others before them ...
@@ -375,7 +375,7 @@ class RequestSide(WholeRequests):
         return client.mutation(now_ms) if kind == MUTATION and not is_strict(head.api) else None, timed_by
 
     def _admit_fetch(
-        self, group: QuotaGroup, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
+        self, group: EnforcedGroup, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
     ) -> bool:
         """Judge a fetch before it goes to the broker; False: it waits here."""
         gate = self._fetch_admission
@@ -407,7 +407,7 @@ class RequestSide(WholeRequests):
         gate.forwarded(group)
         return True
 
-    def _note_wait(self, group: QuotaGroup, head: RequestContext, throttle_ms: int, now_ms: int) -> None:
+    def _note_wait(self, group: EnforcedGroup, head: RequestContext, throttle_ms: int, now_ms: int) -> None:
         """Meter that a fetch waits here: it recorded nothing, so only a trace tells of it beside the client's usage."""
         heads = self._classifier
         if heads.meter is not None:
@@ -431,7 +431,7 @@ class RequestSide(WholeRequests):
             self._debt.judge_unanswered(client, throttle_ms, group, now_ms, len(self._in_flight))
         return now_ms < self._debt.read_off_until_ms
 
-    def _record_produced(self, head: RequestContext, group: QuotaGroup, size: int, now_ms: int) -> int:
+    def _record_produced(self, head: RequestContext, group: EnforcedGroup, size: int, now_ms: int) -> int:
         """Record a Produce before it goes, and keep the books of the verdict; return the throttle time in ms."""
         client, heads, cell = head.client, self._classifier, head.cell
         throttle_ms = group.record(size, now_ms)
@@ -494,7 +494,7 @@ class RequestSide(WholeRequests):
         return head
 
 
-def _fetch_bytes_max(group: QuotaGroup, head: RequestContext) -> int:
+def _fetch_bytes_max(group: EnforcedGroup, head: RequestContext) -> int:
     """The most that a fetch may bring: what it asks for, within what the quota's window can hold. Source: Kafka 3.8, the fetch cap."""
     asked = INT32_MAX if head.max_bytes is None else head.max_bytes
     return int(min(group.max_value_in_window(), asked))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Final
 
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX, Mode
 from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight
@@ -18,7 +19,6 @@ from proxy.session.request_context import LOGIN, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import UNLIMITED
-from quota.groups.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 NOTED_SHARE: Final = 64
@@ -34,14 +34,14 @@ class Share:
     __slots__ = ("amount", "group")
 
     def __init__(self) -> None:
-        self.group: QuotaGroup | None = None
+        self.group: EnforcedGroup | None = None
         self.amount = 0.0
 
-    def of_others(self, group: QuotaGroup) -> float:
+    def of_others(self, group: EnforcedGroup) -> float:
         """Return what other connections have noted at `group`."""
         return group.pending - self.amount if group is self.group else group.pending
 
-    def note(self, group: QuotaGroup, amount: float) -> None:
+    def note(self, group: EnforcedGroup, amount: float) -> None:
         """Let so much be noted at `group`, and nothing elsewhere."""
         if group is not self.group:
             self.release()
@@ -91,7 +91,7 @@ class RequestsAhead:
         self._classifier = heads
         self._produced = self._timed = _NOTHING
         self._producer: RequestContext | None = None  # the last one whose produced bytes have a bound
-        self._timed_by: QuotaGroup | None = None  # the last one that bounds their time
+        self._timed_by: EnforcedGroup | None = None  # the last one that bounds their time
         self._each = 0.0  # percent-seconds that one of them probably costs
         self.bytes = 0
         self.is_bounded = False
@@ -173,7 +173,7 @@ class RequestsAhead:
         self.is_noted = False
 
 
-def _note_again(share: Share, group: QuotaGroup, amount: float, now_ms: int) -> None:
+def _note_again(share: Share, group: EnforcedGroup, amount: float, now_ms: int) -> None:
     """Note what is left of a share where it matters still."""
     if amount * NOTED_SHARE > group.certain_room(now_ms):
         share.note(group, amount)

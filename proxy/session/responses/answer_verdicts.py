@@ -7,8 +7,9 @@ from typing import Final
 
 from metering_format.event_kinds import EXCUSED_MS
 from protocol.api_keys import ApiKey
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX
-from proxy.enforcement.quota_scope import ClientQuota
+from proxy.enforcement.quota_scope import ClientQuota, EnforcedRequestManager
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.meter.record import RUN_VALUE_END
 from proxy.session.attention import Attention
@@ -20,8 +21,7 @@ from proxy.session.request_context import FETCH, LOGIN, PASS, PRODUCE, RequestCo
 from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
-from quota.groups.group import QuotaGroup
-from quota.request_time import PERCENT_PER_NANOSECOND, ClientRequestQuotaManager
+from quota.request_time import PERCENT_PER_NANOSECOND
 
 MEMBER_SILENT_MS_MAX: Final = 1_000
 """Kafka's default window. Heartbeats are 3 s apart in most clients; were they let through more slowly than they come, they and commits
@@ -73,12 +73,12 @@ class AnswerVerdicts:
         self._classifier = classifier
         self._login = login
         self._number = classifier.number
-        self._timed_group: QuotaGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
+        self._timed_group: EnforcedGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
         self._charged_ns = 0  # ... and how much
         self._questions_ms = 0  # the verdict on the time of our questions, due with the answer to the request that made us ask
         self.meter = classifier.meter
         self.paying: RequestContext | None = None
-        self.request_quota: ClientRequestQuotaManager | None = None
+        self.request_quota: EnforcedRequestManager | None = None
         self.times: ConnectionHandlerTime | None = None
 
     def record_run_within(self, head: RequestContext, count: int, size: int, amount: int, now_ms: int) -> bool:
@@ -118,7 +118,7 @@ class AnswerVerdicts:
             now_ms: monotonic milliseconds.
         """
         client, kind = head.client, head.kind
-        group: QuotaGroup | None = None
+        group: EnforcedGroup | None = None
         if kind == PRODUCE:
             group = client.produce(now_ms)
         elif kind == FETCH:
@@ -140,7 +140,7 @@ class AnswerVerdicts:
         return self._judge_time(head, time_ms, received_ms, now_ms)
 
     def _note_verdict(
-        self, head: RequestContext, group: QuotaGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int
+        self, head: RequestContext, group: EnforcedGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int
     ) -> None:
         """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
         waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._wait_max_ms(head))

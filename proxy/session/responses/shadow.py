@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from protocol.messages.throttle_time import throttle_at
 from protocol.primitives import INT32
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX
 from proxy.session.request_context import FETCH, PRODUCE, RequestContext
 from proxy.session.responses.response_side import ResponseSide
 from proxy.telemetry.counters import ShadowCounts
-from quota.groups.group import QuotaGroup
 
 _TYPES = {PRODUCE: "Produce", FETCH: "Fetch"}
 
@@ -47,7 +47,7 @@ class ShadowResponseSide(ResponseSide):
             self.verdicts.meter.compared(quota_type, judging, client_ref, broker_ms, min(max(ours_ms, time_ms), INT32_MAX), now_ms)
         return announce_ms
 
-    def _timing(self, head: RequestContext, now_ms: int) -> QuotaGroup | None:
+    def _timing(self, head: RequestContext, now_ms: int) -> EnforcedGroup | None:
         """Who is held to a share of the broker's time, and has had a request timed."""
         is_timed = head.work is not None and self.verdicts.enabled_times() is not None
         return head.client.request(now_ms) if is_timed else None

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from struct import Struct
 
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, Stepper
 from proxy.session.in_flight import InFlight
 from proxy.session.mutations.pending import PendingMutation
 from proxy.session.request_context import FETCH, PRODUCE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.throttle.departed_debts import Stepper
 from proxy.session.throttle.throttle_state import ThrottleState
-from quota.groups.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 _HEAD = Struct(">ii")  # size, correlation id
@@ -86,11 +85,11 @@ class UnansweredRequests:
     def _recorded(
         self,
         head: RequestContext,
-        group: QuotaGroup,
+        group: EnforcedGroup,
         value: int,
         throttle_ms: int,
         now_ms: int,
-        count: Callable[[QuotaGroup, int, int], None],
+        count: Callable[[EnforcedGroup, int, int], None],
     ) -> None:
         """Meter a verdict, keep its books by `count`, and let the next connection wait for it."""
         heads, throttle_ms = self._classifier, max(0, throttle_ms)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
+from proxy.enforcement.groups.fetch_queue import FetchQueue, Place
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
-from proxy.session.throttle.fetch_queue import FetchQueue, Place, line_of
-from quota.groups.group import QuotaGroup
-
-UNKNOWN = -1
 
 
 class FetchAdmission:
@@ -35,8 +33,8 @@ class FetchAdmission:
 
     def __init__(self) -> None:
         # expected bytes, and the most that was asked for; a list, since an empty deque takes 700 bytes of each connection
-        self._under_way: list[tuple[QuotaGroup | None, int, int]] = []
-        self._summed: QuotaGroup | None = None  # the group of which it is known how much more ...
+        self._under_way: list[tuple[EnforcedGroup | None, int, int]] = []
+        self._summed: EnforcedGroup | None = None  # the group of which it is known how much more ...
         self._summed_bytes = 0  # ... than is expected its fetches under way may bring
         self._answer_bytes = UNKNOWN  # the size of this connection's last answer
         self._answer_bytes_max = INT32_MAX  # the most that was asked of it
@@ -48,7 +46,7 @@ class FetchAdmission:
         self.wait_until_ms = 0
         self.throttle_ms = 0  # a verdict: how long the fetch that came last would have to wait by the group's rate; each fetch gets it once
 
-    def admits(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
+    def admits(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
         """Whether a fetch of `group` may go on; if so, `bytes_max` says how much it may bring, if not, `wait_until_ms` when to ask again.
 
         Args:
@@ -58,13 +56,13 @@ class FetchAdmission:
             read_ms: when it was read.
             has_step: the present age step of the group is this connection's already.
         """
-        if not group.fetch_line:
+        if not group.fetch_queue:
             self._expect(group, bytes_max)
             if group.would_throttle_ms(group.pending + self._own_bytes(group), now_ms) <= 0:
                 return True
         return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_step=has_step)
 
-    def may_follow(self, group: QuotaGroup, now_ms: int) -> bool:
+    def may_follow(self, group: EnforcedGroup, now_ms: int) -> bool:
         """Whether a fetch may go on behind those of this connection that are under way, if each brings all that it may.
 
         A guess is good enough for one: it is wrong once, and the next one is judged by what came. Kafka reads a request when the one
@@ -72,9 +70,9 @@ class FetchAdmission:
         """
         return group.would_throttle_ms(group.pending + self._more_bytes(group), now_ms) <= 0
 
-    def passes_behind(self, group: QuotaGroup, bytes_max: int, now_ms: int) -> bool:
+    def passes_behind(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
         """Note a fetch as forwarded as `passes` does, also behind others whatever they bring; False: nothing was done."""
-        if group.fetch_line or self._place is not None:
+        if group.fetch_queue or self._place is not None:
             return False
         self._expect(group, bytes_max)
         expected_bytes = self._expected_bytes
@@ -85,7 +83,7 @@ class FetchAdmission:
         group.pending += expected_bytes
         return True
 
-    def _more_bytes(self, group: QuotaGroup) -> int:
+    def _more_bytes(self, group: EnforcedGroup) -> int:
         """How much more than is expected those under way may bring."""
         if self._summed is not group:
             under_way = self._under_way
@@ -93,9 +91,9 @@ class FetchAdmission:
             self._summed = group
         return self._summed_bytes
 
-    def passes(self, group: QuotaGroup, bytes_max: int, now_ms: int) -> bool:
+    def passes(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
         """Note a fetch as forwarded if its group has room for it for certain, known without a measurement; False: nothing was done."""
-        if group.fetch_line or self._place is not None:
+        if group.fetch_queue or self._place is not None:
             return False
         self._expect(group, bytes_max)
         expected_bytes = self._expected_bytes
@@ -106,9 +104,11 @@ class FetchAdmission:
         group.pending += expected_bytes
         return True
 
-    def _admits_in_turn(self, group: QuotaGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
+    def _admits_in_turn(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
         """Stand in line: the first one goes when the rate allows it, or at 25 s if no other connection of the group took this age step."""
-        line = line_of(group)
+        line = group.fetch_queue
+        if line is None:
+            line = group.fetch_queue = FetchQueue()
         if self._line is not line or self._place is None:
             self.step_aside()
             self._line = line
@@ -134,7 +134,7 @@ class FetchAdmission:
         self.step_aside()
         return True
 
-    def _expect(self, group: QuotaGroup, bytes_max: int) -> None:
+    def _expect(self, group: EnforcedGroup, bytes_max: int) -> None:
         """Guess what a fetch will bring: what this connection's last answer brought, else the group's last one, else all it may bring."""
         self.bytes_max = bytes_max
         expected_bytes = self._answer_bytes
@@ -144,11 +144,11 @@ class FetchAdmission:
             expected_bytes = max(expected_bytes, bytes_max)  # the last one was short because little was asked for
         self._expected_bytes = expected_bytes
 
-    def _own_bytes(self, group: QuotaGroup) -> float:
+    def _own_bytes(self, group: EnforcedGroup) -> float:
         """What the fetch counts for itself; an answer larger than a window goes when the window is empty."""
         return min(self._expected_bytes, group.max_value_in_window())
 
-    def forwarded(self, group: QuotaGroup | None) -> None:
+    def forwarded(self, group: EnforcedGroup | None) -> None:
         """A fetch went to the broker: the one that `group` admitted, or with None one that no quota judges."""
         if self._place is not None:
             self.step_aside()
@@ -168,8 +168,8 @@ class FetchAdmission:
             if group is not None:
                 group.pending -= expected_bytes
                 group.fetch_answer_bytes = size_bytes
-                if group.fetch_line and size_bytes < expected_bytes:
-                    line_of(group).tell_first()
+                if group.fetch_queue and size_bytes < expected_bytes:
+                    group.fetch_queue.tell_first()
 
     def step_aside(self) -> None:
         """The fetch that waits here goes, or cannot go for another reason: the next one is first in line."""
@@ -187,8 +187,8 @@ class FetchAdmission:
             group, expected_bytes, _ = self._under_way.pop(0)
             if group is not None:
                 group.pending -= expected_bytes
-                if group.fetch_line:
-                    line_of(group).tell_first()
+                if group.fetch_queue:
+                    group.fetch_queue.tell_first()
 
     def _told(self) -> None:
         """There may be room now: ask again."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, Stepper
 from proxy.enforcement.mode import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.attention import Attention
-from proxy.session.throttle.departed_debts import Stepper, leave_debt
-from quota.groups.group import QuotaGroup
+from proxy.session.throttle.departed_debts import leave_debt
 
 PRESSED_SHARE = 20
 """The last twentieth of a SASL session belongs to its renewal: nothing waits then ..."""
@@ -132,7 +132,7 @@ class ThrottleState:
         self._owe(client, group, now_ms + throttle_ms, now_ms, outlives=outlives)
         return throttle_ms - min(throttle_ms, max(0, self.hold_until_ms - now_ms))
 
-    def judge_unanswered(self, client: ClientQuota, throttle_ms: int, group: QuotaGroup, now_ms: int, in_flight: int) -> None:
+    def judge_unanswered(self, client: ClientQuota, throttle_ms: int, group: EnforcedGroup, now_ms: int, in_flight: int) -> None:
         """Take in the verdict on a request that has no answer (acks=0): the mute is all there is."""
         if throttle_ms <= 0 or client.enforcement.mode is Mode.OBSERVE:
             self._within_quota(now_ms)
@@ -156,7 +156,7 @@ class ThrottleState:
         self._answer_came()
         self.active = self.in_debt or self.responses_pending > 0
 
-    def is_of(self, group: QuotaGroup | None) -> bool:
+    def is_of(self, group: EnforcedGroup | None) -> bool:
         """Whether the verdict that lasts longest is that of `group` or of one that it is a part of."""
         return group is not None and self._group is not None and _is_part_of(group, self._group)
 
@@ -201,14 +201,14 @@ class ThrottleState:
             return True
         if not _is_part_of(group, debtor):
             return True
-        if isinstance(debtor, QuotaGroup) and size_bytes <= STEP_S * debtor.bound:
+        if isinstance(debtor, EnforcedGroup) and size_bytes <= STEP_S * debtor.bound:
             return True
         debtor.last_step_ms = self._step_before_ms
         self._step_taken = False
         self._stop_reading(now_ms, INT32_MAX)
         return False
 
-    def took_step(self, group: QuotaGroup) -> bool:
+    def took_step(self, group: EnforcedGroup) -> bool:
         """Whether this connection is the one of `group` that goes on in the present age step."""
         return self._step_taken and self.in_debt and self._group is not None and _is_part_of(group, self._group)
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metering_format.event_kinds import RECORD, UNRECORD
+from proxy.enforcement.groups.child_groups import ChildGroup
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.meter.batch import BATCH_WORDS, Batch
 from proxy.meter.buffer import DecisionBuffer, left_behind
 from proxy.meter.meter import REPEATED_MAX, Meter, Metered, TracingMeter
 from proxy.meter.record import GROUPS_MAX, RUN_VALUE_END
-from quota.groups.child_group import ChildGroup
-from quota.groups.group import QuotaGroup
 from tests.support.metering.noted_decisions import decisions_of
 
 CONNECTION, API = 5, 9
@@ -26,8 +26,8 @@ class Notes:
         self.batches: list[Batch] = []
         self.takes = takes
         self.meter = meter_of_level(self._take, self._describe, 0, lambda: self.groups, buffer=buffer)
-        above = QuotaGroup({"client-id": "above"}, 1e9)
-        self.groups: list[QuotaGroup] = [QuotaGroup({"client-id": "a"}, 1e9), QuotaGroup({"client-id": "b"}, 2e9), above]
+        above = EnforcedGroup({"client-id": "above"}, 1e9)
+        self.groups: list[EnforcedGroup] = [EnforcedGroup({"client-id": "a"}, 1e9), EnforcedGroup({"client-id": "b"}, 2e9), above]
         self.groups.append(ChildGroup({"client-id": "child"}, 1e9, above))
         self.names: list[str] = []
         self.expected: list[tuple[str, int, int, int, int]] = []
@@ -39,10 +39,10 @@ class Notes:
         return self.takes
 
     def _describe(self, group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:
-        assert isinstance(group, QuotaGroup)
+        assert isinstance(group, EnforcedGroup)
         return {"quota_type": "Produce", "name": group.tags["client-id"]}, {}
 
-    def expects(self, group: QuotaGroup, values: list[int], wait_ms: int = 0, kind: int = RECORD) -> None:
+    def expects(self, group: EnforcedGroup, values: list[int], wait_ms: int = 0, kind: int = RECORD) -> None:
         """Note what a group and its parents are to be noted for."""
         if group.parent is not None:
             self.expects(group.parent, values, 0 if kind == RECORD else wait_ms, kind)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.enforcement.groups.child_groups import enforced_group
 from proxy.enforcement.switches import Switches
 from proxy.observe.explain import SHARERS_MAX, SLICE, explain
 from proxy.telemetry.status import ReadinessCheck
@@ -265,7 +266,7 @@ async def test_tokens_are_read_again(port: Port) -> None:
 
 async def test_explain_shows_precedence_group_and_who_shares_it(port: Port) -> None:
     """The winning level, the live numbers of each broker, and the clients that draw on the same budget."""
-    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
     now_ms = port.state.time_ms
     record(manager, KafkaPrincipal("User", "bob"), "etl", 50_000, now_ms)
@@ -301,7 +302,7 @@ async def test_explain_shows_precedence_group_and_who_shares_it(port: Port) -> N
 
 async def test_explain_looks_at_who_is_connected_in_slices(port: Port) -> None:
     """The loop goes on with others every 200 answers of the callback; long names are cut, and 20 sharers named."""
-    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity("bob", None), 1_000.0)
     bob = KafkaPrincipal("User", "bob")
     record(manager, bob, "etl", 50_000, port.state.time_ms)
@@ -335,7 +336,7 @@ async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:
     )
     port.state.policy.configured(["User:ops"], groups)
     port.state.policy.switch(Switches({"entity:user=acme": "observe"}))
-    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.declare(groups)
     acme = Member(KafkaPrincipal("User", "acme"), "acme")
     record(manager, acme, "etl", 50_000, port.state.time_ms)

@@ -10,6 +10,7 @@ import pytest
 
 from proxy.base.errors import StartError
 from proxy.base.host_port import HostPort
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.switches import Switches, SwitchMode
 from proxy.observe.admin_access import is_loopback
 from proxy.observe.admin_http import CONNECTIONS_SHOWN_MAX, GROUPS_SHOWN_MAX, AdminHttp
@@ -17,7 +18,6 @@ from proxy.observe.health import ERRORS_PER_MINUTE_MAX, Health
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import ConnectionInfo, ReadinessCheck
 from quota.entity import ANONYMOUS, ClientQuotaEntity
-from quota.groups.group import QuotaGroup
 from quota.throttle import throttle_time_ms
 from tests.support.memory.proxy_state import FakeState, busy_state
 
@@ -192,7 +192,7 @@ async def test_pages_go_on_behind_any_tags(client: Client) -> None:
     long, odd = "\u00e9" * 300, "\U0001f600" * 300 + "\udcff"
     for at in range(40):
         tags = {f"tag-{n}-{long}": f"{at}-{odd}" for n in range(at % 16)} | {"tenant": f"{at}"}
-        client.state.produce.groups().append(QuotaGroup(tags))
+        client.state.produce.groups().append(EnforcedGroup(tags))
     pages = [page async for page in all_pages(client, "/quotas", "groups", limit=3)]
     assert len({one["tags"]["tenant"] for page in pages for one in page if "tenant" in one["tags"]}) == 40
 
@@ -239,7 +239,7 @@ async def test_connections_come_in_pages(client: Client) -> None:
 async def test_pages_are_made_off_the_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups are measured, and connections looked at, in another thread than the loop's."""
     threads: set[int] = set()
-    monkeypatch.setattr(QuotaGroup, "rate", lambda *_: threads.add(threading.get_ident()) or 0.0)
+    monkeypatch.setattr(EnforcedGroup, "rate", lambda *_: threads.add(threading.get_ident()) or 0.0)
     monkeypatch.setattr(client.state, "connections", lambda *_: threads.add(threading.get_ident()) or [])
     await client.json("/quotas")
     await client.json("/connections")

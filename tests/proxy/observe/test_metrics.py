@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.switches import Switches
 from proxy.observe.metrics.clients import ClientFamilies
 from proxy.observe.metrics.exposition import SERIES_MAX, MetricsPage
@@ -181,7 +182,7 @@ def test_f8_series_are_bounded(clients: int, apis: int) -> None:
 def test_balances_of_mutations_are_shown_and_bounded(groups: int) -> None:
     """Each shown group with a limit on mutations shows its balance, and the page keeps its bound however many there are."""
     state = busy_state()
-    state.mutation = ControllerMutationQuotaManager(starts_full=True)
+    state.mutation = ControllerMutationQuotaManager(enforced_bucket, starts_full=True)
     state.mutation.update_quota(ClientQuotaEntity(None, DEFAULT), 2.0)
     for n in range(groups):
         state.mutation.group(ANONYMOUS, f"maker-{n}", state.time_ms).record(10 + n, state.time_ms)

@@ -1,14 +1,14 @@
 """`sluice run --profile`: where the time went, by stage."""
 
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
 from proxy.observe.profile import LOOP, Profiler, Stage, render
 from quota.entity import UNLIMITED
-from quota.groups.group import QuotaGroup
 
 
 def test_time_goes_to_the_room_that_spent_it() -> None:
     """What `quota` computes is its own stage; what is not Sluice's counts for the loop."""
-    group = QuotaGroup({"user": "", "client-id": "a"}, UNLIMITED)
+    group = EnforcedGroup({"user": "", "client-id": "a"}, UNLIMITED)
     profiler = Profiler()
     profiler.start()
     for at in range(1_000):

@@ -202,4 +202,4 @@ def test_who_has_no_parent_pays_nothing(proxy: ProxyFixture) -> None:
     announced(proxy, proxy.connect(), 100, 1, "etl")
     announced(proxy, proxy.connect(), 100, 1, "acme-a")
     kinds = {group.tags.get(GROUP_TAG): type(group).__name__ for group in proxy.scope.produce.groups()}
-    assert kinds == {None: "QuotaGroup", "acme": "ChildGroup", "saas": "QuotaGroup"}
+    assert kinds == {None: "EnforcedGroup", "acme": "ChildGroup", "saas": "EnforcedGroup"}

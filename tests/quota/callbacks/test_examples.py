@@ -9,6 +9,8 @@ from quota.callbacks.cluster import Cluster, PartitionInfo
 from quota.callbacks.guarded_callback import GuardedCallback
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.groups.group import QuotaGroup
+from quota.groups.mutation_group import MutationGroup
 from quota.manager import ClientQuotaManager
 from quota.request_time import ClientRequestQuotaManager
 from tests.support.quota_calls import record
@@ -27,7 +29,7 @@ def manager_with(make: type[ClientQuotaCallback], settings: dict[str, Any]) -> t
     callback = GuardedCallback(make, now_ns=lambda: 0)
     callback.configure(settings)
     assert callback.last_error is None
-    return ClientQuotaManager(ClientQuotaType.PRODUCE, callback=callback), callback
+    return ClientQuotaManager(ClientQuotaType.PRODUCE, QuotaGroup, callback=callback), callback
 
 
 def bound_of(manager: ClientQuotaManager, user: str) -> float:
@@ -66,10 +68,10 @@ def test_a_stored_quota_of_a_tenant_comes_first() -> None:
 def test_a_tenant_has_budgets_of_every_type() -> None:
     """Bytes are no percent of a thread: each type has a table of its own, and who is in none is unlimited there."""
     _, callback = manager_with(TenantQuotas, {**TENANTS, **MORE})
-    request = ClientRequestQuotaManager(callback=callback)
+    request = ClientRequestQuotaManager(QuotaGroup, callback=callback)
     assert request.group(ANONYMOUS, "acme-etl", 0) is request.group(ANONYMOUS, "acme-web", 0)
     assert [request.group(ANONYMOUS, name, 0).bound for name in ("acme-etl", "globex-1", "x")] == [50, UNLIMITED, UNLIMITED]
-    mutation = ControllerMutationQuotaManager(callback=callback)
+    mutation = ControllerMutationQuotaManager(MutationGroup, callback=callback)
     assert [mutation.group(ANONYMOUS, name, 0).bound for name in ("acme-etl", "initech-1")] == [UNLIMITED, 2]
 
 
@@ -114,4 +116,6 @@ def test_who_is_in_no_team_is_free() -> None:
     """Unlimited, in one group for all of them."""
     manager, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
     assert bound_of(manager, "somebody") == UNLIMITED
-    assert ClientRequestQuotaManager(callback=callback).group(KafkaPrincipal("User", "orders-writer"), "any", 0).bound == UNLIMITED
+    assert (
+        ClientRequestQuotaManager(QuotaGroup, callback=callback).group(KafkaPrincipal("User", "orders-writer"), "any", 0).bound == UNLIMITED
+    )

@@ -10,6 +10,7 @@ from quota.callbacks.callback import ClientQuotaCallback
 from quota.callbacks.cluster import Cluster
 from quota.callbacks.guarded_callback import REMEMBERED_MAX, SLOW_NS, GuardedCallback
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.groups.group import QuotaGroup
 from quota.manager import ClientQuotaManager
 from tests.support.faulty_callback import FaultyCallback, raising
 from tests.support.quota_calls import record
@@ -58,7 +59,7 @@ class Guarded:
             make or (lambda: self.faulty), now_ns=lambda: self.now_ms * 1_000_000, on_fault=lambda *fault: self.told.append(fault)
         )
         self.callback.configure({})
-        self.manager = ClientQuotaManager(PRODUCE, callback=self.callback)
+        self.manager = ClientQuotaManager(PRODUCE, QuotaGroup, callback=self.callback)
 
     def record(self, client_id: str, amount: float) -> int:
         """Record and return the throttle time."""

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.base.networks import networks_of
+from proxy.enforcement.groups.child_groups import enforced_group
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.groups.declared_groups import GROUP_TAG, NO_GROUPS, Conditions, DeclaredGroup, DeclaredGroups, Link, Member
 from quota.groups.pattern import Pattern
@@ -105,7 +106,7 @@ def member(groups: DeclaredGroups, user: str, client_id: str, listener: str = "e
 
 
 def manager_with(groups: DeclaredGroups, quota_type: ClientQuotaType = PRODUCE) -> ClientQuotaManager:
-    manager = ClientQuotaManager(quota_type)
+    manager = ClientQuotaManager(quota_type, enforced_group)
     manager.declare(groups)
     return manager
 
@@ -177,7 +178,7 @@ def test_the_first_declared_bound_begins_recording() -> None:
 
 def test_declared_groups_have_room_among_a_crowd() -> None:
     """When clients have made as many groups as there may be, a declared one is made all the same."""
-    manager = ClientQuotaManager(PRODUCE, groups_max=2, groups_per_user_max=1)
+    manager = ClientQuotaManager(PRODUCE, enforced_group, groups_max=2, groups_per_user_max=1)
     manager.declare(EDGE)
     for at in range(5):
         manager.group(ANONYMOUS, f"c{at}", 0).record(1.0, 0)

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from proxy.enforcement.groups.child_groups import enforced_bucket, enforced_group
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy, Standing
 from proxy.enforcement.switches import SwitchMode
@@ -11,7 +13,6 @@ from proxy.telemetry.counters import Counters, UsageTable
 from proxy.telemetry.status import AdmissionStatus, IpRate, ListenerAdmissionStatus
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
-from quota.groups.group import QuotaGroup
 from quota.limits import QuotaLimits, Rule, RuleKey
 from quota.request_time import ClientRequestQuotaManager
 
@@ -24,14 +25,14 @@ class GroupsOnly:
         self.custom_callback = custom_callback
         self.enabled = False
         self.groups_overflowed = 0
-        self._groups: list[QuotaGroup] = []
+        self._groups: list[EnforcedGroup] = []
 
-    def add(self, user: str = "", client_id: str = "", bound: float = UNLIMITED) -> QuotaGroup:
-        group = QuotaGroup({"user": user, "client-id": client_id}, bound)
+    def add(self, user: str = "", client_id: str = "", bound: float = UNLIMITED) -> EnforcedGroup:
+        group = EnforcedGroup({"user": user, "client-id": client_id}, bound)
         self._groups.append(group)
         return group
 
-    def groups(self) -> list[QuotaGroup]:
+    def groups(self) -> list[EnforcedGroup]:
         return self._groups
 
     @property
@@ -47,8 +48,8 @@ class FakeState:
         self.usages = UsageTable()
         self.produce = GroupsOnly()
         self.fetch = GroupsOnly()
-        self.request = ClientRequestQuotaManager()
-        self.mutation = ControllerMutationQuotaManager()
+        self.request = ClientRequestQuotaManager(enforced_group)
+        self.mutation = ControllerMutationQuotaManager(enforced_bucket)
         self.threads: int | None = None
         self.time_ms = 1_000_000
         self.source = SourceStatus("file:quotas.toml", 3, 1_700_000_000.5, 999_000, None)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from proxy.base.host_port import HostPort
 from proxy.config.model import Config, Listener, Metering, Upstream
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
@@ -12,13 +13,12 @@ from proxy.net.accept.admission import Admission
 from proxy.telemetry.counters import Counters
 from quota.connections.connection_quotas import ConnectionQuotas
 from quota.entity import ANONYMOUS, ClientQuotaEntity
-from quota.groups.group import QuotaGroup
 
 LISTENER = "default"
 BROKER = ("b", 1)
 
 
-def metering_alone(directory: Path, **settings: object) -> tuple[RunningMetering, QuotaGroup]:
+def metering_alone(directory: Path, **settings: object) -> tuple[RunningMetering, EnforcedGroup]:
     """Return metering that has started, and a group to decide with; a loop must run."""
     address = HostPort("127.0.0.1", 9092)
     metering = Metering(dir=directory, proxy_id="edge-1", **settings)  # type: ignore[arg-type]

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from metering_format.event_kinds import UNRECORD
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.meter.buffer import DecisionBuffer
 from proxy.meter.meter import Meter, Metered, TracingMeter
 from proxy.metering.conversion.convert import run
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
-from quota.groups.group import QuotaGroup
 
 WALL_MS = 1_790_000_000_000
 
@@ -41,7 +41,7 @@ STATE = {
 
 
 def describe(group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:
-    assert isinstance(group, QuotaGroup)
+    assert isinstance(group, EnforcedGroup)
     about = {"quota_type": "Produce", "scope": "broker", "node_id": 1, "tag_client_id": group.tags["client-id"]}
     sensor = {"num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": group.cap_ms, "first_seen_ms": 0}
     return {**about, **sensor}, {"rule": "client-id", "source": "file", "generation": 1}
@@ -70,7 +70,7 @@ class MeteringWriterFixture:
         meter_of_level = TracingMeter if header["level"] == "trace" else Meter
         self.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, lambda: self.groups, buffer=buffer)
         self.meter.tell({"state": STATE})
-        self.groups = [QuotaGroup({"client-id": f"c{at}"}, 20_000.0 * (1 + at)) for at in range(5)]
+        self.groups = [EnforcedGroup({"client-id": f"c{at}"}, 20_000.0 * (1 + at)) for at in range(5)]
 
     def play(self, decisions: int, seed: int, *, every_ms: tuple[int, ...] = (0, 0, 1, 5, 40)) -> None:
         """Let the groups decide, as the data path would."""

@@ -15,6 +15,7 @@ from proxy.base.clock import now_ms
 from proxy.base.host_port import HostPort
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config, Enforcement, EnforcementMode, Limits, Listener, Quotas, Upstream
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.quota_scopes import QuotaTable
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.connection import Connection
@@ -22,7 +23,6 @@ from proxy.net.gateway import Gateway
 from proxy.session.buffers import BufferAccount
 from proxy.telemetry.counters import Counters
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
-from quota.groups.group import QuotaGroup
 from tests.support.ports import free_bootstrap_port
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
@@ -124,7 +124,7 @@ class RunningGateway:
         """Put a quota table in place, as the quota file would."""
         self.app.scopes.apply_table(table)
 
-    def groups(self) -> list[QuotaGroup]:
+    def groups(self) -> list[EnforcedGroup]:
         """Every quota group of every scope."""
         return [group for scope in self.app.scopes.all() for manager in (scope.produce, scope.fetch) for group in manager.groups()]
 

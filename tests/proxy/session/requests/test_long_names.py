@@ -7,6 +7,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import pytest
 
+from proxy.enforcement.groups.child_groups import enforced_group
 from quota.callbacks.callback import ClientQuotaCallback, DefaultQuotaCallback
 from quota.callbacks.guarded_callback import GuardedCallback
 from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal, desanitize
@@ -147,7 +148,7 @@ def test_what_is_remembered_for_a_callback_that_fails_is_bounded() -> None:
     callback = Recording()
     guarded = GuardedCallback(lambda: callback, now_ns=lambda: 0)
     guarded.configure({})
-    manager = ClientQuotaManager(ClientQuotaType.PRODUCE, callback=guarded)
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group, callback=guarded)
     manager.update_quota(ClientQuotaEntity(None, LONG), 5.0)
     group = manager.group(ANONYMOUS, LONG, 0)
     callback.quota_metric_tags = raising(ValueError("broken"))  # type: ignore[method-assign]
@@ -184,7 +185,11 @@ def test_names_of_files_are_not_cut_again() -> None:
     assert callback.quota_limit(ClientQuotaType.PRODUCE, read) == 5.0
 
 
-@pytest.mark.parametrize("manager", [ClientQuotaManager(ClientQuotaType.PRODUCE), ClientRequestQuotaManager()], ids=["bytes", "time"])
+@pytest.mark.parametrize(
+    "manager",
+    [ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group), ClientRequestQuotaManager(enforced_group)],
+    ids=["bytes", "time"],
+)
 def test_a_quota_for_a_long_user_holds(manager: ClientQuotaManager) -> None:
     """Alone and with a client-id, whatever of the name has to be encoded."""
     for user in ("u" * 300, "é" * 130, "\U0001f600" * 200):

@@ -1,9 +1,9 @@
 """The debts that departed connections left to a group."""
 
-from proxy.session.throttle.departed_debts import DEBTS_MAX, DepartedDebts, leave_debt, longest_debt, take_debt
-from quota.groups.child_group import ChildGroup
-from quota.groups.group import QuotaGroup
-from quota.groups.mutation_group import MutationGroup
+from proxy.enforcement.groups.child_groups import ChildGroup
+from proxy.enforcement.groups.departed_debts import DEBTS_MAX, DepartedDebts
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
+from proxy.session.throttle.departed_debts import leave_debt, longest_debt, take_debt
 
 
 def test_each_new_connection_takes_the_longest() -> None:
@@ -49,7 +49,7 @@ def test_a_longer_debt_of_the_same_connection_replaces_its_first() -> None:
 
 def test_a_member_of_a_group_serves_the_debts_of_its_parents() -> None:
     """The longest of the chain is taken, and it is known to whom it was left."""
-    parent = QuotaGroup({"group": "tenant"}, 10.0)
+    parent = EnforcedGroup({"group": "tenant"}, 10.0)
     one, other = ChildGroup({"client-id": "a"}, 5.0, parent), ChildGroup({"client-id": "b"}, 5.0, parent)
     leave_debt(parent, 900, 0)
     leave_debt(one, 500, 0)
@@ -61,7 +61,7 @@ def test_a_member_of_a_group_serves_the_debts_of_its_parents() -> None:
 
 def test_a_group_without_a_quota_has_no_debts() -> None:
     """A quota that was removed makes nobody wait for what was left under it."""
-    group = MutationGroup({"user": "a"}, 10.0)
+    group = EnforcedMutationGroup({"user": "a"}, 10.0)
     leave_debt(group, 900, 0)
     group.update_bound(float("1.7976931348623157e308"))
     assert take_debt(group, 0) is None

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from protocol.request_head import read_request_head
 from proxy.base.close_reason import CloseReason
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Mode
 from proxy.session.throttle.fetch_admission import FetchAdmission
-from quota.groups.group import QuotaGroup
 from tests.support.frames.kafka_frames import answered, fetch, fetched, plain, share_fetch, share_fetched, throttle_ms
 from tests.support.memory.memory_connection import ProxyFixture
 from tests.support.memory.verdicts import FETCH_VERSION, fetched_for, fetched_of
@@ -323,7 +323,7 @@ def test_behind_others_the_short_way_of_a_fetch_is_the_long_one(steps: list[tupl
 
 def decisions(steps: list[tuple[str, int]], *, short: bool) -> Iterator[object]:
     """Play one connection's fetches; yield which go, and what is expected of them."""
-    group, gate, now_ms, under_way = QuotaGroup({}, 1_000.0), FetchAdmission(), 1_000_000, 0
+    group, gate, now_ms, under_way = EnforcedGroup({}, 1_000.0), FetchAdmission(), 1_000_000, 0
     for step, amount in steps:
         if step == "wait":
             now_ms += amount

@@ -3,10 +3,10 @@
 import pytest
 
 from proxy.base.close_reason import CloseReason
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.enforcement.groups.fetch_queue import FetchQueue
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.quota_scopes import QuotaWindows
-from proxy.session.throttle.fetch_queue import FetchQueue, line_of
-from quota.groups.group import QuotaGroup
 from tests.support.frames.kafka_frames import fetch, share_fetch
 from tests.support.memory.fetch_load import FetchLoad
 from tests.support.memory.memory_connection import Peer, ProxyFixture
@@ -17,12 +17,16 @@ BOUND = 100_000
 """Of the loads: large enough that the heads of answers hardly matter."""
 
 
+def number_waiting(group: EnforcedGroup) -> int:
+    return 0 if group.fetch_queue is None else len(group.fetch_queue)
+
+
 def ask(number: int) -> bytes:
     """Return a Fetch request that may bring all."""
     return fetch(number, version=FETCH_VERSION)
 
 
-def group_of(proxy: ProxyFixture) -> QuotaGroup:
+def group_of(proxy: ProxyFixture) -> EnforcedGroup:
     """Return the one group."""
     (group,) = proxy.scope.fetch.groups()
     return group
@@ -98,7 +102,7 @@ def test_time_read_counts_not_time_come(proxy: ProxyFixture) -> None:
     assert late.sends(ask(1)) == []
     group_of(proxy).record_unchecked(6_000, proxy.now_ms)
     proxy.wait(1_000)
-    assert len(line_of(group_of(proxy))) == 2
+    assert number_waiting(group_of(proxy)) == 2
     proxy.wait(10_000)
     assert early.forwarded() == [2]
     assert late.forwarded() == []
@@ -165,7 +169,7 @@ def test_a_small_answer_to_a_lowered_fetch_says_little(proxy: ProxyFixture) -> N
 def test_who_leaves_gives_its_place_back(proxy: ProxyFixture) -> None:
     """Connections that end while their fetch waits are in nobody's way, and nothing of them stays."""
     first, *others = full_proxy(proxy, 8)
-    line = line_of(group_of(proxy))
+    line = group_of(proxy).fetch_queue
     assert len(line) == 8
     for peer in (others[3], first, others[0]):
         peer.connection.close(CloseReason.CLIENT_CLOSED)
@@ -190,7 +194,7 @@ def test_leaving_clients_do_not_stop_the_line() -> None:
         assert 0.9 <= load.passed_bytes / 62 / BOUND <= 1.1
         for fetcher in list(load.fetchers):
             load.close(fetcher)
-        assert len(line_of(group_of(proxy))) == 0
+        assert number_waiting(group_of(proxy)) == 0
         assert group_of(proxy).pending == 0
 
 
@@ -218,7 +222,7 @@ def test_who_is_no_longer_judged_leaves_the_line(proxy: ProxyFixture) -> None:
     for peer in peers:
         peer.connection.settings_changed()
     assert [peer.forwarded() for peer in peers] == [[1], [1], [1]]
-    assert len(line_of(group)) == 0
+    assert number_waiting(group) == 0
     assert group.pending == 0
 
 
@@ -228,7 +232,7 @@ def test_a_drain_empties_the_line(proxy: ProxyFixture) -> None:
     for peer in peers:
         peer.connection.drain()
     assert [peer.forwarded() for peer in peers] == [[], [], []]
-    assert len(line_of(group_of(proxy))) == 0
+    assert number_waiting(group_of(proxy)) == 0
 
 
 def test_an_age_step_lets_no_more_be_brought_than_the_quota_in_its_time() -> None:

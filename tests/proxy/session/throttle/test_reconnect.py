@@ -4,6 +4,7 @@ import heapq
 
 import pytest
 
+from proxy.enforcement.groups.child_groups import enforced_group
 from proxy.enforcement.mode import Mode
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
 from quota.manager import ClientQuotaManager
@@ -59,7 +60,7 @@ class Impatient:
 
 def kafka_lets_pass(start_ms: int) -> int:
     """What the same client gets through where each channel is muted after its request was handled, as brokers do."""
-    manager = ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(None, CLIENT_ID), BOUND)
     passed, turns = 0, [start_ms]
     while (now_ms := heapq.heappop(turns)) < start_ms + END_MS:

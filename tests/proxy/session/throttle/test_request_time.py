@@ -10,13 +10,13 @@ from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition
 from protocol.layout import layout_of
 from protocol.messages.client_quotas import DescribeAnswer, describe_answer, describe_request
 from proxy.base.close_reason import CloseReason
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import AGE_MAX_MS, Mode
 from proxy.enforcement.quota_scopes import QuotaWindows
 from proxy.session.administered import CORRELATION_ID
 from proxy.session.login.login import MESSAGES_FREE_MAX
 from quota.callbacks.callback import ClientQuotaCallback
 from quota.entity import ANONYMOUS, ClientQuotaType, KafkaPrincipal
-from quota.groups.group import QuotaGroup
 from tests.support.frames import sasl_frames
 from tests.support.frames.kafka_frames import api_of, fetch, message, plain, produced, request, response, throttle_ms
 from tests.support.frames.sasl_frames import authenticate_answer, handshake_answer
@@ -48,7 +48,7 @@ def throttle_in(frame: bytes, key: int, version: int) -> int:
     return int.from_bytes(frame[8 + api_of(key, version).response_header_version :][:4], "big")
 
 
-def group_of(proxy: ProxyFixture) -> QuotaGroup:
+def group_of(proxy: ProxyFixture) -> EnforcedGroup:
     """Return the one group whose time was taken."""
     (group,) = proxy.scope.request.groups()
     return group

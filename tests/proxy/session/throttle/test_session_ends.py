@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from protocol.api_keys import ApiKey
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Mode
 from quota.entity import ClientQuotaEntity
-from quota.groups.group import QuotaGroup
 from tests.support.frames import sasl_frames as frames
 from tests.support.frames.kafka_frames import fetch, produced, throttle_ms
 from tests.support.frames.kafka_frames import plain as request_of
@@ -53,7 +53,7 @@ def fall_into_debt(peer: Peer, size_bytes: int = 100_000) -> bytes:
     return peer.client.take()
 
 
-def alices_group(proxy: ProxyFixture) -> QuotaGroup:
+def alices_group(proxy: ProxyFixture) -> EnforcedGroup:
     """What she produces is counted there."""
     (group,) = [one for one in proxy.scope.produce.groups() if one.tags["user"] == "alice"]
     return group

@@ -6,7 +6,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 
 from proxy.enforcement.mode import AGE_MAX_MS
-from quota.groups.group import QuotaGroup
 
 WINDOWS_PER_AGE_STEP = 2  # a window that was filled at once is empty again after 11 s: so often within 25 s
 GIVEN_OUT = 0.9  # of them; the rest is for answers that bring more than they were asked for
@@ -71,12 +70,3 @@ class FetchQueue:
             self._max_depth_before = self._max_depth
             self._max_depth = len(self._waiting)
             self._max_depth_since_ms = now_ms
-
-
-def line_of(group: QuotaGroup) -> FetchQueue:
-    """The line of a group; a group that never had to wait has none."""
-    line = group.fetch_line
-    if line is None:
-        line = group.fetch_line = FetchQueue()
-    assert isinstance(line, FetchQueue)
-    return line

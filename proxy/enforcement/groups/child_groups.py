@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
+from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup
 from quota.groups.mutation_group import MutationGroup
 
 
-class ChildGroup(QuotaGroup):
+class ChildGroup(EnforcedGroup):
     """A group with a parent, which may have a parent itself. Who records in it records in all of them.
 
     Attributes:
@@ -22,19 +24,19 @@ class ChildGroup(QuotaGroup):
 
     __slots__ = ("_limiting", "_pending", "_step_ms", "above_ms", "own_ms")
 
-    parent: QuotaGroup
+    parent: EnforcedGroup
     _pending: float
     _step_ms: int
 
-    def __init__(self, tags: Mapping[str, str], bound: float, parent: QuotaGroup, **settings: Any) -> None:
-        self._limiting: QuotaGroup | None = None
+    def __init__(self, tags: Mapping[str, str], bound: float, parent: EnforcedGroup, **settings: Any) -> None:
+        self._limiting: EnforcedGroup | None = None
         super().__init__(tags, bound, **settings)
         self.parent = parent
         self.own_ms = 0
         self.above_ms = 0
 
     @property
-    def limiting(self) -> QuotaGroup:
+    def limiting(self) -> EnforcedGroup:
         """The group of the chain whose delay was the longest when there last was one: it gives out age steps, and keeps the books."""
         return self if self._limiting is None else self._limiting.limiting
 
@@ -98,7 +100,7 @@ class ChildGroup(QuotaGroup):
 
     @pending.setter
     def pending(self, pending: float) -> None:
-        parent: QuotaGroup | None = self.parent  # there is none yet while this group is made
+        parent: EnforcedGroup | None = self.parent  # there is none yet while this group is made
         if parent is not None:
             parent.pending += pending - self._pending
         self._pending = pending
@@ -118,20 +120,20 @@ class ChildGroup(QuotaGroup):
             limiting.last_step_ms = now_ms
 
 
-class ChildMutationGroup(MutationGroup):
+class ChildMutationGroup(EnforcedMutationGroup):
     """The same for token buckets: a chain is empty when one of its buckets is."""
 
     __slots__ = ("_limiting",)
 
-    parent: MutationGroup
+    parent: EnforcedMutationGroup
 
-    def __init__(self, tags: Mapping[str, str], bound: float, parent: MutationGroup) -> None:
-        super().__init__(tags, bound)
-        self._limiting: MutationGroup | None = None
+    def __init__(self, tags: Mapping[str, str], bound: float, parent: EnforcedMutationGroup, **settings: Any) -> None:
+        super().__init__(tags, bound, **settings)
+        self._limiting: EnforcedMutationGroup | None = None
         self.parent = parent
 
     @property
-    def limiting(self) -> MutationGroup:
+    def limiting(self) -> EnforcedMutationGroup:
         """The group of the chain whose wait was the longest when there last was one."""
         return self if self._limiting is None else self._limiting.limiting
 
@@ -171,20 +173,15 @@ class ChildMutationGroup(MutationGroup):
         return max(MutationGroup.wait_ms(self, now_ms), self.parent.wait_ms(now_ms))
 
 
-def with_parent(group: QuotaGroup, parent: QuotaGroup | None) -> QuotaGroup:
-    """Return a group that is part of `parent`, or of nothing, and goes on where `group` is."""
-    if group.parent is parent:
-        return group
-    settings = group.like()
-    made = QuotaGroup(group.tags, group.bound, **settings) if parent is None else ChildGroup(group.tags, group.bound, parent, **settings)
-    group.copy_to(made)
-    return made
+def enforced_group(
+    tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedGroup | None = None, **settings: Any
+) -> EnforcedGroup:
+    """Make a group, a part of `parent` where there is one."""
+    return EnforcedGroup(tags, bound, **settings) if parent is None else ChildGroup(tags, bound, parent, **settings)
 
 
-def mutations_with_parent(group: MutationGroup, parent: MutationGroup | None) -> MutationGroup:
+def enforced_bucket(
+    tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedMutationGroup | None = None, **settings: Any
+) -> EnforcedMutationGroup:
     """The same for controller mutations."""
-    if group.parent is parent:
-        return group
-    made = MutationGroup(group.tags, group.bound) if parent is None else ChildMutationGroup(group.tags, group.bound, parent)
-    group.copy_to(made)
-    return made
+    return EnforcedMutationGroup(tags, bound, **settings) if parent is None else ChildMutationGroup(tags, bound, parent, **settings)

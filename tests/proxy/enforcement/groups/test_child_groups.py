@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.enforcement.groups.child_groups import ChildGroup, ChildMutationGroup, enforced_group
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
 from quota.entity import UNLIMITED
-from quota.groups.child_group import ChildGroup, ChildMutationGroup, with_parent
-from quota.groups.group import QuotaGroup
-from quota.groups.mutation_group import MutationGroup
 
 BOUNDS = st.sampled_from([100.0, 250.0, 1_000.0, 5_000.0, UNLIMITED])
 STEPS = st.lists(
@@ -21,7 +20,7 @@ STEPS = st.lists(
 )
 
 
-def state_of(group: QuotaGroup) -> object:
+def state_of(group: EnforcedGroup) -> object:
     return group.recorded_total, group.live_samples(), [verdict.throttle_ms for verdict in group.verdicts]
 
 
@@ -31,7 +30,7 @@ def test_each_group_of_a_chain_is_kafkas(bounds: tuple[float, ...], steps: list[
 
     The longest throttle of the chain is returned; nothing is done where it was not certain, and asking changes nothing.
     """
-    top = QuotaGroup({"g": "top"}, bounds[0], cap_ms=cap_ms)
+    top = EnforcedGroup({"g": "top"}, bounds[0], cap_ms=cap_ms)
     middle = ChildGroup({"g": "middle"}, bounds[1], top, cap_ms=cap_ms)
     groups = [
         top,
@@ -39,7 +38,7 @@ def test_each_group_of_a_chain_is_kafkas(bounds: tuple[float, ...], steps: list[
         ChildGroup({"g": "a"}, bounds[2], middle, cap_ms=cap_ms),
         ChildGroup({"g": "b"}, bounds[3], middle, cap_ms=cap_ms),
     ]
-    alone = [QuotaGroup({}, bound, cap_ms=cap_ms) for bound in bounds]
+    alone = [EnforcedGroup({}, bound, cap_ms=cap_ms) for bound in bounds]
     above = [[0], [1, 0], [2, 1, 0], [3, 1, 0]]
     now_ms = 0
     for what, at, amount, pause_ms in steps:
@@ -65,7 +64,7 @@ def test_each_group_of_a_chain_is_kafkas(bounds: tuple[float, ...], steps: list[
 
 def test_the_longest_throttle_and_who_it_is_of() -> None:
     """The group whose throttle is the longest keeps the books and hands out age steps; a tie is the child's."""
-    parent = QuotaGroup({"g": "parent"}, 500.0)
+    parent = EnforcedGroup({"g": "parent"}, 500.0)
     child, sibling = ChildGroup({"g": "child"}, 1_000.0, parent), ChildGroup({"g": "sibling"}, 1_000.0, parent)
     assert child.record(6_000.0, 0) == 2_000
     assert (child.limiting, child.own_ms, child.above_ms) == (parent, 0, 2_000)
@@ -82,7 +81,7 @@ def test_the_longest_throttle_and_who_it_is_of() -> None:
 
 def test_fetches_under_way_count_for_the_parent() -> None:
     """What a sibling has under way takes the parent's room, and not this group's own."""
-    parent = QuotaGroup({"g": "parent"}, 1_000.0)
+    parent = EnforcedGroup({"g": "parent"}, 1_000.0)
     one, other = ChildGroup({"g": "one"}, 1_000.0, parent), ChildGroup({"g": "other"}, 1_000.0, parent)
     for group in (one, other):
         group.record(1.0, 0)
@@ -99,16 +98,17 @@ def test_fetches_under_way_count_for_the_parent() -> None:
 
 def test_a_group_that_gets_a_parent_goes_on() -> None:
     """With its samples, its books and its number in the files; and again when it has none any more."""
-    group = QuotaGroup({"g": "a"}, 100.0)
+    group = EnforcedGroup({"g": "a"}, 100.0)
     group.record(3_000.0, 0)
     group.record_throttle(20_000, 0)
     group.meter_ref = 7
-    child = with_parent(group, QuotaGroup({"g": "b"}, 1e9))
-    again = with_parent(child, None)
+    child = enforced_group(group.tags, group.bound, EnforcedGroup({"g": "b"}, 1e9), **group.like())
+    group.copy_to(child)
+    again = enforced_group(child.tags, child.bound, **child.like())
+    child.copy_to(again)
     for one in (child, again):
         assert (state_of(one), one.meter_ref, one.throttle_count, one.throttle_ms_total) == (state_of(group), 7, 1, 20_000)
         assert one.throttle_time is group.throttle_time
-    assert with_parent(again, None) is again
     assert child.record(0.0, 500) == group.record(0.0, 500) == again.record(0.0, 500)
 
 
@@ -121,9 +121,9 @@ MUTATIONS = st.lists(
 @given(st.tuples(*[st.sampled_from([0.5, 1.0, 4.0])] * 3), MUTATIONS)
 def test_buckets_of_a_chain(bounds: tuple[float, float, float], steps: list[tuple[str, int, int, int]]) -> None:
     """Strict: nothing is charged anywhere while one bucket is below zero; permissive: everything everywhere; the longest wait holds."""
-    top = MutationGroup({"g": "top"}, bounds[0])
+    top = EnforcedMutationGroup({"g": "top"}, bounds[0])
     groups = [top, ChildMutationGroup({"g": "a"}, bounds[1], top), ChildMutationGroup({"g": "b"}, bounds[2], top)]
-    alone = [MutationGroup({}, bound) for bound in bounds]
+    alone = [EnforcedMutationGroup({}, bound) for bound in bounds]
     now_ms = 1_000_000
     for what, at, permits, pause_ms in steps:
         now_ms += pause_ms

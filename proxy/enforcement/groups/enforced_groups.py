@@ -1,0 +1,112 @@
+"""Groups as the proxy makes them: the arithmetic of `quota`, and in slots of their own what enforcement and the meter keep at each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from proxy.enforcement.groups.departed_debts import DepartedDebts
+from proxy.enforcement.groups.fetch_queue import FetchQueue
+from quota.entity import UNLIMITED
+from quota.groups.group import QuotaGroup
+from quota.groups.mutation_group import MutationGroup
+
+NEVER_MS: Final = -(2**62)
+UNKNOWN: Final = -1
+
+
+class EnforcedGroup(QuotaGroup):
+    """A rate that is enforced and metered.
+
+    Attributes:
+        pending: units that are under way and not recorded.
+        fetch_answer_bytes: the size of the last answer to a fetch; `UNKNOWN`: there was none.
+        fetch_queue: the fetches that wait; None: none ever had to.
+        last_step_ms: when the last age step was given out.
+        departed_debts: what connections that ended left; None: nothing ever.
+        departed_until_ms: when the longest of these debts is over; 0: none is left.
+        meter_ref, meter_word, metered_bound: the meter's, see `proxy.meter.meter.Metered`; `meter_word` is the word that names this group,
+            0 until its bound was described.
+    """
+
+    __slots__ = (
+        "departed_debts",
+        "departed_until_ms",
+        "fetch_answer_bytes",
+        "fetch_queue",
+        "last_step_ms",
+        "meter_ref",
+        "meter_word",
+        "metered_bound",
+        "pending",
+    )
+
+    parent: EnforcedGroup | None
+
+    def __init__(self, tags: Mapping[str, str], bound: float = UNLIMITED, **settings: Any) -> None:
+        super().__init__(tags, bound, **settings)
+        self.pending = 0.0
+        self.fetch_answer_bytes = UNKNOWN
+        self.fetch_queue: FetchQueue | None = None
+        self.last_step_ms = NEVER_MS
+        self.departed_debts: DepartedDebts | None = None
+        self.departed_until_ms = 0
+        self.meter_ref = -1
+        self.meter_word = 0
+        self.metered_bound: float | None = None
+
+    @property
+    def limiting(self) -> EnforcedGroup:
+        """The group whose bound the last delay was for: this one, or a parent."""
+        return self
+
+    def update_bound(self, bound: float) -> None:
+        """Let the next evaluation use `bound`; the meter describes it before the next decision."""
+        super().update_bound(bound)
+        self.meter_word = 0
+
+    def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
+        """Whether it has recorded nothing for so long, and no departed connection is still in debt to it."""
+        return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms
+
+    def copy_to(self, other: Self) -> None:
+        """Let another group go on where this one is; what is under way stays noted here."""
+        super().copy_to(other)
+        other.fetch_answer_bytes = self.fetch_answer_bytes
+        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
+        other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
+
+
+class EnforcedMutationGroup(MutationGroup):
+    """A bucket of controller mutations that is enforced and metered; attributes as those of `EnforcedGroup`."""
+
+    __slots__ = ("departed_debts", "departed_until_ms", "last_step_ms", "meter_ref", "metered_bound")
+
+    parent: EnforcedMutationGroup | None
+
+    def __init__(self, tags: Mapping[str, str], bound: float = UNLIMITED, **settings: Any) -> None:
+        super().__init__(tags, bound, **settings)
+        self.last_step_ms = NEVER_MS
+        self.departed_debts: DepartedDebts | None = None
+        self.departed_until_ms = 0
+        self.meter_ref = -1
+        self.metered_bound: float | None = None
+
+    @property
+    def limiting(self) -> EnforcedMutationGroup:
+        """The group whose bound the last wait was for: this one, or a parent."""
+        return self
+
+    def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
+        """As that of `EnforcedGroup`."""
+        return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms
+
+    def copy_to(self, other: Self) -> None:
+        """Let another group go on where this one is."""
+        super().copy_to(other)
+        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
+        other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
+
+
+Stepper = EnforcedGroup | EnforcedMutationGroup
+"""A group whose verdicts throttle connections, and which hands out age steps."""
