@@ -122,8 +122,8 @@ def main() -> None:
         load = LOADS[name]
         alone, crowd, timed = best_us(load, 1), best_us(load, CONNECTIONS), best_us(load, 1, request_time=True)
         grouped, deep, metered = best_us(load, 1, parent=True), best_us(load, 1, depth=16), best_us(load, 1, metered=True)
-        told = zip(heads[1:], (crowd, timed, grouped, deep, metered), strict=True)
-        print(f"{name:<32}{alone:>25.2f}" + "".join(f"{figure:>{len(head) + 3}.2f}" for head, figure in told))
+        reported = zip(heads[1:], (crowd, timed, grouped, deep, metered), strict=True)
+        print(f"{name:<32}{alone:>25.2f}" + "".join(f"{figure:>{len(head) + 3}.2f}" for head, figure in reported))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from metering_format.places import stem_name
+from metering_format.places import file_set_name
 
 RUN_KEYS: Final = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "settings", "quota_config_sha256")
 """What a manifest says of its run; the segments of that run say the same under the same keys."""
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """One Parquet file of a stem; `path` is relative to the metering directory."""
+    """One Parquet file of a file set; `path` is relative to the metering directory."""
 
     table: str
     path: str
@@ -45,10 +45,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         first_ts_ms, last_ts_ms: in wall time, as all times of the files.
         wall_offset_ms: was added to monotonic milliseconds for that, one number for the whole run.
         truncated: put together from what a crash left behind.
-        final: the last stem of its run.
+        final: the last file set of its run.
         part: how many stems before it have the same first number, since they held no decision.
-        previous: the stem before it in the run, or None.
-        replaces: SHA-256 of the manifests that stood here before somebody was forgotten, the oldest first.
+        previous: the file set before it in the run, or None.
+        replaces: SHA-256 of the manifests that stood here before a user was forgotten, the oldest first.
     """
 
     schema: int
@@ -80,7 +80,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stem(self) -> str:
         """The name that its files share."""
-        return stem_name(self.run_id, self.first_seq, self.part)
+        return file_set_name(self.run_id, self.first_seq, self.part)
 
     @property
     def compares(self) -> bool:
@@ -99,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def manifest_text(manifest: Manifest) -> bytes:
-    """Return what stands in the file of a manifest. `replaces` is there only after somebody was forgotten."""
+    """Return what stands in the file of a manifest. `replaces` is there only after a user was forgotten."""
     fields: dict[str, Any] = msgspec.to_builtins(manifest)
     if not manifest.replaces:
         del fields["replaces"]

@@ -19,7 +19,7 @@ PART_HEADER: Final = "sluice-part"
 """Of a message: the file's path below the metering directory, and the part's number and how many there are ("0/3")."""
 
 
-def stem_name(run_id: str, first_seq: int, part: int = 0) -> str:
+def file_set_name(run_id: str, first_seq: int, part: int = 0) -> str:
     """Return the name that the files of one rotation share; `part` counts those before it that held no decision."""
     return f"{run_id}-{first_seq:016d}" + (f".{part:04d}" if part else "")
 

@@ -15,7 +15,7 @@ def read_groups(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[in
 
     Args:
         source: what `file` reads from.
-        columns: in the order of the file, whatever theirs is, with twins at the end; None: all.
+        columns: in the order of the file, whatever theirs is, with duplicates at the end; None: all.
 
     Raises:
         pyarrow.ArrowInvalid, OSError: the file cannot be read.

@@ -33,7 +33,7 @@ class FileSet:
     held: Mapping[str, bytes] | None = None
 
     def read(self, table: str, *, columns: list[str] | None = None, after_ms: int | None = None) -> pa.Table:
-        """Return the rows of a table, none where the stem has no such file.
+        """Return the rows of a table, none where the file set has no such file.
 
         Args:
             after_ms: only rows of `samples` whose last event came later.
@@ -66,7 +66,7 @@ class FileSet:
         return _declared(path, table, read, columns)
 
     def _of_file(self, relative: str, ask: Callable[[pq.ParquetFile, pa.NativeFile], R]) -> R:
-        """Open a file of this stem, look whose it is, and ask it something."""
+        """Open a file of this file set, look whose it is, and ask it something."""
         path = self.directory / relative
         try:
             with (

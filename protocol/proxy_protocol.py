@@ -33,7 +33,7 @@ class ProxyHeader(NamedTuple):
     source: tuple[str, int] | None
     """IP address and port of the client; None when it names none, and the socket's own address is what is known."""
     local: bool
-    """The balancer itself is the client, to see whether somebody is there."""
+    """The balancer itself is the client, to check that a server is there."""
 
 
 class ProxyHeaderReader:
@@ -152,7 +152,7 @@ def _read_v2(header: bytes) -> ProxyHeader:
         return ProxyHeader(None, local=True)
     family, transport = header[13] >> 4, header[13] & 0xF
     if family > _UNIX or transport > _DATAGRAM:
-        raise ProxyHeaderError(f"a version 2 header with family {family} and transport {transport}, which nobody defined")
+        raise ProxyHeaderError(f"a version 2 header with family {family} and transport {transport}, which the protocol does not define")
     if family in (_UNSPEC, _UNIX):
         return ProxyHeader(None, local=False)
     if transport != _STREAM:

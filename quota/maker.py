@@ -13,7 +13,7 @@ from quota.names import kept_name
 
 
 class Maker(NamedTuple):
-    """One of them. All empty: nobody in particular.
+    """One of them. All empty: no maker.
 
     Attributes:
         user: its name as tables keep it; "" for a client without a known user.

@@ -59,7 +59,7 @@ class QuotaGroups(Generic[Group]):
     Attributes:
         enabled: a quota of this type has ever been given (or a custom callback is there) and it is not switched off. While False
             nothing is recorded.
-        generation: grows whenever a group that somebody remembers may no longer be the right one.
+        generation: grows whenever a cached group may no longer be the right one.
         custom_callback: the callback is not Kafka's own, so groups are to be asked for per request.
 
     Args:
@@ -192,7 +192,7 @@ class QuotaGroups(Generic[Group]):
         While not enabled, a stand-in without a bound.
 
         Args:
-            maker: in whose name it is made; None: the principal's, that of clients without a known user being nobody's in particular.
+            maker: in whose name it is made; None: the principal's, that of clients without a known user counts as no maker.
         """
         if not self.enabled:
             return self._idle_group
@@ -319,8 +319,8 @@ class QuotaGroups(Generic[Group]):
     def _group_beyond_the_bound(self, bound: float, now_ms: int, maker: Maker) -> Group:
         """Clients that there is no room for share a group with those of the same limit: too strict rather than unlimited.
 
-        What a maker makes is shared with nobody else, while there is room for such groups; then with all names that come in where it
-        does, then with everybody.
+        Makers do not share groups while there is room for such groups. Then a maker shares one with all names of its place, and then with
+        all makers.
         """
         self.groups_overflowed += 1
         share, place = maker.share, maker.place

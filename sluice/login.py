@@ -34,7 +34,7 @@ class Login:
 
     @classmethod
     def of_unsecured_token(cls, subject: str, now_s: float, lifetime_s: float = 3_600) -> Login:
-        """Log in with a bearer token that nobody signed, as brokers take it that are set up for tests alone."""
+        """Log in with an unsigned bearer token, which only brokers that are configured for tests accept."""
         claims = {"sub": subject, "iat": int(now_s), "exp": int(now_s + lifetime_s)}
         return cls(OAUTHBEARER, "", f"{_encoded({'alg': 'none'})}.{_encoded(claims)}.")
 

@@ -106,16 +106,16 @@ def client_id(kind: str, connections: int, enforcer: str) -> str:
 def table(cells: list[Cell]) -> list[str]:
     """All cells in Markdown, each enforcer beside the broker."""
     lines = [
-        "| load | connections | enforcer | rate / bound | after the burst | longest throttle told | disconnects | goal | |",
+        "| load | connections | enforcer | rate / bound | after the burst | longest throttle time announced | disconnects | goal | |",
         "|---|--:|---|--:|--:|--:|--:|---|---|",
     ]
     broker = {(cell.kind, cell.connections): cell for cell in cells if cell.enforcer == BROKER}
     for cell in cells:
         goal, said = ("", "") if cell.enforcer == BROKER else verdict(cell, broker[cell.kind, cell.connections])
         steady = "" if cell.steady_ratio is None else f"{cell.steady_ratio:.3f}"
-        told = f"{cell.passed.throttle_ms_max:,} ms"
+        reported = f"{cell.passed.throttle_ms_max:,} ms"
         lines.append(
-            f"| {cell.kind} | {cell.connections} | {cell.enforcer} | {cell.ratio:.3f} | {steady} | {told} | {cell.passed.disconnects} "
+            f"| {cell.kind} | {cell.connections} | {cell.enforcer} | {cell.ratio:.3f} | {steady} | {reported} | {cell.passed.disconnects} "
             f"| {goal} | {said} |"
         )
     return lines

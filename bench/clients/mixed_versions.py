@@ -1,4 +1,4 @@
-"""Clients of many versions and kinds at once, each over its quota: nothing lost, nothing twice, order kept, throttles told.
+"""Clients of many versions and kinds at once, each over its quota: nothing lost, nothing twice, order kept, throttle times announced.
 
 python -m bench.clients.mixed_versions [--records 30000] [--enforcement mute] [--no-write]
 
@@ -120,13 +120,13 @@ def rows_of(version: str, found: dict[str, Client], records: int, mode: str) -> 
 def is_right(row: dict[str, Any], records: int, mode: str) -> bool:
     """Say whether a row is as it has to be."""
     whole = row["acked"] == row["stored"] == row["consumed"] == records and not row["wrong"] and row["equal"]
-    told = mode == "delay" or row["client"] in WITHOUT_KIP_219 or row["produce_throttle_ms"] > 0
-    return bool(whole and told)
+    reported = mode == "delay" or row["client"] in WITHOUT_KIP_219 or row["produce_throttle_ms"] > 0
+    return bool(whole and reported)
 
 
 def shown(row: dict[str, Any]) -> str:
     """Return a line of the table."""
-    throttle = "not told" if row["produce_throttle_ms"] is None else f"{row['produce_throttle_ms']:.0f}, {row['fetch_throttle_ms']:.0f}"
+    throttle = "not reported" if row["produce_throttle_ms"] is None else f"{row['produce_throttle_ms']:.0f}, {row['fetch_throttle_ms']:.0f}"
     equal = "equal" if row["equal"] else "OTHER"
     cells = [row["broker"], row["client"], row["acked"], row["stored"], row["wrong"], equal, row["consumed"], throttle]
     return "| " + " | ".join(map(str, cells)) + f" | {row['direct_s']:.1f} | {row['through_s']:.1f} |"

@@ -66,7 +66,7 @@ HEAD = [
 
 
 @dataclass(slots=True)
-class Told:
+class Reported:
     """What clients say of themselves."""
 
     gave_up: list[str] = field(default_factory=list)
@@ -74,11 +74,11 @@ class Told:
     """Failed logins by user: what confluent-kafka calls a connection that ends before it has logged in again."""
 
 
-def offer(bootstrap: str, topic: str, user: str, seconds: float, told: Told, **settings: int) -> None:
+def offer(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported, **settings: int) -> None:
     """Offer 2 MB/s with confluent-kafka; what is left at the end is given up."""
 
     def failed(error: KafkaError) -> None:
-        told.lost[user] += error.code() == KafkaError._AUTHENTICATION
+        reported.lost[user] += error.code() == KafkaError._AUTHENTICATION
 
     base = {"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": failed}
     producer = Producer({**base, **settings, **sasl.confluent_login("SCRAM-SHA-256", user)})
@@ -94,7 +94,7 @@ def offer(bootstrap: str, topic: str, user: str, seconds: float, told: Told, **s
     producer.flush(5)
 
 
-def offer_by_aiokafka(bootstrap: str, topic: str, user: str, seconds: float, told: Told) -> None:
+def offer_by_aiokafka(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported) -> None:
     """Offer what it takes, 50 records at a time; each is answered before the next are sent."""
 
     async def send() -> None:
@@ -107,7 +107,7 @@ def offer_by_aiokafka(bootstrap: str, topic: str, user: str, seconds: float, tol
     asyncio.run(send())
 
 
-def offer_by_kafka_python(bootstrap: str, topic: str, user: str, seconds: float, told: Told) -> None:
+def offer_by_kafka_python(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported) -> None:
     """The same with kafka-python."""
     producer = KafkaProducer(bootstrap_servers=bootstrap, **sasl.python_login("SCRAM-SHA-256", user, None))
     end = time.monotonic() + seconds
@@ -118,7 +118,7 @@ def offer_by_kafka_python(bootstrap: str, topic: str, user: str, seconds: float,
     producer.close(5)
 
 
-def offer_by_node(bootstrap: str, topic: str, user: str, seconds: float, told: Told) -> None:
+def offer_by_node(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported) -> None:
     """The same with @platformatic/kafka, in a process of its own."""
     client = client_options(bootstrap, "node", **login("PLAIN", user, sasl.PASSWORD))
     (line,) = play(client, [{"do": "produce", "topic": topic, "count": 10**9, "bytes": len(VALUE), "batch": 50, "seconds": seconds}])
@@ -135,7 +135,7 @@ def has_node() -> bool:
     return True
 
 
-def threads(bootstrap: str, topics: Mapping[str, str], seconds: float, told: Told) -> list[threading.Thread]:
+def threads(bootstrap: str, topics: Mapping[str, str], seconds: float, reported: Reported) -> list[threading.Thread]:
     """Return everybody but the Java client, not started; `topics` by user."""
     offers: list[tuple[Callable[..., None], str, dict[str, int]]] = [
         (offer, "bounded", {"max.in.flight": 5}),
@@ -148,9 +148,9 @@ def threads(bootstrap: str, topics: Mapping[str, str], seconds: float, told: Tol
 
     def guarded(work: Callable[..., None], user: str, settings: dict[str, int]) -> None:
         try:
-            work(bootstrap, topics[user], user, seconds, told, **settings)
+            work(bootstrap, topics[user], user, seconds, reported, **settings)
         except Exception as error:  # noqa: BLE001 - a client that gives up is a result
-            told.gave_up.append(f"{user}: {type(error).__name__}: {error}")
+            reported.gave_up.append(f"{user}: {type(error).__name__}: {error}")
 
     return [threading.Thread(target=guarded, args=one) for one in offers]
 
@@ -173,8 +173,8 @@ def run(kafka: KafkaCluster, tools: JavaTools, mode: str, seconds: float) -> dic
             config=sasl.java_login(directory, "PLAIN", "alice"),
         )
         java = start_producer(tools, bootstrap, load)
-        told = Told()
-        others = threads(bootstrap, topics, seconds, told)
+        reported = Reported()
+        others = threads(bootstrap, topics, seconds, reported)
         for thread in others:
             thread.start()
         for thread in others:
@@ -183,11 +183,11 @@ def run(kafka: KafkaCluster, tools: JavaTools, mode: str, seconds: float) -> dic
         ended = int(tools.run("ExpiredSessions", *[str(node.jmx_port) for node in kafka.nodes.values()]).out)
         rates = {user: round(stored_count(kafka.bootstrap, topic, 1) * len(VALUE) / seconds) for user, topic in topics.items()}
         row: dict[str, object] = {"enforcement": mode, "seconds": seconds, "ended_by_broker": ended}
-        row |= {user: told.lost[user] for user in ("bounded", "unbounded")}
+        row |= {user: reported.lost[user] for user in ("bounded", "unbounded")}
         row |= NOTHING_SEEN if sluice is None else seen_by(sluice)
         others_bytes = row.pop("bytes_of_others")
         most = round(max(rates.values()) / RATE, 2)
-        return row | {"bytes_per_second": rates, "most": most, "bytes_of_others": others_bytes, "gave_up": told.gave_up}
+        return row | {"bytes_per_second": rates, "most": most, "bytes_of_others": others_bytes, "gave_up": reported.gave_up}
 
 
 def in_front_of(kafka: KafkaCluster, directory: Path, mode: str) -> SluiceProcess:

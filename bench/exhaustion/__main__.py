@@ -58,7 +58,7 @@ class Group:
 
     @property
     def sockets_peak_bytes(self) -> int:
-        """The most that its sockets took; in v2 part of the peak, and not told by itself."""
+        """The most that its sockets took; in v2 part of the peak, and not reported by itself."""
         return 0 if self.is_v2 else int((self.folder / "memory.kmem.tcp.max_usage_in_bytes").read_text())
 
     @property

@@ -75,12 +75,12 @@ def f11_memory_pressure(folder: Path) -> list[Figure]:
         highest = _press(arm)
         died = arm.process.poll() is not None
         recovered = 0.0 if died else _recovery(arm)
-        told = arm.metric("kafka_sluice_memory_pressure") if not died else None
+        reported = arm.metric("kafka_sluice_memory_pressure") if not died else None
     return [
         Figure("F11", "killed for want of memory", float(died), 0, "times"),
         Figure("F11", f"highest resident memory, limit {PRESSURE_LIMIT_MIB} MiB", highest / MIB, PRESSURE_LIMIT_MIB, "MiB"),
         Figure("F11", "a new client is served after all have left", recovered, 5, "s"),
-        Figure("F11", "memory pressure that is still told then", told or 0.0, 0, ""),
+        Figure("F11", "memory pressure that is still reported then", reported or 0.0, 0, ""),
     ]
 
 

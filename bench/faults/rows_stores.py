@@ -86,7 +86,9 @@ async def _expire(server: ZookeeperServer) -> tuple[list[float], int, int]:
             before, known = clients[-1]._client.client_id, len(connects)
             server.freeze()
             node = json.dumps({"version": 1, "config": {PRODUCE: str(number + 10)}}).encode()
-            writing = writer.set_async(ALICE_PATH, node)  # it lies in the socket, and is the first that ZooKeeper does; nobody is told
+            writing = writer.set_async(
+                ALICE_PATH, node
+            )  # it lies in the socket, and is the first that ZooKeeper does; no client is notified
             await asyncio.sleep(FROZEN_S)
             server.thaw()
             await asyncio.to_thread(writing.get, timeout=20)
@@ -117,7 +119,7 @@ def b4_rubbish(_folder: Path) -> list[Figure]:
         Figure("B4", "lines that the log would have", listener.lines, None, ""),
         Figure("B4", "values that neither stood there nor were the last good one", counts["wrong"], 0, ""),
         Figure("B4", "moments without a bound for the node's entity", counts["unlimited"], 0, ""),
-        Figure("B4", "lines of log or status that told what stands in a node", counts["told"] + listener.told, 0, ""),
+        Figure("B4", "lines of log or status that reported what stands in a node", counts["reported"] + listener.reported, 0, ""),
     ]
 
 
@@ -127,11 +129,11 @@ class _Listener(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines = 0
-        self.told = 0
+        self.reported = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines += 1
-        self.told += SECRET in f"{record.getMessage()} {record.__dict__}"
+        self.reported += SECRET in f"{record.getMessage()} {record.__dict__}"
 
     def __enter__(self) -> "_Listener":
         log.LOGGER.addHandler(self)
@@ -144,7 +146,7 @@ class _Listener(logging.Handler):
 
 
 async def _fill_with_rubbish(address: str) -> tuple[dict[str, int], list[float]]:
-    counts = dict.fromkeys(("late", "wrong", "unlimited", "told"), 0)
+    counts = dict.fromkeys(("late", "wrong", "unlimited", "reported"), 0)
     waits: list[float] = []
     async with opened_place(zookeeper_place(address)) as place:
         opened = await place.open()
@@ -162,12 +164,12 @@ async def _fill_with_rubbish(address: str) -> tuple[dict[str, int], list[float]]
             enforced = in_force(opened.content, enforced)
             counts["wrong"] += opened.content.quotas.get(ALICE, {}).get(PRODUCE) not in (values or {last})
             counts["unlimited"] += not _is_bounded(enforced)
-            counts["told"] += SECRET in str(opened.store.status)
+            counts["reported"] += SECRET in str(opened.store.status)
         await asyncio.to_thread(nodes.close)
     return counts, waits
 
 
-SECRET = "c4n4ry"  # noqa: S105 - to be looked for in what is told
+SECRET = "c4n4ry"  # noqa: S105 - to be looked for in what is reported
 
 
 def _write(nodes: Nodes, data: bytes, number: int) -> None:

@@ -57,17 +57,17 @@ def address_scan(_stand: Stand) -> list[Measured]:
     """Number 6: a request of every API and version that a broker offers; its answers are searched for the ports of the broker.
 
     Raises:
-        RuntimeError: asked directly, the broker told its address nowhere, so that the search finds nothing.
+        RuntimeError: asked directly, no answer of the broker had its address, so that the search finds nothing.
     """
     with KafkaCluster(KRAFT, name="gate-leaks") as kafka, SluiceProcess(kafka.bootstrap, name="sluice-gate-leaks") as sluice:
         [node] = kafka.nodes.values()
         requests = list(_corpus(kafka.bootstrap))
-        told = _address_pattern((node.ports.client, node.ports.sasl, node.ports.controller))
-        directly = len(_found(kafka.bootstrap, requests, told))
+        reported = _address_pattern((node.ports.client, node.ports.sasl, node.ports.controller))
+        directly = len(_found(kafka.bootstrap, requests, reported))
         if not directly:
-            raise RuntimeError("the broker told nobody its address: this search finds nothing")
+            raise RuntimeError("the broker reported its address to no client: this search finds nothing")
         ports = (sluice.bootstrap, f"{HOST}:{sluice.broker_port(node.node_id)}")
-        found = [name for address in ports for name in _found(address, requests, told)]
+        found = [name for address in ports for name in _found(address, requests, reported)]
     how = f"Kafka {KRAFT}, {len(requests)} APIs and versions by two ports; asked directly, {directly} answers have it"
     return [Measured(6, how + "".join(f"; {name}" for name in found), len(found), 0, "answers")]
 
@@ -94,12 +94,12 @@ def _version(key: int, version: int) -> ApiVersion | None:
     return API_VERSIONS.get(key << 16 | version)
 
 
-def _found(address: str, requests: Sequence[bytes], told: re.Pattern[bytes]) -> list[str]:
+def _found(address: str, requests: Sequence[bytes], reported: re.Pattern[bytes]) -> list[str]:
     """Return key and version of the requests whose answers have it in them; one that the broker ends the connection for has none."""
     found = []
     for frame in requests:
         with suppress(OSError), WireConnection(address) as connection:
-            if told.search(connection.ask(frame)):
+            if reported.search(connection.ask(frame)):
                 found.append("key {} v{}".format(*struct.unpack_from(">hh", frame, 4)))
     return found
 

@@ -1,4 +1,4 @@
-"""Processes that differ by what they are told to do alone."""
+"""Processes that differ by their settings alone."""
 
 import functools
 import shutil

@@ -1,6 +1,6 @@
 """Clients that always have more to send or to fetch: one request in flight per connection, over raw sockets.
 
-They ignore throttle_time_ms unless told otherwise, as librdkafka and aiokafka do: then only the broker or the
+They ignore throttle_time_ms unless configured otherwise, as librdkafka and aiokafka do: then only the broker or the
 proxy holds them to the quota.
 """
 
@@ -36,7 +36,7 @@ class Passed:
 
     @property
     def throttle_ms_max(self) -> int:
-        """The longest throttle time that a client was told."""
+        """The longest throttle time that was announced to a client."""
         return max((ms for _, _, ms in self.samples), default=0)
 
 

@@ -85,13 +85,13 @@ def _throughput(options: argparse.Namespace) -> dict[str, float]:
     try:
         for load in (load for load in LOADS if load.name in options.load):
             print(f"{load.name}: {load.what}", flush=True)
-            losses[load.name] = _told(measured(engine, load, options.processes, options.slices))
+            losses[load.name] = _reported(measured(engine, load, options.processes, options.slices))
     finally:
         engine.close()
     return losses
 
 
-def _told(slices: Slices) -> float:
+def _reported(slices: Slices) -> float:
     loss = compared(slices.loop_us, ON, OFF, OTHER_OFF)
     off_us, on_us = median(slices.loop_us[OFF]), median(slices.loop_us[ON])
     print(

@@ -15,7 +15,7 @@ from sluice_cli import __main__
 
 
 class PartlyMetered(App):
-    """Meters those connections that it is told to."""
+    """Meters those connections that the callback names."""
 
     async def start(self) -> None:
         """Start as Sluice does, then listen to the signal."""

@@ -89,9 +89,9 @@ def _run(engine: Engine, load: CostLoad, arm: Arm, slices: Slices, turns: int, s
     with _connected(engine, load, arm, SETS if seed % 2 else SETS[::-1]) as loads:
         metered, requests = _metered(arm), loads[ON].done()
         for turn in range(turns):
-            told = {name: _slice(arm, loads[name]) for name in (SETS if turn % 2 else SETS[::-1])}
-            if all(done for done, _, _ in told.values()):  # the machine may stand still for as long
-                for name, (done, loop_s, elapsed_s) in told.items():
+            reported = {name: _slice(arm, loads[name]) for name in (SETS if turn % 2 else SETS[::-1])}
+            if all(done for done, _, _ in reported.values()):  # the machine may stand still for as long
+                for name, (done, loop_s, elapsed_s) in reported.items():
                     slices.loop_us[name].append(1e6 * loop_s / done)
                     slices.per_second[name].append(done / elapsed_s)
         metered, requests = _metered(arm) - metered, loads[ON].done() - requests

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from metering_format.event_kinds import CHARGED, OWED, RECORD, REFUSED, SETTLED, UNRECORD
-from metering_format.places import SEGMENTS, stem_name
+from metering_format.places import SEGMENTS, file_set_name
 from proxy.base.files import make_directory
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
 from proxy.meter.batch import BATCH_WORDS, Batch
@@ -112,8 +112,8 @@ def _decide_buckets(shape: Shape, asked: Decided, dice: Any) -> Decided:
     sensor = {"num_samples": shape.num_samples, "window_ms": shape.window_ms, "last_update_ms": full_ms}
     groups = [EnforcedMutationGroup({}, float(bound), **sensor) for bound in asked.bound]
     is_owed = (dice.random(len(asked.group)) < OWED_SHARE).tolist()
-    told = zip(asked.group.tolist(), asked.ts_ms.tolist(), asked.value.tolist(), asked.kind.tolist(), is_owed, strict=True)
-    for at, (ref, now_ms, permits, kind, owed) in enumerate(told):
+    reported = zip(asked.group.tolist(), asked.ts_ms.tolist(), asked.value.tolist(), asked.kind.tolist(), is_owed, strict=True)
+    for at, (ref, now_ms, permits, kind, owed) in enumerate(reported):
         group = groups[ref]
         before, since_ms = group.balance
         if kind == UNRECORD:
@@ -165,10 +165,10 @@ def write(directory: Path, shape: Shape, decided: Decided) -> Path:
 
 
 def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, previous: str | None, *, final: bool) -> str:
-    stem = stem_name(RUN_ID, part.start)
+    stem = file_set_name(RUN_ID, part.start)
     settings = {"num_samples": shape.num_samples, "window_ms": shape.window_ms}
-    told = {"proxy_version": "bench", "level": "packed", "names": "plain", "settings": settings, "quota_config_sha256": None}
-    header = header_of(RUN_ID, PROXY_ID, 0, **told)
+    reported = {"proxy_version": "bench", "level": "packed", "names": "plain", "settings": settings, "quota_config_sha256": None}
+    header = header_of(RUN_ID, PROXY_ID, 0, **reported)
     opened_ts_ms = int(decided.ts_ms[part.start])
     run = {**header, "first_seq": part.start, "part": 0, "opened_ts_ms": opened_ts_ms, "previous": previous}
     enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}

@@ -48,12 +48,12 @@ def main() -> int:
         if options.only in (None, "speed"):
             turns, lines = measured(folder, functools.partial(_make_all, folder), options.events, options.runs)
             report.add("", *lines)
-            report.data["speed"] = [{**arm._asdict(), "turns": told} for arm, told in turns.found.items()]
+            report.data["speed"] = [{**arm._asdict(), "turns": reported} for arm, reported in turns.found.items()]
         if options.only == "tables":
-            told = _rolled_up(folder, min(options.events, TABLES_EVENTS))
-            wrong += told.missing
-            report.add("", told.line())
-            report.data["tables"] = told._asdict()
+            reported = _rolled_up(folder, min(options.events, TABLES_EVENTS))
+            wrong += reported.missing
+            report.add("", reported.line())
+            report.data["tables"] = reported._asdict()
     if options.only in (None, "cost"):
         report.add("", *_cost())
     print("\n" + report.text())
@@ -118,10 +118,10 @@ def _proof_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 def _cost() -> list[str]:
     """What metering costs the proxy, as `python -m bench.metering` prints it."""
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "bench.metering"], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX, text=True
     ).stdout
-    return ["What metering costs the proxy:", "", "```", *told.splitlines(), "```"]
+    return ["What metering costs the proxy:", "", "```", *reported.splitlines(), "```"]
 
 
 def _make_all(folder: Path, shapes: dict[str, Shape]) -> None:

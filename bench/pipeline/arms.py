@@ -1,4 +1,4 @@
-"""One process of the pipeline's bench: pinned to its cores, one Spark session; it does what it is told and says how long that took.
+"""One process of the pipeline's bench: pinned to its cores, one Spark session; it runs what its parent sends and prints how long that took.
 
 python -m bench.pipeline.arms CORES      a line of input is WHAT:DIRECTORY, one of output is JSON
 """
@@ -73,8 +73,8 @@ def _judged(directory: Path) -> list[int]:
 
 
 def _in_sql(spark: Any, directory: Path) -> Any:
-    told = cross_check(spark, directory, [stem for stems in checked_runs(directory).values() for stem in stems])
-    return [told.decisions, told.differences]
+    reported = cross_check(spark, directory, [stem for stems in checked_runs(directory).values() for stem in stems])
+    return [reported.decisions, reported.differences]
 
 
 ARMS: dict[str, Callable[[Any, Path], Any]] = {

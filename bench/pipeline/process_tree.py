@@ -16,6 +16,6 @@ def cpu_seconds() -> float:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended
     ours = {os.getpid()}
-    while more := {pid for pid, told in fields.items() if int(told[PPID]) in ours} - ours:
+    while more := {pid for pid, reported in fields.items() if int(reported[PPID]) in ours} - ours:
         ours |= more
     return sum(int(ticks) for pid in ours for ticks in fields[pid][UTIME : CSTIME + 1]) / TICKS

@@ -21,7 +21,7 @@ class RolledUp(NamedTuple):
     """One roll-up.
 
     Attributes:
-        heap: how large the heap of the JVM may grow, as the JVM is told it.
+        heap: how large the heap of the JVM may grow, as an option of the JVM.
         jvm_mib_max: the most memory that the JVM had.
         missing: decisions of the trace that are not in the table `decisions_hour`.
     """

@@ -44,11 +44,11 @@ class Turns:
         """
         for turn in range(unseen + turns):
             for arm in arms if turn % 2 else reversed(arms):
-                told = [self._once(arm) for _ in range(in_a_row)]
+                reported = [self._once(arm) for _ in range(in_a_row)]
                 if turn >= unseen:
-                    self.found.setdefault(arm, []).extend(told[1:] or told)
+                    self.found.setdefault(arm, []).extend(reported[1:] or reported)
         for arm in arms:
-            times = ", ".join(f"{told['seconds']:.2f}" for told in self.found[arm])
+            times = ", ".join(f"{reported['seconds']:.2f}" for reported in self.found[arm])
             print(f"  {arm.what} {arm.name} on {arm.cores}: {times} s", file=sys.stderr, flush=True)
 
     def _once(self, arm: Arm) -> dict[str, Any]:
@@ -59,18 +59,18 @@ class Turns:
         line = worker.stdout.readline()
         if not line:
             raise SystemExit(f"{arm}: its process ended with exit code {worker.wait()}")
-        told: dict[str, Any] = json.loads(line)
-        return told
+        reported: dict[str, Any] = json.loads(line)
+        return reported
 
     def outcome(self, arm: Arm) -> Any:
         """What an arm found, the same each time."""
-        first, *others = (told["outcome"] for told in self.found[arm])
+        first, *others = (reported["outcome"] for reported in self.found[arm])
         assert all(other == first for other in others), (arm, first, others)
         return first
 
     def times(self, arm: Arm, figure: str = "seconds") -> list[float]:
         """`seconds` or `cpu_seconds` of each turn."""
-        return [told[figure] for told in self.found[arm]]
+        return [reported[figure] for reported in self.found[arm]]
 
     def best_ratio(self, above: Arm, below: Arm) -> float:
         """How often one arm's best time goes into another's."""

@@ -32,7 +32,7 @@ SCRAPES = 50
 
 
 class Worker:
-    """A thread that does one thing again and again until it is told to stop; what it could not bear is kept."""
+    """A thread that does one thing again and again until it is stopped; what it could not bear is kept."""
 
     def __init__(self, step: Callable[[], object], pause_s: float = 0.0) -> None:
         self.failure: BaseException | None = None
@@ -45,7 +45,7 @@ class Worker:
         while not self._over.wait(self._pause_s):
             try:
                 self._step()
-            except BaseException as failure:  # noqa: BLE001 - told by who started it
+            except BaseException as failure:  # noqa: BLE001 - reported by the code that started it
                 self.failure = failure
                 return
 

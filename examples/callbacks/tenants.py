@@ -7,7 +7,7 @@ a `-`, or of a tenant that is not in the settings, share the budget `shared`.
     class = "callbacks.tenants:TenantQuotas"
 
     [callback.settings]
-    shared = 1_048_576                # bytes per second, for whoever belongs to no tenant
+    shared = 1_048_576                # bytes per second, for clients without a tenant
 
     [callback.settings.tenants]
     acme = 10_485_760

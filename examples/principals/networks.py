@@ -1,4 +1,4 @@
-"""Clients without a login, told apart by the network they come from.
+"""Clients without a login, distinguished by the network they come from.
 
     [[listener]]
     address = "0.0.0.0:9092"
@@ -36,7 +36,7 @@ class NetworkPrincipals(PrincipalBuilder):
         """
         if context.mechanism is not None:
             if context.name is None or context.delegation_token:
-                raise ValueError("this login names nobody")
+                raise ValueError("this login has no name")
             return KafkaPrincipal("User", context.name)
         address = ipaddress.ip_address(context.host)
         mapped = getattr(address, "ipv4_mapped", None) or address

@@ -57,7 +57,7 @@ def rollup(
     lines = tuple(read_tenants(tenants)) if tenants is not None else ()
     costs = read_prices(prices) if prices is not None else None
     for tenant in sorted(strangers(costs, lines)):
-        click.echo(f"sluice: {prices}: tenant {tenant} is in no line of a tenants file, so that its prices hold for nobody", err=True)
+        click.echo(f"sluice: {prices}: tenant {tenant} is in no line of a tenants file, so its prices apply to no client", err=True)
     from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, published_coverage
 
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))

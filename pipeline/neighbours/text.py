@@ -17,7 +17,7 @@ def lines_of(pairs: list[Pair], load: Load, share_percent: float, *, explain: bo
         yield f"broker {node:<4} {proxy_id}: " + ", ".join(f"{name} {share:.0f} %" for name, share in largest)
     yield ""
     if not pairs:
-        yield "nobody was slower or waited more while a neighbour was loud"
+        yield "no client was slower or waited more while a neighbour was loud"
         return
     header = ("neighbour", "victim", "broker", "share", "loud windows", "others", "the victim was")
     rows = ((pair.neighbour, pair.victim, pair.node, f"{pair.share_percent:.0f} %", pair.windows, pair.others, pair.says) for pair in pairs)

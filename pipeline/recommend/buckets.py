@@ -74,7 +74,7 @@ class Asks:
             taken off the second of the last ask before it.
         rates: the highest in each of these seconds of what its asks needed, and at last what the end of the run needs: a bucket that
             is left below zero only lets others wait.
-        throttled_seconds: seconds in which somebody was refused, or had to wait, and not only would have.
+        throttled_seconds: seconds in which a client was refused or waited, without those of `observe`.
     """
 
     seconds: Ints
@@ -117,7 +117,7 @@ def _was_only_observed(steps: Steps) -> Flags:
 
 
 def lowest_rates(steps: Steps, made: Ints, span_ms: int, end_ms: int) -> tuple[Floats, float]:
-    """Return the rate that each step needs, 0 where it asks for nothing, and the one at which nothing is owed at the end.
+    """Return the rate that each step needs, 0 where it asks for nothing, and the one at which the balance is not negative at the end.
 
     An ask that can be refused is judged by what was taken before it; one that cannot be, by what it leaves.
     """

@@ -62,12 +62,12 @@ def draw_rollup(directory: Path, result: RollupResult) -> str:
 
 _HEAT_SAYS: Final = (
     "How much of its bound each group used on average. A sensor looks back over ten seconds and more, so a full cell is not yet a wait;"
-    " the thin bar below a cell says for which part of the time somebody had to wait (grey: would have, had the quota not only been"
+    " the thin bar below a cell says for which part of the time a client had to wait (grey: would have, had the quota not only been"
     " observed)."
 )
 _RATE_SAYS: Final = (
     "Pale: what went through, second by second. Blue: the rate that the sensor saw, over its whole window. Dashed: the bound."
-    " Shaded: somebody had to wait; in grey: would have, had the quota not only been observed."
+    " Shaded: a client had to wait; in grey: would have, had the quota not only been observed."
     " Single seconds may pass far above the bound, as they do at a Kafka broker: credit for ten quiet seconds"
     " is spent at once."
 )
@@ -75,7 +75,7 @@ _RATE_SAYS: Final = (
 
 _PRESSURE_SAYS: Final = (
     "Blue: what went through. Pale: what clients would have sent had they not waited, an estimate from their waits. Dashed: the bound."
-    " The time to drain is how long it took until nobody of the group had to wait any more."
+    " The time to drain is how long it took until no client of the group had to wait."
 )
 
 
@@ -83,7 +83,7 @@ def _pressure(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows]) 
     drawn: list[tuple[str, str, Pressure]] = []
     for key, rows in list(series.items())[:PRESSURES_MAX]:
         if len(drawn) >= CHARTS_MAX and not any(row["throttled"] for row in rows):
-            break  # from here on nobody was throttled
+            break  # from here on no group was throttled
         scale = PERCENT_PER_NANOSECOND if rows[0]["quota_type"] == "Request" else 1.0
         drawn.append((_name(rows[0]), rows[0]["quota_type"], pressure_of(rows, throttle_windows.get(key, ()), scale)))
     return draw_pressure(drawn)
@@ -180,7 +180,7 @@ def _rates(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows], beg
 
 
 def _spans(throttle_windows: Rows) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Times in which somebody had to wait, and those in which somebody would have."""
+    """Times in which a client had to wait, and those in which one would have."""
     waited: list[tuple[int, int]] = []
     would: list[tuple[int, int]] = []
     for row in throttle_windows:
@@ -190,7 +190,7 @@ def _spans(throttle_windows: Rows) -> tuple[list[tuple[int, int]], list[tuple[in
 
 def _stretches_said(waited: Sequence[tuple[int, int]], would: Sequence[tuple[int, int]]) -> str:
     longest, would_longest = (human_ms(max((end - begin for begin, end in of), default=0)) for of in (waited, would))
-    said = [f"{len(waited):,} stretches of waiting, the longest {longest} until it had drained"] if waited else ["nobody waited"]
+    said = [f"{len(waited):,} stretches of waiting, the longest {longest} until it had drained"] if waited else ["no client waited"]
     return "; ".join([*said, *([f"would have in {len(would):,} stretches, the longest {would_longest}"] if would else [])])
 
 

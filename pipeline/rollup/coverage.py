@@ -38,7 +38,7 @@ class Coverage:
 
 
 def lost_between(inputs: Iterable[Input], removed: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """Return, by stem, how many decisions just before it are in no file set: one was deleted by hand, or is late.
+    """Return, by file set, how many decisions just before it are in no file set: one was deleted by hand, or is late.
 
     Args:
         inputs: of all days, each run in order.
@@ -59,8 +59,8 @@ def coverage_by_hour(
     """Return the coverage of each hour.
 
     Args:
-        usage_aside, decisions_aside: usage rows, and decisions, in the quarantine, by stem.
-        lost: what `lost_between` returns; it counts in the hour of the stem that follows.
+        usage_aside, decisions_aside: usage rows, and decisions, in the quarantine, by file set.
+        lost: what `lost_between` returns; it counts in the hour of the file set that follows.
     """
     hours: dict[Hour, Coverage] = {}
     for item in inputs:

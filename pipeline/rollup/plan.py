@@ -19,7 +19,7 @@ class Plan:
         days: their days; each is built from all its hours.
         inputs: the file sets of those days.
         late: file sets that came to closed days: they become adjustment rows.
-        lost: decisions that are in no file set, by the stem that follows them.
+        lost: decisions that are in no file set, by the file set that follows them.
         lost_now: the same by hour.
         broken: file sets that those of this plan name as the ones before them, and that are not there, a line each.
     """
@@ -53,7 +53,7 @@ def plan_of(
     Args:
         settings: the hash of this run's settings.
         is_chosen: whether the hour of a file set is one that was asked for; its day is built from all its hours nevertheless.
-        lost: decisions that are in no file set, by the stem that follows them.
+        lost: decisions that are in no file set, by the file set that follows them.
         closing: the last day that is to be closed: one of which file sets are gone is closed as it stands, and what came to it is late.
 
     Raises:
@@ -97,7 +97,7 @@ def _is_closed(date: str, ledger: Ledger) -> bool:
 
 
 def _names(item: Input) -> tuple[str, ...]:
-    """The hashes that a file set has, or had before somebody was forgotten in it: its facts are the same."""
+    """The hashes that a file set has, or had before a user was forgotten in it: its facts are the same."""
     return (item.sha256, *item.manifest.replaces)
 
 

@@ -26,10 +26,10 @@ class Pressure:
     """Of one group; rates in units per second, over the seconds from its first to its last in hours that the series has of it.
 
     Attributes:
-        drains_ms: lengths of the times in which somebody waited, ascending.
+        drains_ms: lengths of the times in which a client waited, ascending.
         waiting_max: how many waited at once.
-        would_ms: how long somebody would have waited, had the waits been applied.
-        is_listed: False: somebody was throttled, and at level `sample` it was not recorded when, so that nothing is known of the rest.
+        would_ms: how long clients would have waited, had the waits been applied.
+        is_listed: False: a client was throttled, and at level `sample` it was not recorded when, so that nothing is known of the rest.
     """
 
     goodput: float
@@ -79,5 +79,5 @@ def _active_ms(times: Sequence[int]) -> int:
 
 
 def is_applied(throttle_window: Mapping[str, Any]) -> bool:
-    """Whether somebody had to wait; tables of closed days may be older than the column, and say nothing of it."""
+    """Whether a client had to wait; tables of closed days may be older than the column, and say nothing of it."""
     return throttle_window.get("applied") is not False

@@ -1,4 +1,4 @@
-"""The price file: what usage costs, from which day on, for everybody or for one tenant. TOML; amounts as text, so that none is rounded."""
+"""The price file: what usage costs, from which day on, for all tenants or for one. TOML, with amounts as text, so that none is rounded."""
 
 import datetime
 import re
@@ -45,7 +45,7 @@ FIRST_DAY: Final = "0001-01-01"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """One price: of a SKU, from a day on, for one tenant or (None) for everybody."""
+    """One price: of a SKU, from a day on, for one tenant or (None) for all."""
 
     sku: str
     since: str
@@ -55,7 +55,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """A price file. Later days win, and a tenant's own price wins over everybody's."""
+    """A price file. Later days win, and a tenant's own price wins over that for all."""
 
     currency: str
     prices: tuple[Price, ...]

@@ -26,7 +26,7 @@ _ENDS_S: Final = 10.0
 
 
 @contextlib.contextmanager
-def told_in_one_line() -> Iterator[None]:
+def reported_in_one_line() -> Iterator[None]:
     """Raise what failed in a block's Spark jobs as an error of ours: of what a task raised, Spark hands on only the text.
 
     Raises:
@@ -73,11 +73,11 @@ def _ran_out(said: str) -> IncompleteError:
 
 
 @contextlib.contextmanager
-def death_told(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
+def death_reported(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
     """Raise what a JVM died of in place of whatever that made fail in a block: all that is seen of it is a connection that is refused.
 
     Args:
-        process: the JVM; None: somebody else started it.
+        process: the JVM; None: another program started it.
 
     Raises:
         IncompleteError: the JVM is gone.
@@ -103,16 +103,16 @@ def stopped(spark: Any, process: "subprocess.Popen[bytes] | None") -> Iterator[N
 
     Args:
         spark: the session.
-        process: its JVM; None: somebody else started it.
+        process: its JVM; None: another program started it.
 
     Raises:
         BadInputError, IncompleteError: what a task raised, Spark giving up, or the death of the JVM.
     """
     from py4j.protocol import Py4JError
 
-    with death_told(process):
+    with death_reported(process):
         try:
-            with told_in_one_line():
+            with reported_in_one_line():
                 yield
         finally:
             is_gone = process is not None and process.poll() is not None

@@ -178,7 +178,7 @@ STRETCHES: Final = _table(
     ("date", STRING),
     ("hour", STRING),
 )
-"""A time in which somebody of a group had a wait to sit out, its length the time to drain; `waiting_max` waited at once.
+"""A time in which a client of a group waited, its length the time to drain; `waiting_max` waited at once.
 
 Where `applied` is false no client waited: it is what would have been."""
 

@@ -18,11 +18,11 @@ def do_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
         return []
     tasks = [(position, msgspec.json.encode(part)) for position, part in enumerate(parts)]
     frame = spark.createDataFrame(tasks, TASK).repartitionByRange(len(tasks), "position")
-    done = {row["position"]: bytes(row["result"]) for row in frame.mapInArrow(_doing(job), RESULT).collect()}
+    done = {row["position"]: bytes(row["result"]) for row in frame.mapInArrow(_executor(job), RESULT).collect()}
     return [msgspec.json.decode(done[position], type=job.result) for position in range(len(tasks))]
 
 
-def _doing(job: Job[W, R]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _executor(job: Job[W, R]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def do_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             parts = (msgspec.json.decode(work, type=job.work) for work in batch.column("work").to_pylist())

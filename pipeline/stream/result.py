@@ -35,7 +35,7 @@ class StreamResult:
         divergences: of all file sets that are landed, in this call or before.
         new_divergences: those of this call.
         findings: the first divergence of each group and file set, as many as are kept.
-        whole: file sets that were there when the last batch began, all of them landed; None: nobody looked, since it was stopped.
+        whole: file sets that were there when the last batch began, all of them landed; None: unknown, since the stream was stopped.
         lost: what is missing among all file sets that are landed, in this call or before.
     """
 

@@ -38,7 +38,7 @@ NAMES_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class FileSetVerdict:
-    """What judging one stem gave.
+    """What judging one file set gave.
 
     Attributes:
         decisions: checked and unchecked records that were replayed.
@@ -77,7 +77,7 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a stem says besides its samples."""
+    """What a file set says besides its samples."""
 
     file_set: FileSet
     resumed: Resumptions
@@ -88,10 +88,10 @@ class _Asked:
 
 
 def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool = False) -> FileSetVerdict:
-    """Replay the decisions of one stem.
+    """Replay the decisions of one file set.
 
     Args:
-        before: earlier stems of the same run, in order; as many are read as the warm-up needs.
+        before: earlier file sets of the same run, in order; as many are read as the warm-up needs.
         paced: long-run rates are of interest whatever is in flight.
 
     Raises:
@@ -219,7 +219,7 @@ def _alike(file_set: FileSet, columns: list[str]) -> Iterator[tuple[dict[str, An
 
 
 def _warm_up(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
-    """Rows of earlier stems whose samples can still be live, or go on, at this stem's first event."""
+    """Rows of earlier file sets whose samples can still be live, or go on, at this file set's first event."""
     check_described(file_set, samples.column("group_ref").to_numpy(), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
     span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)
     after_ms = file_set.manifest.first_ts_ms - span_ms

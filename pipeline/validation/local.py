@@ -11,11 +11,11 @@ from pipeline.removed import removed_runs
 from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.verdict import Verdict, merge
 
-OnStem = Callable[[str], None]
+OnFileSet = Callable[[str], None]
 
 
-def validate(directory: Path, on_file_set: OnStem = lambda _stem: None, *, every_byte: bool = False, paced: bool = False) -> Verdict:
-    """Judge every stem of a metering directory, one after the other.
+def validate(directory: Path, on_file_set: OnFileSet = lambda _file_set: None, *, every_byte: bool = False, paced: bool = False) -> Verdict:
+    """Judge every file set of a metering directory, one after the other.
 
     Args:
         every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.

@@ -23,7 +23,7 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
         throttled = f"{count['throttled']:,} throttled, {count['throttle_ms']:,} ms"
         yield f"{quota_type:<11} {counted(count['decisions'], 'decision')}, {counted(count['units'], 'unit')}, {throttled}"
     if verdict.observed.decisions:
-        yield f"observed    {verdict.observed.decisions:,} of these would have waited, {verdict.observed.ms:,} ms in all; nobody did"
+        yield f"observed    {verdict.observed.decisions:,} of these would have waited, {verdict.observed.ms:,} ms in all; none did"
     for name, said in other_looks(verdict):
         yield f"{name:<11} {said}"
     if verdict.against_broker is not None:

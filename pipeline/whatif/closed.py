@@ -71,8 +71,8 @@ def play(
     Args:
         decide: takes an event's number and the time in ms; what is refused is asked for again after the wait.
         checked: False for what was not judged; None: all were judged.
-        is_known: False when a connection is made up of several: then one may be told to wait while another goes on, and what is in flight
-            cannot be told, but for what nobody judged.
+        is_known: False when a connection is made up of several: then one may wait while another goes on, and what is in flight
+            is unknown, but for events without a decision.
     """
     checked = np.ones(len(ts_ms), np.bool_) if checked is None else checked
     is_checked = checked.tolist()

@@ -9,10 +9,10 @@ from pipeline.file_set import FileSet
 from pipeline.whatif.buckets import bucket_outcome, read_steps
 from pipeline.whatif.closed import play, sensor_under
 from pipeline.whatif.events import Events, read_events
+from pipeline.whatif.file_set_outcome import measure_of
 from pipeline.whatif.groups import Group, Placed, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
 from pipeline.whatif.regroup import replay
-from pipeline.whatif.stem_outcome import measure_of
 
 CLOSED = "closed"
 

@@ -12,10 +12,10 @@ from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.quotas.file import QuotaFile
 from pipeline.tasks import Job, do_here
+from pipeline.whatif.file_set_outcome import file_set_outcomes
 from pipeline.whatif.groups import Placed, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
 from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
-from pipeline.whatif.stem_outcome import stem_outcomes
 
 GROUPS_AT_ONCE: Final = 256
 """Groups that one task plays through a whole run: what it holds in memory."""
@@ -55,7 +55,7 @@ def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_m
         clients = clients_of(file_sets)
         scenarios = [{placed.ref: placed for placed in place(sensors.values(), clients, quotas, mode)} for quotas in files]
         alone, together = _parted(scenarios, mode)
-        work += _by_stem(directory, file_sets, sensors, alone, mode)
+        work += _by_file_set(directory, file_sets, sensors, alone, mode)
         work += _by_groups(directory, file_sets, sensors, together, mode)
     return work
 
@@ -75,7 +75,7 @@ def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], l
     return alone, together
 
 
-def _by_stem(
+def _by_file_set(
     directory: Path, file_sets: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
 ) -> Iterable[Work]:
     if not any(scenarios):
@@ -108,7 +108,7 @@ def do(work: Work) -> list[list[Outcome]]:
     scenarios = [{placed.ref: placed for placed in scenario} for scenario in work.scenarios]
     if work.is_whole_run:
         return run_outcomes(file_sets, sensors, scenarios, work.mode)
-    return stem_outcomes(file_sets[-1], file_sets[:-1], sensors, scenarios)
+    return file_set_outcomes(file_sets[-1], file_sets[:-1], sensors, scenarios)
 
 
 JOB: Final = Job(do, Work, list[list[Outcome]])

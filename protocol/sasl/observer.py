@@ -18,7 +18,7 @@ class TokenObserver:
     """Watches one exchange of one mechanism. No method raises, whatever the tokens are.
 
     Attributes:
-        name: whom the client's tokens name, by the broker's own grammar; None: nobody, or there is a doubt. It is a mere claim
+        name: the user that the client's tokens name, by the broker's own grammar; None: no user, or an ambiguous token. It is a mere claim
             until `answered` says `SUCCEEDED`.
         is_delegation_token: the name is the id of a delegation token; its owner is known to the broker alone.
     """

@@ -26,7 +26,7 @@ class PlainObserver(TokenObserver):
             return None  # not three parts, or no password
         name = bytes(token[first + 1 : second])
         if first and token[:first] != name:
-            return None  # the broker refuses to act for somebody else
+            return None  # the broker refuses to act for another user
         return name_of(name)
 
 

@@ -257,7 +257,7 @@ class ControlPlane:
         if canary is None:
             log.warning(
                 "quota_authority_untested",
-                remedy="set [canary], an account without rights: a broker without an authorizer allows everybody everything",
+                remedy="set [canary], an account without rights: a broker without an authorizer allows every client everything",
             )
             return
         tls = self.tls.brokers.get(route.upstream)
@@ -304,7 +304,7 @@ def admission_of(config: Config, counters: Counters, policy: Policy) -> Admissio
 
 
 def _warn_of_administration(config: Config) -> None:
-    """Say what somebody who lets others change quotas may not expect."""
+    """Log the limits of a configuration that lets clients change quotas."""
     if not can_change(config):
         return
     for line in advice_on_administration(config):

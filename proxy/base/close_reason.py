@@ -33,7 +33,7 @@ class CloseReason(StrEnum):
     TLS_HANDSHAKE_DEADLINE = "tls_handshake_deadline"
     SERVER_NAME_UNKNOWN = "server_name_unknown"  # the client asked for a host (SNI) that stands for no broker here, or for none
     NO_PRINCIPAL = "no_principal"  # no mapping rule applies to the subject of its certificate
-    HEALTH_CHECK = "health_check"  # a load balancer only looked whether somebody is there
+    HEALTH_CHECK = "health_check"  # a load balancer only checked the port
     BAD_HEADER = "bad_header"
     BAD_REQUEST = "bad_request"
     TOO_MANY_TOPICS = "too_many_topics"  # a request to make or delete topics has more in it than is judged
@@ -47,7 +47,7 @@ class CloseReason(StrEnum):
     LOGIN_DEADLINE = "login_deadline"
     MECHANISM_REFUSED = "mechanism_refused"  # of SASL: not among the listener's, or one whose bare tokens cannot be followed
     PRINCIPAL_UNKNOWN = "principal_unknown"  # and the listener rejects such clients
-    PRINCIPAL_CHANGED = "principal_changed"  # the client logged in again as somebody else
+    PRINCIPAL_CHANGED = "principal_changed"  # the client logged in again as another user
     MAX_CONNECTIONS_PER_PRINCIPAL = "max_connections_per_principal"
     UNMAPPED = "unmapped"
     FIRST_FRAME_DEADLINE = "first_frame_deadline"
@@ -55,7 +55,7 @@ class CloseReason(StrEnum):
     SLOW_READER = "slow_reader"
     BUFFER_LIMIT = "buffer_limit"  # the process keeps as much as it may, and this one holds most
     IDLE = "idle"
-    HALF_CLOSE_DEADLINE = "half_close_deadline"  # the client had closed its side, and not all that it sent or was owed has gone on in time
+    HALF_CLOSE_DEADLINE = "half_close_deadline"  # the client had closed its side, and not all of its requests and responses passed in time
     DEPARTED_LIMIT = "departed_limit"  # it had closed its side, and as many connections of its address are served after that as may be
     DRAIN = "drain"
     DRAIN_DEADLINE = "drain_deadline"

@@ -13,7 +13,7 @@ DIRECTORY_MODE: Final = 0o750
 
 def make_directory(path: Path) -> None:
     """Make a directory and those of its parents that are missing, all for owner and group only."""
-    for place in (*reversed(path.parents), path):  # `parents=True` would make the parents for everybody
+    for place in (*reversed(path.parents), path):  # `parents=True` would make the parents readable for all
         place.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
 

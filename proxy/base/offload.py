@@ -1,4 +1,4 @@
-"""Work that depends on how much somebody keeps or asks: little of it is done at once, much of it in a thread, away from the connections."""
+"""Work of unknown size: a small amount runs on the event loop, a large one in a thread, so that connections do not wait."""
 
 import asyncio
 from collections.abc import Callable

@@ -20,7 +20,7 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and other._text == self._text
 
-    __hash__ = None  # type: ignore[assignment]  # no key of a table that somebody prints
+    __hash__ = None  # type: ignore[assignment]  # no key of a table that may be printed
 
     def __repr__(self) -> str:
         return "Secret(***)"

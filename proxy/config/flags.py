@@ -79,7 +79,7 @@ def apply_flags(table: dict[str, Any], flags: Flags, problems: list[Problem]) ->
 
 
 def _list_admins(table: dict[str, Any], principals: Sequence[str], problems: list[Problem]) -> None:
-    """Put who was named on the list; who names somebody wants a list."""
+    """Add the named principals to the list; naming one selects authority `list`."""
     for principal in principals:
         try:
             read_principal(principal)

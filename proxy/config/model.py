@@ -137,7 +137,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """Which kind of cluster is imitated where quotas are altered: what is refused, and with which words."""
     connect: Annotated[str | None, Reader(read_connect, CONNECT_REMEDY)] = None
     """Where ZooKeeper is: the brokers' setting zookeeper.connect."""
-    auth_file: Annotated[Path | None, Reader(read_path, "the path of a file that nobody else may read")] = None
+    auth_file: Annotated[Path | None, Reader(read_path, "the path of a file that only its owner may read")] = None
     """With user:password, for ZooKeeper."""
     auth_scheme: Literal["digest", "sasl"] = "digest"
     """How Sluice says who it is: by ZooKeeper's digest scheme, or by a login, SASL DIGEST-MD5."""

@@ -1,4 +1,4 @@
-"""The demo: an embedded mock cluster, Sluice in front of it, and four clients and a crowd at the door."""
+"""The demo: an embedded mock cluster, Sluice in front of it, four clients, and a stream of new connections."""
 
 from pathlib import Path
 

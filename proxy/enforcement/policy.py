@@ -25,7 +25,7 @@ class Policy:
 
     Attributes:
         groups: those that the operator declares; who comes in asks them once where that is.
-        base: what the configuration says: the enforcement of everybody without a switch.
+        base: what the configuration says: the enforcement of clients without a switch.
         generation: grows with each change; who remembers an answer asks again.
     """
 

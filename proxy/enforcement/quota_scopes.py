@@ -271,7 +271,7 @@ class QuotaScopes:
                 callback.update_cluster_metadata(self._cluster)
 
     def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None) -> EnforcedManager:
-        # a verdict of more than 24.8 days saturates: Kafka's wraps, and below zero nobody would be held
+        # a verdict of more than 24.8 days saturates: Kafka's wraps, and a negative one would delay no client
         return ClientQuotaManager(
             quota_type,
             enforced_group,

@@ -42,7 +42,7 @@ class SwitchMode(Enum):
     """What becomes of quotas where a switch holds."""
 
     ENFORCE = "enforce"  # as the configuration says; where that only observes, answers are delayed
-    OBSERVE = "observe"  # measured and metered, nobody waits
+    OBSERVE = "observe"  # measured and metered, no client waits
     OFF = "off"  # nothing is recorded, as if there were no quota
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from proxy.meter.batch import Fact
 
 WAITING_MAX: Final = 10_000
-"""Of one flush; only answers that somebody throttled come here, so these are far more than any load makes in a quarter of a second."""
+"""Of one flush; only throttled responses come here, so these are far more than any load makes in a quarter of a second."""
 COLUMNS: Final = ("ts_ms", "quota_type", "group_ref", "client_ref", "broker_ms", "sluice_ms")
 """Order of a row in a segment."""
 

@@ -73,7 +73,7 @@ class Meter:
         hand_over: takes a batch; False when the queue is full, then its decisions are dropped and counted.
         describe: asked once per group and bound.
         wall_offset_ms: added to monotonic milliseconds; one number for the whole run.
-        everybody: who may have been described; asked after a loss.
+        described_groups: who may have been described; asked after a loss.
 
     Attributes:
         usage: what clients use, whatever quota they have.
@@ -86,7 +86,7 @@ class Meter:
         "_buffer",
         "_comparisons",
         "_describe",
-        "_everybody",
+        "_described",
         "_facts",
         "_first_seq",
         "_groups",
@@ -108,14 +108,14 @@ class Meter:
         hand_over: Callable[[Batch], bool],
         describe: Describe,
         wall_offset_ms: int,
-        everybody: Callable[[], Iterable[Metered]] = tuple,
+        described_groups: Callable[[], Iterable[Metered]] = tuple,
         *,
         buffer: DecisionBuffer | None = None,
     ) -> None:
         self._hand_over = hand_over
         self._describe = describe
         self._offset_ms = wall_offset_ms
-        self._everybody = everybody
+        self._described = described_groups
         self._buffer = buffer or DecisionBuffer()
         self._words = self._buffer.words
         self._at = 0  # where the next word goes
@@ -292,7 +292,7 @@ class Meter:
 
     def tell_anew(self) -> None:
         """Describe the bound of every group again before its next decision: the table of quotas changed, or decisions were lost."""
-        for group in self._everybody():
+        for group in self._described():
             if group.metered_bound is not None:
                 group.metered_bound += 0.0  # an equal number, and another object
                 if isinstance(group, EnforcedGroup):
@@ -300,7 +300,7 @@ class Meter:
 
     def name_anew(self) -> None:
         """Describe every group again, itself too: a broker's node id was learnt."""
-        self._renamed = {group.meter_ref for group in self._everybody() if group.metered_bound is not None}
+        self._renamed = {group.meter_ref for group in self._described() if group.metered_bound is not None}
         self.tell_anew()
 
     def flush(self) -> None:

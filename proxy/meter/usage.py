@@ -97,7 +97,7 @@ class UsageCell:
         self.is_dirty = False  # something changed that no request tells
 
     def throttled(self, throttle_ms: int, *, waits: bool) -> None:
-        """Count one verdict above zero; `waits`: somebody is made to sit it out, and not only observed or excused."""
+        """Count one verdict above zero; `waits`: the client waits, and is not only observed or excused."""
         self.throttled_requests += 1
         self.throttle_ms += throttle_ms
         if waits:

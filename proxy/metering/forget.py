@@ -1,7 +1,7 @@
-"""Forget who somebody was: the strings go from the dimension tables and the switches of `states`, the facts stay.
+"""Forget a user: the strings go from the dimension tables and the switches of `states`, the facts stay.
 
 Such a file is written anew under another name, and the manifest, replaced at once, is what makes it the one that counts. The one before
-goes then; where somebody broke off in between, with the next call.
+goes then; where a call was interrupted, with the next call.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _check_name(user: str) -> None:
     except UnicodeEncodeError as error:
         raise ForgetError("--user: is not UTF-8, as every name in the files is") from error
     if not user:
-        raise ForgetError("--user: is empty; name somebody")
+        raise ForgetError("--user: is empty; write a name")
 
 
 def _manifests(directory: Path, *, has_key: bool) -> list[Path]:
@@ -154,7 +154,7 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
 
 
 def _others(place: Path) -> list[Path]:
-    """The forms of a file that no manifest names: those before it, and one that somebody broke off behind."""
+    """The forms of a file that no manifest names: those before it, and one of a call that was interrupted."""
     stem = _parted(place.name)[0]
     return [path for path in place.parent.glob("*.parquet") if path.name != place.name and _parted(path.name)[0] == stem]
 

@@ -23,7 +23,7 @@ def lock_path(directory: Path, proxy_id: str) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock that is made where it is not; False: somebody else holds it."""
+    """Hold a lock that is made where it is not; False: another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         yield try_lock(descriptor)

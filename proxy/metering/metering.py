@@ -89,14 +89,14 @@ class Metering:
             self.writer.hand_over,
             describe,
             self._offset_ms,
-            describe.everybody,
+            describe.described_groups,
             buffer=self._buffer,
         )
         scopes.on_labelled = self.meter.name_anew
         admission.quotas.observe(ConnectionDecisions(self.meter, lambda: admission.only_observes))
         self._level = settings.level
         self._timer: asyncio.TimerHandle | None = None
-        self._told: dict[str, Any] | None = None
+        self._recorded_state: dict[str, Any] | None = None
         self._sensor = _sensor_of(config)  # a reload leaves it as it is, whatever the file says by then
         self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
 
@@ -144,8 +144,8 @@ class Metering:
             "level": self._level,
             "switches": switches_fact(self._policy.switches, self._names),
         }
-        if state != self._told:
-            self._told = state
+        if state != self._recorded_state:
+            self._recorded_state = state
             self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
 
     def quotas_changed(self, who: str | None = None) -> None:

@@ -42,8 +42,8 @@ def repair(directory: Path) -> Repaired:
                 running.add(proxy_id)
                 done.running.append(proxy_id)
         for stem in left_over(directory):
-            proxy_id_of_stem = proxy_of(directory / SEGMENTS / stem)
-            if (proxy_id_of_stem is None and running) or proxy_id_of_stem in running:
+            proxy_id_of_file_set = proxy_of(directory / SEGMENTS / stem)
+            if (proxy_id_of_file_set is None and running) or proxy_id_of_file_set in running:
                 continue
             _convert(directory, stem, done)
         for stem in end_runs(directory, lambda proxy_id: proxy_id not in running):

@@ -134,7 +134,7 @@ def _finish(directory: Path, proxy_id: str) -> None:
     """Remove what the last time was to remove, and may have been killed over."""
     with contextlib.suppress(TypeError, ValueError):
         for manifest, *files in _ledger(_ledger_path(directory, proxy_id)).get(GOING, ()):
-            one = _set(directory / manifest)  # somebody may have been forgotten since: then its files have other names
+            one = _set(directory / manifest)  # a user may have been forgotten since: then its files have other names
             files += [] if one is None else [entry["path"] for entry in one.fields["files"]]
             _take_away(directory, directory / manifest, [directory / path for path in files])
 

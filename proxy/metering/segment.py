@@ -93,7 +93,7 @@ class SegmentWriter:
     """Appends batches to the two files of one segment.
 
     Args:
-        header: whose it is. A segment is there with it or not at all: one that nobody owns could not tell how far its process had come.
+        header: whose it is. A segment is there with it or not at all: one without an owner would not say how far its process had come.
 
     Raises, from every method:
         OSError: the disk is full or gone; the segment holds what was written before.

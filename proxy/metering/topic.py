@@ -156,7 +156,7 @@ class TopicSink:
                 files = [(name, data) for name in named if (data := self._read(name)) is not None]
                 if len(files) == len(named):
                     return [*files, (path, manifest)]
-                manifest = self._read(path)  # who forgets somebody gives files other names
+                manifest = self._read(path)  # forgetting a user renames files
         except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
             raise UnreadableError(f"{path}: not a manifest ({error}), so its file set is not sent; restore it") from error
         raise UnreadableError(f"{path}: names files that are not there, so its file set is not sent; restore them")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from metering_format.places import SEGMENTS, stem_name
+from metering_format.places import SEGMENTS, file_set_name
 from proxy.base.files import make_directory
 from proxy.meter.batch import Batch, Fact
 from proxy.metering.conversion.converter import Convert, Converter, convert_in_child
@@ -216,7 +216,7 @@ class MeteringWriter:
     def _begin(self) -> _Open:
         now_ms = self._now_ms()
         first_seq = self._next_seq
-        stem = stem_name(self._settings.header["run_id"], first_seq, self._parts)
+        stem = file_set_name(self._settings.header["run_id"], first_seq, self._parts)
         place = self._settings.directory / SEGMENTS
         make_directory(place)
         state = [] if self._state is None else [{"state": {**self._state["state"], "from_seq": first_seq}}]

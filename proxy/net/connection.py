@@ -45,7 +45,7 @@ class Owner(Protocol):
         """How long a connection is served at most after its client has closed its side."""
 
     def client_departed(self, connection: Connection) -> bool:
-        """Its client has closed its side and is still owed something, or has sent more than could go on; False: it may not stay."""
+        """The client has closed its side, and responses or requests of it are pending; False: the connection may not stay."""
 
     def client_socket_closed(self, connection: Connection) -> None:
         """Its client's socket is closed; the connection goes on without it."""
@@ -324,7 +324,7 @@ class Connection:
             self.wake(now_ms())
 
     def _settle_end(self, now: int) -> int:
-        """End when nothing is owed any more: the client has closed its side, or we drain. Returns when to look again, 0 for never."""
+        """End when no response is pending: the client has closed its side, or we drain. Returns when to look again, 0 for never."""
         end_ms = 0 if self.departure is None else self._settle_departure(self.departure, now)
         if not self.closing:
             reason = self.session.reading.end_reason(client_eof=bool(self.client_eof_ms), draining=self.draining)
@@ -498,7 +498,7 @@ class Connection:
             self.close(CloseReason.BROKER_CLOSED if error is None else CloseReason.BROKER_RESET)
 
     def drain(self) -> None:
-        """Take no new request, send on what was received, release what waits; the connection ends when nothing is owed."""
+        """Take no new request, send on what was received, release what waits; the connection ends when no response is pending."""
         if self.closing or self.draining:
             return
         now = now_ms()
@@ -544,7 +544,7 @@ class Connection:
         self._owner.timers.schedule(self, 0)
         self._leave_session()
         self._close_client()
-        # a broker that is full while nobody waits for it any more would hold us up for nothing
+        # a broker that reads nothing must not delay the end of a connection without a client
         deserted = reason is CloseReason.CLIENT_GONE_WHILE_PAUSED and self.broker.write_full_since_ms
         self._close_broker(linger=reason not in _BROKER_AT_FAULT and not deserted)
         self._owner.connection_closed(self, reason, detail)

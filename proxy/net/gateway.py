@@ -59,7 +59,7 @@ class GatewaySettings:
     connect_timeout_ms: int
     drain_ms: int
     redact_configs: bool = True
-    identities: Mapping[str, IdentityRules] = field(default_factory=dict)  # by the listener's name; without: everybody is ANONYMOUS
+    identities: Mapping[str, IdentityRules] = field(default_factory=dict)  # by the listener's name; without: every client is ANONYMOUS
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Gateway:
     """Connects each client to its broker, keeps the connections.
 
     Args:
-        listeners: where clients come in, for what they are told of addresses.
+        listeners: where clients come in, for the addresses that they receive.
         slots: takes back what an admitted connection was given.
     """
 

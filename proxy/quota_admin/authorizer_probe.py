@@ -1,6 +1,6 @@
 """Does the brokers' lock lock? An account without rights tries it, at start and every ten minutes.
 
-Where the brokers say who may change quotas, a broker without an authorizer would say yes to everybody. No API tells the two apart, so
+Where the brokers say who may change quotas, a broker without an authorizer would authorize every client. No API tells the two apart, so
 somebody who may not is sent to ask.
 """
 
@@ -25,7 +25,7 @@ RETRY_S: Final = 5.0
 VERSION: Final = 0
 CORRELATION_ID: Final = 3
 ENTITY: Final = (("user", "sluice-canary"),)
-REMEDY: Final = "give the brokers an authorizer, or the canary account no rights; until then nobody may change quotas here"
+REMEDY: Final = "give the brokers an authorizer, or the canary account no rights; until then no client may change quotas here"
 
 Ask = Callable[[bytes], Awaitable[bytes]]
 """Sends one whole request as the account without rights; returns the whole answer."""

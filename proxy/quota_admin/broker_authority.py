@@ -113,7 +113,7 @@ class BrokerAuthority:
         return self._may_ask(connection) and await self._has_operation(connection, request, DESCRIBE_CONFIGS)
 
     def _may_ask(self, connection: Connection) -> bool:
-        """A broker judges who logged in; without a login it would judge nobody, or us."""
+        """A broker authorizes the logged-in user; without a login it would authorize no user, or Sluice."""
         return self.is_trusted and connection.session.login.has_succeeded
 
     async def _probe(self, connection: Connection, request: Administered, asked: Sequence[Alteration]) -> dict[EntityKey, Result] | None:

@@ -1,4 +1,4 @@
-"""Which changes of a store's content are somebody else's."""
+"""Which changes of a store's content were made by another program."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Unexpected(NamedTuple):
         return max(len(self.before.quotas), len(self.after.quotas))
 
     def changes(self) -> list[Made]:
-        """Return what somebody else changed; pure."""
+        """Return what another program changed; does no I/O."""
         return [made for made in difference(self.before, self.after) if made.change not in self.expected]
 
 

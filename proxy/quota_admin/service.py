@@ -184,7 +184,7 @@ class Administration:
         await self._finished(self._switch(asker, str(read), kept))
 
     def content_arrived(self, content: StoreContent, origin: Origin) -> None:
-        """Take note of what a store has now, and write down what somebody else changed; on the loop's thread."""
+        """Take note of what a store has now, and write down what another program changed; on the loop's thread."""
         unexpected = self._observed.arrived(content, origin)
         if unexpected is None:
             return
@@ -286,7 +286,7 @@ class Administration:
         try:
             made = await self._store.alter(decide)
         except StoreUnavailable as error:
-            await self._told({"event": "failed", **named, "request": request, "certain": error.is_certain, "problem": str(error)})
+            await self._append({"event": "failed", **named, "request": request, "certain": error.is_certain, "problem": str(error)})
             raise AdminError(NOT_CONTROLLER, str(error)) from error
         finally:
             self.altering = None
@@ -307,10 +307,10 @@ class Administration:
                 return
             self._count(OUTSIDE, len(made))
             log.info("quotas_changed_outside", changes=len(made))
-            await self._told(*await offload(len(made), lines_of, made, OF_OTHERS))
+            await self._append(*await offload(len(made), lines_of, made, OF_OTHERS))
 
-    async def _told(self, *events: Event) -> None:
-        """Write down what nobody waits for; that it cannot be is said once more, in the log."""
+    async def _append(self, *events: Event) -> None:
+        """Append events to the audit log that no answer waits for; a failure is logged."""
         try:
             await self._audit.append(events)
         except AuditUnavailable as error:
@@ -326,7 +326,7 @@ class Administration:
             self._denials_untold += 1
             return
         untold, self._denials_untold, self._denied_ms = self._denials_untold, 0, now_ms
-        self._keep(asyncio.ensure_future(self._told({"event": "denied", **who(asker), "what": what, "untold": untold})))
+        self._keep(asyncio.ensure_future(self._append({"event": "denied", **who(asker), "what": what, "untold": untold})))
 
     def _count(self, way: str, changes: int) -> None:
         if changes:

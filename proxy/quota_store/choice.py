@@ -27,7 +27,7 @@ def make_store(config: Config, on_content: OnContent, *, altering: bool) -> Quot
     Args:
         config: says which, in `[quotas]`, and how brokers are reached.
         on_content: called with each new content.
-        altering: somebody may alter quotas through Sluice.
+        altering: clients may alter quotas through Sluice.
 
     Raises:
         ConfigProblems: a secret cannot be had any more, or the client of the topic is not installed.

@@ -135,7 +135,7 @@ class FollowedQuotas:
             self._put(in_force(content, self.in_force), origin)
             return
         if origin == "outside" and self._waiting and self._waiting[-1][1] == "outside":
-            self._waiting.pop()  # nobody has seen it yet, and it is not the newest any more
+            self._waiting.pop()  # no reader has seen it yet, and it is not the newest any more
         self._waiting.append((content, origin))
         if self._working is None:
             self._working = asyncio.create_task(self._work())

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class MemoryStore(Held):
-    """The store of who sets quotas through the API and named no other. One process, one thread: nobody else can write."""
+    """The store that is used where quotas are set through the API and no other store is configured. Only this process writes it."""
 
     def __init__(self, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
         super().__init__(on_content)

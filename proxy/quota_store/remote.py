@@ -91,7 +91,7 @@ class RemoteStore:
         )
 
     async def start(self) -> None:
-        """Read everything. Without a snapshot this waits until the store is there: nobody passes without quotas.
+        """Read everything. Without a snapshot this waits until the store is there: no client is accepted without quotas.
 
         Raises:
             ConfigProblems: the store does not answer, and there is no snapshot that could be used.
@@ -182,7 +182,7 @@ class RemoteStore:
 
 def _settle(done: asyncio.Future[Any], answer: Any, problem: Exception | None) -> None:
     if done.done():
-        return  # nobody waits any more
+        return  # no caller waits any more
     if problem is None:
         done.set_result(answer)
     else:

@@ -37,12 +37,12 @@ class SwitchChange(NamedTuple):
 
 StoreChange = Change | SwitchChange
 Origin = Literal["start", "own", "outside"]
-"""Who made the content: it was there at the start, this process altered it, or somebody else did."""
+"""Who made the content: it was there at the start, this process altered it, or another program did."""
 OnContent = Callable[[StoreContent, Origin], None]
 Decide = Callable[[StoreContent], tuple[T, Sequence[StoreChange]]]
 """Looks at the content and says what to answer and what to change.
 
-Pure: asked again when somebody else wrote first, and not always on the loop's thread."""
+Pure: called again when another writer was first, and not always on the loop's thread."""
 
 
 class StoreUnavailable(Exception):
@@ -82,12 +82,12 @@ class QuotaStore(Protocol):
         """Look now; True when what is kept there is in force."""
 
     async def follow_forever(self) -> None:
-        """Have everybody's changes in force within 2 s, until cancelled."""
+        """Put the changes of all programs in force within 2 s, until cancelled."""
 
     async def alter(self, decide: Decide[T]) -> T:
         """Make the changes that `decide` wants, all or none, and return what it answers.
 
-        Compare-and-set: changes are made to the very content that `decide` saw; when somebody else wrote meanwhile it is asked again.
+        Compare-and-set: changes are made to the very content that `decide` saw; when another program wrote meanwhile it is called again.
         Returns when they are kept durably and in force here.
 
         Raises:

@@ -36,7 +36,7 @@ class Administered:
     Attributes:
         body: what it asks; None: that has to be read yet, by `read_body`.
         frame: the whole of it, as it came.
-        begun: somebody is at work on it.
+        begun: it is being answered.
     """
 
     __slots__ = ("api", "begun", "body", "client_id", "correlation_id", "frame", "head")

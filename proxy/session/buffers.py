@@ -24,7 +24,7 @@ class BufferAccount:
     Attributes:
         bytes_max: the limit, which a reload may change.
         reserved_bytes: what is reserved now.
-        unsent_bytes: what transports have not sent, as it was when somebody looked.
+        unsent_bytes: what transports have not sent, as of the last look.
         evictions: how many reservations were ended because the limit was reached.
     """
 

@@ -93,7 +93,7 @@ class Reading:
         requests, debt = self._requests, self._debt
         step.is_throttled = debt.active or now_ms < debt.read_off_until_ms
         if now_ms < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
-            self._fetch_admission.step_aside()
+            self._fetch_admission.leave_queue()
             step.wake_at_ms = debt.read_off_until_ms
             if not (debt.unanswered and requests.in_frame):  # else nothing is held that could wait: the frame itself comes in whole
                 step.pause = THROTTLE
@@ -148,10 +148,10 @@ class Reading:
         return not requests.keeps and requests.stop is not Stop.LOGIN and not requests.stops_for_us
 
     def end_reason(self, *, client_eof: bool, draining: bool) -> CloseReason | None:
-        """Why the connection ends now that its client has sent its last byte, or Sluice drains; None: something is still owed."""
+        """Why the connection ends now that its client has sent its last byte, or Sluice drains; None: a response is still pending."""
         requests, responses = self._requests, self._responses
-        owed = len(self._in_flight) - (requests.unfinished if client_eof else 0)
-        if owed > 0 or responses.in_frame or responses.hold_until_ms or requests.administered is not None:
+        pending = len(self._in_flight) - (requests.unfinished if client_eof else 0)
+        if pending > 0 or responses.in_frame or responses.hold_until_ms or requests.administered is not None:
             return None
         if draining:
             is_done = not requests.waits_behind_fetch and (client_eof or not requests.in_frame)

@@ -174,7 +174,7 @@ class Walker(Protocol):
 
 
 class ApiVersionsCut:
-    """ApiVersions answers, cut to what Sluice can handle. A broker gives the same answer to everybody, so the result is kept.
+    """ApiVersions answers, cut to what Sluice can handle. A broker gives the same answer to every client, so the result is cached.
 
     Args:
         unknown_apis_pass: keys that Sluice does not know stay.

@@ -245,7 +245,7 @@ class Session:
         self.requests.forget_heads()
 
     def leave(self, now_ms: int) -> None:
-        """The connection ends: record what was forwarded and not answered, and leave to the groups what is owed to them."""
+        """The connection ends: record what was forwarded and not answered, and leave the remaining delay to the groups."""
         self.debt.depart(now_ms)
         request_quota = self.responses.verdicts.request_quota
         is_timed = request_quota is not None and request_quota.enabled

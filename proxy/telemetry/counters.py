@@ -99,7 +99,7 @@ class ShadowCounts:
         self.sluice_ms: dict[str, int] = {}
         self.difference_ms: dict[str, int] = {}
         self.verdicts: dict[tuple[str, str], int] = {}
-        """Answers that somebody throttled: "both", "broker" or "sluice"."""
+        """Responses that were throttled, by whom: "both", "broker" or "sluice"."""
 
     def compared(self, quota_type: str, broker_ms: int, sluice_ms: int) -> None:
         """Count the two throttles of one answer."""
@@ -194,7 +194,7 @@ class Counters:
         self.closes: dict[str, int] = {}
         """By close reason."""
         self.logins: dict[tuple[str, str], int] = {}
-        """Exchanges that the broker ended, by mechanism and outcome: "success", "unknown" (let in, nobody knows who), "failure"."""
+        """Exchanges that the broker ended, by mechanism and outcome: "success", "unknown" (accepted, user not known), "failure"."""
         self.plain_exposed = 0
         """Logins by PLAIN that crossed a network without TLS."""
         self.principal_builder_faults = 0

@@ -1,7 +1,8 @@
 """Python's garbage collector, kept out of the way: a full look at all objects stops every connection for as long as it takes.
 
 What is there at the start is never looked at again, and looks are rare. Connections are free of cycles; what a collector would find of
-them is nothing, and a full look at a thousand of them takes about 20 ms. So there is none in idle moments either: somebody always comes.
+them is nothing, and a full look at a thousand of them takes about 20 ms. So there is none in idle moments either, since
+a connection may come at any moment.
 """
 
 from __future__ import annotations

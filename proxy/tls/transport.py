@@ -39,7 +39,7 @@ class TlsTransport(asyncio.Protocol):
         "_above",
         "_closing",
         "_eof",
-        "_eof_told",
+        "_eof_reported",
         "_incoming",
         "_into_buffers",
         "_loop",
@@ -85,7 +85,7 @@ class TlsTransport(asyncio.Protocol):
         self._raw_paused = False
         self._closing = False
         self._eof = False
-        self._eof_told = False
+        self._eof_reported = False
         self._lost = False
 
     @property
@@ -334,11 +334,11 @@ class TlsTransport(asyncio.Protocol):
 
     def _tell_eof(self) -> None:
         """Tell who is above that nothing more comes, when it has had everything."""
-        if self._eof_told or self._paused or self._unfed or self._above is None:
+        if self._eof_reported or self._paused or self._unfed or self._above is None:
             return
         if self._tls_pending():
             return
-        self._eof_told = True
+        self._eof_reported = True
         if not self._above.eof_received():
             self.close()
 

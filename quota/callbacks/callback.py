@@ -79,7 +79,7 @@ class DefaultQuotaCallback(ClientQuotaCallback):
 
     def __init__(self, static_default: float | None = None) -> None:
         self._rules: dict[RuleKey, Rule] = {}
-        self._shared = False  # the rules are also somebody else's: copied before they are changed
+        self._shared = False  # the rules are shared: copied before they are changed
         self._static_default = static_default
         self.levels = CLIENT_ID_LEVEL if static_default is not None else 0
 

@@ -1,4 +1,4 @@
-"""When to stop asking somebody who keeps failing."""
+"""When to stop calling code that keeps failing."""
 
 from collections import deque
 from typing import Final

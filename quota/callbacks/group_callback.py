@@ -1,4 +1,4 @@
-"""Declared groups as a callback, over the one that decides about everybody else: Kafka's own rule, or the operator's class."""
+"""Declared groups as a callback, over the one for all other clients: Kafka's own rule, or the operator's class."""
 
 from collections.abc import Mapping
 from typing import Any

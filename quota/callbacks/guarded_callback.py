@@ -1,4 +1,4 @@
-"""A user's callback, kept from doing harm: last good answer, then Kafka's own rule, never "no limit because of an error"."""
+"""A user's callback, guarded against faults: on an error the last good answer applies, then Kafka's own rule, never no limit."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

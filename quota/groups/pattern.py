@@ -1,7 +1,7 @@
 """Patterns of names: `*` is any run of characters, `?` is one, a backslash takes the next character as it is.
 
-Matching takes time in proportion to the name's length, whatever the pattern: names come from clients, and a pattern that tries again and
-again would hold up everybody else. So nothing is tried twice: all places of the pattern at which the name read so far may stand are kept as
+Matching takes time in proportion to the name's length, whatever the pattern: names come from clients, and a pattern with backtracking
+would delay all other connections. So nothing is tried twice: all places of the pattern at which the name read so far may stand are kept as
 the bits of one number (Baeza-Yates and Gonnet's Shift-And, with a loop where a `*` stands).
 """
 

@@ -77,11 +77,11 @@ def change(way: Reach, changes: list[Difference]) -> None:
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Go on if somebody says yes, or said so before."""
+    """Continue if the user confirms, or gave `--yes`."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask; write --yes")
+        raise click.UsageError("there is no terminal to ask at; write --yes")
     if not click.confirm(question):
         refused("nothing was changed")
 

@@ -40,7 +40,7 @@ def history(where: Where, audit: Path | None, limit: int, as_json: bool, check: 
         _verify(where, audit)
         return
     for line in reversed(list(_take(_lines(where, audit, 0), limit))):
-        click.echo(json.dumps(line) if as_json else _told(line))
+        click.echo(json.dumps(line) if as_json else _line_of(line))
 
 
 @click.command()
@@ -144,7 +144,7 @@ def _verify(where: Where, audit: Path | None) -> None:
     click.echo(f"{page['lines']:,} lines, whole; the last is number {page['last']['seq']} with SHA-256 {page['last']['sha256']}")
 
 
-def _told(line: Mapping[str, Any]) -> str:
+def _line_of(line: Mapping[str, Any]) -> str:
     who = " ".join(filter(None, (line.get("way"), line.get("principal"), line.get("peer"))))
     return f"{line['seq']} {line['time']} {who}: {_what(line)}" if who else f"{line['seq']} {line['time']} {_what(line)}"
 

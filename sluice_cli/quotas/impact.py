@@ -1,4 +1,4 @@
-"""What quotas would have done to the last day, if there is metering of it."""
+"""The effect of quotas on the last day, where there is metering of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice_cli.quotas.bulk import Quotas
 
 LAST_S: Final = 24 * 3_600
 GROUPS_SHOWN: Final = 10
-CANNOT: Final = "what the last day would have been like cannot be told"
+CANNOT: Final = "the effect on the last day is unknown"
 
 
 def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:

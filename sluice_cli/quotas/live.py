@@ -64,7 +64,7 @@ def _rates(quota: Mapping[str, Any]) -> Iterator[str]:
 
 def _sharers(shared: Mapping[str, Any]) -> str:
     if not shared["connections"]:
-        return "nobody who is connected now"
+        return "no client that is connected now"
     named = ", ".join(f"{one['principal']} {one['client_id'] or '(no client-id)'} ({one['connections']})" for one in shared["named"])
     left = shared["clients"] - len(shared["named"])
     return f"{named} and {left} more" if left else named

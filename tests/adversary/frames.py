@@ -168,7 +168,7 @@ class FrameReader:
 
     Args:
         keep_bytes: so much of a frame is kept, its length included.
-        on_bytes: told of the kept head of a frame and how many more of its bytes came, each time some do, once the head is whole.
+        on_bytes: called with the kept head of a frame and how many more of its bytes came, each time some do, once the head is whole.
     """
 
     def __init__(self, keep_bytes: int) -> None:

@@ -24,7 +24,7 @@ class ClientEnd:
     """One connection of the client. It takes answers as they come unless it refuses to."""
 
     def __init__(self, sock: MemorySocket, took: Callable[[str, int], None]) -> None:
-        """`took` is told of each part of a Fetch answer, of whose client and how many bytes; 0: it is whole."""
+        """`took` is called with each part of a Fetch answer, of whose client and how many bytes; 0: it is whole."""
         self.sock = sock
         self.logged_in = False
         self.in_flight: dict[int, tuple[int, str]] = {}  # by correlation id: API and client-id

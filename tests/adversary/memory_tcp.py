@@ -71,7 +71,7 @@ class MemorySocket:
         fin_in: the peer sends no more, behind what is in `inbox`; fin_out: this end does not.
         reset: the connection is broken; what is in `inbox` can still be read.
         closed: this end's program has closed it.
-        on_change: told, a turn later, when bytes, FIN or RST came, or when there is room again.
+        on_change: called, a turn later, when bytes, FIN or RST came, or when there is room again.
     """
 
     def __init__(self, kernel: Kernel, name: Address, peer_name: Address) -> None:
@@ -87,7 +87,7 @@ class MemorySocket:
         self.fin_in = self.fin_out = self.reset = self.closed = False
         self.on_change: Callable[[], None] | None = None
         self.epoll: MemoryEpoll | None = None
-        self._told = False
+        self._reported = False
 
     # --- as the program sees it
 
@@ -182,12 +182,12 @@ class MemorySocket:
         """Something came, or there is room: who waits hears of it in the next turn."""
         if self.epoll is not None:
             self.epoll.changed(self)
-        if self.on_change is not None and not self._told:
-            self._told = True
+        if self.on_change is not None and not self._reported:
+            self._reported = True
             self.kernel.loop.call_soon(self._tell)
 
     def _tell(self) -> None:
-        self._told = False
+        self._reported = False
         if self.on_change is not None:
             self.on_change()
 
@@ -297,7 +297,7 @@ class MemoryTransport(asyncio.Transport):
         self._read_due = False
 
     def begin(self) -> None:
-        """The protocol has been told: read."""
+        """The protocol may read."""
         self._sock.on_change = self._changed
         self.resume_reading()
 
@@ -410,7 +410,7 @@ class MemoryTransport(asyncio.Transport):
         return True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Say when the protocol is told to pause."""
+        """Return when the protocol is asked to pause."""
         self._high = 64 * 1024 if high is None else high
         self._low = self._high // 4 if low is None else low
         if self._unsent_bytes > self._high and not self._writing_paused:

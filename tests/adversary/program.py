@@ -98,9 +98,9 @@ class Program(NamedTuple):
 def dump(program: Program) -> dict[str, Any]:
     """Return a program as JSON holds it; what is as usual is left out."""
     return {
-        "circumstances": _told(program.circumstances),
-        "before": [_told(step) for step in program.before],
-        "steps": [_told(step) for step in program.steps],
+        "circumstances": _reported(program.circumstances),
+        "before": [_reported(step) for step in program.before],
+        "steps": [_reported(step) for step in program.steps],
         "seconds": program.seconds,
         "steps_max": program.steps_max,
     }
@@ -122,6 +122,6 @@ def read(path: Path) -> Program:
     return load(json.loads(path.read_text())["program"])
 
 
-def _told(value: Any) -> dict[str, Any]:
+def _reported(value: Any) -> dict[str, Any]:
     usual = value._field_defaults
     return {name: one for name, one in value._asdict().items() if name not in usual or one != usual[name]}

@@ -234,7 +234,7 @@ def _smaller(program: Program) -> Iterator[Program]:
             for field, usual in Step._field_defaults.items():
                 if getattr(step, field) != usual and field != "size":
                     yield program._replace(**{name: (*steps[:at], step._replace(**{field: usual}), *steps[at + 1 :])})
-    told = TOLD.get(program.circumstances.goal, ("goal", "bound"))
+    reported = TOLD.get(program.circumstances.goal, ("goal", "bound"))
     for field, usual in Circumstances._field_defaults.items():
-        if getattr(program.circumstances, field) != usual and field not in told:
+        if getattr(program.circumstances, field) != usual and field not in reported:
             yield program._replace(circumstances=program.circumstances._replace(**{field: usual}))

@@ -26,7 +26,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     Attributes:
         now_ns: the time; only a timer moves it.
-        faults: what the exception handler was told.
+        faults: what the exception handler received.
     """
 
     def __init__(self) -> None:

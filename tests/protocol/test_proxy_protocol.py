@@ -147,7 +147,7 @@ BROKEN = {
 @pytest.mark.parametrize("step", [None, 1, 5])
 @pytest.mark.parametrize("name", BROKEN)
 def test_anything_else_is_an_error_that_says_why(name: str, step: int | None) -> None:
-    """A trusted peer that sends no header, or one that may not be sent, is told from one that does."""
+    """A trusted peer that sends no header, or one that may not be sent, is distinguished from one that does."""
     data, message = BROKEN[name]
     with pytest.raises(ProxyHeaderError, match=message) as caught:
         read(data, step)

@@ -120,6 +120,6 @@ def test_claims_with_too_many_values_name_nobody(values: int, name: str | None) 
         (b"\x05", False),
     ],
 )
-def test_gssapi_tokens_are_told_from_requests(beginning: bytes, expected: bool) -> None:
+def test_gssapi_tokens_are_distinguished_from_requests(beginning: bytes, expected: bool) -> None:
     """A request begins with the key of an API, of which none looks like the beginning of a GSSAPI token."""
     assert is_gssapi_token(beginning) is expected

@@ -88,7 +88,7 @@ async def test_a_file_is_applied_and_then_nothing_differs(proxy: ProxyFixture) -
 
 
 async def test_what_is_not_in_the_file_stays_unless_pruned(proxy: ProxyFixture) -> None:
-    """diff shows it and says so with exit code 1; apply deletes it only when told to."""
+    """diff shows it and says so with exit code 1; apply deletes it only with `--prune`."""
     await proxy.run("apply", str(proxy.file), "--yes")
     proxy.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n')
     differing = await proxy.run("diff", str(proxy.file), by="ro")
@@ -122,7 +122,7 @@ async def test_nothing_is_changed_before_all_is_judged(proxy: ProxyFixture) -> N
 async def test_nobody_to_ask_means_no(proxy: ProxyFixture) -> None:
     """Where there is no terminal, --yes has to be said."""
     done = await proxy.run("apply", str(proxy.file))
-    assert (done.exit_code, "there is nobody to ask; write --yes" in done.output, proxy.kept) == (2, True, {})
+    assert (done.exit_code, "there is no terminal to ask at; write --yes" in done.output, proxy.kept) == (2, True, {})
 
 
 async def test_a_token_that_may_only_read_changes_nothing(proxy: ProxyFixture) -> None:
@@ -136,7 +136,7 @@ async def test_metering_that_is_not_there_is_said(proxy: ProxyFixture) -> None:
     """And the rest is done."""
     done = await proxy.run("apply", str(proxy.file), "--yes", "--metering", str(proxy.folder / "none"))
     assert done.exit_code == 0
-    assert "what the last day would have been like cannot be told: " in done.output
+    assert "the effect on the last day is unknown: " in done.output
     assert "none: no such directory" in done.output
 
 

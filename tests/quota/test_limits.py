@@ -66,7 +66,7 @@ def test_an_entity_that_names_nobody() -> None:
 
 
 def test_who_changes_shared_rules_changes_its_own() -> None:
-    """A callback that is told of a quota after it was given those of all copies them first."""
+    """A callback that receives a quota after those of all copies them first."""
     limits = QuotaLimits.of({ETL: 1.0})
     one, other = DefaultQuotaCallback(), DefaultQuotaCallback()
     for callback in (one, other):

@@ -1,4 +1,4 @@
-"""Groups come, follow the table, and go; who remembers one is told when to ask again."""
+"""Groups come, follow the table, and go; a holder of one is notified when to ask again."""
 
 import pytest
 
@@ -171,7 +171,7 @@ def test_the_static_default() -> None:
 
 
 def test_another_callback_learns_every_quota() -> None:
-    """A callback put in place while running is told the table, decides from the next request on, and can go again."""
+    """A callback put in place while running receives the table, decides from the next request on, and can go again."""
     manager = new_manager()
     manager.update_quota(ClientQuotaEntity("team_x"), 10.0)
     callback = RecordingCallback()

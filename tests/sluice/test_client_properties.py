@@ -34,7 +34,7 @@ def test_an_empty_file_says_plain_connections(tmp_path: Path) -> None:
     assert read(tmp_path, "") == (None, None, None, None, ())
 
 
-def test_what_means_nothing_here_is_told(tmp_path: Path) -> None:
+def test_what_means_nothing_here_is_reported(tmp_path: Path) -> None:
     """Files are shared with consumers and producers."""
     settings = read(tmp_path, "bootstrap.servers=a:1,b:2\ngroup.id=x\nacks=all\ndefault.api.timeout.ms=5000\n")
     assert (settings.bootstrap_servers, settings.timeout_ms, settings.unused) == ("a:1,b:2", 5_000, ("group.id", "acks"))
@@ -61,8 +61,8 @@ def test_an_unsecured_token_names_its_subject(tmp_path: Path) -> None:
     token = steps.send(handshake_answer).split(b"Bearer ")[1].split(b"\x01")[0]
     head, claims, signature = token.split(b".")
     assert json.loads(base64.urlsafe_b64decode(head + b"==")) == {"alg": "none"}
-    told = json.loads(base64.urlsafe_b64decode(claims + b"=="))
-    assert (told["sub"], told["exp"] - told["iat"], signature) == ("alice", 3_600, b"")
+    reported = json.loads(base64.urlsafe_b64decode(claims + b"=="))
+    assert (reported["sub"], reported["exp"] - reported["iat"], signature) == ("alice", 3_600, b"")
 
 
 def test_a_token_may_stand_in_a_file(tmp_path: Path) -> None:

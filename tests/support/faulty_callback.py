@@ -11,7 +11,7 @@ Act = Callable[[], Any]
 
 
 class FaultyCallback(ClientQuotaCallback):
-    """Groups by the first letter of the client-id, all with limit 100, until told otherwise.
+    """Groups by the first letter of the client-id, all with limit 100, until configured otherwise.
 
     Attributes:
         acts: by method, what to do instead of answering: raise, or return anything.
@@ -27,35 +27,35 @@ class FaultyCallback(ClientQuotaCallback):
         self.clusters: list[Cluster] = []
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Do as told."""
+        """Do as configured."""
         self._act("configure", lambda: None)
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
-        """Do as told, or return the first letter."""
+        """Do as configured, or return the first letter."""
         return self._act("quota_metric_tags", lambda: {"letter": client_id[:1]})  # type: ignore[no-any-return]
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
-        """Do as told, or return the limit."""
+        """Do as configured, or return the limit."""
         return self._act("quota_limit", lambda: self.limit)  # type: ignore[no-any-return]
 
     def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
-        """Do as told, or keep it."""
+        """Do as configured, or keep it."""
         self._act("update_quota", lambda: self.entities.update({entity: new_value}))
 
     def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
-        """Do as told, or forget it."""
+        """Do as configured, or forget it."""
         self._act("remove_quota", lambda: self.entities.pop(entity, None) and None)
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
-        """Do as told, or return False."""
+        """Do as configured, or return False."""
         return self._act("quota_reset_required", lambda: False)  # type: ignore[no-any-return]
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
-        """Do as told, or keep it."""
+        """Do as configured, or keep it."""
         return self._act("update_cluster_metadata", lambda: not self.clusters.append(cluster))  # type: ignore[no-any-return,func-returns-value]
 
     def close(self) -> None:
-        """Do as told."""
+        """Do as configured."""
         self._act("close", lambda: None)
 
     def _act(self, method: str, otherwise: Act) -> Any:

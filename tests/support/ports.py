@@ -1,4 +1,4 @@
-"""Free TCP ports for children that must be told their ports before they start.
+"""Free TCP ports for children that get their ports before they start.
 
 Ports come from below the range the kernel hands to outgoing connections, so nothing takes one between the choice and the bind but another
 test run; the random start makes that unlikely. A port that was given lately is not given again: whoever asked for it may not have bound

@@ -12,7 +12,7 @@ import click
 from pipeline.files import write_whole
 
 Page = Callable[[], str]
-"""Draws the report; only called when somebody wants it."""
+"""Draws the report; only called when it is printed or written."""
 
 
 def put_out(

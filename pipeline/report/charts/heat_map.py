@@ -26,7 +26,7 @@ class HeatRow:
 
 
 def draw_heat(rows: Sequence[HeatRow], begin_ms: int, column_ms: int, columns: int) -> str:
-    """Return the map; above 100 percent a cell takes another colour, and a bar below it says how much of the time somebody waited."""
+    """Return the map; above 100 percent a cell takes another colour, and a bar below it says how much of the time a client waited."""
     width = (RIGHT - LEFT) / max(columns, 1)
     axis = TimeAxis(begin_ms, begin_ms + columns * column_ms, LEFT, RIGHT)
     parts = []

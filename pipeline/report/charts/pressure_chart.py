@@ -36,7 +36,7 @@ def _row(name: str, quota_type: str, pressure: Pressure, y: float) -> list[str]:
         rect(LEFT, y + 4, offered - LEFT, 18, "area", says=f"{name}: about {rates[1]} offered"),
         rect(LEFT, y + 4, goodput - LEFT, 18, "bar", says=f"{name}: {rates[0]} went through"),
         text(_PLACES[0][0], y + 17, f"{rates[0]} of {rates[1]}", kind="value"),
-        text(_PLACES[1][0], y + 17, drains if pressure.drains_ms else _nobody(pressure), kind="value"),
+        text(_PLACES[1][0], y + 17, drains if pressure.drains_ms else _without_waits(pressure), kind="value"),
     ]
     if pressure.bound is not None:
         at = LEFT + pressure.bound / top * (RIGHT - LEFT)
@@ -44,7 +44,7 @@ def _row(name: str, quota_type: str, pressure: Pressure, y: float) -> list[str]:
     return parts
 
 
-def _nobody(pressure: Pressure) -> str:
+def _without_waits(pressure: Pressure) -> str:
     if not pressure.is_listed:
         return "not known at level sample"
-    return f"nobody; would have, {human_ms(pressure.would_ms)}" if pressure.would_ms else "nobody waited"
+    return f"no client; would have, {human_ms(pressure.would_ms)}" if pressure.would_ms else "no client waited"

@@ -1,4 +1,4 @@
-"""Rate against bound: what a group moved second by second, what its sensor saw, and when somebody had to wait."""
+"""Rate against bound: what a group moved second by second, what its sensor saw, and when clients had to wait."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
         text(LEFT, 34, series.about + cut),
         *_grid(axis, top, series.quota_type),
         *(_throttle_window(axis, begin, end, "would", "would have waited") for begin, end in _joined(series.would, pixel_ms)),
-        *(_throttle_window(axis, begin, end, "waiting", "somebody waits") for begin, end in _joined(series.throttle_windows, pixel_ms)),
+        *(_throttle_window(axis, begin, end, "waiting", "clients wait") for begin, end in _joined(series.throttle_windows, pixel_ms)),
         *(
             path([(axis.x(at), y(rate)) for at, rate in run], "area", closed_at=BASE)
             for run in _runs(series, bucket_ms, begin_ms, end_ms, "rate")
@@ -70,9 +70,9 @@ def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
 
 
 def waits_said(series: RateSeries) -> str:
-    """Return during how much of the time somebody waited, or would have."""
+    """Return during how much of the time clients waited, or would have."""
     waited_ms, would_ms = (sum(end - begin for begin, end in of) for of in (series.throttle_windows, series.would))
-    waited = f"somebody waited during {human_ms(waited_ms)}" if waited_ms or not would_ms else "nobody had to wait"
+    waited = f"clients waited during {human_ms(waited_ms)}" if waited_ms or not would_ms else "no client had to wait"
     return waited + (f"; would have waited during {human_ms(would_ms)}" if would_ms else "")
 
 

@@ -56,7 +56,7 @@ def _parts() -> Column:
 
 
 def _waited() -> tuple[Column, Column]:
-    """How many throttles of a sample held somebody up, and their sum: in `observe`, and for who is excused, nothing is applied.
+    """How many throttles of a sample delayed a client, and their sum: in `observe`, and for who is excused, nothing is applied.
 
     At level `sample`, which lists no waits, it is all of them or none.
     """
@@ -133,7 +133,7 @@ def _percentiles(value: Column) -> Column:
 
 
 def waits_of(silver: DataFrame) -> DataFrame:
-    """Return one row per decision that has a wait above 0: when, how long, and whether somebody had to sit it out."""
+    """Return one row per decision that has a wait above 0: when, how long, and whether it was applied."""
     listed = silver.where("throttled_n > 0").select(
         "date", "hour", *GROUP_KEY, "sample_start_ms", "dt_ms", F.explode(F.arrays_zip("thr_pos", "thr_ms", "applied_ms")).alias("wait")
     )
@@ -157,7 +157,7 @@ def throttle_windows_of(waits: DataFrame) -> DataFrame:
     """Join waits of a group that overlap or touch; returns STRETCHES, filed under the hour in which each begins.
 
     Waits that were decided and not applied make stretches of their own.
-    A wait that reaches into the next hour goes on there as a stretch of its own: an hour is built from its own files alone.
+    A wait that reaches into the next hour continues there as a throttle window of its own: an hour is built from its own files alone.
     """
     key = ["date", "hour", *GROUP_KEY, "applied"]
     in_order = Window.partitionBy(*key).orderBy("at_ms", "wait_ms")

@@ -1,4 +1,4 @@
-"""Who tries to get round a quota: by connecting anew, or under another client-id. Signs, not proof: somebody has to look.
+"""Who tries to get round a quota: by connecting anew, or under another client-id. These are signs, not proof.
 
 A wait belongs to a connection and a quota to a name; a client that drops either begins without the wait, or with a fresh budget.
 """
@@ -29,7 +29,7 @@ _CLIENT: Final = [name for name, _ in CLIENT]
 def escapes_of(seconds: DataFrame) -> DataFrame:
     """Return ESCAPES, of days; takes what `usage_by_second` returns. Who is only observed has nothing to get round.
 
-    Successors are looked for in the whole day: in an hour by itself everybody begins with it.
+    Successors are looked for in the whole day: in an hour by itself every client-id would be new.
     """
     clients = seconds.groupBy("date", "hour", *_CLIENT, "second_ms").agg(
         F.sum("waited_requests").alias("throttled"), F.sum("connections_opened").alias("opened")

@@ -29,9 +29,9 @@ class Silver:
     Files on another file system are compared by their sums alone, by `check`.
 
     Attributes:
-        usage_problems: rows set aside, by stem.
+        usage_problems: rows set aside, by file set.
         decision_problems: rows set aside.
-        decisions_aside: the decisions in them, by stem.
+        decisions_aside: the decisions in them, by file set.
 
     Raises:
         BadInputError: a file is not Parquet of the declared schema.

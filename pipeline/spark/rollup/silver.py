@@ -23,7 +23,7 @@ def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> Da
     """
     named = _named_clients(clients, tenants)
     begin = hour_ms()
-    # files of an earlier version do not tell who was only observed: there everybody waited
+    # files of an earlier version do not say which clients were only observed: there every client waited
     waited = {"waited_requests": F.coalesce("waited_requests", "throttled_requests"), "waited_ms": F.coalesce("waited_ms", "throttle_ms")}
     joined = (
         usage.withColumns(waited)
@@ -134,7 +134,7 @@ def _with_tenant(frame: DataFrame, user: Column, client_id: Column, tenants: Dat
 def _with_members_tenant(groups: DataFrame, clients: DataFrame) -> DataFrame:
     """Take the tenant that all clients of a group's user, or of its client-id, have in common.
 
-    Its own name counts where they have none: half a name may fit a line that is meant for others, such as the last one for everybody else.
+    Its own name counts where they have none: half a name may match a line that is meant for other clients, such as the last one.
     """
     found = groups
     for of, name, other in (("user", "principal", "tag_client_id"), ("tag_client_id", "client_id", "user")):

@@ -15,19 +15,19 @@ _DECISIONS: Final = ("n", "sum", "throttled_n", "throttle_ms_sum")
 
 
 def usage_sums(silver: DataFrame) -> DataFrame:
-    """Add up USAGE_SILVER by stem, rows set aside included, and count those."""
+    """Add up USAGE_SILVER by file set, rows set aside included, and count those."""
     return silver.groupBy("stem").agg(*(F.sum(name).alias(name) for name in _USAGE), F.count("problem").alias("problems"))
 
 
 def decision_sums(silver: DataFrame) -> DataFrame:
-    """Add up DECISIONS_SILVER by stem and quota type, rows set aside included, and count those and their decisions."""
+    """Add up DECISIONS_SILVER by file set and quota type, rows set aside included, and count those and their decisions."""
     aside = F.sum(F.when(F.col("problem").isNotNull(), F.col("n"))).alias("aside")
     sums = [F.sum(name).alias(name) for name in _DECISIONS]
     return silver.groupBy("stem", "quota_type").agg(*sums, F.count("problem").alias("problems"), aside)
 
 
 def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
-    """Compare usage with the manifests; return how many rows of each stem are set aside.
+    """Compare usage with the manifests; return how many rows of each file set are set aside.
 
     Raises:
         IncompleteError: a sum differs.
@@ -42,7 +42,7 @@ def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
 
 
 def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> tuple[int, dict[str, int]]:
-    """Compare decisions with the manifests; return how many rows are set aside, and how many decisions by stem.
+    """Compare decisions with the manifests; return how many rows are set aside, and how many decisions by file set.
 
     Raises:
         IncompleteError: a sum differs.

@@ -15,7 +15,7 @@ from metering_format.manifest import Manifest
 from metering_format.places import MANIFESTS
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
 from pipeline.manifest import file_sha256, read_manifest
-from pipeline.spark.failures import told_in_one_line
+from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.stream.landed import write_batch
 from pipeline.spark.stream.topic_source import NAME, TopicSource
 from pipeline.spark.written import url_of
@@ -49,7 +49,7 @@ class Stream:
         self._is_topic = settings.is_topic
         self._directory = (settings.out / LANDED if self._is_topic else Path(settings.source)).resolve()
         self._error: PipelineError | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.result = StreamResult()
 
     def run(self) -> StreamResult:
@@ -76,7 +76,7 @@ class Stream:
         except PySparkException as error:
             if self._error is not None:
                 raise self._error from error
-            raise _told(self._settings.source, str(error)) from error
+            raise _source_error(self._settings.source, str(error)) from error
         except KeyboardInterrupt:
             query.stop()
 
@@ -94,7 +94,7 @@ class Stream:
     def _batch(self, frame: Any, batch_id: int) -> None:
         """What Spark calls for each batch; an error of ours is kept, since Spark hands on only its text."""
         try:
-            with told_in_one_line():
+            with reported_in_one_line():
                 file_sets = self._landed(frame) if self._is_topic else self._named(frame)
                 self._process(file_sets, batch_id)
         except PipelineError as error:
@@ -130,9 +130,9 @@ class Stream:
         """Say what is missing as soon as it is missed; a file set that is late takes its line back by coming."""
         lines = landed_so_far(self._directory, self._settings.out).incomplete
         for line in lines:
-            if line not in self._told:
+            if line not in self._reported:
                 self._tell(f"missing so far: {line}")
-        self._told = set(lines)
+        self._reported = set(lines)
 
 
 def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -152,7 +152,7 @@ def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
     return keep
 
 
-def _told(source: str, text: str) -> PipelineError:
+def _source_error(source: str, text: str) -> PipelineError:
     """The one line of what a source said in a worker."""
     for mark, kind in (("LOST: ", IncompleteError), ("ABSENT: ", BadInputError)):
         if mark in text:

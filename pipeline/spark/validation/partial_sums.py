@@ -1,4 +1,4 @@
-"""Packed samples added up by sensor and stretch of time: first each file by itself, in Arrow, then what is left of it in Spark.
+"""Packed samples added up by sensor and time window: first each file by itself, in Arrow, then what is left of it in Spark.
 
 A file of five minutes holds each sensor in few stretches, so hardly anything of it goes through the shuffle.
 """
@@ -30,8 +30,8 @@ class Source(NamedTuple):
     proxy_id: str
 
 
-def sums_of(spark: Any, sources: Sequence[Source], stretch_ms: int) -> Any:
-    """Return a frame with one row for each sensor and stretch in which it recorded; a sample counts where it begins.
+def sums_of(spark: Any, sources: Sequence[Source], window_ms: int) -> Any:
+    """Return a frame with one row for each sensor and window in which it recorded; a sample counts where it begins.
 
     Columns: run_id, proxy_id, group_ref, start_ms, those of SUMS, and utilisation_max.
     """
@@ -40,30 +40,30 @@ def sums_of(spark: Any, sources: Sequence[Source], stretch_ms: int) -> Any:
     runs = sorted({(source.run_id, source.proxy_id) for source in sources})
     numbered = [(source.path, runs.index((source.run_id, source.proxy_id))) for source in sources]
     parts = max(1, min(len(sources), spark.sparkContext.defaultParallelism))
-    partial = spark.range(0, len(sources), 1, parts).mapInArrow(_summing(numbered, stretch_ms), PARTIAL)
+    partial = spark.range(0, len(sources), 1, parts).mapInArrow(_summing(numbered, window_ms), PARTIAL)
     added = [F.sum(name).alias(name) for name in SUMS.values()]
     sums = partial.groupBy(*KEY).agg(*added, F.max("utilisation_max").alias("utilisation_max"))
     names = [F.array(*(F.lit(run[at]) for run in runs))[F.col("run")] for at in (0, 1)]
     return sums.select(names[0].alias("run_id"), names[1].alias("proxy_id"), *KEY[1:], *SUMS.values(), "utilisation_max")
 
 
-def _summing(sources: Sequence[tuple[str, int]], stretch_ms: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _summing(sources: Sequence[tuple[str, int]], window_ms: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def sum_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 path, run = sources[number]
-                yield from file_sums(path, run, stretch_ms).to_batches()
+                yield from file_sums(path, run, window_ms).to_batches()
         settle()
 
     return sum_batches
 
 
-def file_sums(path: str, run: int, stretch_ms: int) -> pa.Table:
-    """Return rows of PARTIAL of one file: one as long as sensor and stretch stay the same; files are sorted by sensor and time."""
+def file_sums(path: str, run: int, window_ms: int) -> pa.Table:
+    """Return rows of PARTIAL of one file: one as long as sensor and window stay the same; files are sorted by sensor and time."""
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
         rows = file.read(_COLUMNS, use_threads=False)  # the other cores have files of their own
     column = {name: rows.column(name).to_numpy() for name in _COLUMNS}
-    throttle_window = column["sample_start_ms"] // stretch_ms
+    throttle_window = column["sample_start_ms"] // window_ms
     begins = _begins(column["group_ref"], throttle_window)
     bound, observed = column["bound"], column["max_observed"]
     utilisation = np.divide(observed, bound, out=np.full(len(bound), -np.inf), where=bound > 0.0)
@@ -71,7 +71,7 @@ def file_sums(path: str, run: int, stretch_ms: int) -> pa.Table:
     columns = [
         pa.repeat(pa.scalar(run, pa.int32()), len(begins)),
         pa.array(column["group_ref"][begins]),
-        pa.array(throttle_window[begins] * stretch_ms),
+        pa.array(throttle_window[begins] * window_ms),
         *(pa.array(_of_each(np.add, column[name].astype(np.int64, copy=False), begins)) for name in SUMS),
         pa.array(highest, mask=~(highest > -np.inf)),
     ]
@@ -79,7 +79,7 @@ def file_sums(path: str, run: int, stretch_ms: int) -> pa.Table:
 
 
 def _begins(group: Ints, throttle_window: Ints) -> Ints:
-    """Where another sensor or another stretch comes than in the row before."""
+    """Where another sensor or window begins than in the row before."""
     differs = np.ones(len(group), np.bool_)
     differs[1:] = (group[1:] != group[:-1]) | (throttle_window[1:] != throttle_window[:-1])
     return np.flatnonzero(differs)

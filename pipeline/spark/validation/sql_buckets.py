@@ -1,8 +1,8 @@
 """Controller mutations in SQL: the second opinion on token buckets, without any balance that the files tell.
 
 A bucket that holds B at most, gets r each second and began full holds, at its n-th step, B less what its net inflow (r x time less all that
-was taken) has fallen from where it was highest: two running aggregates. Where a bound changes, another stretch begins with the balance that
-was found, which has to be what the stretch before it left.
+was taken) has fallen from where it was highest: two running aggregates. Where a bound changes, another run of rows begins
+with the balance that was found, which has to be what the run before it left.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ WHERE e.kind >= 4
 """
 BALANCES: Final = f"""
 WITH stretched AS (
-    SELECT *, sum(changed) OVER (PARTITION BY run_id, proxy_id, group_ref ORDER BY seq ROWS UNBOUNDED PRECEDING) AS stretch
+    SELECT *, sum(changed) OVER (PARTITION BY run_id, proxy_id, group_ref ORDER BY seq ROWS UNBOUNDED PRECEDING) AS bound_run
     FROM sql_bucket_steps
 ), begun AS (
-    SELECT *, CASE WHEN stretch > 0 THEN first(before) OVER s END AS found, (ts_ms - first(since_ms) OVER s) / 1000D * bound AS inflow,
+    SELECT *, CASE WHEN bound_run > 0 THEN first(before) OVER s END AS found, (ts_ms - first(since_ms) OVER s) / 1000D * bound AS inflow,
            sum(taken) OVER s AS outflow, sum(abs(taken)) OVER s AS moved
     FROM stretched
-    WINDOW s AS (PARTITION BY run_id, proxy_id, group_ref, stretch ORDER BY seq ROWS UNBOUNDED PRECEDING)
+    WINDOW s AS (PARTITION BY run_id, proxy_id, group_ref, bound_run ORDER BY seq ROWS UNBOUNDED PRECEDING)
 ), room AS (
     SELECT *, inflow - (outflow - taken) AS net,
            least(found, min(burst - inflow + outflow - taken) OVER s, min(burst - inflow + outflow) OVER s_before) AS lowest_room
     FROM begun
-    WINDOW s AS (PARTITION BY run_id, proxy_id, group_ref, stretch ORDER BY seq ROWS UNBOUNDED PRECEDING),
-           s_before AS (PARTITION BY run_id, proxy_id, group_ref, stretch ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    WINDOW s AS (PARTITION BY run_id, proxy_id, group_ref, bound_run ORDER BY seq ROWS UNBOUNDED PRECEDING),
+           s_before AS (PARTITION BY run_id, proxy_id, group_ref, bound_run ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 )
 SELECT *, net + lowest_room AS balance, least(burst, net + lowest_room - taken) AS left_over,
        (inflow + moved + burst) * {SLACK} AS slack

@@ -1,4 +1,4 @@
-"""The validator with each stem in one task: no shuffle, so one hot group costs no more than many cold ones.
+"""The validator with each file set in one task: no shuffle, so one hot group costs no more than many cold ones.
 
 Each task reads its own files and as much of the earlier ones as its warm-up needs; what comes back is a verdict, never rows.
 """
@@ -28,13 +28,13 @@ STEMS_MAX: Final = 4
 """Of one task."""
 
 Works = Mapping[int, Sequence[Manifest]]
-"""What each task judges: a stem, the last one, and those before it in its run as far as they may still matter."""
+"""What each task judges: a file set, the last one, and those before it in its run as far as they may still matter."""
 
 
 def validate(
     place: str, master: str | None, *, verbose: bool = False, every_byte: bool = False, paced: bool = False, in_sql: bool = False
 ) -> Verdict:
-    """Judge every stem of a metering directory on Spark.
+    """Judge every file set of a metering directory on Spark.
 
     Args:
         verbose: let Spark's own log through.
@@ -67,10 +67,10 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]]
 
 
 def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
-    """Return the encoded verdict of each stem; no shuffle. The largest are judged first, so that none is left alone at the end.
+    """Return the encoded verdict of each file set; no shuffle. The largest are judged first, so that none is left alone at the end.
 
-    Between two tasks a worker waits for the driver, a tenth of the time of a small stem: so a task has some stems where there are many more
-    than cores; never more than a few, for a cluster that has yet to grow. No frame is planned for what comes back as it is.
+    Between two tasks a worker waits for the driver, a tenth of the time of a small file set: so a task has some file sets where there are
+    many more than cores; never more than a few, for a cluster that has yet to grow. No frame is planned for what comes back as it is.
     """
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
     count = tasks_for(len(in_order), spark.sparkContext.defaultParallelism)
@@ -128,7 +128,7 @@ def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[File
 
 
 def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, tuple[Manifest, ...]]:
-    """Number the stems of all runs, and say what each needs."""
+    """Number the file sets of all runs, and say what each needs."""
     every = [(file_sets, number) for file_sets in runs.values() for number in range(len(file_sets))]
     return {
         position: _work([file_set.manifest for file_set in file_sets[: number + 1]]) for position, (file_sets, number) in enumerate(every)

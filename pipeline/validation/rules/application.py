@@ -60,7 +60,7 @@ def check_states(file_set: FileSet, findings: Findings) -> None:
 
 
 class SettingsIntervals:
-    """How the proxy was set, decision by decision, as `states` of a stem says; empty where it says nothing.
+    """How the proxy was set, decision by decision, as `states` of a file set says; empty where it says nothing.
 
     Attributes:
         enforce_throughout: whether no client was only observed, or switched off, at any time.
@@ -68,7 +68,7 @@ class SettingsIntervals:
 
     def __init__(self, file_set: FileSet) -> None:
         states = sorted(python_rows(file_set.read("states")), key=lambda state: int(state["from_seq"]))
-        self._stem = file_set
+        self._file_set = file_set
         self._switched = [Switched(state["mode"], state["switches"]) for state in states]
         self.enforce_throughout = all(one.modes == {ENFORCE} for one in self._switched)
         self._starts = np.array([state["from_seq"] for state in states], np.int64)
@@ -87,7 +87,7 @@ class SettingsIntervals:
         may_observe = np.array([OBSERVE in one.modes for one in self._switched])[interval]
         if all(one.is_plain for one in self._switched):
             return may_enforce, may_observe
-        groups = {row["group_ref"]: row for row in python_rows(self._stem.read("dim_group", columns=GROUP_COLUMNS))}
+        groups = {row["group_ref"]: row for row in python_rows(self._file_set.read("dim_group", columns=GROUP_COLUMNS))}
         for at, one in enumerate(self._switched):
             for ref in () if one.is_plain else np.unique(group_ref[interval == at]).tolist():
                 possible = one.possible(groups[ref])

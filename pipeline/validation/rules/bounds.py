@@ -26,7 +26,7 @@ def check_bounds(rows: Rows, judged: Flags, noted: "NotedBounds", findings: Find
 
 
 class NotedBounds:
-    """What `dim_bound` of a stem says."""
+    """What `dim_bound` of a file set says."""
 
     def __init__(self, file_set: FileSet) -> None:
         table = file_set.read("dim_bound", columns=["group_ref", "from_seq", "bound"])

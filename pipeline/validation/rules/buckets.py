@@ -20,7 +20,7 @@ from pipeline.validation.rules.long_run import Circumstances, ThrottleWindow, bu
 
 @dataclass(frozen=True, slots=True)
 class BucketEnds:
-    """Where the steps of one bucket in one stem begin and end.
+    """Where the steps of one bucket in one file set begin and end.
 
     Attributes:
         is_new: the first step found a bucket that nothing had been taken from.
@@ -39,7 +39,7 @@ class BucketEnds:
 
 @dataclass(frozen=True, slots=True)
 class JudgedBuckets:
-    """What judging the buckets of one stem gave."""
+    """What judging the buckets of one file set gave."""
 
     decisions: int
     unjudged: int
@@ -51,7 +51,7 @@ class JudgedBuckets:
 
 
 def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
-    """Take every step of a stem again; None: it has none."""
+    """Take every step of a file set again; None: it has none."""
     if not any(entry.table == "events" for entry in file_set.manifest.files):
         return None
     steps = _steps(file_set)
@@ -209,7 +209,7 @@ def _finite(amount: float) -> float | None:
 
 
 def check_buckets(file_sets: Sequence[tuple[Manifest, Mapping[int, BucketEnds]]], findings: Findings, *, is_whole: bool) -> None:
-    """Compare where buckets go on with where they ended in the stems before; a loss between them is forgiven.
+    """Compare where buckets go on with where they ended in the file sets before; a loss between them is forgiven.
 
     Args:
         stems: of one run, in order.

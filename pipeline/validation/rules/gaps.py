@@ -38,8 +38,8 @@ def resumptions(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table)
     """Find the losses that can matter to `stem`: reported ones, and numbers that are in no manifest.
 
     Args:
-        before: earlier stems of the run, the latest last.
-        samples: rows of the stem and of its warm-up.
+        before: earlier file sets of the run, the latest last.
+        samples: rows of the file set and of its warm-up.
     """
     ends = {int(gap["from_seq"]) + int(gap["n"]) for one in (*before, file_set) if one.manifest.dropped_decisions for gap in _gaps(one)}
     expected = 0

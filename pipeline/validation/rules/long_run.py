@@ -101,26 +101,26 @@ class Circumstances:
     """
 
     def __init__(self, file_set: FileSet, *, paced: bool = False) -> None:
-        self._stem = file_set
+        self._file_set = file_set
         self._paced = paced
 
     @functools.cached_property
     def _connections(self) -> dict[tuple[str, str, str], int]:
-        return _connections(self._stem)
+        return _connections(self._file_set)
 
     @functools.cached_property
     def _is_enforced_throughout(self) -> bool:
-        states = self._stem.read("states", columns=["mode", "switches"]).to_pylist()
+        states = self._file_set.read("states", columns=["mode", "switches"]).to_pylist()
         return all(Switched(state["mode"], state["switches"]).modes == {ENFORCE} for state in states)
 
     @functools.cached_property
     def _groups(self) -> pa.Table:
         columns = ["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
-        return self._stem.read("dim_group", columns=columns)
+        return self._file_set.read("dim_group", columns=columns)
 
     @property
     def tell(self) -> bool:
-        """Whether anything can be said of groups: somebody counted connections, or they do not matter, and everything was enforced."""
+        """Whether anything can be said of groups: connections were counted, or they do not matter, and everything was enforced."""
         return bool(self._connections or self._paced) and self._is_enforced_throughout
 
     def of(self, refs: Ints) -> dict[int, tuple[int, int]]:
@@ -150,7 +150,7 @@ def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: C
 
 
 def bucket_throttle_windows(steps: Steps, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
-    """The same of each token bucket for which somebody had to wait."""
+    """The same of each token bucket that made a client wait."""
     throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
     excused = steps.group_ref[steps.applied_ms == EXCUSED_MS]
     made = {}
@@ -242,7 +242,7 @@ def judge(parts: Sequence[tuple[int, ThrottleWindow]], *, paced: bool = False) -
     """Return the long-run rate of one group; None: too short, or its connections are unknown and matter.
 
     Args:
-        parts: (position of the file set in its run, stretch), in order.
+        parts: (position of the file set in its run, run of rows), in order.
         paced: what is in flight does not matter.
     """
     allowed = units = bound_seconds = seconds = 0.0

@@ -45,7 +45,7 @@ def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findin
     for (before, earlier), (manifest, states) in itertools.pairwise(file_sets):
         if not earlier or not states or manifest.previous != before.stem or manifest.first_seq != before.last_seq + 1:
             continue
-        names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # somebody was forgotten
+        names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # a user was forgotten
         in_force = max((at for at, state in enumerate(earlier) if state["from_seq"] <= before.last_seq), default=0)
         left = [[state[name] for name in names] for state in earlier[in_force:]]
         begins = [states[0][name] for name in names]

@@ -42,7 +42,7 @@ class Switched:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the configuration's mode holds for everybody."""
+        """Whether the configuration's mode holds for every client."""
         return not (self._listeners or self._ips or self._entities or self._default_ip)
 
     @property

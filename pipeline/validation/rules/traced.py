@@ -39,7 +39,7 @@ class Traced:
 
 
 def traced_of(file_set: FileSet) -> Traced | None:
-    """Return the rows of a stem that is a trace, by its manifest or by its rows; None: it is none."""
+    """Return the rows of a file set that is a trace, by its manifest or by its rows; None: it is none."""
     has_events = any(entry.table == "events" for entry in file_set.manifest.files)
     if file_set.manifest.level != TRACE and not has_events:
         return None

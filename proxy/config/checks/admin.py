@@ -37,11 +37,11 @@ def _check_lists(quota_admin: QuotaAdmin, place: Place) -> None:
     for name in ("principals", "describe_principals", "super_principals"):
         if not getattr(quota_admin, name) or authority == "list" or (authority == "broker" and name == "super_principals"):
             continue
-        who = "nobody may" if authority == "nobody" else "the broker says who may"
+        who = "no client may" if authority == "nobody" else "the broker says who may"
         place.add(f"quota_admin.{name}", f"has no effect where {who}", 'write authority = "list", or leave it out')
     named = quota_admin.principals + quota_admin.super_principals + quota_admin.describe_principals
     if authority == "list" and not named and not quota_admin.describe_self:
-        place.add("quota_admin.principals", "is missing: nobody is listed", 'write principals = ["User:NAME"], or authority = "nobody"')
+        place.add("quota_admin.principals", "is missing: the list is empty", 'write principals = ["User:NAME"], or authority = "nobody"')
 
 
 def _check_anonymous(quota_admin: QuotaAdmin, listeners: Sequence[tuple[str, Listener]], place: Place) -> None:

@@ -20,7 +20,7 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     """Report what does not fit together in `values`: fields of Config, those missing or None that could not be read."""
     listeners = [(f"listener[{at}]", one) for at, one in enumerate(values.get("listeners") or (), 1) if one is not None]
     _check_names(listeners, place)
-    _check_doors(listeners, values, place)
+    _check_listener_tables(listeners, values, place)
     for key, listener in listeners:
         _check_sasl(key, listener, place)
     connections = values.get("connections")
@@ -56,7 +56,7 @@ def _check_names(listeners: Sequence[tuple[str, Listener]], place: Place) -> Non
             place.add(f"{key}.name", f'"{listener.name}" is the name of {first} too', "write another name")
 
 
-def _check_doors(listeners: Sequence[tuple[str, Listener]], values: dict[str, Any], place: Place) -> None:
+def _check_listener_tables(listeners: Sequence[tuple[str, Listener]], values: dict[str, Any], place: Place) -> None:
     """No two addresses of this process may be one port."""
     taken: list[tuple[str, HostPort]] = []
     for key, listener in listeners:
@@ -115,7 +115,7 @@ def _check_sasl(key: str, listener: Listener, place: Place) -> None:
 
 def _check_connections(connections: Connections, listeners: Sequence[tuple[str, Listener]], place: Place) -> None:
     if connections.max_connections_per_ip == 0 and not connections.overrides:
-        place.add("connections.max_connections_per_ip", "0 lets nobody in", "write connections.overrides for those who may")
+        place.add("connections.max_connections_per_ip", "0 admits no client", "write connections.overrides for those who may")
     protected = connections.protected_listener
     if protected is None:
         return

@@ -18,7 +18,7 @@ def check_upstreams(listeners: Sequence[tuple[str, Any]], upstream: Upstream | N
             secure = (one.protocol or "").replace("PLAINTEXT", "SSL")
             place.add(f"{key}.tls", f"has no effect with {one.protocol}", f'write protocol = "{secure}"')
         if one.credentials is not None and one.wants_login is False:
-            place.add(f"{key}.credentials", f"have no effect with {one.protocol}, where nobody logs in", "leave them out")
+            place.add(f"{key}.credentials", f"have no effect with {one.protocol}, where no client logs in", "leave them out")
     for key, listener in listeners:
         led_to = listener.upstream or upstream
         if led_to is None or led_to.wants_login is None or listener.protocol == "auto":
@@ -32,7 +32,7 @@ def check_upstreams(listeners: Sequence[tuple[str, Any]], upstream: Upstream | N
         if not listener.declares_sasl and led_to.wants_login:
             place.add(
                 f"{key}.protocol",
-                f"{listener.protocol} has nobody log in, and the brokers want a login there ({led_to.protocol})",
+                f"{listener.protocol} has no login, and the brokers want a login there ({led_to.protocol})",
                 f"write the brokers' listener without SASL into {key}.upstream, or another protocol",
             )
 

@@ -29,9 +29,9 @@ def read_principal(value: object) -> str:
     if not isinstance(value, str) or not all(value.partition(":")[::2]) or value != value.strip() or not value.isprintable():
         raise ValueError(f"{shown(value)} is not a principal")
     if value.partition(":")[2] == "*":
-        raise ValueError(f"{shown(value)} means nobody in particular: a principal is matched letter by letter")
+        raise ValueError(f"{shown(value)} is no principal: a principal is matched letter by letter")
     if value.partition(":")[2].startswith("__unknown__"):
-        raise ValueError(f"{shown(value)} stands for clients whom nobody knows, and those never may")
+        raise ValueError(f"{shown(value)} stands for clients without a known user, which are never authorized")
     return value
 
 
@@ -52,7 +52,7 @@ class QuotaAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """Who may read and change quotas by Kafka's APIs."""
 
     authority: Authority = "nobody"
-    """Who says so: nobody may; those listed here may; those may whom the broker lets alter configurations."""
+    """Who decides: no client may; the listed principals may; the principals that the broker lets alter configurations may."""
     principals: _Principals = ()
     """Who may change quotas, and read them."""
     super_principals: _Principals = ()

@@ -202,7 +202,7 @@ def _check_secret(key: str, path: Path) -> None:
 
 
 def read_secret(key: str, path: Path) -> bytes:
-    """Return what a file holds that nobody else may read, without the end of its line; `key` is the setting that names it.
+    """Return what a file holds that only its owner may read, without the end of its line; `key` is the setting that names it.
 
     Raises:
         CredentialsError: it is missing, unreadable or open to others.

@@ -35,7 +35,7 @@ def _read_variable(value: object) -> str:
     return value
 
 
-_File = Annotated[Path | None, Reader(read_path, "the path of a file that nobody else may read")]
+_File = Annotated[Path | None, Reader(read_path, "the path of a file that only its owner may read")]
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):

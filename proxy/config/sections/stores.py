@@ -28,7 +28,7 @@ def read_connect(value: object) -> str:
 
 
 def read_zookeeper_auth(path: Path) -> str:
-    """Return `user:password` of ZooKeeper's digest scheme, from a file that nobody else may read.
+    """Return `user:password` of ZooKeeper's digest scheme, from a file that only its owner may read.
 
     Raises:
         CredentialsError: it cannot be had; nothing of it is in the text.

@@ -1,4 +1,4 @@
-"""Who plays in the demo: four clients and a crowd at the door, what they would like and what they may."""
+"""The clients of the demo: four clients and a stream of new connections, their offered load and their quotas."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ PRELOADED_PARTITION_BYTES: Final = 4_000_000
 
 @dataclass(frozen=True)
 class Role:
-    """One client, or the crowd.
+    """One client, or the stream of new connections.
 
     Attributes:
         name: its client-id, and the name of its topic.

@@ -1,4 +1,4 @@
-"""A crowd at the door: connections from one address, one after the other, each of which asks one question and leaves."""
+"""A stream of new connections from one address, one after the other. Each sends one request and closes."""
 
 import asyncio
 import contextlib

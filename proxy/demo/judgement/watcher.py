@@ -60,7 +60,7 @@ class GroupSeen:
 
     @property
     def unseen(self) -> int:
-        """How many verdicts were gone before somebody looked."""
+        """How many decisions were dropped before they were read."""
         return self.throttle_count - len(self.verdicts)
 
     def take_in(self, row: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ class Watcher:
             door.bound, door.held_now = row["bound"], page["held"]
 
     def look_at_closes(self) -> None:
-        """Ask once how many connections were turned away; only the crowd's are, so they are the crowd's.
+        """Read once how many connections were refused; only the stream of new connections has refusals.
 
         Raises:
             OSError: Sluice does not answer.

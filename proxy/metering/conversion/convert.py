@@ -291,7 +291,7 @@ class _WithoutPandas:
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
         """Raises:
-        ModuleNotFoundError: it is pandas that somebody asks for.
+        ModuleNotFoundError: pandas is wanted.
         """
         if name == "pandas":
             raise ModuleNotFoundError(name)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from metering_format.manifest import RUN_KEYS
-from metering_format.places import MANIFESTS, SEGMENTS, stem_name
+from metering_format.places import MANIFESTS, SEGMENTS, file_set_name
 from proxy.base.files import remove
 from proxy.meter.buffer import is_in_use
 from proxy.metering.layout import FACTS_SUFFIX, PENDING_SUFFIX, SHARED_MEMORY, pending_prefix
@@ -65,7 +65,7 @@ def _begin(directory: Path, stem: str, manifest: dict[str, Any]) -> str:
     first_seq = manifest["last_seq"] + 1
     part = manifest["part"] + 1 if first_seq == manifest["first_seq"] else 0
     place = {"first_seq": first_seq, "part": part, "opened_ts_ms": manifest["last_ts_ms"], "previous": stem}
-    begun = stem_name(manifest["run_id"], first_seq, part)
+    begun = file_set_name(manifest["run_id"], first_seq, part)
     header = {name: manifest[name] for name in RUN_KEYS}
     SegmentWriter(directory / SEGMENTS / begun, [{"run": {**header, **place}}]).close()
     return begun

@@ -65,7 +65,7 @@ class GroupDescription:
                     return self._about(scope.label, own, group), self._bound(own, group)
         return self._orphan(group), {"rule": UNLIMITED_RULE, "source": "none", "generation": 0}
 
-    def everybody(self) -> Iterator[Metered]:
+    def described_groups(self) -> Iterator[Metered]:
         """Every group that there is."""
         for scope in self._scopes.all():
             for manager in scope.own_managers:

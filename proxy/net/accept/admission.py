@@ -38,7 +38,7 @@ class _Waiting(NamedTuple):
 
 
 class ListenerAdmission:
-    """One listener with all its ports. While somebody waits here, none of them accepts: the rest stays in the kernel's queue.
+    """One listener with all its ports. While a connection waits here, none of them accepts: the rest stays in the kernel's queue.
 
     A connection comes through in two steps, because its address may be known later than that it is there:
     `arrived` judges it by the rates of process and listener, takes a slot and calls `on_passed`; then `admit` judges it by its address.

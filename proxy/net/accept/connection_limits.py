@@ -20,7 +20,7 @@ SETTLED_S_MAX: Final = 5.0
 """How long the start waits for host names; who is resolved later has its limit later."""
 
 HostLimits = Mapping[str, int]
-"""By IP address or host name; `<default>` is everybody else."""
+"""By IP address or host name; `<default>` is every other address."""
 
 
 class ConnectionLimits:
@@ -111,7 +111,7 @@ def _or_unlimited(limit: int | None) -> int:
 
 
 async def _looked_up(host: str) -> str:
-    """Return the first address of a host, asked for on a thread that nobody has to wait for: a resolver may take its time.
+    """Return the first address of a host, resolved in a thread, since a resolver may be slow.
 
     Raises:
         OSError: it has none.

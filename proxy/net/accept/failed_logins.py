@@ -16,7 +16,7 @@ class FailedLogins:
     further failure its new connections are refused; those that it has stay.
 
     Attributes:
-        max_per_minute: None: everybody may fail as often as the brokers let them.
+        max_per_minute: None: no limit but that of the brokers.
         forgotten: addresses dropped because there were too many.
     """
 

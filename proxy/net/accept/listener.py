@@ -13,9 +13,9 @@ from proxy.net.sockets import queued_connections
 
 ACCEPTS_PER_TURN = 32
 """Accepting many in one turn of the event loop costs less for each of them ..."""
-CROWD_ACCEPTS_PER_TURN = 8
-"""... but everybody else waits while they are set up: so many, as long as a crowd is in the kernel's queue."""
-CROWD_CONNECTIONS_MIN = 128
+BACKLOG_ACCEPTS_PER_TURN = 8
+"""Connections that are accepted in a turn while the kernel's queue is long: other connections wait while they are set up."""
+BACKLOG_CONNECTIONS_MIN = 128
 LONE_TURNS = 7
 """After a client that came alone so many turns accept one each: to look for another is a system call that fails for nothing."""
 RETRY_S = 0.1
@@ -110,11 +110,11 @@ class Acceptor:
             self._lone_turns -= 1
             self._accept_some(1)
         elif self._accept_some(self._accepts_per_turn):
-            is_crowd = queued_connections(self._sock) > CROWD_CONNECTIONS_MIN
-            self._accepts_per_turn = CROWD_ACCEPTS_PER_TURN if is_crowd else ACCEPTS_PER_TURN
+            has_backlog = queued_connections(self._sock) > BACKLOG_CONNECTIONS_MIN
+            self._accepts_per_turn = BACKLOG_ACCEPTS_PER_TURN if has_backlog else ACCEPTS_PER_TURN
 
     def _accept_some(self, accepts_max: int) -> bool:
-        """Accept until nobody waits, or so many; return whether more may wait."""
+        """Accept until no connection waits, or so many; return whether more may wait."""
         for number in range(accepts_max):
             if not self._reading:  # who was accepted last has to wait, and all behind with it
                 return False

@@ -64,7 +64,7 @@ class _Header(PreambleReader):
         bump(self.room.owner.counters.proxy_headers, outcome)
 
     def ended_by_peer(self, reason: CloseReason, detail: str) -> None:
-        """Balancers connect and close, or connect, say LOCAL and close, only to see whether somebody is there."""
+        """Balancers connect and close, or connect, say LOCAL and close, only to check the port."""
         header = self._reader.header
         if header is not None or not self._reader.begun:
             if header is not None:

@@ -1,4 +1,4 @@
-"""How it stands with Sluice's own login at the brokers: tried seldom after a no, so that nobody's account gets locked."""
+"""The state of Sluice's own login at the brokers. It is tried seldom after a failure, so that the account is not locked."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Route:
         self.upstream = upstream
         self.bootstrap = Bootstrap(upstream.bootstrap)
         self.connector = Connector(loop, tls.brokers.get(upstream))
-        self.book = AddressBook(_nobody_binds)
+        self.book = AddressBook(_never_binds)
 
     def binds(self, bind: Callable[[Route, int], bool]) -> None:
         """Say who opens the ports of brokers that this route meets."""
@@ -66,5 +66,5 @@ class Routes:
             route.connector.close()
 
 
-def _nobody_binds(_node_id: int) -> bool:
+def _never_binds(_node_id: int) -> bool:
     return False

@@ -101,7 +101,7 @@ def _admission_families(admission: AdmissionStatus, counted: Counters, *, with_n
     ip_throttles = [((one.listener,), one.ip_throttle_ms / 1_000) for one in listeners]
     yield gauges("kafka_connection_ip_accept_throttle_seconds", "Mean delay of who was held because of his address.", label, ip_throttles)
     blocked = [((one.listener,), one.blocked_ratio) for one in listeners]
-    yield gauges("kafka_connection_acceptor_blocked_ratio", "Share of time in which nobody was accepted.", label, blocked)
+    yield gauges("kafka_connection_acceptor_blocked_ratio", "Share of time in which no connection was accepted.", label, blocked)
     rates = [((one.ip, one.broker), one.rate) for one in admission.ip_series] if with_names else []
     yield gauges("kafka_connection_ip_accept_rate", "Connections per second of the busiest addresses.", ("ip", "broker"), rates)
     yield counter(
@@ -116,7 +116,7 @@ def _admission_families(admission: AdmissionStatus, counted: Counters, *, with_n
 def _login_families(counted: Counters) -> Iterator[Metric]:
     yield counters(
         "kafka_sluice_sasl_exchanges_total",
-        "Logins that brokers judged; unknown: let in, and nobody knows who it is.",
+        "Logins that brokers judged; unknown: accepted, and the user is not known.",
         ("mechanism", "outcome"),
         sorted(counted.logins.items()),
     )
@@ -127,7 +127,7 @@ def _login_families(counted: Counters) -> Iterator[Metric]:
 def _memory_families(counted: Counters) -> Iterator[Metric]:
     yield gauge("kafka_sluice_buffered_bytes", "Bytes that all connections hold, once a second.", counted.buffered_bytes)
     yield gauge("kafka_sluice_buffer_limit_bytes", "The budget of the process for them.", counted.buffer_bytes_max)
-    yield gauge("kafka_sluice_memory_pressure", "1: the largest backlogs pause reading; 2: nobody is accepted.", counted.memory_pressure)
+    yield gauge("kafka_sluice_memory_pressure", "1: the largest backlogs pause reading; 2: none is accepted.", counted.memory_pressure)
     yield counter("kafka_sluice_memory_pauses_total", "Sides of connections that were paused for memory.", counted.memory_pauses)
 
 
@@ -157,7 +157,7 @@ def _shadow_families(counted: ShadowCounts) -> Iterator[Metric]:
 
 def _administration_families(counted: AdministrationCounts) -> Iterator[Metric]:
     yield counts("kafka_sluice_quota_changes_total", "Values and switches that were changed.", "way", counted.changes)
-    yield counts("kafka_sluice_quota_denials_total", "Requests about quotas by somebody who may not.", "way", counted.denials)
+    yield counts("kafka_sluice_quota_denials_total", "Requests about quotas without permission.", "way", counted.denials)
     yield counter("kafka_sluice_audit_failures_total", "Lines that the audit log did not take.", counted.audit_failures)
     trusted = int(counted.authority_is_trusted)
     yield gauge("kafka_sluice_quota_authority_trusted", "0: brokers say who may change quotas, and their no is not proven.", trusted)

@@ -78,7 +78,7 @@ class FileStore(Held):
         path: of the file, which must be there.
         on_content: called with each new content.
         any_sign: values of 0 and below may be set (the ZooKeeper profile).
-        altering: somebody may alter quotas: then a file that group or world may write is refused at the start.
+        altering: clients may alter quotas: then a file that group or world may write is refused at the start.
         pause: waited for between two looks at a file that changed.
     """
 
@@ -269,7 +269,7 @@ class FileStore(Held):
         raise StoreUnavailable(f"{self.path}: is edited all the time; try again, nothing was changed")
 
     def _commit(self, decide: Decide[T], lock: FileLock) -> _Commit | None:
-        """Write what `decide` wants, in a thread; None when somebody edited the file meanwhile.
+        """Write what `decide` wants, in a thread; None when the file was edited meanwhile.
 
         Raises:
             StoreUnavailable: it cannot be written.

@@ -19,7 +19,7 @@ def loosely_kept(path: Path) -> tuple[str, str] | None:
         return None  # who reads it says why
     if not mode & LOOSE:
         return None
-    return "may be written by its group or by everybody, who could set quotas past all rights", f"run `chmod go-w {path}`"
+    return "may be written by its group or by all users, who could set quotas without permission", f"run `chmod go-w {path}`"
 
 
 def write_whole(path: Path, data: bytes) -> None:

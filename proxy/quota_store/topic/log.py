@@ -145,7 +145,7 @@ class TopicReader:
         """Return where the log ends, as far as it is committed.
 
         Raises:
-            KafkaError: nobody answered.
+            KafkaError: no broker answered.
         """
         async with asyncio.timeout(2 * REQUEST_MS / 1_000):
             return int((await self._consumer.end_offsets([self._partition]))[self._partition])
@@ -173,7 +173,7 @@ class TopicReader:
 
 
 class TopicWriter:
-    """The only one who writes, from `start` until somebody else starts."""
+    """The only writer, from `start` until another one starts."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic

@@ -162,7 +162,7 @@ class TopicWorker:
         )
 
     async def _catch_up(self, reader: TopicReader) -> None:
-        """Read everything to the end that is there now; half of it is nobody's content."""
+        """Read everything to the end that is there now; a part of it is no valid content."""
         end = await reader.end()
         if end < self._offset and not self._truncated:
             raise Truncated
@@ -267,10 +267,10 @@ class TopicWorker:
         return self._writer
 
     async def _committed(self, writer: TopicWriter, records: Sequence[tuple[bytes, bytes | None]]) -> bool:
-        """Write, and read back; False: it was not written, somebody else was faster.
+        """Write, and read back; False: it was not written, another writer was faster.
 
         Raises:
-            StoreUnavailable: nobody knows.
+            StoreUnavailable: it is not known whether it was written.
         """
         self._number += 1
         try:

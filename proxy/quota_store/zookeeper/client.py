@@ -222,7 +222,7 @@ class ZookeeperClient:
                 try:
                     self._answer(self._client.create_async(one, b"", acl=self._acl("/" + "/".join(parts[: count - 1]))), str)
                 except Conflict:
-                    continue  # somebody else did
+                    continue  # another client did
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of it or nothing.

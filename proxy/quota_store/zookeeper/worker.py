@@ -1,7 +1,7 @@
 """The thread that speaks with ZooKeeper: it knows the nodes, follows them, and changes them. Nothing else waits for ZooKeeper.
 
 Everything comes to it as a job: a connection that came (then everything is read again, since watches of before are lost), a watch that
-fired, a change that somebody asks for. kazoo's threads only put jobs in.
+fired, a requested change. kazoo's threads only put jobs in.
 """
 
 import queue
@@ -26,7 +26,7 @@ STEPS_AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 512 * 1024
 """ZooKeeper takes 1 MiB."""
 TRIES: Final = 60
-"""How often somebody else may be faster."""
+"""How often another writer may be faster."""
 
 
 class ZookeeperWorker:
@@ -214,7 +214,7 @@ class ZookeeperWorker:
         """Make some changes, all or none, and read what stands there then.
 
         Raises:
-            Conflict: somebody else was faster.
+            Conflict: another writer was faster.
             StoreUnavailable: they are not made, or the outcome is unknown.
         """
         try:
@@ -236,7 +236,7 @@ class ZookeeperWorker:
         self._reader.read_switches()
 
     def _read_again(self, steps: Iterable[Step], done: int) -> None:
-        """Read what somebody else changed, and tell of it before our own change."""
+        """Read what another program changed, and report it before our own change."""
         try:
             self._read_back(steps)
         except (Denied, Lost) as problem:

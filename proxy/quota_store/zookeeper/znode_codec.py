@@ -51,7 +51,7 @@ def read_config(data: bytes) -> dict[str, str]:
 
 
 def read_values(config: Mapping[str, str], entity: EntityKey) -> Reading:
-    """Return the quotas among the texts of a node. All else there, such as credentials, is nobody's business."""
+    """Return the quotas among the texts of a node. Other keys, such as credentials, are ignored."""
     values: dict[str, float] = {}
     wrong: dict[str, str] = {}
     for key, kind in keys_of(entity).items():

@@ -97,12 +97,12 @@ class _Batch:
     def _written(self, path: str, config: Mapping[str, str]) -> list[Operation]:
         node, data = self._tree.node(path), write_config(config)
         if node is not None or path in self._made:
-            return [Write(f"{CONFIG}/{path}", data, 0 if node is None else node.version), _told(path)]
+            return [Write(f"{CONFIG}/{path}", data, 0 if node is None else node.version), _notification(path)]
         root = f"{CONFIG}/{path.partition('/')[0]}"
         above = self._missing_above(path)
         self._made |= {*above, path}
         self._note_client(path)
-        return [*(Create(f"{CONFIG}/{one}", b"", root) for one in above), Create(f"{CONFIG}/{path}", data, root), _told(path)]
+        return [*(Create(f"{CONFIG}/{one}", b"", root) for one in above), Create(f"{CONFIG}/{path}", data, root), _notification(path)]
 
     def _missing_above(self, path: str) -> list[str]:
         user, found, _ = path.partition("/clients/")
@@ -118,12 +118,12 @@ class _Batch:
         node = self._tree.node(path)
         assert node is not None
         if path in self._gone:
-            return [_told(path)]  # with the last of its clients
+            return [_notification(path)]  # with the last of its clients
         if node.children or self._left(path):
-            return [Write(f"{CONFIG}/{path}", write_config({}), node.version), _told(path)]
+            return [Write(f"{CONFIG}/{path}", write_config({}), node.version), _notification(path)]
         self._gone.add(path)
         self._clients_of(path.partition("/clients/")[0]).discard(path)
-        return [Delete(f"{CONFIG}/{path}", node.version), *self._cleaned(path), _told(path)]
+        return [Delete(f"{CONFIG}/{path}", node.version), *self._cleaned(path), _notification(path)]
 
     def _note_client(self, path: str) -> None:
         user, found, _ = path.partition("/clients/")
@@ -160,7 +160,7 @@ class _Batch:
             return True
 
 
-def _told(path: str) -> Operation:
+def _notification(path: str) -> Operation:
     return Create(f"{CHANGES}/{CHANGE_PREFIX}", write_change(path), CHANGES, sequence=True)
 
 

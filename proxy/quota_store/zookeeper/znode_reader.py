@@ -31,7 +31,7 @@ class ZnodeReader:
         self._client = client
         self._on_change = on_change
         self._creates = creates
-        self._last_told = ""  # the newest notification that was seen; their names are of one length
+        self._last_seen = ""  # the newest notification that was seen; their names are of one length
 
     def read_all(self) -> None:
         """Read every node, with watches set before: what changes meanwhile is looked at afterwards.
@@ -68,7 +68,7 @@ class ZnodeReader:
                 raise Lost("has not the chroot that connect names; make that node first, or write another connect")
             names = self._client.children(CHANGES, self._on_change)
         names = [name for name in names if is_change(name)]
-        self._last_told = max(names, default="")
+        self._last_seen = max(names, default="")
         return names
 
     def read_switches(self) -> None:
@@ -96,15 +96,15 @@ class ZnodeReader:
         """Read what notifications name. They say that something changed, not what: the nodes are the truth.
 
         Returns:
-            Whether everything was read instead: too much has changed, or nobody knows what.
+            Whether everything was read instead: too much has changed, or the changes are not known.
 
         Raises:
             Lost, Denied: not everything can be read.
         """
-        before = self._last_told
+        before = self._last_seen
         names = self._watch_changes()
         new = sorted(name for name in names if name > before)
-        if self._last_told < before or len(new) > NOTIFICATIONS_MAX:
+        if self._last_seen < before or len(new) > NOTIFICATIONS_MAX:
             self.read_all()
             return True
         self.read_switches()
@@ -116,7 +116,7 @@ class ZnodeReader:
         return False
 
     def _purge(self, names: list[str]) -> None:
-        newest = self._client.created_ms(f"{CHANGES}/{self._last_told}")
+        newest = self._client.created_ms(f"{CHANGES}/{self._last_seen}")
         for name in nsmallest(PURGED_AT_ONCE, names) if len(names) > 1 else ():
             created = self._client.created_ms(f"{CHANGES}/{name}")
             if newest is None or created is None or newest - created <= KEPT_MS:

@@ -133,7 +133,7 @@ def escaped(name: str) -> str:
 
 
 def is_nobody(principal: KafkaPrincipal) -> bool:
-    """Return whether a principal stands for all clients that are not told apart: who did not log in, or did as nobody knows whom."""
+    """Return whether a principal stands for all clients without a known user: without a login, or with one that does not show the user."""
     return principal.type == "User" and (principal.name == ANONYMOUS.name or principal.name.startswith(f"{UNKNOWN}/"))
 
 

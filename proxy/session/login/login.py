@@ -25,7 +25,7 @@ LOGIN_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 MAY_PRECEDE_LOGIN: Final = LOGIN_KEYS | {ApiKey.API_VERSIONS}
 """What may be asked before the broker has said yes, where a login is required."""
 OTHER_MECHANISM: Final = "other"
-BARE_OWED_MAX: Final = 16
+BARE_PENDING_MAX: Final = 16
 """Most bare tokens that the broker has not answered; an exchange of GSSAPI has three, of which it answers two."""
 MESSAGES_FREE_MAX: Final = 16
 """The time of so many messages of one login is not charged; no mechanism of Kafka's needs a third of them."""
@@ -47,7 +47,7 @@ class Login:
     """
 
     __slots__ = (
-        "_bare_owed",
+        "_bare_pending",
         "_counters",
         "_identified",
         "_mechanism",
@@ -73,7 +73,7 @@ class Login:
         self._mechanism = ""
         self._observer: TokenObserver | None = None
         self._who: tuple[str, str | None] | None = None  # mechanism and name of the first success
-        self._bare_owed = 0
+        self._bare_pending = 0
         self.free_left = 0
         self.required = rules.requires_login
         self.awaits = False
@@ -98,7 +98,7 @@ class Login:
 
     def let_go(self) -> None:
         """The connection has ended: cut the circle of references, so that it is freed at once."""
-        self._identified = _nobody
+        self._identified = _ignore
 
     # --- from the client
 
@@ -131,7 +131,7 @@ class Login:
         if rules.mechanisms is not None and mechanism not in rules.mechanisms:
             raise ProtocolError("a SASL mechanism that this listener does not let pass", reason="mechanism_refused")
         if api.version == 0 and mechanism not in READABLE and mechanism != GSSAPI:
-            raise ProtocolError("bare tokens of a mechanism whose end nobody can see", reason="mechanism_refused")
+            raise ProtocolError("bare tokens of a mechanism whose end is not known", reason="mechanism_refused")
         if mechanism == PLAIN and self._tls is None and rules.on_plain_exposed is not None and not is_loopback(self._peer[0]):
             rules.on_plain_exposed(rules.listener, self._peer)
         self._mechanism = mechanism
@@ -150,9 +150,9 @@ class Login:
         """A bare token goes to the broker."""
         assert self._observer is not None
         self._observer.sent(token)
-        self._bare_owed += 1
-        if self._bare_owed > BARE_OWED_MAX:
-            raise ProtocolError(f"more than {BARE_OWED_MAX} bare tokens without an answer")
+        self._bare_pending += 1
+        if self._bare_pending > BARE_PENDING_MAX:
+            raise ProtocolError(f"more than {BARE_PENDING_MAX} bare tokens without an answer")
         self.awaits = self._mechanism != GSSAPI  # its last token is not answered
 
     # --- from the broker
@@ -205,11 +205,11 @@ class Login:
         """A bare token of the broker.
 
         Raises:
-            ProtocolError: no token of the client was owed an answer, or the client may not go on.
+            ProtocolError: no token of the client waits for an answer, or the client may not go on.
         """
-        if not self._bare_owed:
+        if not self._bare_pending:
             raise ProtocolError("a bare token although none was asked for", reason="response_unsolicited")
-        self._bare_owed -= 1
+        self._bare_pending -= 1
         self.awaits = False
         self.news = True
         assert self._observer is not None
@@ -248,7 +248,7 @@ class Login:
         if self._who is None:
             self._who = (mechanism, name)
         elif self._who != (mechanism, name):
-            raise ProtocolError("the client logged in again as somebody else", reason="principal_changed")
+            raise ProtocolError("the client logged in again as another user", reason="principal_changed")
         principal = rules.after_login(self._peer, mechanism, name, is_delegation_token=is_token, tls=self._tls)
         if principal is None:
             raise ProtocolError(f"who logged in by {self._label} is not known", reason="principal_unknown")
@@ -266,5 +266,5 @@ class Login:
         logins[self._label, outcome] = logins.get((self._label, outcome), 0) + 1
 
 
-def _nobody(_principal: KafkaPrincipal, _began_ms: int, _ends_ms: int) -> None:
+def _ignore(_principal: KafkaPrincipal, _began_ms: int, _ends_ms: int) -> None:
     """Do nothing: the connection has ended."""

@@ -1,7 +1,7 @@
 """What a topic of a request costs: one mutation for each partition that is made or deleted.
 
 A topic that fails before KRaft's controller charges it costs nothing. What the request itself and the sizes of topics tell about that is
-told here; for the rest the answer has the word (`answered_permits`). Source: Kafka 4.3 `ReplicationControlManager`, `ControllerApis`.
+known here; the rest is in the response (`answered_permits`). Source: Kafka 4.3 `ReplicationControlManager`, `ControllerApis`.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class ControllerMutationFilter:
             topic = changes.topics[place]
             permits = self._permits(asked, topic, now_ms)
             if api.key != ApiKey.CREATE_TOPICS and asked.answers.is_unknown(topic, now_ms):
-                permits = 1  # nobody can be asked any more: leaving, or a drain, is no way around an empty bucket
+                permits = 1  # the client can no longer be delayed: a disconnect or a drain is no way around an empty bucket
             if permits == 0:
                 continue
             before = self._notes.found(group)

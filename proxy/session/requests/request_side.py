@@ -390,7 +390,7 @@ class RequestSide(WholeRequests):
         is_pressed = debt.may_press and (now_ms >= press_ms or debt.session_expiring(now_ms))
         has_step = is_pressed or debt.took_step(group)
         if self._in_flight and not has_step and not gate.may_follow(group, now_ms):
-            gate.step_aside()
+            gate.leave_queue()
             self._stop(data, at, len(self._in_flight), now_ms, read_ms)
             return False
         if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=has_step):

@@ -42,7 +42,7 @@ class FetchAdmission:
         self._place: Place | None = None
         self._expected_bytes = 0  # of the fetch that was admitted last
         self.bytes_max = 0  # the most that it may bring
-        self.notify: Callable[[], None] = _nobody  # called when asking again is worth while before the deadline
+        self.notify: Callable[[], None] = _ignore  # called when asking again is worth while before the deadline
         self.wait_until_ms = 0
         self.throttle_ms = 0  # a verdict: how long the fetch that came last would have to wait by the group's rate; each fetch gets it once
 
@@ -110,9 +110,9 @@ class FetchAdmission:
         if line is None:
             line = group.fetch_queue = FetchQueue()
         if self._line is not line or self._place is None:
-            self.step_aside()
+            self.leave_queue()
             self._line = line
-            self._place = line.join(read_ms, self._told, now_ms)
+            self._place = line.join(read_ms, self._queue_changed, now_ms)
             self._expect(group, bytes_max)
             self.throttle_ms = group.foretell(group.pending + self._own_bytes(group), now_ms)
         else:
@@ -131,7 +131,7 @@ class FetchAdmission:
             group.last_step_ms = now_ms
         if throttle_ms > 0:  # an age step passes no more than the bound does in its time, however long the window
             self._expect(group, min(self.bytes_max, max(1, int(group.limiting.bound * AGE_MAX_MS / 1_000))))
-        self.step_aside()
+        self.leave_queue()
         return True
 
     def _expect(self, group: EnforcedGroup, bytes_max: int) -> None:
@@ -151,7 +151,7 @@ class FetchAdmission:
     def forwarded(self, group: EnforcedGroup | None) -> None:
         """A fetch went to the broker: the one that `group` admitted, or with None one that no quota judges."""
         if self._place is not None:
-            self.step_aside()
+            self.leave_queue()
         if group is None:
             self._under_way.append((None, 0, INT32_MAX))
             return
@@ -171,7 +171,7 @@ class FetchAdmission:
                 if group.fetch_queue and size_bytes < expected_bytes:
                     group.fetch_queue.tell_first()
 
-    def step_aside(self) -> None:
+    def leave_queue(self) -> None:
         """The fetch that waits here goes, or cannot go for another reason: the next one is first in line."""
         if self._place is None:
             return
@@ -181,8 +181,8 @@ class FetchAdmission:
 
     def abandon(self) -> None:
         """The connection ends: nothing of it is under way or waits any more."""
-        self.step_aside()
-        self.notify = _nobody
+        self.leave_queue()
+        self.notify = _ignore
         while self._under_way:
             group, expected_bytes, _ = self._under_way.pop(0)
             if group is not None:
@@ -190,10 +190,10 @@ class FetchAdmission:
                 if group.fetch_queue:
                     group.fetch_queue.tell_first()
 
-    def _told(self) -> None:
+    def _queue_changed(self) -> None:
         """There may be room now: ask again."""
         self.notify()
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """Do nothing until a connection listens."""

@@ -30,7 +30,7 @@ class ThrottleState:
     """The throttle state of one connection. The rate belongs to the group, the debt to the connection.
 
     From a verdict above zero on nothing is read, in `delay` as in `mute`, until the throttle time is over; then one request at a time
-    goes on until a verdict of zero. Answers that were owed when the verdict fell never start a second wait.
+    goes on until a verdict of zero. Responses that were pending at that moment never start a second wait.
 
     A debt outlives its connection: what is left of it when the connection ends, or when its client has closed its side, is left to the
     group, and a new connection of the group serves it (`inherit`).
@@ -109,21 +109,21 @@ class ThrottleState:
             group: whose quota it is.
             now_ms: monotonic milliseconds.
             received_ms: when the request of this answer was read.
-            in_flight: answers still owed behind this one.
+            in_flight: responses still pending behind this one.
             outlives: whether the debt is left to the group when the connection ends; where a request can be refused nothing has to wait.
 
         Returns:
             Milliseconds to announce in the answer, 0 to leave it untouched. How long the answer itself
             waits stands in `hold_until_ms` (in the past: not at all).
         """
-        was_owed = self._answer_came()
+        was_pending = self._answer_came()
         enforcement = client.enforcement
         if throttle_ms <= 0 or enforcement.mode is Mode.OBSERVE:
             self._within_quota(now_ms)
             return 0
         throttle_ms = min(throttle_ms, INT32_MAX)
         self.unanswered = False
-        if not was_owed:
+        if not was_pending:
             self.responses_pending = in_flight
             if enforcement.mode is Mode.DELAY or (self.session_ends_ms and now_ms + throttle_ms > self._press_ms(now_ms)):
                 age_ms = now_ms - received_ms
@@ -225,7 +225,7 @@ class ThrottleState:
         self.leave(now_ms)
 
     def leave(self, now_ms: int) -> None:
-        """Leave to the groups what is owed to them; what was left to them already is not left twice."""
+        """Leave to the groups the remaining delays; a delay that was left already is not left twice."""
         for group, until_ms in self._until_ms.items():
             before_ms = self._left_ms.get(group, 0)
             if until_ms > max(now_ms, before_ms):

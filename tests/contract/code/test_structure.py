@@ -39,7 +39,7 @@ def imports(package: str) -> dict[str, set[str]]:
 
 
 def folders(package: str) -> dict[str, set[str]]:
-    """Return which folders of a package know which other ones; a folder and those inside it are not told apart."""
+    """Return which folders of a package know which other ones; a folder and those inside it are not distinguished."""
     modules = _modules(package)
     known: dict[str, set[str]] = {}
     for name, others in imports(package).items():

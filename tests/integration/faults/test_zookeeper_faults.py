@@ -111,7 +111,7 @@ async def test_b2_b3_b6_zookeeper_goes_and_comes_back_changed(tmp_path: Path) ->
             for name in ("alice", "bob"):  # before anybody follows: a notification of them would still be looked at below
                 nodes.write(f"/config/users/{name}", b'{"version":1,"config":{"producer_byte_rate":"1"}}')
             opened = await place.open()
-            nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"3"}}')  # and nobody is told
+            nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"3"}}')  # and no client is notified
             nodes.delete("/config/users/bob")
             nodes.close()
             server.kill()
@@ -163,7 +163,7 @@ async def test_b2_a_zookeeper_that_says_nothing_holds_up_nobody(monkeypatch: pyt
 
 
 async def test_b4_rubbish_in_a_node_keeps_what_was_good_there(place: Place, nodes: Nodes) -> None:
-    """Its neighbours go on to be read; what stands there is never overwritten, and told by its path only."""
+    """Its neighbours go on to be read; what stands there is never overwritten, and reported by its path only."""
     opened = await place.open()
     await opened.alter(Change(ALICE, PRODUCE, 1.0), Change(BOB, PRODUCE, 1.0))
     for path, data in (

@@ -1,4 +1,4 @@
-"""Every address that clients are told belongs to Sluice: in each answer that carries one, and after a leader change."""
+"""Every address that clients receive belongs to Sluice: in each answer that carries one, and after a leader change."""
 
 import itertools
 import struct
@@ -65,21 +65,21 @@ def test_answers_name_only_sluice(pair_route: Route, api: ApiVersion) -> None:
     assert body is not None
     brokers = pair_route.kafka.nodes
     for port in (pair_route.sluice.port, *(pair_route.sluice.broker_port(node_id) for node_id in brokers)):
-        told = _told(f"127.0.0.1:{port}", api, body)
-        assert {host for host, _ in told} == {"127.0.0.1"}
-        assert {port for _, port in told} <= {pair_route.sluice.broker_port(node_id) for node_id in brokers}
+        reported = _reported(f"127.0.0.1:{port}", api, body)
+        assert {host for host, _ in reported} == {"127.0.0.1"}
+        assert {port for _, port in reported} <= {pair_route.sluice.broker_port(node_id) for node_id in brokers}
         if api.key != ApiKey.FIND_COORDINATOR:
-            assert len(told) == len(brokers)
+            assert len(reported) == len(brokers)
 
 
-def _told(address: str, api: ApiVersion, body: bytes) -> list[tuple[str, int]]:
+def _reported(address: str, api: ApiVersion, body: bytes) -> list[tuple[str, int]]:
     """Ask until there is an address in the answer: a coordinator may take a moment to be found."""
     deadline = time.monotonic() + HANG_SECONDS
     while True:
         with WireConnection(address) as connection:
-            told = list(_addresses(_decode(api, connection.ask(request_frame(api, body)))))
-        if told:
-            return told
+            reported = list(_addresses(_decode(api, connection.ask(request_frame(api, body)))))
+        if reported:
+            return reported
         assert time.monotonic() < deadline, f"no address in any answer of {api.name} v{api.version}"
         time.sleep(0.1)
 

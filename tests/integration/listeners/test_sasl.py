@@ -1,4 +1,4 @@
-"""Users of a real broker, who log in through Sluice: named right, held to their quotas, not disconnected, and no secret told."""
+"""Users of a real broker, who log in through Sluice: named right, held to their quotas, not disconnected, and no secret logged."""
 
 import asyncio
 import json

@@ -55,13 +55,13 @@ def test_observers_agree_with_the_broker(version: str, tmp_path: Path) -> None:
         case for case in tokens.valid_tokens() if version == KRAFT or not (case[0] == "OAUTHBEARER" and DIGITS_OF_URLS.search(case[1]))
     ]
     cases = [(mechanism, token) for mechanism, token, _ in valid] + tokens.dubious_tokens() + changed_tokens(random.Random(SEED))
-    told = said_by_kafka(cases, tmp_path / "tokens", version)
-    assert told[: len(valid)] == [name for *_, name in valid]
+    reported = said_by_kafka(cases, tmp_path / "tokens", version)
+    assert reported[: len(valid)] == [name for *_, name in valid]
     wrong = [
-        (case, ours, theirs) for case, theirs in zip(cases, told, strict=True) if not agrees(case[0], ours := said_by_us(*case), theirs)
+        (case, ours, theirs) for case, theirs in zip(cases, reported, strict=True) if not agrees(case[0], ours := said_by_us(*case), theirs)
     ]
     assert not wrong
-    named = sum(one is not None for one in told)
+    named = sum(one is not None for one in reported)
     read = sum(said_by_us(*case) is not None for case in cases)
     print(f"{len(cases)} tokens, seed {SEED}: Kafka {version} names somebody in {named}, the observers in {read} of them")
     assert read >= 0.9 * named > 0

@@ -51,7 +51,7 @@ def compared(directory: Path, out: Path) -> tuple[int, str, list[dict[str, Any]]
 def test_the_brokers_throttles_and_sluices_are_alike(kraft: KafkaCluster, tmp_path: Path) -> None:
     """Sluice looks on while a broker throttles a producer and a consumer by its own quotas.
 
-    What the two say of the producer's answers is alike, the consumer's are told, and every decision of Sluice's is worked out again.
+    What the two say of the producer's answers is alike, the consumer's are reported, and every decision of Sluice's is worked out again.
     """
     topic = new_topic(kraft.bootstrap, "compared", partitions=1)
     (tmp_path / "sluice.toml").write_text(FORWARD + '[metering]\ndir = "metering"\n')

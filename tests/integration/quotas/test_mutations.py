@@ -37,7 +37,7 @@ Ids = dict[str, bytes]
 
 
 class Step(NamedTuple):
-    """One request: who sends it, and how it is made of a prefix for topic names and the ids that answers told."""
+    """One request: who sends it, and how it is made of a prefix for topic names and the ids that answers had."""
 
     client: str
     request: Callable[[str, Ids], bytes]

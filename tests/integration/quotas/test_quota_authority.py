@@ -115,7 +115,7 @@ def test_who_may_at_the_broker_may_here(locked: KafkaCluster, start: Callable[[s
         ({"ip": "127.0.0.9", "user": "carol"}, 1.0),
     ]
     with start(locked.sasl_bootstrap, f"{BY_BROKER}[canary]\nACCOUNT bob\n", "sluice-by-broker") as sluice:
-        until_true(lambda: sluice.metric("kafka_sluice_quota_authority_trusted") == 1.0, "the canary was told no")
+        until_true(lambda: sluice.metric("kafka_sluice_quota_authority_trusted") == 1.0, "the canary was refused")
         with admin_as(sluice.bootstrap, "bob") as bob, admin_as(locked.sasl_bootstrap, "bob") as direct:
             denied = altered(bob, *mixed)
             assert denied == altered(direct, *mixed)

@@ -21,11 +21,11 @@ CLIENTS = 20
 @contextmanager
 def producers(bootstrap: str, topic: str) -> Iterator[list[int]]:
     """Twenty producers of one client-id, each with a connection of its own; counts what was delivered and what failed."""
-    told = [0, 0]
+    reported = [0, 0]
     over = threading.Event()
 
     def delivered(error: object, _message: object) -> None:
-        told[error is not None] += 1
+        reported[error is not None] += 1
 
     def run(producer: Producer) -> None:
         while not over.is_set():
@@ -38,7 +38,7 @@ def producers(bootstrap: str, topic: str) -> Iterator[list[int]]:
     for thread in threads:
         thread.start()
     try:
-        yield told
+        yield reported
     finally:
         over.set()
         for thread in threads:
@@ -56,8 +56,8 @@ def test_changed_while_twenty_clients_run(kraft_route: Route, tools: JavaTools) 
     topic = new_topic(kraft_route.direct, "live-quotas", partitions=1)
     with SluiceProcess(kraft_route.direct, arguments=("--quota-admin", "User:ANONYMOUS"), name="sluice-live-quotas") as sluice:
         where = ("--bootstrap-server", sluice.bootstrap, "--entity-type", "clients", "--entity-name", "live", "--alter")
-        with producers(sluice.bootstrap, topic) as told:
-            until_true(lambda: told[0] > 10 * CLIENTS, "records of all")
+        with producers(sluice.bootstrap, topic) as reported:
+            until_true(lambda: reported[0] > 10 * CLIENTS, "records of all")
             closed = len(closes_of_clients(sluice))
             tools.run(CONFIG_COMMAND, *where, "--add-config", "producer_byte_rate=200000")
             until_true(lambda: bound_of(sluice) == 200_000.0, "the first quota, with the clients' next requests")
@@ -66,7 +66,7 @@ def test_changed_while_twenty_clients_run(kraft_route: Route, tools: JavaTools) 
             tools.run(CONFIG_COMMAND, *where, "--delete-config", "producer_byte_rate")
             assert bound_of(sluice) is None
             assert len(closes_of_clients(sluice)) == closed
-        assert told[1] == 0
+        assert reported[1] == 0
 
 
 def closes_of_clients(sluice: SluiceProcess) -> list[object]:

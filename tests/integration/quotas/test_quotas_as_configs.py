@@ -36,8 +36,10 @@ def test_a_request_too_large_to_be_looked_at_changes_nothing(route: Route) -> No
         large = asked(sluice.bootstrap, a_request(ALTER, {"Resources": changes, "ValidateOnly": False}))
         refused = {one["ErrorCode"] for one in results_of(ALTER, large)[1] if one["ResourceType"] != TOPIC}
         wanted = [{**one, "ConfigurationKeys": None} for one in (user, *fill)]
-        told = asked(sluice.bootstrap, a_request(DESCRIBE, {"Resources": wanted, "IncludeSynonyms": False, "IncludeDocumentation": False}))
-        assert (refused, {one["ErrorCode"] for one in results_of(DESCRIBE, told)[1]}) == ({42}, {42})
+        reported = asked(
+            sluice.bootstrap, a_request(DESCRIBE, {"Resources": wanted, "IncludeSynonyms": False, "IncludeDocumentation": False})
+        )
+        assert (refused, {one["ErrorCode"] for one in results_of(DESCRIBE, reported)[1]}) == ({42}, {42})
         with QuotaAdmin(sluice.bootstrap) as admin, QuotaAdmin(route.direct) as direct:
             assert admin.describe_client_quotas() == {}
             alone = asked(sluice.bootstrap, a_request(ALTER, {"Resources": changes[:1], "ValidateOnly": False}))

@@ -1,4 +1,4 @@
-"""Clients over their quota in front of a real broker: held to the bound, told about it, and every verdict can be recomputed."""
+"""Clients over their quota in front of a real broker: held to the bound, notified of it, and every verdict can be recomputed."""
 
 import math
 import time
@@ -76,7 +76,7 @@ def _java_and_kafka(request: pytest.FixtureRequest, client: str, broker: str) ->
 def test_java_clients_are_held_to_their_bounds(request: pytest.FixtureRequest, client: str, broker: str, mode: str) -> None:
     """Kafka's performance tools are held to their byte rates and lose nothing; in `mute` the producer's own metrics show the throttle time.
 
-    A consumer is not told: its fetches wait before they go, and then they are within the quota.
+    A consumer is not notified: its fetches wait before they go, and then they are within the quota.
 
     Both run at the same time: most of it is waiting until the first windows have passed.
     """
@@ -100,25 +100,25 @@ def test_java_clients_are_held_to_their_bounds(request: pytest.FixtureRequest, c
 
 
 def test_observe_holds_nobody(kraft: KafkaCluster) -> None:
-    """In `observe` the verdicts are there, and no client is told or slowed."""
-    topic, told = new_topic(kraft.bootstrap, "observed"), list[float]()
+    """In `observe` the verdicts are there, and no client is notified or slowed."""
+    topic, reported = new_topic(kraft.bootstrap, "observed"), list[float]()
     with _sluice(kraft.bootstrap, {"client-id": "limited", "producer_byte_rate": 10_000}, mode="observe", name="observe") as sluice:
-        settings = {"client.id": "limited", "throttle_cb": lambda event: told.append(event.throttle_time)}
+        settings = {"client.id": "limited", "throttle_cb": lambda event: reported.append(event.throttle_time)}
         assert confluent.produce(sluice.bootstrap, topic, [b"x" * RECORD_BYTES] * 2_000, settings=settings) == 2_000
         _assert_verdicts_hold(sluice, "Produce")
         assert sluice.metric("kafka_quota_throttled_requests_total", client_id="limited") > 0
-    assert told == []
+    assert reported == []
 
 
-def test_librdkafka_is_told_exactly_the_verdict(kraft: KafkaCluster) -> None:
+def test_librdkafka_receives_exactly_the_verdict(kraft: KafkaCluster) -> None:
     """In `mute` the throttle callback of librdkafka gets the milliseconds that /quotas shows."""
-    topic, told = new_topic(kraft.bootstrap, "told"), list[int]()
-    with _sluice(kraft.bootstrap, {"client-id": "limited", "producer_byte_rate": 50_000}, mode="mute", name="told") as sluice:
-        settings = {"client.id": "limited", "throttle_cb": lambda event: told.append(round(event.throttle_time * 1_000))}
+    topic, reported = new_topic(kraft.bootstrap, "reported"), list[int]()
+    with _sluice(kraft.bootstrap, {"client-id": "limited", "producer_byte_rate": 50_000}, mode="mute", name="reported") as sluice:
+        settings = {"client.id": "limited", "throttle_cb": lambda event: reported.append(round(event.throttle_time * 1_000))}
         settings |= {"batch.size": 32_768, "max.in.flight": 1}
         confluent.produce(sluice.bootstrap, topic, [b"x" * RECORD_BYTES] * 600, settings=settings)
         shown = [verdict["throttle_ms"] for verdict in _verdicts(sluice, "Produce")]
-    assert set(shown) & set(told) == set(told) != set()
+    assert set(shown) & set(reported) == set(reported) != set()
 
 
 @pytest.mark.parametrize("kafka_name", ["kraft", "zookeeper_kafka"])

@@ -61,7 +61,7 @@ def received(bootstrap: str, topic: str, landed: Path) -> int:
 
 @pytest.mark.mock
 def test_file_sets_come_through_a_topic(mock_cluster: MockCluster, tmp_path: Path) -> None:
-    """While no broker answers they are kept, and it is told; then they come, and coming twice makes nothing of it. What comes is proved."""
+    """While no broker answers they are kept and reported; then they come, and a second copy changes nothing. What comes is proved."""
     written, landed, topic = tmp_path / "written", tmp_path / "landed", "metering-files"
     written.mkdir()
     mock_cluster.create_topic(topic, 1)

@@ -72,17 +72,17 @@ def entities() -> list[EntityKey]:
 
 @every
 async def test_what_is_altered_is_in_force_when_it_returns(place: Place) -> None:
-    """Values are set, replaced and removed; an entity without values is not there; whoever listens is told once of each."""
+    """Values are set, replaced and removed; an entity without values is not there; each listener is called once for each."""
     opened = await place.open()
-    assert opened.told == [("start", StoreContent({}, {}))]
+    assert opened.reported == [("start", StoreContent({}, {}))]
     await opened.alter(Change(ALICE, PRODUCE, 1024.0), Change(ALICE, PERCENT, 12.34))
     assert opened.content.quotas == {ALICE: {PRODUCE: 1024.0, PERCENT: 12.34}}
     await opened.alter(Change(ALICE, PRODUCE, 2048.0), Change(ALICE, PERCENT, None), Change(ALICE, FETCH, 7.0))
     assert opened.content.quotas == {ALICE: {PRODUCE: 2048.0, FETCH: 7.0}}
     await opened.alter(Change(ALICE, PRODUCE, None), Change(ALICE, FETCH, None))
     assert opened.content.quotas == {}
-    assert [origin for origin, _ in opened.told] == ["start", "own", "own", "own"]
-    assert opened.told[-1][1] is opened.content
+    assert [origin for origin, _ in opened.reported] == ["start", "own", "own", "own"]
+    assert opened.reported[-1][1] is opened.content
     assert opened.store.status.error is None
     assert await opened.store.reload()
 
@@ -133,7 +133,7 @@ async def test_switches_are_kept_like_quotas(place: Place) -> None:
 
 @every
 async def test_nothing_to_change_changes_nothing(place: Place) -> None:
-    """Nobody is told; the answer comes all the same, and so does an error of who decides."""
+    """No listener is notified; the answer comes all the same, and so does an error of who decides."""
     opened = await place.open()
     await opened.alter(Change(ALICE, PRODUCE, 1.0))
     before = opened.content
@@ -146,7 +146,7 @@ async def test_nothing_to_change_changes_nothing(place: Place) -> None:
     with pytest.raises(LookupError, match="of ours"):
         await opened.store.alter(wrong)
     assert opened.content == before
-    assert len(opened.told) == 2
+    assert len(opened.reported) == 2
     await opened.alter(Change(ALICE, PRODUCE, 2.0))
     assert opened.content.quotas[ALICE][PRODUCE] == 2.0
 
@@ -165,15 +165,15 @@ async def test_who_asked_may_go(place: Place) -> None:
 
 @every_shared
 async def test_a_change_is_in_force_everywhere(place: Place) -> None:
-    """Of quotas and of switches; the others are told that it came from outside."""
+    """Of quotas and of switches; the others are notified that it came from outside."""
     one, other = await place.open(), await place.open()
     await one.alter(Change(ALICE, PRODUCE, 1.0), SwitchChange("all", "off"))
     await other.until(lambda content: content == one.content)
     await other.alter(Change(ALICE, PRODUCE, 2.0), SwitchChange("all", None))
     await one.until(lambda content: content == other.content)
     assert one.content == StoreContent({ALICE: {PRODUCE: 2.0}}, {})
-    assert [origin for origin, _ in one.told] == ["start", "own", "outside"]
-    assert [origin for origin, _ in other.told] == ["start", "outside", "own"]
+    assert [origin for origin, _ in one.reported] == ["start", "own", "outside"]
+    assert [origin for origin, _ in other.reported] == ["start", "outside", "own"]
 
 
 @every_shared
@@ -202,4 +202,4 @@ async def test_a_thousand_entities_are_altered_at_once(place: Place) -> None:
     opened = await place.open()
     await opened.alter(*(Change(entity_key([("user", f"u{number}")]), PRODUCE, 1.0 + number) for number in range(1_000)))
     assert len(opened.content.quotas) == 1_000
-    assert len(opened.told) == 2
+    assert len(opened.reported) == 2

@@ -46,7 +46,7 @@ async def sluice(zookeeper_kafka: KafkaCluster) -> AsyncIterator[Opened]:
     async with opened_place(zookeeper_place(zookeeper_kafka.zookeeper, creates=False)) as place:
         opened = await place.open()
         await remove_quotas(opened)
-        opened.told.clear()
+        opened.reported.clear()
         yield opened
         await remove_quotas(opened)
 
@@ -73,21 +73,21 @@ def written(nodes: Nodes) -> dict[str, bytes | None]:
 async def test_what_either_wrote_is_byte_equal(zookeeper_kafka: KafkaCluster, nodes: Nodes, sluice: Opened) -> None:
     """The same quotas, set by the broker and then by Sluice, leave the same nodes, texts and notifications; so does taking them away."""
     empty = written(nodes)
-    told = len(nodes.notifications())
+    reported = len(nodes.notifications())
     await asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict(values) for entity, values in WANTED.items()})
-    by_broker, told_by_broker = written(nodes), sorted(nodes.notifications()[told:])
+    by_broker, reported_by_broker = written(nodes), sorted(nodes.notifications()[reported:])
     await sluice.until(lambda content: content.quotas == WANTED)
-    assert [origin for origin, _ in sluice.told if origin == "own"] == []
+    assert [origin for origin, _ in sluice.reported if origin == "own"] == []
 
     await asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict.fromkeys(values) for entity, values in WANTED.items()})
     emptied = written(nodes)
     assert {path: data for path, data in emptied.items() if path not in empty} == {}
     await sluice.until(lambda content: content.quotas == {})
 
-    told = len(nodes.notifications())
+    reported = len(nodes.notifications())
     await sluice.alter(*(Change(entity, key, value) for entity, values in WANTED.items() for key, value in values.items()))
     assert written(nodes) == by_broker
-    assert sorted(nodes.notifications()[told:]) == told_by_broker
+    assert sorted(nodes.notifications()[reported:]) == reported_by_broker
 
     await sluice.alter(*(Change(entity, key, None) for entity, values in WANTED.items() for key in values))
     assert written(nodes) == emptied

@@ -83,8 +83,8 @@ def test_the_usual_engine_may_be_named(scene: Path, command: str) -> None:
 @pytest.mark.parametrize("command", [*LOOKS, *BOTH])
 def test_every_form_can_be_asked_for(scene: Path, command: str) -> None:
     """JSON parses, CSV has a header and rows as long as it, a page is a whole one."""
-    told = json.loads(typed(command, scene, "--format", "json").stdout)
-    assert isinstance(told, dict)
+    reported = json.loads(typed(command, scene, "--format", "json").stdout)
+    assert isinstance(reported, dict)
     header, *rows = csv.reader(io.StringIO(typed(command, scene, "--format", "csv").stdout))
     assert header
     assert {len(row) for row in rows} <= {len(header)}
@@ -138,12 +138,12 @@ def test_help_offers_what_works(command: str) -> None:
 @pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
 def test_what_has_no_place_for_an_explanation_refuses_it(scene: Path, command: str, form: str) -> None:
     """--explain with CSV or a page is one line that says what to write instead, before anything is read."""
-    told = typed(command, scene, "--explain", "--format", form)
-    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
-    assert f"--format {form} has none" in told.stderr
+    reported = typed(command, scene, "--explain", "--format", form)
+    assert (reported.exit_code, reported.stdout, reported.stderr.count("\n")) == (2, "", 1)
+    assert f"--format {form} has none" in reported.stderr
 
 
 def test_repair_tells_what_it_did(scene: Path) -> None:
     """As plain data: what was made whole, and counts."""
-    told: dict[str, Any] = json.loads(typed("repair", scene, "--format", "json").stdout)
-    assert told == {"made_whole": [], "running": [], "empty_segments": 0, "temporary_files": 0, "problems": []}
+    reported: dict[str, Any] = json.loads(typed("repair", scene, "--format", "json").stdout)
+    assert reported == {"made_whole": [], "running": [], "empty_segments": 0, "temporary_files": 0, "problems": []}

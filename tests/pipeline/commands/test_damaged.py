@@ -26,12 +26,12 @@ ROT = 64
 def with_plain_files(directory: Path) -> Path:
     """Write the samples without compression and dictionaries, so that the place of a value in its file is known."""
     for path in (directory / "manifests").rglob("*.json"):
-        told = json.loads(path.read_text())
-        entry = next(entry for entry in told["files"] if entry["table"] == "samples")
+        reported = json.loads(path.read_text())
+        entry = next(entry for entry in reported["files"] if entry["table"] == "samples")
         file = directory / entry["path"]
         pq.write_table(pq.read_table(file, partitioning=None), file, compression="NONE", use_dictionary=False)
         entry |= {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
-        path.write_text(json.dumps(told))
+        path.write_text(json.dumps(reported))
     return directory
 
 
@@ -51,7 +51,7 @@ def typed(directory: Path, *options: str) -> Result:
 
 @pytest.mark.parametrize("options", [(), ("--format", "json")])
 def test_a_damaged_file_is_not_the_proxys_doing(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """A file that diverges and is not the one of its manifest is named in one line, with exit code 3; no divergence is told."""
+    """A file that diverges and is not the one of its manifest is named in one line, with exit code 3; no divergence is reported."""
     source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors()))
     path = rot(source, 1)
     assert validate(source).violations > 0
@@ -62,7 +62,7 @@ def test_a_damaged_file_is_not_the_proxys_doing(tmp_path: Path, options: tuple[s
 
 
 def test_a_damaged_file_elsewhere_does_not_excuse_a_proxy(tmp_path: Path) -> None:
-    """A divergence in whole files is told with exit code 1, where nothing of its run is damaged."""
+    """A divergence in whole files is reported with exit code 1, where nothing of its run is damaged."""
     source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors(), mutate=missed))
     done = typed(source)
     assert done.exit_code == 1
@@ -95,7 +95,7 @@ def test_a_stream_blames_no_file_set_for_damage_before_it(spark: Any, tmp_path: 
         Stream(spark, settings).run()
 
 
-def test_damage_on_another_file_system_is_told_alike(spark: Any, tmp_path: Path) -> None:
+def test_damage_on_another_file_system_is_reported_alike(spark: Any, tmp_path: Path) -> None:
     """Tasks that read their files through Spark compare what diverges with its manifest, too."""
     source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors()))
     path = rot(source, 1)

@@ -16,7 +16,7 @@ COLUMNS = ["quota_type", "num_samples", "cap_ms"]
 
 
 @pytest.mark.parametrize(
-    ("quota_types", "num_samples", "cap_ms", "told"),
+    ("quota_types", "num_samples", "cap_ms", "reported"),
     [
         (["Produce"] * 4, [11] * 4, [None] * 4, {"quota_type": "Produce", "num_samples": 11, "cap_ms": None}),
         (["Produce"] * 4, [11] * 4, [1_000] * 4, {"quota_type": "Produce", "num_samples": 11, "cap_ms": 1_000}),
@@ -27,15 +27,15 @@ COLUMNS = ["quota_type", "num_samples", "cap_ms"]
         ([], [], [], None),
     ],
 )
-def test_columns_that_say_the_same_in_all_rows_are_told_without_reading_them(
-    tmp_path: Path, quota_types: list[str], num_samples: list[int], cap_ms: list[int | None], told: dict[str, Any] | None
+def test_columns_that_say_the_same_in_all_rows_are_reported_without_reading_them(
+    tmp_path: Path, quota_types: list[str], num_samples: list[int], cap_ms: list[int | None], reported: dict[str, Any] | None
 ) -> None:
     """Whatever row groups the rows stand in; nothing is said of columns with two values, with one and none, or of no rows."""
     file_set = described(tmp_path, quota_types, num_samples, cap_ms)
-    assert file_set.read_alike("dim_group", COLUMNS) == told
+    assert file_set.read_alike("dim_group", COLUMNS) == reported
 
 
-def test_a_column_without_figures_in_the_footer_is_not_told_of(tmp_path: Path) -> None:
+def test_a_column_without_figures_in_the_footer_is_not_reported(tmp_path: Path) -> None:
     """Other programs may write files without them."""
     assert described(tmp_path, ["Produce"], [11], [None], figures=False).read_alike("dim_group", COLUMNS) is None
 

@@ -14,34 +14,34 @@ from tests.support.metering.metering_scene import Client, write_scene
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
 
 
-def told(*arguments: str, code: int = 0) -> tuple[str, dict[str, Any]]:
+def reported(*arguments: str, code: int = 0) -> tuple[str, dict[str, Any]]:
     table, as_json = (CliRunner().invoke(meter, [*arguments, "--format", form]) for form in ("table", "json"))
     assert (table.exit_code, as_json.exit_code, table.stderr + as_json.stderr) == (code, code, "")
     return table.stdout, json.loads(as_json.stdout)
 
 
-def test_a_file_is_told_in_both_forms(tmp_path: Path) -> None:
+def test_a_file_is_reported_in_both_forms(tmp_path: Path) -> None:
     """Rows, columns and the first rows of a table; of a manifest what stands in it."""
     source = write_scene(tmp_path, 3, clients=CAST)
-    lines, found = told("inspect", str(next((source / "samples").rglob("*.parquet"))))
+    lines, found = reported("inspect", str(next((source / "samples").rglob("*.parquet"))))
     assert (found["kind"], found["table"], len(found["first_rows"])) == ("Parquet", "samples", min(found["rows"], 5))
     assert lines.startswith(f"Parquet, table samples: {found['rows']:,} rows, {len(found['columns'])} columns\n")
     assert found["first_rows"][0]["n"] == len(found["first_rows"][0]["val"])
     path = next((source / "manifests").rglob("*.json"))
-    lines, found = told("inspect", str(path))
+    lines, found = reported("inspect", str(path))
     manifest = read_manifest(path)
     assert (found["kind"], found["stem"]) == ("manifest", manifest.stem)
     assert found["manifest"]["files"] == json.loads(path.read_text())["files"]
     assert lines.startswith(f"manifest of {manifest.stem}, ")
 
 
-def test_what_is_wrong_with_files_is_told_in_both_forms(tmp_path: Path) -> None:
+def test_what_is_wrong_with_files_is_reported_in_both_forms(tmp_path: Path) -> None:
     """The same counts and problems, and the same exit code."""
     source = write_scene(tmp_path, 3, clients=CAST)
-    lines, found = told("verify-manifests", str(source))
+    lines, found = reported("verify-manifests", str(source))
     assert lines == f"1 manifest, {found['files']} files, 0 problems\n"
     next((source / "usage").rglob("*.parquet")).unlink()
-    lines, found = told("verify-manifests", str(source), code=3)
+    lines, found = reported("verify-manifests", str(source), code=3)
     assert (found["manifests"], len(found["problems"])) == (1, 1)
     assert "is missing" in found["problems"][0]
     assert lines.startswith(found["problems"][0])

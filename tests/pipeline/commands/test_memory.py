@@ -13,22 +13,22 @@ from pipeline.memory import ARROW_KEEPS, HEAP_MIB_MAX, HEAP_MIB_MIN, heap_mib, m
 SAID = "from os import environ; print(environ.get('MIMALLOC_PURGE_DELAY'))"
 
 
-def told(program: str) -> str:
+def reported(program: str) -> str:
     """What a Python without that variable prints."""
     environment = {"PATH": ""}
     return subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
 
 
 @pytest.mark.parametrize(("before", "said"), [("", ARROW_KEEPS[1]), ("import pyarrow; ", "None")])
-def test_arrow_is_told_before_it_is_loaded(before: str, said: str) -> None:
+def test_arrow_is_configured_before_it_is_loaded(before: str, said: str) -> None:
     """Later it does not look, and what is in the environment would be for children alone."""
-    assert told(f"{before}from pipeline.memory import keep_memory; keep_memory(); {SAID}") == said
+    assert reported(f"{before}from pipeline.memory import keep_memory; keep_memory(); {SAID}") == said
 
 
 @pytest.mark.parametrize("module", ["pipeline.commands.validate", "pipeline.commands.execution.options", "sluice_cli.meter"])
 def test_a_command_loads_no_arrow_before_it_knows_where_to_work(module: str) -> None:
     """Arrow's memory would be set by then."""
-    assert told(f"import sys, {module}; print('pyarrow' in sys.modules)") == "False"
+    assert reported(f"import sys, {module}; print('pyarrow' in sys.modules)") == "False"
 
 
 @pytest.mark.parametrize(("engine", "times"), [(LOCAL, 1), (SPARK, 0)])

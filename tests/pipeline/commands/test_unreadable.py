@@ -45,9 +45,9 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)  # the mode of a folder says nothing to root
-    told = CliRunner().invoke(with_writers(repair, forget_command), [argument.format(source) for argument in COMMANDS[name]])
+    reported = CliRunner().invoke(with_writers(repair, forget_command), [argument.format(source) for argument in COMMANDS[name]])
     monkeypatch.undo()
-    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1), told.output
-    assert f"{closed}: " in told.stderr
-    assert "Permission denied" in told.stderr
+    assert (reported.exit_code, reported.stdout, reported.stderr.count("\n")) == (2, "", 1), reported.output
+    assert f"{closed}: " in reported.stderr
+    assert "Permission denied" in reported.stderr
     assert contents(tmp_path) == before

@@ -45,10 +45,10 @@ def test_tables_come_to_this_machine_whatever_the_default_is(spark: Any, default
     roll_up(spark, settings)
     before = read_table(settings.out, "usage_hour")
     kept.rename(late)
-    told = roll_up(spark, replace(settings, source="viewfs://default-house/metering/in"))
+    reported = roll_up(spark, replace(settings, source="viewfs://default-house/metering/in"))
     hours = read_table(settings.out, "usage_hour")
     assert [row for row in hours if row["hour"] == "12"] == before
-    assert told.tables["usage_hour"] == len(hours) - len(before) > 0
+    assert reported.tables["usage_hour"] == len(hours) - len(before) > 0
     requests = sum(row["requests"] for row in read_table(settings.out, "usage_day"))
     assert requests == sum(row["requests"] for row in hours) == sum(row["requests"] for row in raw_rows(source, "usage"))
     assert list(default_elsewhere.iterdir()) == []
@@ -57,8 +57,8 @@ def test_tables_come_to_this_machine_whatever_the_default_is(spark: Any, default
 def test_a_stream_lands_on_this_machine_whatever_the_default_is(spark: Any, default_elsewhere: Path, tmp_path: Path) -> None:
     """Tables and checkpoint of a stream are where the options say."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
-    told = Stream(spark, StreamSettings(str(source), tmp_path / "checkpoint", tmp_path / "out", once=True)).run()
-    assert (told.file_sets, told.rows["verdicts"]) == (1, 1)
+    reported = Stream(spark, StreamSettings(str(source), tmp_path / "checkpoint", tmp_path / "out", once=True)).run()
+    assert (reported.file_sets, reported.rows["verdicts"]) == (1, 1)
     assert (tmp_path / "checkpoint" / "metadata").is_file()
     assert list(default_elsewhere.iterdir()) == []
 

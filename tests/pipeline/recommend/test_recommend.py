@@ -35,8 +35,8 @@ def test_what_is_recommended_goes_round(tmp_path: Path) -> None:
     """`recommend` writes a file that the proxy accepts and `whatif` takes back; with the maximum as base nobody would have waited."""
     source = write_scene(tmp_path / "in", 60, clients=CAST, stem_s=20)
     proposal = tmp_path / "quotas.toml"
-    told = invoke("recommend", "--in", source, "--percentile", 100, "--headroom", 1.5, "--out", proposal)
-    assert told.exit_code == 0
+    reported = invoke("recommend", "--in", source, "--percentile", 100, "--headroom", 1.5, "--out", proposal)
+    assert reported.exit_code == 0
     assert accepted(proposal)
     back = invoke("whatif", "--in", source, "--quotas", proposal, "--mode", "regroup")
     assert back.exit_code == 0

@@ -32,32 +32,32 @@ AMPLE = 1e6
 SPAN_MS = 11_000
 WAYS = {CHARGED: "strict", REFUSED: "strict", OWED: "permissive", SETTLED: "settled"}
 
-Told = tuple[int, int, int]
+Reported = tuple[int, int, int]
 """Milliseconds after the step before, kind, mutations."""
 
 
-def steps_of(told: list[Told], *, waits: int = 0, applied: int = 0) -> Steps:
+def steps_of(reported: list[Reported], *, waits: int = 0, applied: int = 0) -> Steps:
     """Steps of one bucket; what was refused waited `waits`, of which `applied` was applied."""
-    later_ms, kind, value = (np.array(column, np.int64) for column in zip(*told, strict=True))
-    none = np.zeros(len(told), np.int64)
+    later_ms, kind, value = (np.array(column, np.int64) for column in zip(*reported, strict=True))
+    none = np.zeros(len(reported), np.int64)
     throttle_ms, applied_ms = (np.where(kind == REFUSED, its, 0) for its in (waits, applied))
-    floats = np.zeros(len(told))
+    floats = np.zeros(len(reported))
     return Steps(none, START_MS + np.cumsum(later_ms), kind, value, throttle_ms, applied_ms, none, none, floats, floats)
 
 
-def rates(told: list[Told], end_after_ms: int = 0) -> tuple[list[float], float]:
+def rates(reported: list[Reported], end_after_ms: int = 0) -> tuple[list[float], float]:
     """What each step needs, and the end of the run."""
-    steps = steps_of(told)
+    steps = steps_of(reported)
     needed, at_end = lowest_rates(steps, made_by(steps), SPAN_MS, int(steps.ts_ms[-1]) + end_after_ms)
     return needed.tolist(), at_end
 
 
-def play(told: list[Told], bound: float) -> tuple[list[bool], float]:
+def play(reported: list[Reported], bound: float) -> tuple[list[bool], float]:
     """The plain loop: which steps a bucket of `quota`, full at first, made wait, and what it held at last."""
     now_ms = START_MS
     bucket = MutationGroup({}, bound, last_update_ms=START_MS - 2 * SPAN_MS)
     waited = []
-    for later_ms, kind, permits in told:
+    for later_ms, kind, permits in reported:
         now_ms += later_ms
         if kind == OWED:
             waited.append(bucket.record_permissive(permits, now_ms) > 0)
@@ -71,7 +71,7 @@ def play(told: list[Told], bound: float) -> tuple[list[bool], float]:
 
 
 @pytest.mark.parametrize(
-    ("told", "needed", "at_end"),
+    ("reported", "needed", "at_end"),
     [
         pytest.param([(0, CHARGED, 300)], [0.0], 300 / 11, id="one-topic-passes-whatever-its-size-and-is-owed-at-the-end"),
         pytest.param([(0, CHARGED, 66), (0, CHARGED, 66)], [0.0, 6.0], 12.0, id="a-burst-counts-by-the-seconds-that-the-bucket-holds"),
@@ -85,9 +85,9 @@ def play(told: list[Told], bound: float) -> tuple[list[bool], float]:
         pytest.param([(0, CHARGED, 66), (0, REFUSED, 50), (0, REFUSED, 50)], [0.0, 6.0, 6.0], 6.0, id="refused-is-asked-and-not-taken"),
     ],
 )
-def test_lowest_rates(told: list[Told], needed: list[float], at_end: float) -> None:
+def test_lowest_rates(reported: list[Reported], needed: list[float], at_end: float) -> None:
     """Taken / (span + time), at its highest over all times before; what can be refused is judged before it is taken."""
-    assert rates(told) == (pytest.approx(needed), pytest.approx(at_end))
+    assert rates(reported) == (pytest.approx(needed), pytest.approx(at_end))
 
 
 def test_what_is_owed_at_the_end_has_until_then() -> None:
@@ -103,45 +103,45 @@ asked = st.lists(
     ),
     min_size=1,
     max_size=40,
-).map(lambda told: [(later_ms, kind, -permits if kind == SETTLED else permits) for later_ms, kind, permits in told])
+).map(lambda reported: [(later_ms, kind, -permits if kind == SETTLED else permits) for later_ms, kind, permits in reported])
 
 
 @given(asked)
-def test_no_lower_rate_would_do(told: list[Told]) -> None:
+def test_no_lower_rate_would_do(reported: list[Reported]) -> None:
     """At the highest of these rates nobody waits and nothing is owed at the end; a thousandth below it somebody does, or something is."""
-    needed, at_end = rates(told)
+    needed, at_end = rates(reported)
     highest = max(*needed, at_end)
-    waited, left = play(told, highest * (1 + 1e-9) + 1e-12)
+    waited, left = play(reported, highest * (1 + 1e-9) + 1e-12)
     assert not any(waited)
     assert left >= 0.0
     if highest > 0.0:
-        waited, left = play(told, highest * 0.999)
+        waited, left = play(reported, highest * 0.999)
         assert any(waited) or left < 0.0
 
 
-@given(asked.map(lambda told: [(later_ms, OWED, abs(permits)) for later_ms, _, permits in told]), st.floats(0.01, 200))
-def test_who_waits_is_who_needs_more(told: list[Told], bound: float) -> None:
+@given(asked.map(lambda reported: [(later_ms, OWED, abs(permits)) for later_ms, _, permits in reported]), st.floats(0.01, 200))
+def test_who_waits_is_who_needs_more(reported: list[Reported], bound: float) -> None:
     """Where all is charged, just those steps wait that need a higher rate: a percentile is the share that does not."""
-    needed, _ = rates(told)
-    waited, _ = play(told, bound)
+    needed, _ = rates(reported)
+    waited, _ = play(reported, bound)
     waits_ms = [now for now, need in zip(waited, needed, strict=True) if not math.isclose(need, bound, rel_tol=1e-3)]
     assert waits_ms == [need > bound for need in needed if not math.isclose(need, bound, rel_tol=1e-3)]
 
 
-@given(asked.map(lambda told: [(later_ms, CHARGED, abs(permits)) for later_ms, _, permits in told]), st.floats(0.01, 200))
-def test_no_more_wait_than_need_more(told: list[Told], bound: float) -> None:
+@given(asked.map(lambda reported: [(later_ms, CHARGED, abs(permits)) for later_ms, _, permits in reported]), st.floats(0.01, 200))
+def test_no_more_wait_than_need_more(reported: list[Reported], bound: float) -> None:
     """What is refused takes nothing, so of strict requests no others wait than those that need a higher rate."""
-    needed, _ = rates(told)
-    waited, _ = play(told, bound)
+    needed, _ = rates(reported)
+    waited, _ = play(reported, bound)
     assert all(need > bound * (1 - 1e-9) for need, is_refused in zip(needed, waited, strict=True) if is_refused)
 
 
 @given(asked)
-def test_the_hull_leaves_nothing_out(told: list[Told]) -> None:
+def test_the_hull_leaves_nothing_out(reported: list[Reported]) -> None:
     """Each rate is the highest over all earlier steps, tried one by one."""
-    needed, _ = rates(told)
-    times_ms, taken = np.cumsum([later_ms for later_ms, _, _ in told]), [permits for _, _, permits in told]
-    for at, (_, kind, _) in enumerate(told):
+    needed, _ = rates(reported)
+    times_ms, taken = np.cumsum([later_ms for later_ms, _, _ in reported]), [permits for _, _, permits in reported]
+    for at, (_, kind, _) in enumerate(reported):
         end = {CHARGED: at, OWED: at + 1}.get(kind)
         tried = (
             [0.0]
@@ -177,11 +177,11 @@ def test_seconds_are_those_of_asks() -> None:
     assert asks_of(steps_of([(0, SETTLED, -8)]), SPAN_MS, START_MS) is None
 
 
-def batch(told: list[Told], ref: int = 0) -> Callable[[Buckets], None]:
+def batch(reported: list[Reported], ref: int = 0) -> Callable[[Buckets], None]:
     """One file set of these steps; what is refused says itself so."""
 
     def played(buckets: Buckets) -> None:
-        for later_ms, kind, permits in told:
+        for later_ms, kind, permits in reported:
             buckets.now_ms += later_ms
             buckets.step(ref, permits, WAYS[kind])
 
@@ -194,9 +194,9 @@ def invoke(*arguments: object) -> Any:
 
 def proposals(*arguments: object) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """What `recommend` proposes, and what it expects of that."""
-    told = invoke("recommend", *arguments, "--format", "json")
-    assert told.exit_code == 0, told.output
-    summary = json.loads(told.stdout)
+    reported = invoke("recommend", *arguments, "--format", "json")
+    assert reported.exit_code == 0, reported.output
+    summary = json.loads(reported.stdout)
     [scenario] = summary["expected"]["scenarios"]
     return summary["proposals"], scenario["groups"]
 
@@ -224,8 +224,8 @@ def test_a_burst_is_not_its_peak_second(tmp_path: Path) -> None:
 @given(st.data())
 def test_with_the_maximum_as_base_nobody_waits(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Whatever was let through in whatever file sets: under what is proposed from the maximum the replay finds no wait."""
-    told = data.draw(st.lists(asked, min_size=1, max_size=3))
-    source = write_buckets(tmp_path_factory.mktemp("any"), Buckets([AMPLE]), [batch([(0, CHARGED, 1), *steps]) for steps in told])
+    reported = data.draw(st.lists(asked, min_size=1, max_size=3))
+    source = write_buckets(tmp_path_factory.mktemp("any"), Buckets([AMPLE]), [batch([(0, CHARGED, 1), *steps]) for steps in reported])
     [proposal], [expected] = proposals("--in", source, "--percentile", 100, "--headroom", 1)
     assert proposal["throttled_seconds"] == 0
     assert (expected["bound"], expected["throttled"]) == (proposal["bound"], 0)
@@ -243,10 +243,10 @@ def test_headroom_and_percentile_are_heeded(tmp_path: Path) -> None:
     assert 10 <= expected["throttled"] <= 20
 
 
-def test_who_was_refused_is_told_with_low_confidence(tmp_path: Path) -> None:
+def test_who_was_refused_is_reported_with_low_confidence(tmp_path: Path) -> None:
     """What was wanted in seconds with refusals is not known, and what the replay cannot know of them is in a note."""
-    told = invoke("recommend", "--in", write_topics(tmp_path / "in", minutes=15))
-    by_group = {line.split("  ")[0]: line for line in told.stdout.splitlines()}
+    reported = invoke("recommend", "--in", write_topics(tmp_path / "in", minutes=15))
+    by_group = {line.split("  ")[0]: line for line in reported.stdout.splitlines()}
     assert "what was wanted then is not known; a full bucket holds" in by_group["client-id tests"]
     assert "medium" in by_group["client-id old-tool"]
     assert "1,000/s" in by_group["client-id deployer"]
@@ -291,8 +291,8 @@ def test_groups_of_a_callback_are_left_out(tmp_path: Path) -> None:
     both = write_buckets(
         tmp_path / "both", Buckets([AMPLE] * 2), [lambda buckets: (batch(BURST, 0)(buckets), batch(BURST, 1)(buckets))], declared
     )
-    told = invoke("recommend", "--in", both)
-    assert "declared-group=saas (ControllerMutation): a quota file has no name for it" in told.stdout
+    reported = invoke("recommend", "--in", both)
+    assert "declared-group=saas (ControllerMutation): a quota file has no name for it" in reported.stdout
     alone = write_buckets(tmp_path / "alone", Buckets([AMPLE]), [batch(BURST)], declared)
     assert invoke("recommend", "--in", alone).exit_code == 3
 

@@ -56,7 +56,7 @@ CLIENT = {"client_ref": 0, "principal_type": "User", "principal": "orders", "cli
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A minute in three file sets; every client has one connection and waits when it is told to."""
+    """A minute in three file sets; every client has one connection and waits when it is throttled."""
     return write_scene(tmp_path_factory.mktemp("scene"), 60, clients=CAST, stem_s=20)
 
 
@@ -270,15 +270,15 @@ def test_several_files_are_compared_in_every_form(scene: Path, tmp_path: Path) -
         (tmp_path / name).write_text(text)
         paths += ["--quotas", str(tmp_path / name)]
     run = CliRunner().invoke
-    told = {
+    reported = {
         form: run(meter, ["whatif", "--in", str(scene), *paths, "--format", form, "--out", str(tmp_path / "out")])
         for form in ("table", "json", "csv")
     }
-    assert {outcome.exit_code for outcome in told.values()} == {0}
-    assert [scenario["quotas"] for scenario in json.loads(told["json"].stdout)["scenarios"]] == ["today.toml", "user.toml"]
-    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == json.loads(told["json"].stdout)
-    assert len(told["csv"].stdout.splitlines()) == 7
-    assert "user.toml: all waits" in told["table"].stdout
+    assert {outcome.exit_code for outcome in reported.values()} == {0}
+    assert [scenario["quotas"] for scenario in json.loads(reported["json"].stdout)["scenarios"]] == ["today.toml", "user.toml"]
+    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == json.loads(reported["json"].stdout)
+    assert len(reported["csv"].stdout.splitlines()) == 7
+    assert "user.toml: all waits" in reported["table"].stdout
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_a_wrong_quota_file_is_one_line(scene: Path, tmp_path: Path, text: str, 
     assert message in outcome.stderr
 
 
-def test_who_asks_before_setting_quotas_is_told_the_same(scene: Path) -> None:
+def test_who_asks_before_setting_quotas_gets_the_same_answer(scene: Path) -> None:
     """Entities and values say what a quota file says; what ended before the time that is asked for does not count."""
     since_s = (START_MS - 1) / 1_000
     entities: dict[foresight.Entity, dict[str, float]] = {
@@ -322,7 +322,7 @@ def test_who_asks_before_setting_quotas_is_told_the_same(scene: Path) -> None:
         foresight.foresee(scene / "none", entities, since_s)
 
 
-def test_the_same_group_of_two_proxies_is_told_apart(scene: Path) -> None:
+def test_the_same_group_of_two_proxies_is_distinguished(scene: Path) -> None:
     """Each proxy has sensors of its own: of several the name stands with each group."""
     found = outcomes(scene, AS_IT_WAS, "open")
     ours = changes_of("x", found, "open")

@@ -118,23 +118,23 @@ def test_a_run_whose_begin_is_gone_goes_on_with_its_balance(served: Path, tmp_pa
         assert outcome.recorded.number > 10
 
 
-def asked(told: list[tuple[int, int, int]]) -> Any:
+def asked(reported: list[tuple[int, int, int]]) -> Any:
     """Steps of one connection of one bucket: (ms later, permits, kind)."""
     ways = {CHARGED: "strict", REFUSED: "strict", OWED: "permissive", SETTLED: "settled"}
 
     def batch(buckets: Buckets) -> None:
-        for later_ms, permits, kind in told:
+        for later_ms, permits, kind in reported:
             buckets.now_ms += later_ms
             buckets.step(0, permits, ways[kind])
-        assert [row["kind"] for row in buckets.rows] == [kind for _, _, kind in told]
+        assert [row["kind"] for row in buckets.rows] == [kind for _, _, kind in reported]
 
     return batch
 
 
 def test_what_is_refused_is_refused_whole_and_not_given_back(tmp_path: Path) -> None:
     """A request of two topics that is refused now waits once, and what its answer gave back was never taken."""
-    told = [(0, 8, CHARGED), (0, 9, CHARGED), (0, 3, CHARGED), (40, -12, SETTLED), (1_000, 1, CHARGED)]
-    directory = write_buckets(tmp_path, Buckets([5.0]), [asked([(0, 20, CHARGED), (100, *told[0][1:]), *told[1:]])], clients)
+    reported = [(0, 8, CHARGED), (0, 9, CHARGED), (0, 3, CHARGED), (40, -12, SETTLED), (1_000, 1, CHARGED)]
+    directory = write_buckets(tmp_path, Buckets([5.0]), [asked([(0, 20, CHARGED), (100, *reported[0][1:]), *reported[1:]])], clients)
     [outcome] = outcomes(directory, '[[quota]]\nclient-id = "c0"\ncontroller_mutation_rate = 1\n', "open").values()
     # 11 - 20 = -9, 8.9 s left after 100 ms; all of the request is refused; 1,040 ms later 7.86 are still missing
     assert (outcome.waits.lengths, outcome.waits.numbers) == ([7_860, 8_900], [1, 1])
@@ -160,13 +160,13 @@ def test_clients_ask_again_for_what_is_refused(served: Path) -> None:
         assert outcome.waits.percentile_ms(50) > 1.5 * outcome.recorded.percentile_ms(50)
 
 
-def test_who_asks_before_setting_quotas_is_told_the_same(served: Path) -> None:
+def test_who_asks_before_setting_quotas_gets_the_same_answer(served: Path) -> None:
     """Entities and values say what a quota file says."""
     entities: dict[foresight.Entity, dict[str, float]] = {(("client-id", f"c{ref}"),): {"controller_mutation_rate": 2.0} for ref in (0, 1)}
-    told = foresight.foresee(served, entities, (START_MS - 1) / 1_000 - 2e9)
+    reported = foresight.foresee(served, entities, (START_MS - 1) / 1_000 - 2e9)
     text = AS_IT_WAS.replace("5.0", "2.0").replace("0.7", "2.0")
     expected = outcomes(served, text, "open")
-    assert sum(one.throttled for one in told) == sum(outcome.waits.number for outcome in expected.values()) > 0
+    assert sum(one.throttled for one in reported) == sum(outcome.waits.number for outcome in expected.values()) > 0
 
 
 def test_on_spark_the_outcomes_are_the_same(spark: Any, served: Path) -> None:

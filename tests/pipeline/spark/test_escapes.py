@@ -12,7 +12,7 @@ def rows(principal: str, client_id: str, seconds: range, *, throttled: int = 0, 
 
 
 def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> None:
-    """New connections right after waits and a successor of a throttled client-id are told; steady clients and strangers are not."""
+    """New connections right after waits and a successor of a throttled client-id are reported; steady clients and strangers are not."""
     from pipeline.spark.rollup.escapes import escapes_of
 
     seconds = [
@@ -44,7 +44,7 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
 
 
 def test_a_full_hour_hides_no_successor_and_makes_none(spark: Any) -> None:
-    """Who goes on under another name just after the full hour is told; who has been there for hours is no successor, though quiet
+    """Who goes on under another name just after the full hour is reported; who has been there for hours is no successor, though quiet
     when the hour began.
     """
     from pipeline.spark.rollup.escapes import escapes_of

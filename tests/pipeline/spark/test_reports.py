@@ -42,16 +42,16 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_neighbour_that_slows_others_is_named(scene: Path) -> None:
-    """Who makes most of a broker's load while another takes four times as long is the pair that is told, with both figures."""
-    told = CliRunner().invoke(meter, ["neighbours", "--in", str(scene), "--format", "json"])
-    [pair] = json.loads(told.stdout)["pairs"]
+    """Who makes most of a broker's load while another takes four times as long is the pair that is reported, with both figures."""
+    reported = CliRunner().invoke(meter, ["neighbours", "--in", str(scene), "--format", "json"])
+    [pair] = json.loads(reported.stdout)["pairs"]
     assert (pair["neighbour"], pair["victim"]) == (f"loud/{HOSTILE}", "meek/victim")
     assert pair["slower"] == pytest.approx(4.0, rel=0.05)
     assert (pair["windows"], pair["others"]) == (4, 8)
 
 
-def test_who_waits_while_another_is_loud_is_told_where_one_quota_holds_both(tmp_path: Path) -> None:
-    """Of two client-ids of one user, the small one waits while the large one is there: told. A stranger that waits just then is not."""
+def test_who_waits_while_another_is_loud_is_reported_where_one_quota_holds_both(tmp_path: Path) -> None:
+    """Of two client-ids of one user, the small one waits while the large one is there: reported. A stranger that waits just then is not."""
 
     def waits(tables: dict[str, list[dict[str, Any]]]) -> None:
         loud = {row["second_ms"] for row in tables["usage"] if row["client_ref"] == 0}
@@ -64,8 +64,8 @@ def test_who_waits_while_another_is_loud_is_told_where_one_quota_holds_both(tmp_
         Client("other", "stranger", "produce", 1e9, 1_000, 60),
     ]
     source = write_scene(tmp_path, 120, clients=cast, mutate=waits)
-    told = CliRunner().invoke(meter, ["neighbours", "--in", str(source), "--format", "json"])
-    assert [(pair["neighbour"], pair["victim"]) for pair in json.loads(told.stdout)["pairs"]] == [("team/backfill", "team/web")]
+    reported = CliRunner().invoke(meter, ["neighbours", "--in", str(source), "--format", "json"])
+    assert [(pair["neighbour"], pair["victim"]) for pair in json.loads(reported.stdout)["pairs"]] == [("team/backfill", "team/web")]
 
 
 def test_who_has_no_name_is_nobodys_neighbour(tmp_path: Path) -> None:
@@ -73,19 +73,19 @@ def test_who_has_no_name_is_nobodys_neighbour(tmp_path: Path) -> None:
     source = write_scene(tmp_path, 120, clients=CAST, mutate=slow_when_loud)
     for path in (source / "manifests").rglob("*.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"names": "none"}))
-    told = CliRunner().invoke(meter, ["neighbours", "--in", str(source)])
-    assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
-    assert "names are none" in told.stderr
+    reported = CliRunner().invoke(meter, ["neighbours", "--in", str(source)])
+    assert (reported.exit_code, reported.stdout, reported.stderr.count("\n")) == (2, "", 1)
+    assert "names are none" in reported.stderr
 
 
-def test_without_time_together_nothing_is_told(tmp_path: Path) -> None:
+def test_without_time_together_nothing_is_reported(tmp_path: Path) -> None:
     """Clients that never meet are no neighbours; usage that is not there is one line and exit code 3."""
     alone = [Client("a", "a", "produce", 1e9, 1_000, 50, end_s=20), Client("b", "b", "produce", 1e9, 1_000, 50, begin_s=30)]
-    told = CliRunner().invoke(meter, ["neighbours", "--in", str(write_scene(tmp_path / "in", 60, clients=alone))])
-    assert "nobody was slower" in told.stdout
+    reported = CliRunner().invoke(meter, ["neighbours", "--in", str(write_scene(tmp_path / "in", 60, clients=alone))])
+    assert "no client was slower" in reported.stdout
     without = write_scene(tmp_path / "none", 5, clients=alone, mutate=lambda tables: tables["usage"].clear())
-    told = CliRunner().invoke(meter, ["neighbours", "--in", str(without)])
-    assert (told.exit_code, told.stderr.count("\n")) == (3, 1)
+    reported = CliRunner().invoke(meter, ["neighbours", "--in", str(without)])
+    assert (reported.exit_code, reported.stderr.count("\n")) == (3, 1)
 
 
 @pytest.mark.parametrize("command", ["neighbours", "whatif", "recommend"])
@@ -95,10 +95,10 @@ def test_every_page_is_whole_and_asks_nobody(scene: Path, tmp_path: Path, comman
     quotas.write_text('[[quota]]\nclient-id = "victim"\nproducer_byte_rate = 20000\n')
     options = {"whatif": ["--quotas", str(quotas), "--mode", "closed"]}.get(command, [])
     out = ["--report" if command == "recommend" else "--out", str(tmp_path / "out")]
-    told = CliRunner().invoke(meter, [command, "--in", str(scene), *options, *out, "--format", "html"])
-    assert told.exit_code == 0
+    reported = CliRunner().invoke(meter, [command, "--in", str(scene), *options, *out, "--format", "html"])
+    assert reported.exit_code == 0
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page == told.stdout
+    assert page == reported.stdout
     check_page(page)
     assert "&lt;script&gt;" in page
     assert json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -108,9 +108,9 @@ def test_every_page_is_whole_and_asks_nobody(scene: Path, tmp_path: Path, comman
 def test_the_verdict_has_a_page(tmp_path: Path, is_wrong: bool) -> None:
     """`validate` draws its verdict: exact, or the first divergence of each group with the samples that prove it."""
     source = write_directory(tmp_path / "in", batches(), sensors(), mutate=missed if is_wrong else lambda _rows: None)
-    told = CliRunner().invoke(meter, ["validate", "--in", str(source), "--out", str(tmp_path / "out"), "--format", "html"])
+    reported = CliRunner().invoke(meter, ["validate", "--in", str(source), "--out", str(tmp_path / "out"), "--format", "html"])
     page = (tmp_path / "out" / "report.html").read_text()
-    assert told.stdout == page
+    assert reported.stdout == page
     check_page(page, has_drawing=False)
     assert ("MISSED" in page, "the samples that prove it" in page, ">exact<" in page) == (is_wrong, is_wrong, not is_wrong)
 

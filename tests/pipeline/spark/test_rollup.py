@@ -203,7 +203,7 @@ def only_observed(tables: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def test_who_did_not_have_to_wait_is_not_said_to_have_waited(spark: Any, tmp_path: Path) -> None:
-    """What was decided in `observe`, or excused, is told as what would have been waited: in the tables, on the screen and on the page."""
+    """What was decided in `observe`, or excused, is reported as not applied: in the tables, on the screen and on the page."""
     from pipeline.spark.rollup.rollup import roll_up
 
     source, out = two_hours(tmp_path / "in", mutate=only_observed), tmp_path / "out"
@@ -313,7 +313,7 @@ def test_a_damaged_file_is_one_line(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["usage", "dim_client", "samples", "dim_group"])
-def test_a_file_of_another_program_is_told_by_its_columns(spark: Any, tmp_path: Path, table: str) -> None:
+def test_a_file_of_another_program_is_reported_by_its_columns(spark: Any, tmp_path: Path, table: str) -> None:
     """Parquet of something else is named as that, and not as sums that differ or as rows without a client; nothing is published."""
     from pipeline.spark.rollup.rollup import roll_up
 
@@ -329,11 +329,11 @@ def test_a_file_of_another_program_is_told_by_its_columns(spark: Any, tmp_path: 
 
 def put_another(path: Path, manifest: Path) -> None:
     """Put another table in the place of `path`; the manifest knows no better."""
-    told = json.loads(manifest.read_text())
+    reported = json.loads(manifest.read_text())
     pq.write_table(pa.table({"hits": [1, 2, 3], "url": ["a", "b", "c"]}), path)
-    [entry] = [entry for entry in told["files"] if path.as_posix().endswith(entry["path"])]
+    [entry] = [entry for entry in reported["files"] if path.as_posix().endswith(entry["path"])]
     entry |= {"bytes": path.stat().st_size, "sha256": file_sha256(path), "rows": 3}
-    manifest.write_text(json.dumps(told))
+    manifest.write_text(json.dumps(reported))
 
 
 def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:
         find_inputs(source)
 
 
-def test_file_sets_without_a_decision_are_told_apart(tmp_path: Path) -> None:
+def test_file_sets_without_a_decision_are_distinguished(tmp_path: Path) -> None:
     """A proxy whose clients have no quota rotates without deciding anything: its file sets have one first number, and all of them count."""
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
@@ -412,8 +412,13 @@ def test_what_is_not_whole_stays_so_until_it_is(tmp_path: Path) -> None:
     coverage = {"2026-11-20": 99.5, "2026-11-21": 100.0}
     write_ledger(out, Ledger(settings=settings.fingerprint, hours={hour_key(one.hour): [one.sha256]}, coverage=coverage))
     command = ["rollup", "--in", str(source), "--out", str(out)]
-    told = CliRunner().invoke(meter, command)
-    assert (told.exit_code, "nothing new" in told.stdout, "99.5 %" in told.stdout, "2026-11-20" in told.stdout) == (3, True, True, True)
+    reported = CliRunner().invoke(meter, command)
+    assert (reported.exit_code, "nothing new" in reported.stdout, "99.5 %" in reported.stdout, "2026-11-20" in reported.stdout) == (
+        3,
+        True,
+        True,
+        True,
+    )
     assert json.loads(CliRunner().invoke(meter, [*command, "--format", "json"]).stdout)["coverage_percent"] == coverage
     assert CliRunner().invoke(meter, [*command, "--from", "2026-11-21"]).exit_code == 0
     assert {path.name for path in out.iterdir()} == {"ledger.json", "report.html", "summary.json"}, "drawn, since no run had come so far"
@@ -475,7 +480,7 @@ def expected_amounts(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Decima
     return amounts
 
 
-def test_a_price_that_holds_for_nobody_is_told(tmp_path: Path) -> None:
+def test_a_price_that_holds_for_nobody_is_reported(tmp_path: Path) -> None:
     """A tenant of the price file that is in no line of the tenants file is named on stderr, and the run goes on."""
     source, out = write_scene(tmp_path / "in", 3, clients=CAST), tmp_path / "out"
     (tmp_path / "prices.toml").write_text(PRICES.replace('tenant = "shop"', 'tenant = "shpo"'))
@@ -486,8 +491,8 @@ def test_a_price_that_holds_for_nobody_is_told(tmp_path: Path) -> None:
     out.mkdir()
     write_ledger(out, Ledger(settings=settings.fingerprint, hours=hashes_by_hour_key(source)))
     files = ["--tenants", str(tmp_path / "tenants.csv"), "--prices", str(tmp_path / "prices.toml")]
-    told = CliRunner().invoke(meter, ["rollup", "--in", str(source), "--out", str(out), *files])
-    assert (told.exit_code, told.stderr.count("\n"), "tenant shpo is in no line" in told.stderr) == (0, 1, True)
+    reported = CliRunner().invoke(meter, ["rollup", "--in", str(source), "--out", str(out), *files])
+    assert (reported.exit_code, reported.stderr.count("\n"), "tenant shpo is in no line" in reported.stderr) == (0, 1, True)
 
 
 def test_a_closed_day_never_changes(spark: Any, first_hour: FirstHour) -> None:
@@ -572,8 +577,8 @@ def test_a_file_set_that_another_one_names_is_missed(tmp_path: Path) -> None:
     settings = RollupSettings(str(source), tmp_path / "out")
     assert plan_local(settings)[1].broken == ()
     last = manifests(source)[-1]
-    told = json.loads(last.read_text())
-    last.write_text(json.dumps({**told, "previous": "gone-0000000000000007"}))
+    reported = json.loads(last.read_text())
+    last.write_text(json.dumps({**reported, "previous": "gone-0000000000000007"}))
     [line] = plan_local(settings)[1].broken
     assert f"gone-0000000000000007, the file set before {last.stem}, is in no manifest" in line
     done = Ledger(settings=settings.fingerprint, hours=hashes_by_hour_key(source))

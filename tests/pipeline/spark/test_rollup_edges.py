@@ -17,7 +17,7 @@ from pipeline.rollup.summary import clients, groups, summary_of
 from pipeline.rollup.tables import read_table
 from pipeline.text import table_lines
 from tests.support.html_page import check_page
-from tests.support.metering.metering_directory import counts_of_types, write_stem
+from tests.support.metering.metering_directory import counts_of_types, write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 from tests.support.metering.metering_scene import START_MS
 
@@ -73,7 +73,7 @@ def write_one(directory: Any, events: list[Event], *, hour: str, window_ms: int 
     }
     counts = counts_of_types(rows, dict.fromkeys(sensors, "Produce"))
     span = (0, len(events) - 1, events[0].ts_ms, events[-1].ts_ms)
-    write_stem(directory, tables, *span, counts, hour=("2026-11-21", hour), final=True)
+    write_file_set(directory, tables, *span, counts, hour=("2026-11-21", hour), final=True)
     return directory
 
 
@@ -161,12 +161,12 @@ def test_each_hour_is_added_up_once_whatever_levels_there_are(tmp_path: Path) ->
 
 
 def test_the_bound_of_several_days_is_their_mean(tmp_path: Path) -> None:
-    """A bound that changed is not told as that of the first day, and days without one do not count."""
+    """A bound that changed is not reported as that of the first day, and days without one do not count."""
     names = ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms", "utilisation_max_percent", "observed_max")
     group = dict.fromkeys(("scope", "node", "listener", "tag_user", "tag_ip", "tags")) | {"tag_client_id": "c", "proxy_id": "p"}
-    told = {"quota_type": "Produce", "throttle_ms_max": 7, **group}
+    reported = {"quota_type": "Produce", "throttle_ms_max": 7, **group}
     for day, bound, seconds in ((18, 100.0, 10), (19, 400.0, 20), (20, None, 70)):
-        put_rows(tmp_path, "decisions_day", f"date=2026-11-{day}", names, bound_mean=bound, seconds_active=seconds, **told)
+        put_rows(tmp_path, "decisions_day", f"date=2026-11-{day}", names, bound_mean=bound, seconds_active=seconds, **reported)
     [row] = groups(tmp_path)
     assert (row["bound_mean"], row["decisions"], row["throttle_ms_max"], row["group"]) == (300.0, 3, 7, "client-id c")
 
@@ -179,7 +179,7 @@ def test_a_name_cannot_break_a_line() -> None:
 def put_group_rows(directory: Path, proxy_id: str, **series: Any) -> None:
     """One group of a proxy, as metered at level `sample`: throttled, and nobody knows when."""
     group = dict.fromkeys(("scope", "node", "listener", "tag_user", "tag_ip", "tags")) | {"tag_client_id": "c", "proxy_id": proxy_id}
-    told = {
+    reported = {
         "quota_type": "Produce",
         "throttle_ms_max": 7,
         "bound_mean": 9.0,
@@ -189,12 +189,12 @@ def put_group_rows(directory: Path, proxy_id: str, **series: Any) -> None:
         **group,
     }
     names = ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms", "utilisation_max_percent")
-    put_rows(directory, "decisions_day", f"date=2026-11-21/{proxy_id}", names, **told)
-    put_rows(directory, "rate_series", f"date=2026-11-21/hour=12/{proxy_id}", names, second_ms=START_MS, **told, **series)
+    put_rows(directory, "decisions_day", f"date=2026-11-21/{proxy_id}", names, **reported)
+    put_rows(directory, "rate_series", f"date=2026-11-21/hour=12/{proxy_id}", names, second_ms=START_MS, **reported, **series)
 
 
 def test_the_page_tells_proxies_apart_what_it_does_not_know_and_what_it_costs(tmp_path: Path) -> None:
-    """Two proxies have a group of the same name each; at level `sample` nothing says when somebody waited, which is not that nobody did;
+    """Two proxies have a group of the same name each; at level `sample` nothing says when a client waited, which is not that nobody did;
     amounts are added up, those of adjustments too.
     """
     for proxy_id in ("east", "west"):
@@ -205,7 +205,7 @@ def test_the_page_tells_proxies_apart_what_it_does_not_know_and_what_it_costs(tm
     page = draw_rollup(tmp_path, RollupResult())
     check_page(page)
     assert page.count("client-id c @ east") == page.count("client-id c @ west") > 1
-    assert "nobody waited" not in page
+    assert "no client waited" not in page
     assert "Nobody had to wait" not in page
     assert page.count("not known at level sample") == page.count("waits are not listed") == 2
     assert "1.250001" in page

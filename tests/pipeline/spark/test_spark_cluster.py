@@ -39,9 +39,9 @@ def test_a_cluster_says_what_the_local_engine_says(tmp_path: Path) -> None:
             timeout=SUBMIT_S,
         )
     assert done.returncode == 1, done.stderr.decode()[-2000:]
-    told = json.loads((tmp_path / "verdict" / "verdict.json").read_text())
-    assert told == json.loads(json.dumps(validate(directory).as_dict(50)))
-    assert told["decisions"] == 1_600
+    reported = json.loads((tmp_path / "verdict" / "verdict.json").read_text())
+    assert reported == json.loads(json.dumps(validate(directory).as_dict(50)))
+    assert reported["decisions"] == 1_600
 
 
 @pytest.mark.namespace

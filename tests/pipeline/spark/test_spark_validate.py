@@ -15,7 +15,7 @@ from metering_format.event_kinds import CHARGED, REFUSED
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
-from pipeline.spark.failures import HEAP, death_of, death_told, error_of, stopped, told_in_one_line
+from pipeline.spark.failures import HEAP, death_of, death_reported, error_of, reported_in_one_line, stopped
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.validate import STEMS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
 from pipeline.validation.local import validate
@@ -40,9 +40,9 @@ def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> No
 
 
 def test_python_workers_keep_their_memory(spark: Any) -> None:
-    """Arrow gives back nothing in between: it is told so before it is loaded, whatever master the session has."""
-    told = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("MIMALLOC_PURGE_DELAY")).collect()
-    assert told == ["-1"]
+    """Arrow gives back nothing in between: it is configured so before it is loaded, whatever master the session has."""
+    reported = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("MIMALLOC_PURGE_DELAY")).collect()
+    assert reported == ["-1"]
 
 
 def test_a_worker_that_nobody_listens_to_ends_without_a_word(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_what_changed_on_another_file_system_is_found_by_the_task(spark: Any, mo
     assert validate_remote(spark, f"{place}/changed", every_byte=True).violations == 0
     path = change_unread(directory / "changed")
     assert validate_remote(spark, f"{place}/changed").violations == 0
-    with pytest.raises(IncompleteError, match=f"{path.name}: its SHA-256 is not the one in manifest"), told_in_one_line():
+    with pytest.raises(IncompleteError, match=f"{path.name}: its SHA-256 is not the one in manifest"), reported_in_one_line():
         validate_remote(spark, f"{place}/changed", every_byte=True)
 
 
@@ -105,7 +105,7 @@ def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None
     path.write_bytes(b"x" * path.stat().st_size)
     with pytest.raises(BadInputError) as here:
         validate(tmp_path)
-    with pytest.raises(BadInputError) as there, told_in_one_line():
+    with pytest.raises(BadInputError) as there, reported_in_one_line():
         validate_runs(spark, tmp_path, checked_runs(tmp_path))
     assert str(there.value) == str(here.value)
     assert str(path) in str(there.value)
@@ -126,20 +126,20 @@ def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None
 )
 def test_what_spark_cannot_finish_is_one_line(text: str, said: str) -> None:
     """Whatever else ends a job is named in one line, and incomplete: nothing was judged."""
-    told = error_of(text)
-    assert isinstance(told, IncompleteError)
-    assert str(told) == f"Spark could not finish the work: {said}"
+    reported = error_of(text)
+    assert isinstance(reported, IncompleteError)
+    assert str(reported) == f"Spark could not finish the work: {said}"
 
 
 @pytest.mark.parametrize(
     "said",
     ["java.lang.OutOfMemoryError: Java heap space", "org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE] Unable to acquire 16 bytes"],
 )
-def test_too_little_memory_is_told_with_its_remedy(said: str) -> None:
+def test_too_little_memory_is_reported_with_its_remedy(said: str) -> None:
     """Whatever of Spark's runs out of memory is one line that names the setting."""
-    told = error_of(f"Job aborted due to stage failure: Task 1 failed: {said}\n\tat a.b(C.java:1)\n")
-    assert isinstance(told, IncompleteError)
-    assert re.fullmatch(rf"Spark ran out of memory \({re.escape(said)}\) with a heap of .*: set {HEAP} higher, .*", str(told))
+    reported = error_of(f"Job aborted due to stage failure: Task 1 failed: {said}\n\tat a.b(C.java:1)\n")
+    assert isinstance(reported, IncompleteError)
+    assert re.fullmatch(rf"Spark ran out of memory \({re.escape(said)}\) with a heap of .*: set {HEAP} higher, .*", str(reported))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_too_little_memory_is_told_with_its_remedy(said: str) -> None:
         (1, "ended before its work was done .exit code 1.; -v"),
     ],
 )
-def test_how_a_jvm_ended_is_told(code: int, said: str) -> None:
+def test_how_a_jvm_ended_is_reported(code: int, said: str) -> None:
     """An exit code, or the signal that ended it, stands for one line with the remedy."""
     assert re.search(said, str(death_of(code)))
 
@@ -185,7 +185,7 @@ def test_a_job_that_fails_while_its_jvm_ends_waits_for_the_reason(said: str) -> 
     with (
         subprocess.Popen(["sh", "-c", "sleep 0.2; exit 52"]) as jvm,
         pytest.raises(IncompleteError, match="Spark ran out of memory"),
-        death_told(jvm),
+        death_reported(jvm),
     ):
         raise IncompleteError(f"Spark could not finish the work: {said}")
 
@@ -221,10 +221,10 @@ def test_sql_says_the_same(spark: Any, tmp_path: Path, mutation: Any) -> None:
     """Worked out in SQL, over whole runs at once, right waits are right, and a wrong wait or value is found as well."""
     write_directory(tmp_path, batches(), sensors(), mutate=mutation)
     file_sets = [file_set for file_sets in checked_runs(tmp_path).values() for file_set in file_sets]
-    told = cross_check(spark, tmp_path, file_sets)
-    assert told.decisions == 2_400
-    assert told.left_out < 5
-    assert (told.differences > 0) == (validate(tmp_path).violations > 0)
+    reported = cross_check(spark, tmp_path, file_sets)
+    assert reported.decisions == 2_400
+    assert reported.left_out < 5
+    assert (reported.differences > 0) == (validate(tmp_path).violations > 0)
 
 
 def one_more_before_a_wait(tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -242,8 +242,8 @@ def in_sql(spark: Any, directory: Path) -> CrossCheck:
 )
 def test_sql_finds_what_is_wrong_with_a_bucket(spark: Any, tmp_path: Path, mutation: Any) -> None:
     """Without any of the balances that the files tell, a wrong wait, a wrong refusal and a wrong number are found in SQL."""
-    told = in_sql(spark, write_buckets(tmp_path, Buckets([5.0, 0.3]), [lambda buckets: buckets.play(300, random.Random(1))], mutation))
-    assert (told.decisions, told.differences > 0) == (300, True)
+    reported = in_sql(spark, write_buckets(tmp_path, Buckets([5.0, 0.3]), [lambda buckets: buckets.play(300, random.Random(1))], mutation))
+    assert (reported.decisions, reported.differences > 0) == (300, True)
 
 
 def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
@@ -256,13 +256,13 @@ def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
         buckets.change(0, 60.0)
 
     buckets = Buckets([5.0, 0.3, 40 / 3])
-    told = in_sql(spark, write_buckets(tmp_path / "buckets", buckets, [changing, lambda it: it.play(300, random.Random(6)), changing]))
-    assert (told.decisions, told.differences) == (900, 0)
-    assert told.left_out < 10
+    reported = in_sql(spark, write_buckets(tmp_path / "buckets", buckets, [changing, lambda it: it.play(300, random.Random(6)), changing]))
+    assert (reported.decisions, reported.differences) == (900, 0)
+    assert reported.left_out < 10
     shape = Shape(20_000, groups=40, seconds=100, file_set_seconds=50, quota_type="ControllerMutation", unrecord_share=0.02)
-    told = in_sql(spark, write(tmp_path / "trace", shape, decide(shape)))
-    assert (told.decisions, told.differences) == (20_000, 0)
-    assert told.left_out < 10
+    reported = in_sql(spark, write(tmp_path / "trace", shape, decide(shape)))
+    assert (reported.decisions, reported.differences) == (20_000, 0)
+    assert reported.left_out < 10
 
 
 def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_path: Path) -> None:

@@ -80,11 +80,11 @@ def test_what_is_missing_between_file_sets_is_counted(spark: Any, tmp_path: Path
     """Behind a file set that is not there decisions cannot be judged, and the stream knows how many: it is not exact by leaving out."""
     source = write_directory(tmp_path / "run", batches(), sensors())
     sorted((source / "manifests").rglob("*.json"))[1].unlink()
-    told, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
-    assert (told.file_sets, told.divergences) == (2, 0)
-    assert 0 < told.unjudged == verdict.unjudged
-    assert [told.lost.incomplete, told.lost.percent, told.is_whole] == [verdict.incomplete, verdict.coverage_percent, False]
-    assert "decisions 800 to 1599 are in no manifest" in told.lost.incomplete[0]
+    reported, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
+    assert (reported.file_sets, reported.divergences) == (2, 0)
+    assert 0 < reported.unjudged == verdict.unjudged
+    assert [reported.lost.incomplete, reported.lost.percent, reported.is_whole] == [verdict.incomplete, verdict.coverage_percent, False]
+    assert "decisions 800 to 1599 are in no manifest" in reported.lost.incomplete[0]
 
 
 def test_a_file_set_without_decisions_is_missed_until_it_comes(spark: Any, tmp_path: Path) -> None:
@@ -96,27 +96,27 @@ def test_a_file_set_without_decisions_is_missed_until_it_comes(spark: Any, tmp_p
     settings = settings_of(tmp_path, source)
     line = f"{paths[1].stem}, the file set before {paths[2].stem}, is in no manifest; it was removed or is late"
     for file_sets in (2, 0):
-        told = Stream(spark, settings).run()
-        assert (told.file_sets, told.is_whole) == (file_sets, False)
-        assert [line in its for its in told.lost.incomplete] == [True]
-        assert any(line in its for its in told.lines(explain=False))
+        reported = Stream(spark, settings).run()
+        assert (reported.file_sets, reported.is_whole) == (file_sets, False)
+        assert [line in its for its in reported.lost.incomplete] == [True]
+        assert any(line in its for its in reported.lines(explain=False))
     paths[1].write_bytes(gone)
-    told = Stream(spark, settings).run()
-    assert (told.file_sets, told.is_whole, told.lost.incomplete, told.as_dict()["verdict"]) == (1, True, [], "exact")
+    reported = Stream(spark, settings).run()
+    assert (reported.file_sets, reported.is_whole, reported.lost.incomplete, reported.as_dict()["verdict"]) == (1, True, [], "exact")
 
 
-def test_a_divergence_is_told_with_its_samples(spark: Any, tmp_path: Path) -> None:
+def test_a_divergence_is_reported_with_its_samples(spark: Any, tmp_path: Path) -> None:
     """What `validate` finds in a file set a stream finds, names, and explains when asked."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors(), mutate=missed)
-    told, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
-    assert [one.as_row() for one in told.findings] == verdict.as_dict(50)["first_divergences"]
-    proof = next(line for one in told.findings for line in one.finding.evidence)
-    assert [proof in "\n".join(told.lines(explain=explain)) for explain in (False, True)] == [False, True]
-    page = draw_stream("run", told)
-    assert told.findings[0].place in page
+    reported, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
+    assert [one.as_row() for one in reported.findings] == verdict.as_dict(50)["first_divergences"]
+    proof = next(line for one in reported.findings for line in one.finding.evidence)
+    assert [proof in "\n".join(reported.lines(explain=explain)) for explain in (False, True)] == [False, True]
+    page = draw_stream("run", reported)
+    assert reported.findings[0].place in page
 
 
-def test_a_violation_is_told_until_the_output_is_another(spark: Any, tmp_path: Path) -> None:
+def test_a_violation_is_reported_until_the_output_is_another(spark: Any, tmp_path: Path) -> None:
     """A later call that finds nothing new, or file sets that are right, tells the divergences of all that is landed, with their samples."""
     source = write_directory(tmp_path / "run", batches(), sensors(), mutate=missed)
     late, data = hide_last(source)
@@ -137,9 +137,9 @@ def test_the_exit_code_of_a_violation_stays(spark: Any, tmp_path: Path, monkeypa
     monkeypatch.setattr("pipeline.spark.session.session", lambda *_, **__: contextlib.nullcontext(spark))
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors(), mutate=missed)
     arguments = ["stream", "--from", str(source), "--checkpoint", str(tmp_path / "c"), "--out", str(tmp_path / "o"), "--once"]
-    told = [CliRunner().invoke(meter, arguments) for _ in range(2)]
-    assert [one.exit_code for one in told] == [1, 1], told[1].output
-    assert "landed      0 file sets in 0 batches" in told[1].stdout
+    reported = [CliRunner().invoke(meter, arguments) for _ in range(2)]
+    assert [one.exit_code for one in reported] == [1, 1], reported[1].output
+    assert "landed      0 file sets in 0 batches" in reported[1].stdout
 
 
 def test_a_batch_of_an_earlier_version_is_counted_by_its_table(spark: Any, tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_a_batch_of_an_earlier_version_is_counted_by_its_table(spark: Any, tmp_p
     settings = settings_of(tmp_path, source)
     first = Stream(spark, settings).run()
     marker = next((settings.out / "_batches").glob("*.json"))
-    told = json.loads(marker.read_text())
-    marker.write_text(json.dumps({name: told[name] for name in ("stems", "rows")}))
+    reported = json.loads(marker.read_text())
+    marker.write_text(json.dumps({name: reported[name] for name in ("stems", "rows")}))
     again = Stream(spark, settings).run()
     assert (again.divergences, again.findings) == (first.divergences, [])
 
@@ -204,11 +204,11 @@ def test_a_file_of_another_program_is_named(spark: Any, tmp_path: Path) -> None:
     """A file that a manifest names, hash and all, and that is none of ours ends the stream with its name, in one short line."""
     source = write_directory(tmp_path / "run", batches(file_sets=1, events=50), sensors())
     manifest = next((source / "manifests").rglob("*.json"))
-    told = json.loads(manifest.read_text())
-    entry = next(entry for entry in told["files"] if entry["table"] == "samples")
+    reported = json.loads(manifest.read_text())
+    entry = next(entry for entry in reported["files"] if entry["table"] == "samples")
     pq.write_table(pa.table({"a": [1]}), source / entry["path"])
     entry |= {"bytes": (source / entry["path"]).stat().st_size, "sha256": file_sha256(source / entry["path"])}
-    manifest.write_text(json.dumps(told))
+    manifest.write_text(json.dumps(reported))
     with pytest.raises(
         BadInputError, match=f"^{source / entry['path']}: lacks column .*; it is a file of another program or version; restore it$"
     ):

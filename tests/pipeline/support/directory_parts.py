@@ -20,7 +20,7 @@ def add_table(directory: Path, name: str, rows: list[dict[str, Any]]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         ours = {"run_id": manifest["run_id"], "proxy_id": manifest["proxy_id"]}
         pq.write_table(pa.Table.from_pylist([{**row, **ours} for row in rows], schema=TABLES[name]), file)
-        told = {"rows": len(rows), "bytes": file.stat().st_size, "sha256": file_sha256(file)}
+        reported = {"rows": len(rows), "bytes": file.stat().st_size, "sha256": file_sha256(file)}
         others = [entry for entry in manifest["files"] if entry["table"] != name]
-        manifest["files"] = [*others, {"table": name, "path": str(file.relative_to(directory)), **told}]
+        manifest["files"] = [*others, {"table": name, "path": str(file.relative_to(directory)), **reported}]
         path.write_text(json.dumps(manifest))

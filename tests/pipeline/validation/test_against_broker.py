@@ -12,7 +12,7 @@ from pipeline.report.validate_page import draw_verdict
 from pipeline.validation.against_broker import ALIKE, APART, ESTIMATE, WITHHELD, Compared, compare
 from pipeline.validation.verdict import CrossCheck, Verdict
 from sluice_cli.meter import meter
-from tests.support.metering.metering_directory import write_stem
+from tests.support.metering.metering_directory import write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
 Pair = tuple[str, int | None, int | None, int, int]
@@ -34,7 +34,7 @@ def directory(path: Path, pairs: list[Pair], *, store: str = "forward", **fields
     names = ("quota_type", "group_ref", "client_ref", "broker_ms", "sluice_ms")
     rows = [{**RUN, "ts_ms": 1_000 + at, **dict(zip(names, pair, strict=True))} for at, pair in enumerate(pairs)]
     tables = {"dim_group": GROUPS, "dim_client": CLIENTS, "comparisons": rows}
-    write_stem(path, tables, 0, -1, 1_000, 2_000, {}, final=True, settings={"store": store}, **fields)
+    write_file_set(path, tables, 0, -1, 1_000, 2_000, {}, final=True, settings={"store": store}, **fields)
     return path
 
 
@@ -81,12 +81,12 @@ def test_small_differences_that_add_up_are_apart(tmp_path: Path) -> None:
 
 
 def test_what_cannot_agree_is_not_judged(tmp_path: Path) -> None:
-    """The time of a broker's threads is an estimate; what a broker withholds of fetches Sluice never sees. Both are told."""
+    """The time of a broker's threads is an estimate; what a broker withholds of fetches Sluice never sees. Both are reported."""
     found = compared(tmp_path / "1", [("Fetch", 1, None, 9_000, 0)] * 3 + [("Produce", 2, None, 9_000, 10)] * 2)
     assert [(one.quota_type, one.verdict) for one in found] == [("Fetch", WITHHELD), ("Request", ESTIMATE)]
 
 
-def test_a_throttle_without_a_quota_here_is_told_by_its_client(tmp_path: Path) -> None:
+def test_a_throttle_without_a_quota_here_is_reported_by_its_client(tmp_path: Path) -> None:
     """The broker has a quota that Sluice did not learn: the client is named, and the verdict is that they are apart."""
     [one] = compared(tmp_path, [("Produce", None, 7, 900, 0), ("Produce", None, 7, 900, 0)])
     assert (one.group, one.node, one.answers, one.verdict) == ("no quota here: user bob, client-id odd", "-", 2, APART)
@@ -99,8 +99,8 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path: Path) -> None:
     assert code == 0, text
     assert "brokers     1 answer of 1 group that they or Sluice throttled, none of them apart" in text
     assert "client-id etl  Produce     1" in text
-    told = json.loads((tmp_path / "out" / "verdict.json").read_text())["against_broker"]
-    assert [(one["group"], one["median_ms"], one["verdict"]) for one in told] == [("client-id etl", 10.0, ALIKE)]
+    reported = json.loads((tmp_path / "out" / "verdict.json").read_text())["against_broker"]
+    assert [(one["group"], one["median_ms"], one["verdict"]) for one in reported] == [("client-id etl", 10.0, ALIKE)]
     assert "Against the brokers" in (tmp_path / "out" / "report.html").read_text()
     code, text = validated(directory(tmp_path / "apart", [("Produce", 0, 7, 5_000, 0)]))
     assert (code, "1 of them apart" in text) == (1, True)
@@ -137,7 +137,7 @@ def test_nobody_throttled(tmp_path: Path) -> None:
     assert (code, "0 answers of 0 groups" in text) == (0, True)
 
 
-def test_what_could_not_be_written_is_told(tmp_path: Path) -> None:
+def test_what_could_not_be_written_is_reported(tmp_path: Path) -> None:
     """Exit code 3 says that the table is not whole."""
     code, text = validated(directory(tmp_path, [("Produce", 0, 7, 1_000, 1_000)], dropped_comparisons=3))
     assert (code, "3 answers of brokers were compared and could not be written" in text) == (3, True)

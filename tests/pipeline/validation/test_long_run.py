@@ -39,9 +39,9 @@ def stretch_of(events: list[Event], connections: int, cap_s: float = 25.0) -> Th
 def test_who_waits_is_below_the_ceiling(connections: int, size: float, cap_ms: int | None) -> None:
     """Connections that send once per wait stay below it, few or many, with small requests or large, with waits that are capped or not."""
     events = list(closed_loop(connections, int(size * BOUND), BOUND, SECONDS, cap_ms=cap_ms))
-    told = judge([(0, stretch_of(events, connections, 25.0 if cap_ms is None else cap_ms / 1_000))])
-    assert told is not None
-    assert told.ratio <= told.allowed
+    reported = judge([(0, stretch_of(events, connections, 25.0 if cap_ms is None else cap_ms / 1_000))])
+    assert reported is not None
+    assert reported.ratio <= reported.allowed
 
 
 @pytest.mark.parametrize(("connections", "size", "times"), [(1, 0.01, 2.0), (1, 0.1, 2.0), (4, 0.01, 1.5), (16, 0.001, 1.3)])
@@ -49,9 +49,9 @@ def test_who_does_not_wait_is_above_it(connections: int, size: float, times: flo
     """Clients that send on at a multiple of their quota are found."""
     gap_ms = int(1_000 * connections * size / times)
     events = list(closed_loop(connections, int(size * BOUND), BOUND, SECONDS, heeds=False, gap_ms=gap_ms))
-    told = judge([(0, stretch_of(events, connections))])
-    assert told is not None
-    assert told.ratio > told.allowed
+    reported = judge([(0, stretch_of(events, connections))])
+    assert reported is not None
+    assert reported.ratio > reported.allowed
 
 
 def test_the_ceiling_is_the_simulated_one() -> None:
@@ -139,7 +139,7 @@ def test_a_bucket_whose_clients_do_not_wait_is_a_violation(tmp_path: Path) -> No
     dice = random.Random(8)
     heeds = validate(bucketed(tmp_path / "heeds", lambda buckets: buckets.serve(6, 100, dice)))
     assert heeds.kinds() == {}
-    assert [0.9 < told.ratio < told.allowed for told in heeds.long_runs] == [True]
+    assert [0.9 < reported.ratio < reported.allowed for reported in heeds.long_runs] == [True]
     [paced] = validate(tmp_path / "heeds", paced=True).long_runs
     assert paced.allowed == pytest.approx(1.02 + 11 / paced.seconds)
     assert paced.allowed < heeds.long_runs[0].allowed

@@ -126,13 +126,13 @@ def test_rows_are_put_in_order_wherever_they_stand(
     events: list[Event], dice: random.Random, chunks: int, at_once: int, groups: set[int]
 ) -> None:
     """In whatever order a table has its rows, and in however many pieces, what comes is by group and in decision order."""
-    told = rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)})
-    dice.shuffle(told)
-    cuts = sorted(dice.randrange(len(told) + 1) for _ in range(chunks))
-    table = pa.concat_tables([samples_table(told[first:end]) for first, end in itertools.pairwise([0, *cuts, len(told)])])
-    told.sort(key=lambda row: (row["group_ref"], row["first_seq"]))
+    reported = rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)})
+    dice.shuffle(reported)
+    cuts = sorted(dice.randrange(len(reported) + 1) for _ in range(chunks))
+    table = pa.concat_tables([samples_table(reported[first:end]) for first, end in itertools.pairwise([0, *cuts, len(reported)])])
+    reported.sort(key=lambda row: (row["group_ref"], row["first_seq"]))
     for wanted in (None, groups):
-        mine = [row for row in told if wanted is None or row["group_ref"] in wanted]
+        mine = [row for row in reported if wanted is None or row["group_ref"] in wanted]
         refs = None if wanted is None else np.array(sorted(wanted), np.int64)
         for parts in ([unpack(table, refs)], list(unpack_in_parts(table, refs, at_once))):
             found = {name: [one for part in parts for one in getattr(part, name).tolist()] for name in FLAT}

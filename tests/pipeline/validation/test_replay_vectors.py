@@ -67,18 +67,18 @@ def test_waits_of_whole_managers_are_kafkas() -> None:
         if not case["name"].startswith("rnd-") or case["manager"] not in ("produce", "fetch"):
             continue  # request times of the vectors are no whole nanoseconds
         window_ms = case["window_s"] * 1_000
-        sensors, told = _taken(case, window_ms)
+        sensors, reported = _taken(case, window_ms)
         _, decided, findings = replayed(sensors, Sensor(case["samples"], window_ms, NO_CAP, is_request_time=False))
         assert findings.total == 0, (case["name"], findings.first)
-        assert decided.throttle_ms.tolist() == [wait for *_, wait in sorted(told)], case["name"]
-        judged[case["manager"]] = judged.get(case["manager"], 0) + len(told)
+        assert decided.throttle_ms.tolist() == [wait for *_, wait in sorted(reported)], case["name"]
+        judged[case["manager"]] = judged.get(case["manager"], 0) + len(reported)
     assert judged == {"produce": 530, "fetch": 570}
 
 
 def _taken(case: dict[str, Any], window_ms: int) -> tuple[dict[Any, metering_rows.Sensor], list[tuple[int, int, int]]]:
     """Sensors that took the events of a case, and (group, number, Kafka's wait) of each event."""
     sensors: dict[Any, metering_rows.Sensor] = {}
-    told: list[tuple[int, int, int]] = []
+    reported: list[tuple[int, int, int]] = []
     for event, group in _recorded(case):
         if group not in sensors:
             sensors[group] = metering_rows.Sensor(len(sensors), UNLIMITED, num_samples=case["samples"], window_ms=window_ms)
@@ -87,9 +87,9 @@ def _taken(case: dict[str, Any], window_ms: int) -> tuple[dict[Any, metering_row
         if is_record:
             sensor.group.update_bound(UNLIMITED if event["limit"] is None else event["limit"])
         value = int(event["value"])
-        sensor.take(Event(sensor.ref, event["t"], value if is_record else -value, is_record), len(told))
-        told.append((sensor.ref, len(told), event["throttle_ms"] if is_record else 0))
-    return sensors, told
+        sensor.take(Event(sensor.ref, event["t"], value if is_record else -value, is_record), len(reported))
+        reported.append((sensor.ref, len(reported), event["throttle_ms"] if is_record else 0))
+    return sensors, reported
 
 
 def _recorded(case: dict[str, Any]) -> Iterator[tuple[dict[str, Any], Any]]:

@@ -59,7 +59,7 @@ def order_findings(parts: list[Rows], unjudged_seq: int | None = None) -> list[t
 
 @pytest.mark.parametrize("apart", [DENSE, STRETCHED])
 def test_a_later_number_with_an_earlier_time_is_found(apart: int) -> None:
-    """Two groups whose decisions cross in time are told of, though they are judged apart; in order of their numbers nothing is said."""
+    """Two groups whose decisions cross in time are notified of, though they are judged apart; in order of their numbers nothing is said."""
     even, odd = parts_of([at * 1_000 for at in range(40)], apart)
     assert order_findings([even, odd]) == []
     back = np.flatnonzero(odd.first_seq == 21 * apart)[0]

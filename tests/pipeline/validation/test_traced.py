@@ -85,7 +85,7 @@ def test_a_witness_that_is_an_ulp_off_is_found(trace: Path) -> None:
 
 
 def test_kinds_and_applied_waits_are_compared(trace: Path) -> None:
-    """What was taken back was no checked record; what a client was told stands in both."""
+    """What was taken back was no checked record; what was announced to a client is in both."""
 
     def as_checked(rows: Rows) -> None:
         next(row for row in rows if row["value"] < 0)["kind"] = 0

@@ -20,7 +20,7 @@ from pipeline.manifest import file_sha256, find_manifests
 from pipeline.replay.findings import Kind
 from pipeline.validation.local import validate
 from sluice_cli.meter import meter
-from tests.support.metering.metering_directory import write_directory, write_stem
+from tests.support.metering.metering_directory import write_directory, write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 from tests.support.metering.metering_scene import Client, write_scene
 
@@ -78,13 +78,13 @@ def test_a_changed_bound_is_exact(tmp_path: Path) -> None:
 
 
 def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
-    """In observe the arithmetic is judged as ever, nothing may have been applied, and what was decided is told as what would have been."""
+    """In observe the arithmetic is checked, nothing may have been applied, and what was decided is reported as what would have been."""
     verdict = validate(write_directory(tmp_path / "observe", batches(), sensors(), mode="observe"))
     assert verdict.kinds() == {}
     throttled = {name: sum(count[name] for count in verdict.counts.values()) for name in ("throttled", "throttle_ms")}
     assert verdict.as_dict(0)["would_have_waited"] == {"decisions": throttled["throttled"], "ms": throttled["throttle_ms"]}
     said = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path / "observe")]).output
-    assert f"{throttled['throttled']:,} of these would have waited, {throttled['throttle_ms']:,} ms in all; nobody did" in said
+    assert f"{throttled['throttled']:,} of these would have waited, {throttled['throttle_ms']:,} ms in all; none did" in said
     enforced = validate(write_directory(tmp_path / "delay", batches(), sensors()))
     assert enforced.as_dict(0)["would_have_waited"] == {"decisions": 0, "ms": 0}
     assert "would have waited" not in CliRunner().invoke(meter, ["validate", "--in", str(tmp_path / "delay")]).output
@@ -177,12 +177,12 @@ def test_every_mutation_is_found(tmp_path: Path, mutate: Callable[[list[dict[str
 def test_a_divergence_says_whose_it_is_and_when(tmp_path: Path) -> None:
     """Each line has the group's name and number, the decision's number and its time, as JSON and the page have."""
     write_directory(tmp_path, batches(), sensors(), mutate=missed)
-    told = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path), "--out", str(tmp_path / "out")]).output
+    reported = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path), "--out", str(tmp_path / "out")]).output
     [finding] = [one for one in validate(tmp_path).as_dict(50)["first_divergences"] if one["group_ref"] == 0]
     assert finding["group"] == "client-id client-0 (Produce)"
     at = datetime.fromtimestamp(finding["ts_ms"] / 1_000, UTC)
     place = f"group 0, client-id client-0 (Produce), seq {finding['seq']} at {at:%Y-%m-%dT%H:%M:%S}.{finding['ts_ms'] % 1_000:03}Z"
-    assert place in told
+    assert place in reported
     assert place in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -191,11 +191,13 @@ def test_divergences_as_csv(tmp_path: Path) -> None:
     write_directory(tmp_path / "wrong", batches(), sensors(), mutate=missed)
     command = ["validate", "--format", "csv", "--in"]
     outcome = CliRunner().invoke(meter, [*command, str(tmp_path / "wrong")])
-    told = validate(tmp_path / "wrong").as_dict(50)["first_divergences"]
+    reported = validate(tmp_path / "wrong").as_dict(50)["first_divergences"]
     rows = list(csv.DictReader(outcome.stdout.splitlines()))
-    assert (outcome.exit_code, len(rows)) == (1, len(told))
-    assert [row["group"] or None for row in rows] == [one["group"] for one in told]
-    assert all(row[name] == str(one[name]) for row, one in zip(rows, told, strict=True) for name in ("seq", "ts_ms", "kind", "expected"))
+    assert (outcome.exit_code, len(rows)) == (1, len(reported))
+    assert [row["group"] or None for row in rows] == [one["group"] for one in reported]
+    assert all(
+        row[name] == str(one[name]) for row, one in zip(rows, reported, strict=True) for name in ("seq", "ts_ms", "kind", "expected")
+    )
     write_directory(tmp_path / "right", batches(file_sets=1), sensors())
     outcome = CliRunner().invoke(meter, [*command, str(tmp_path / "right")])
     assert (outcome.exit_code, outcome.stdout.splitlines()) == (0, [",".join(rows[0])])
@@ -211,9 +213,9 @@ def test_what_was_applied_in_observe_is_found(tmp_path: Path) -> None:
     assert kinds_of(write_directory(tmp_path, batches(file_sets=1), sensors(), mode="observe", mutate=applied)) == {"NOT_APPLIED": 1}
 
 
-def rewrite(path: Path, **told: Any) -> None:
+def rewrite(path: Path, **reported: Any) -> None:
     """Let a manifest say something else."""
-    path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **reported}))
 
 
 def change_rows(
@@ -265,8 +267,8 @@ def test_states_that_are_missing_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "column"), [("samples", "run_id"), ("samples", "proxy_id"), ("dim_group", "proxy_id"), ("dim_bound", "run_id")]
 )
-@pytest.mark.parametrize("is_told", [True, False], ids=["footer", "rows"])
-def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str, *, is_told: bool) -> None:
+@pytest.mark.parametrize("is_reported", [True, False], ids=["footer", "rows"])
+def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str, *, is_reported: bool) -> None:
     """Numbers of groups and decisions hold within a run: a file with rows of another run or proxy is named, though its hash is right."""
 
     def of_another(rows: list[dict[str, Any]]) -> None:
@@ -274,7 +276,7 @@ def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str
 
     write_directory(tmp_path, batches(file_sets=1), sensors())
     [path] = (tmp_path / "manifests").rglob("*.json")
-    change_rows(tmp_path, path, table, of_another, write_statistics=is_told)
+    change_rows(tmp_path, path, table, of_another, write_statistics=is_reported)
     outcome = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path)])
     assert (outcome.exit_code, outcome.stdout, outcome.stderr.count("\n")) == (3, "", 1)
     assert f"has rows of {column} " in outcome.stderr
@@ -285,9 +287,9 @@ def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda told: {"first_ts_ms": told["first_ts_ms"] - 1},
-        lambda told: {"last_ts_ms": told["last_ts_ms"] + 1},
-        lambda told: {"dropped_decisions": 1},
+        lambda reported: {"first_ts_ms": reported["first_ts_ms"] - 1},
+        lambda reported: {"last_ts_ms": reported["last_ts_ms"] + 1},
+        lambda reported: {"dropped_decisions": 1},
     ],
     ids=["first-time", "last-time", "dropped"],
 )
@@ -316,7 +318,7 @@ def test_numbers_of_rows_that_cannot_be_are_found(tmp_path: Path, column: str) -
         assert "GAP" in kinds_of(write_directory(tmp_path / str(number), batches(file_sets=1), sensors(), mutate=mutate))
 
 
-def test_a_last_file_set_that_is_not_the_last_is_told(tmp_path: Path) -> None:
+def test_a_last_file_set_that_is_not_the_last_is_reported(tmp_path: Path) -> None:
     """A run goes on behind no file set that says it is the last one: `validate` and `verify-manifests` end with 3."""
     write_directory(tmp_path, batches(file_sets=2), sensors())
     first, second = sorted((tmp_path / "manifests").rglob("*.json"))
@@ -408,8 +410,8 @@ def with_usage_only(directory: Path) -> list[Path]:
     [path] = (directory / "manifests").rglob("*.json")
     rewrite(path, final=False)
     at_ms = json.loads(path.read_text())["last_ts_ms"]
-    last = write_stem(directory, {}, 800, 799, at_ms, at_ms, {}, final=False, previous=path.stem)
-    write_stem(directory, {}, 800, 799, at_ms, at_ms, {}, part=1, final=True, previous=last)
+    last = write_file_set(directory, {}, 800, 799, at_ms, at_ms, {}, final=False, previous=path.stem)
+    write_file_set(directory, {}, 800, 799, at_ms, at_ms, {}, part=1, final=True, previous=last)
     return sorted((directory / "manifests").rglob("*.json"), key=lambda path: path.stem)
 
 
@@ -431,7 +433,7 @@ def test_a_missing_file_set_without_decisions_is_incomplete(tmp_path: Path) -> N
 def test_the_first_file_set_is_missing_unless_retention_removed_it(tmp_path: Path) -> None:
     """A run whose first manifest names one before it has lost that; where the ledger knows the run, it went on purpose."""
     gone = f"{RUN_ID}-{0:016d}"
-    write_stem(tmp_path, {}, 0, -1, START_MS, START_MS, {}, part=1, final=True, previous=gone)
+    write_file_set(tmp_path, {}, 0, -1, START_MS, START_MS, {}, part=1, final=True, previous=gone)
     assert [(code, f"{gone}, the file set before {gone}.0001" in said) for code, said in both_say(tmp_path)] == [(3, True)] * 2
     (tmp_path / "removed").mkdir()
     ledger = {"kind": "sluice-metering-removed", "proxy_id": PROXY_ID, "runs": [{"run_id": RUN_ID, "last_seq": -1}]}

@@ -86,9 +86,9 @@ def test_the_short_way_finds_what_the_long_one_finds(rows: list[Row], tamper: Ta
     at = data.draw(st.integers(0, len(rows) - 1))
     tamper(rows[at])
     unpacked = unpack(samples_table(rows))
-    told = found(unpacked)
-    assert told == found(replace(unpacked, waits_fit=lambda: False))
-    assert told or tamper is nothing or not rows[at]["thr_ms"] or -1 in rows[at]["applied_ms"]
+    reported = found(unpacked)
+    assert reported == found(replace(unpacked, waits_fit=lambda: False))
+    assert reported or tamper is nothing or not rows[at]["thr_ms"] or -1 in rows[at]["applied_ms"]
 
 
 @settings(deadline=None, max_examples=100)

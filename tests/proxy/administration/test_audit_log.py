@@ -61,7 +61,7 @@ async def test_a_restart_goes_on_where_it_ended(path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b"{", b'{"seq":3,"time":"', b"x" * (BLOCK_BYTES * 2), b"\x00" * 10])
 async def test_a_line_that_was_never_finished_is_cut_off_with_a_note(path: Path, torn: bytes) -> None:
-    """Nobody was told of what it said; the chain stays whole."""
+    """No client received what it said; the chain stays whole."""
     await written(path, "a", "b")
     with path.open("ab") as file:
         file.write(torn)

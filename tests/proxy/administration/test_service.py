@@ -28,7 +28,7 @@ ALL: list[Component] = []
 
 
 class LostStore(MemoryStore):
-    """A store that fails when told to."""
+    """A store that fails on request."""
 
     lost: StoreUnavailable | None = None
 
@@ -217,7 +217,7 @@ async def test_a_store_that_is_gone_is_an_error_to_try_again(proxy: ProxyFixture
 
 
 async def test_what_others_changed_in_the_store_is_written_down(proxy: ProxyFixture) -> None:
-    """As from outside: nobody here knows who it was; what was changed here is not told twice."""
+    """As from outside: nobody here knows who it was; what was changed here is not reported twice."""
     await proxy.set(ADMIN, "bob", 5.0)
     outside = StoreContent({USER_BOB: {RATE: 7.0}, entity_key([("ip", None)]): {"connection_creation_rate": 3.0}}, {"all": "observe"})
     proxy.store.content = outside
@@ -252,7 +252,7 @@ async def test_changes_of_many_are_written_down_in_their_order(proxy: ProxyFixtu
     assert proxy.counts.changes == {"kafka": 1, "outside": 1_002}
 
 
-async def test_what_another_wrote_in_between_is_told_apart(proxy: ProxyFixture) -> None:
+async def test_what_another_wrote_in_between_is_distinguished(proxy: ProxyFixture) -> None:
     """A content that brings both a change of our own and somebody else's."""
 
     class Busy(LostStore):
@@ -340,8 +340,8 @@ async def test_switches_pass_the_same_door(proxy: ProxyFixture) -> None:
         "entity:user=<default>,client-id=x",
         "entity:ip=10.0.0.1",
     ]
-    told = [(line["target"], line["old"], line["new"]) for line in await proxy.lines() if line["event"] == "switched"]
-    assert told[-2:] == [("all", "observe", "off"), ("all", "off", None)]
+    reported = [(line["target"], line["old"], line["new"]) for line in await proxy.lines() if line["event"] == "switched"]
+    assert reported[-2:] == [("all", "observe", "off"), ("all", "off", None)]
     with pytest.raises(AdminError, match=DENIED):
         await proxy.administration.switch(ALICE, "all", "off")
     with pytest.raises(AdminError, match=DENIED_SELF):

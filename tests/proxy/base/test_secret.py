@@ -1,4 +1,4 @@
-"""What cannot be told by accident."""
+"""Secrets that are not printed by accident."""
 
 import json
 import pickle

@@ -203,7 +203,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param(
             "[connections]\nmax_connections_per_ip = 0",
-            "connections.max_connections_per_ip: 0 lets nobody in; write connections.overrides for those who may",
+            "connections.max_connections_per_ip: 0 admits no client; write connections.overrides for those who may",
             id="nobody",
         ),
         pytest.param(
@@ -312,7 +312,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not possible; write "off", "sample", "packed" or "trace"', id="metering"),
         pytest.param(
             "[quota_admin]\nauthority = 'list'",
-            'quota_admin.principals: is missing: nobody is listed; write principals = ["User:NAME"], or authority = "nobody"',
+            'quota_admin.principals: is missing: the list is empty; write principals = ["User:NAME"], or authority = "nobody"',
             id="quota-admin",
         ),
         pytest.param(

@@ -62,13 +62,13 @@ def test_a_flag_puts_principals_on_the_list(tmp_path: Path) -> None:
     ("text", "line"),
     [
         ('principals = ["alice"]', 'quota_admin.principals: "alice" is not a principal; write a list such as ["User:alice"]'),
-        ('principals = ["User:*"]', 'quota_admin.principals: "User:*" means nobody in particular: a principal is matched letter by letter; write a list such as ["User:alice"]'),
+        ('principals = ["User:*"]', 'quota_admin.principals: "User:*" is no principal: a principal is matched letter by letter; write a list such as ["User:alice"]'),
         ('principals = ["User:a "]', 'quota_admin.principals: "User:a " is not a principal; write a list such as ["User:alice"]'),
-        ('principals = ["User:__unknown__/x/GSSAPI"]', 'quota_admin.principals: "User:__unknown__/x/GSSAPI" stands for clients whom nobody knows, and those never may; write a list such as ["User:alice"]'),
+        ('principals = ["User:__unknown__/x/GSSAPI"]', 'quota_admin.principals: "User:__unknown__/x/GSSAPI" stands for clients without a known user, which are never authorized; write a list such as ["User:alice"]'),
         ('principals = "User:a"', 'quota_admin.principals: "User:a" is not a list of principals; write a list such as ["User:alice"]'),
-        ('principals = ["User:a"]', 'quota_admin.principals: has no effect where nobody may; write authority = "list", or leave it out'),
+        ('principals = ["User:a"]', 'quota_admin.principals: has no effect where no client may; write authority = "list", or leave it out'),
         ('authority = "broker"\nprincipals = ["User:a"]', 'quota_admin.principals: has no effect where the broker says who may; write authority = "list", or leave it out'),
-        ('authority = "list"', 'quota_admin.principals: is missing: nobody is listed; write principals = ["User:NAME"], or authority = "nobody"'),
+        ('authority = "list"', 'quota_admin.principals: is missing: the list is empty; write principals = ["User:NAME"], or authority = "nobody"'),
         ('authority = "all"', 'quota_admin.authority: "all" is not possible; write "nobody", "list" or "broker"'),
     ],
 )  # fmt: skip
@@ -186,7 +186,7 @@ def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: 
         ),
     ],
 )
-def test_who_sees_names_in_metrics_is_told(tmp_path: Path, admin: str, expected: list[str]) -> None:
+def test_who_sees_names_in_metrics_is_reported(tmp_path: Path, admin: str, expected: list[str]) -> None:
     """By check-config, where the port can be reached from elsewhere: a Prometheus there would miss the names, or show them."""
     config = load(
         tmp_path, '[[listener]]\naddress = "127.0.0.1:19092"\nprotocol = "PLAINTEXT"\n' + (f"[admin]\n{admin}\n" if admin else "")

@@ -53,9 +53,9 @@ def test_a_group_with_all_its_keys(tmp_path: Path) -> None:
         budget = { producer_byte_rate = "5MB" }
         """,
     )
-    told = declared_groups(config.groups).explain("edge", "10.1.2.3", "acme", "job-7")
-    assert told.group == "batch"
-    assert told.chains == {
+    reported = declared_groups(config.groups).explain("edge", "10.1.2.3", "acme", "job-7")
+    assert reported.group == "batch"
+    assert reported.chains == {
         ClientQuotaType.PRODUCE: (Link("batch", 1_000_000.0), Link("acme", 5_000_000.0)),
         ClientQuotaType.FETCH: (Link("batch", 2_000_000.0),),
         ClientQuotaType.REQUEST: (Link("batch", 12.5),),
@@ -84,11 +84,11 @@ MATCH = 'match = { client_id = "*" }'
         ),
         (
             f'[[group]]\nname = "a"\n{BUDGET}',
-            ["group[1].match: is missing, and the group is nobody's parent; write who is in it, or leave the group out"],
+            ["group[1].match: is missing, and the group is no other group's parent; write who is in it, or leave the group out"],
         ),
         (
             f'[[group]]\nname = "a"\nmatch = {{}}\n{BUDGET}',
-            ['group[1].match: names nobody; write user, client_id, network or listener; client_id = "*" is everybody'],
+            ['group[1].match: matches no client; write user, client_id, network or listener; client_id = "*" matches every client'],
         ),
         (
             f'[[group]]\nname = "a"\n{MATCH}\n{BUDGET}\n[[group]]\nname = "a"\n{MATCH}\n{BUDGET}',

@@ -161,7 +161,7 @@ def test_names_have_no_place_in_a_sidecar(folder: Path) -> None:
         ),
     ],
 )
-def test_a_certificate_without_the_names_is_told(tmp_path: Path, hosts: tuple[str, ...], advice: list[str]) -> None:
+def test_a_certificate_without_the_names_is_reported(tmp_path: Path, hosts: tuple[str, ...], advice: list[str]) -> None:
     """check-config says which names clients would not believe."""
     Authority(tmp_path, "ca").issue("server", hosts=hosts)
     config = load(tmp_path, HEAD + LISTENER.replace("[listener.tls]", 'protocol = "SSL"\n[listener.tls]') + OWN + SNI)

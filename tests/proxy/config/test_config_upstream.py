@@ -59,7 +59,7 @@ def test_listeners_with_upstreams_of_their_own(tmp_path: Path) -> None:
         ),
         (
             MAIN + 'protocol = "PLAINTEXT"\ncredentials = { mechanism = "SCRAM-SHA-256", username = "u", password_file = "p" }\n' + listener(19_092),
-            "upstream.credentials: have no effect with PLAINTEXT, where nobody logs in; leave them out",
+            "upstream.credentials: have no effect with PLAINTEXT, where no client logs in; leave them out",
         ),
         (
             MAIN + 'protocol = "PLAINTEXT"\n' + listener(19_092, 'protocol = "SASL_PLAINTEXT"'),
@@ -67,7 +67,7 @@ def test_listeners_with_upstreams_of_their_own(tmp_path: Path) -> None:
         ),
         (
             MAIN + listener(19_092, 'protocol = "PLAINTEXT"', 'bootstrap = "kafka:9093"\nprotocol = "SASL_SSL"'),
-            "listener[1].protocol: PLAINTEXT has nobody log in, and the brokers want a login there (SASL_SSL); write the brokers' listener without SASL into listener[1].upstream, or another protocol",
+            "listener[1].protocol: PLAINTEXT has no login, and the brokers want a login there (SASL_SSL); write the brokers' listener without SASL into listener[1].upstream, or another protocol",
         ),
         (
             MAIN + listener(19_092, "", 'bootstrap = "127.0.0.1:19092"'),
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, text: str, line: str) -> Non
     assert complaints(tmp_path, text) == [line]
 
 
-def test_tls_that_ends_at_sluice_is_told(tmp_path: Path) -> None:
+def test_tls_that_ends_at_sluice_is_reported(tmp_path: Path) -> None:
     """What clients encrypt and a network beyond may read is worth a word; on loopback, or by TLS, it is not."""
     Authority(tmp_path, "ca").issue("server")
     tls = 'protocol = "SSL"\ntls = { certificate = "server.crt", key = "server.key" }'

@@ -21,7 +21,7 @@ FULL_TABLE = {quota_type: {ETL: 100.0 * number} for number, quota_type in enumer
 
 
 class Noted(DefaultQuotaCallback):
-    """Kafka's own rule, which notes what it is told."""
+    """Kafka's own rule, which records its calls."""
 
     made: list["Noted"]
 
@@ -240,7 +240,7 @@ def test_switches_reach_every_scope() -> None:
 
 
 def test_a_callback_for_each_scope(made: list[Noted]) -> None:
-    """It is told its settings, its broker's id when that is learnt, the quotas, the cluster, and its end; mutations have one too."""
+    """It receives its settings, its broker's id when that is learnt, the quotas, the cluster, and its end; mutations have one too."""
     proxy = scopes(choice=CallbackChoice(Noted, {"key": "value"}))
     proxy.apply_table(TABLE)
     scope = proxy.of(X)

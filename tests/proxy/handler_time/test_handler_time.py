@@ -220,7 +220,7 @@ def test_what_a_busy_time_taught_is_forgotten() -> None:
     assert line.ask(COMMIT, 2 * MS) > UNIT_NS
 
 
-def test_logging_in_is_told_apart_and_every_api_has_its_classes() -> None:
+def test_logging_in_is_distinguished_and_every_api_has_its_classes() -> None:
     """SASL is done by network threads unless it is refused; an API that nobody knows is one that may wait."""
     assert {key for key in ApiKey if work_of(key).of_login} == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
     assert VERSIONS_BEFORE_LOGIN.of_login

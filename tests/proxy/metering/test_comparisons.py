@@ -33,11 +33,11 @@ def test_what_both_say_of_an_answer_is_a_row(tmp_path: Path) -> None:
     with shadowing(tmp_path, produce=BOUND) as proxy:
         peer = proxy.connect()
         produces(peer, 1, broker_ms=7)
-        told_ms = proxy.now_ms
+        reported_ms = proxy.now_ms
         verdict = proxy.written()
     [row] = proxy.rows("comparisons")
     [group] = proxy.rows("dim_group")
-    assert (row["quota_type"], row["broker_ms"], row["ts_ms"]) == ("Produce", 7, told_ms + WALL_MS)
+    assert (row["quota_type"], row["broker_ms"], row["ts_ms"]) == ("Produce", 7, reported_ms + WALL_MS)
     assert row["sluice_ms"] == verdict.counts["Produce"]["throttle_ms"] > 7
     assert (row["group_ref"], group["tag_client_id"]) == (group["group_ref"], "etl")
     assert [client["client_id"] for client in proxy.rows("dim_client") if client["client_ref"] == row["client_ref"]] == ["etl"]
@@ -73,7 +73,7 @@ def test_there_is_a_bound_and_what_is_beyond_it_is_counted() -> None:
 
 
 def test_what_no_queue_takes_is_counted_with_the_next() -> None:
-    """The rows are gone, their number is told."""
+    """The rows are gone, their number is reported."""
     taken: list[Batch] = []
     has_room = False
 

@@ -18,7 +18,7 @@ from proxy.metering.facts.names import Names
 from proxy.metering.forget import FORGOTTEN, forget_user
 from proxy.metering.retention import Retention, apply_retention
 from quota.entity import DEFAULT, sanitize
-from tests.support.metering.metering_directory import write_stem
+from tests.support.metering.metering_directory import write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
 KEY = {"run_id": RUN_ID, "proxy_id": PROXY_ID}
@@ -48,7 +48,7 @@ def written(directory: Path, *users: str, names: Names | None = None, first_seq:
             for at, user in enumerate(users)
         ],
     }
-    write_stem(directory, tables, first_seq, first_seq - 1, first_seq, first_seq, {}, names=keyed.form, final=True)
+    write_file_set(directory, tables, first_seq, first_seq - 1, first_seq, first_seq, {}, names=keyed.form, final=True)
     return directory
 
 
@@ -185,7 +185,7 @@ def test_a_callbacks_tags_are_names_too(tmp_path: Path) -> None:
     """Groups of a callback may have the user under a tag of its own; the name of a declared group is the operator's."""
     tags = {"owner": "alice", "team": "x"}
     groups = [{**GROUP, "group_ref": 0, "tags": json.dumps(tags)}, {**GROUP, "group_ref": 1, "tags": '{"declared-group":"alice"}'}]
-    write_stem(tmp_path, {"dim_group": groups}, 0, -1, 0, 0, {}, final=True)
+    write_file_set(tmp_path, {"dim_group": groups}, 0, -1, 0, 0, {}, final=True)
     assert forgets(tmp_path, "alice").exit_code == 0
     assert [json.loads(row["tags"]) for row in rows(tmp_path, "dim_group")] == [tags | {"owner": FORGOTTEN}, {"declared-group": "alice"}]
 

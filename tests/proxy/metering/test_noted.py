@@ -124,8 +124,8 @@ def test_everything_noted_is_read_in_order(steps: list[tuple[Any, Any, Any]], fi
 
 @settings(deadline=None)
 @given(steps=STEPS)
-def test_a_bound_is_told_before_its_first_decision(steps: list[tuple[Any, Any, Any]]) -> None:
-    """For every decision the last bound told of its group, with a number up to its own, is the one it was taken under."""
+def test_a_bound_is_reported_before_its_first_decision(steps: list[tuple[Any, Any, Any]]) -> None:
+    """For every decision the last bound recorded of its group, with a number up to its own, is the one it was taken under."""
     notes = Notes()
     bounds: list[float] = []
     for step in steps:
@@ -135,9 +135,9 @@ def test_a_bound_is_told_before_its_first_decision(steps: list[tuple[Any, Any, A
         bounds += [by_name[row[0]] for row in notes.expected[before:]]
     notes.meter.flush()
     refs = {fact["group"]["name"]: fact["group"]["group_ref"] for batch in notes.batches for fact in batch.facts if "group" in fact}
-    told = [fact["bound"] for batch in notes.batches for fact in batch.facts if "bound" in fact]
+    reported = [fact["bound"] for batch in notes.batches for fact in batch.facts if "bound" in fact]
     for seq, (row, bound) in enumerate(zip(notes.expected, bounds, strict=True)):
-        in_force = [fact["bound"] for fact in told if fact["group_ref"] == refs[row[0]] and fact["from_seq"] <= seq]
+        in_force = [fact["bound"] for fact in reported if fact["group_ref"] == refs[row[0]] and fact["from_seq"] <= seq]
         assert in_force[-1] == bound
 
 
@@ -156,7 +156,7 @@ def test_decisions_are_counted_where_they_lie(steps: list[tuple[Any, Any, Any]])
     assert left.decisions == len(notes.expected)
 
 
-def test_what_the_sensor_held_before_a_run_is_told_after_a_loss() -> None:
+def test_what_the_sensor_held_before_a_run_is_reported_after_a_loss() -> None:
     """A run was recorded in one step; behind a gap its group is described as it was before all of it."""
     notes = Notes(takes=False)
     group = notes.groups[0]
@@ -173,7 +173,7 @@ def test_what_the_sensor_held_before_a_run_is_told_after_a_loss() -> None:
     assert math.fsum(held for _, _, held in ring["samples"]) == 400
 
 
-def test_after_a_loss_nobody_takes_the_short_way_before_being_told_of() -> None:
+def test_after_a_loss_no_client_takes_the_short_way_before_it_is_described() -> None:
     """Another group's decision opens it for that group alone."""
     notes = Notes(takes=False)
     group, other = notes.groups[:2]

@@ -39,8 +39,8 @@ class Broker:
         assert key == b"sluice-1"
         if len(self.sent) >= self.takes:
             raise OSError("gone")
-        told = dict(headers)
-        self.sent.append((told[PATH_HEADER].decode(), told[PART_HEADER].decode(), value))
+        reported = dict(headers)
+        self.sent.append((reported[PATH_HEADER].decode(), reported[PART_HEADER].decode(), value))
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
@@ -113,7 +113,7 @@ def test_who_is_forgotten_meanwhile_loses_no_file_set(tmp_path: Path, broker: ty
 
 
 def test_a_file_set_that_cannot_be_read_holds_up_no_other(tmp_path: Path, broker: type[Broker]) -> None:
-    """It is told, it stays marked, and the sink lives on."""
+    """It is reported, it stays marked, and the sink lives on."""
     file_sets(tmp_path, 3)
     kept = marks(tmp_path)
     (tmp_path / kept[0].read_text()).write_bytes(b"{")

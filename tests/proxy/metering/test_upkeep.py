@@ -25,7 +25,7 @@ from proxy.metering.retention import Retention, apply_retention
 from tests.support.frames.kafka_frames import answered, plain, produced
 from tests.support.memory.metered_fixture import MeteredFixture
 from tests.support.memory.verdicts import BOUND, PRODUCE_VERSION, produce_of
-from tests.support.metering.metering_directory import write_stem
+from tests.support.metering.metering_directory import write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 
@@ -240,15 +240,15 @@ def test_forget_knows_every_form_of_a_name(tmp_path: Path, names: Names) -> None
             | {"switches": json.dumps(switches)}
         ],
     }
-    write_stem(tmp_path, tables, 0, -1, 0, 0, {}, final=True)
+    write_file_set(tmp_path, tables, 0, -1, 0, 0, {}, final=True)
     (tmp_path / "key").write_bytes(b"k" * 16)
     key_file = ["--key-file", str(tmp_path / "key")] if names.form == "keyed" else []
     done = CliRunner().invoke(forget_command, [str(tmp_path), "--user", user, *key_file])
     assert done.exit_code == 0, done.output
-    told = {table: pq.read_table(next((tmp_path / table).rglob("*.parquet")), partitioning=None).to_pylist()[0] for table in tables}
-    assert told["dim_group"]["tag_user"] == told["dim_client"]["principal"] == told["dim_bound"]["who"] == FORGOTTEN
-    assert told["dim_bound"]["rule"] == f"user={FORGOTTEN},client-id=<default>"
-    assert json.loads(told["states"]["switches"]) == [{**switches[0], "user": [FORGOTTEN]}, switches[1]]
+    reported = {table: pq.read_table(next((tmp_path / table).rglob("*.parquet")), partitioning=None).to_pylist()[0] for table in tables}
+    assert reported["dim_group"]["tag_user"] == reported["dim_client"]["principal"] == reported["dim_bound"]["who"] == FORGOTTEN
+    assert reported["dim_bound"]["rule"] == f"user={FORGOTTEN},client-id=<default>"
+    assert json.loads(reported["states"]["switches"]) == [{**switches[0], "user": [FORGOTTEN]}, switches[1]]
     assert [problem for one in find_manifests(tmp_path) for problem in problems_of(tmp_path, one)] == []
 
 

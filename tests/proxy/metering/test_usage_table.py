@@ -10,9 +10,9 @@ def test_what_an_earlier_version_left_becomes_rows() -> None:
     now = [1, None, "b:1", "main", "produce", *range(5, len(COLUMNS))]
     before = now[: COLUMNS.index("waited_requests")]
     for row in (now, before):
-        [told] = usage_table([{"second_ms": 1_000, "rows": [row]}], RUN).to_pylist()
+        [reported] = usage_table([{"second_ms": 1_000, "rows": [row]}], RUN).to_pylist()
         expected = {**dict.fromkeys(COLUMNS), **dict(zip(COLUMNS, row, strict=False))}
-        assert told == {**expected, "second_ms": 1_000, "run_id": "run", "proxy_id": "proxy"}
+        assert reported == {**expected, "second_ms": 1_000, "run_id": "run", "proxy_id": "proxy"}
 
 
 def test_a_segment_without_usage_gives_no_rows() -> None:

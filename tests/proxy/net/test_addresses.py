@@ -37,7 +37,7 @@ def test_what_is_no_address_is_not_learnt(node_id: int, host: str, port: int) ->
 
 
 def test_a_broker_that_moves() -> None:
-    """Clients keep their port, it leads to the new address from now on, and who wants to know is told."""
+    """Clients keep their port, it leads to the new address from now on, and listeners are notified."""
     moves: list[tuple[int, tuple[str, int]]] = []
     book = AddressBook(lambda _: True)
     book.on_move = lambda node_id, address: moves.append((node_id, address))

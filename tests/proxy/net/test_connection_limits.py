@@ -78,7 +78,7 @@ async def test_host_names_are_looked_up_off_the_loop(monkeypatch: pytest.MonkeyP
     assert resolver.asked == ["etl", "mapped", "twice"]
 
 
-async def test_a_name_that_is_not_found_is_told_and_the_rest_applies(
+async def test_a_name_that_is_not_found_is_reported_and_the_rest_applies(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It keeps the address that it had; one that never had any has no effect."""

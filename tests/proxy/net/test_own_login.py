@@ -52,7 +52,7 @@ def login_with(password: Path, said: list[str | None]) -> OwnLogin:
     return OwnLogin(Credentials(mechanism="PLAIN", username="sluice", password_file=password), said.append)
 
 
-async def test_a_wrong_password_is_told_once_and_tried_seldom(password: Path) -> None:
+async def test_a_wrong_password_is_reported_once_and_tried_seldom(password: Path) -> None:
     """One line and one try a minute, so that no account is locked; a new password is tried at once, and topology seldom after that."""
     said: list[str | None] = []
     login, broker = login_with(password, said), Broker("right")
@@ -67,7 +67,7 @@ async def test_a_wrong_password_is_told_once_and_tried_seldom(password: Path) ->
     assert broker.attempts == 4
 
 
-async def test_a_secret_that_cannot_be_read_is_told_once(password: Path) -> None:
+async def test_a_secret_that_cannot_be_read_is_reported_once(password: Path) -> None:
     """Nothing is sent then."""
     said: list[str | None] = []
     login, broker = login_with(password, said), Broker("right")

@@ -72,7 +72,7 @@ async def test_without_tokens_this_machine_may_look_and_nobody_may_change(tmp_pa
 
 @pytest.mark.parametrize("tokens", [False, True])
 async def test_from_another_machine_without_tls_only_metrics_and_health_are_there(tmp_path: Path, tokens: bool) -> None:
-    """Also with a token, which others may have read on its way; what there would be is not told."""
+    """Also with a token, which others may have read on its way; what there would be is not reported."""
     async with Port(tmp_path, tokens=tokens, elsewhere=True) as port:
         for token in (None, READER, WRITER):
             assert await statuses(port, token) == ({200}, {403}, {403})
@@ -137,15 +137,15 @@ async def test_a_token_shows_names_where_it_counts(tmp_path: Path, *, tls: bool,
         assert (status, "alice" in text) == (200, named)
 
 
-@pytest.mark.parametrize(("elsewhere", "host", "told"), [(False, None, True), (True, None, False), (False, "evil.example.org", False)])
-async def test_readiness_quotes_no_names_to_strangers(tmp_path: Path, *, elsewhere: bool, host: str | None, told: bool) -> None:
+@pytest.mark.parametrize(("elsewhere", "host", "reported"), [(False, None, True), (True, None, False), (False, "evil.example.org", False)])
+async def test_readiness_quotes_no_names_to_strangers(tmp_path: Path, *, elsewhere: bool, host: str | None, reported: bool) -> None:
     """They see which condition fails; why, which may quote a client's name from the quota file, stands in the log and is said here."""
     async with Port(tmp_path, elsewhere=elsewhere, open_names=True) as port:
         port.state.checks = [ReadinessCheck("quota_source", False, "quotas.toml: quota[1].user: 'alice' has ...")]
         status, page = await port.ask("/readyz", **({} if host is None else {"Host": host}))
         assert (status, page["checks"][0]["name"], page["checks"][0]["ok"]) == (503, "quota_source", False)
-        assert ("alice" in str(page)) == told
-        assert bool(page["logins"][0]["detail"]) == told
+        assert ("alice" in str(page)) == reported
+        assert bool(page["logins"][0]["detail"]) == reported
 
 
 async def test_the_two_kinds_of_metrics_are_never_mixed_up(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ async def test_entries_are_judged_one_by_one(port: Port) -> None:
 
 
 async def test_switches_are_set_and_taken_away(port: Port) -> None:
-    """What cannot be is told with what to write."""
+    """What cannot be is refused with what to write."""
     assert await port.ask("/admin/switches", SWITCH, WRITER) == (200, {"switches": {"all": "observe"}})
     assert await port.ask("/admin/switches", token=READER) == (200, {"switches": {"all": "observe"}})
     assert await port.ask("/admin/switches", {"target": "all", "mode": None}, WRITER) == (200, {"switches": {}})

@@ -293,7 +293,7 @@ def test_loop_lag() -> None:
 
 
 def test_usage_counts_by_type_and_rule() -> None:
-    """Verdicts are told apart by the quota that caused them."""
+    """Verdicts are distinguished by the quota that caused them."""
     usage = Usage("a", "b")
     usage.throttled("Produce", "user=a", 5)
     usage.throttled("Produce", "user=a", 6)

@@ -183,7 +183,7 @@ async def test_the_good_file_coming_back_clears_the_error(watched: Watched, path
     assert watched.tables == [{"alice": 10.0}]
 
 
-async def test_a_file_that_stays_wrong_is_told_once(watched: Watched, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_file_that_stays_wrong_is_reported_once(watched: Watched, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A poll every second does not repeat the same line every second."""
     path.write_text("broken")
     for _ in range(5):

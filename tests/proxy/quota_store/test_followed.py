@@ -29,9 +29,9 @@ class ProxyFixture:
     def __init__(self) -> None:
         self.table: QuotaTable = {}
         self.rates: Mapping[str, int] = {}
-        self.told: list[tuple[Origin, StoreContent]] = []
+        self.reported: list[tuple[Origin, StoreContent]] = []
         self.quotas = FollowedQuotas(self._take_table, self._take_rates)
-        self.quotas.listeners.append(lambda content, origin: self.told.append((origin, content)))
+        self.quotas.listeners.append(lambda content, origin: self.reported.append((origin, content)))
 
     def _take_table(self, table: QuotaTable) -> None:
         self.table = table
@@ -80,7 +80,7 @@ async def test_another_store_takes_the_place_of_the_one_before(tmp_path: Path) -
     path.write_text('[[quota]]\nip = "10.0.0.1"\nconnection_creation_rate = 3\n')
     await proxy.quotas.use(lambda on_content: FileStore(path, on_content, now_ms=now_ms, wall_time_s=wall_time_s))
     assert (proxy.produce, proxy.rates) == ({}, {"10.0.0.1": 3})
-    assert [origin for origin, _ in proxy.told] == ["start", "own", "start"]
+    assert [origin for origin, _ in proxy.reported] == ["start", "own", "start"]
     assert proxy.quotas.status.source == f"file:{path}"
     await proxy.quotas.close()
 
@@ -132,7 +132,7 @@ async def test_many_quotas_are_put_in_force_as_one() -> None:
     await proxy.quotas.use(memory)
     await proxy.quotas.alter(lambda _: (None, MANY))
     assert len(proxy.produce) == len(MANY)
-    assert proxy.quotas.content is proxy.told[-1][1]
+    assert proxy.quotas.content is proxy.reported[-1][1]
     changing = asyncio.create_task(proxy.quotas.alter(lambda _: (None, [change._replace(value=2.0) for change in MANY])))
     seen = set()
     while not changing.done():
@@ -163,6 +163,6 @@ async def test_contents_come_into_force_in_their_order() -> None:
         arrive[0](content, origin)  # type: ignore[arg-type]
     arrive[0](EMPTY, "outside")
     await proxy.quotas.reload()
-    assert proxy.told[1:] == [("own", contents[0]), ("outside", contents[2]), ("own", contents[3]), ("outside", EMPTY)]
+    assert proxy.reported[1:] == [("own", contents[0]), ("outside", contents[2]), ("own", contents[3]), ("outside", EMPTY)]
     assert proxy.produce == {}
     await proxy.quotas.close()

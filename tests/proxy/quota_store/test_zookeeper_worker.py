@@ -28,14 +28,14 @@ class Reading:
 
 
 @pytest.fixture
-def told() -> list[StoreState]:
+def reported() -> list[StoreState]:
     return []
 
 
 @pytest.fixture
-def worker(told: list[StoreState]) -> ZookeeperWorker:
+def worker(reported: list[StoreState]) -> ZookeeperWorker:
     """One that is connected, and has read everything."""
-    made = ZookeeperWorker(lambda _connection_changed: Any, "zookeeper", lambda _worker, one: told.append(one), None, lambda: 0)
+    made = ZookeeperWorker(lambda _connection_changed: Any, "zookeeper", lambda _worker, one: reported.append(one), None, lambda: 0)
     made._connected = made._whole = True
     made._reader = Reading()
     return made
@@ -62,19 +62,19 @@ def put_switch(worker: ZookeeperWorker, mode: str) -> None:
     worker.tree.put_switches(Node(write_switches({"all": mode}), 1, 0))
 
 
-def test_a_change_that_comes_while_it_is_read_is_told_whole(worker: ZookeeperWorker, told: list[StoreState]) -> None:
-    """Another store changes a quota and a switch at once. We read the switch, and the quota's notification was before: nobody is told of
-    the half, since a watch has fired by then."""
+def test_a_change_that_comes_while_it_is_read_is_reported_whole(worker: ZookeeperWorker, reported: list[StoreState]) -> None:
+    """Another store changes a quota and a switch at once. We read the switch, and the quota's notification was before: no reader is called
+    for the half, since a watch has fired by then."""
 
     def half() -> None:
         put_switch(worker, "off")
         worker._watched(None)
 
     reads(worker, half, lambda: put_quota(worker, 2))
-    assert [one.content for one in told] == [StoreContent({ALICE: {RATE: 2.0}}, {"all": "off"})]
+    assert [one.content for one in reported] == [StoreContent({ALICE: {RATE: 2.0}}, {"all": "off"})]
 
 
-def test_changes_that_never_end_are_told_all_the_same(worker: ZookeeperWorker, told: list[StoreState]) -> None:
+def test_changes_that_never_end_are_reported_all_the_same(worker: ZookeeperWorker, reported: list[StoreState]) -> None:
     """Where one comes during every look, every second look tells."""
 
     def another(rate: int) -> Callable[[], None]:
@@ -85,4 +85,4 @@ def test_changes_that_never_end_are_told_all_the_same(worker: ZookeeperWorker, t
         return step
 
     reads(worker, *(another(rate) for rate in range(1, 6)), lambda: None)
-    assert [one.content.quotas[ALICE][RATE] for one in told] == [2, 4, 5]
+    assert [one.content.quotas[ALICE][RATE] for one in reported] == [2, 4, 5]

@@ -82,7 +82,7 @@ def test_addresses_of_one_ipv6_network_count_as_one() -> None:
     assert reserved_by(account, "10.0.0.1") == 10
 
 
-def test_who_holds_most_itself_is_told_when_it_looks() -> None:
+def test_who_holds_most_itself_is_notified_when_it_looks() -> None:
     """It is at work when it reserves, so nothing ends it from below; no other one has to go for it."""
     account = BufferAccount(LIMIT)
     small, large = One(account, "10.0.0.1"), account.open("10.0.0.66")

@@ -82,7 +82,7 @@ def test_a_change_of_mode_holds_from_its_decision_on(tmp_path: Path) -> None:
         peer = proxy.connect()
         peer.asks(produce_of(20_000, 1), produced(1, version=PRODUCE_VERSION))
         proxy.enforcement.mode = Mode.MUTE
-        proxy.told_state()
+        proxy.reported_state()
         peer.asks(produce_of(2_000, 2), produced(2, version=PRODUCE_VERSION))
         verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete) == ({}, [])
@@ -141,7 +141,7 @@ def test_a_fetch_that_waits_stands_in_the_trace(tmp_path: Path) -> None:
 
 
 def test_connections_are_decisions_too(tmp_path: Path) -> None:
-    """Process, listener and address each decide; who comes too fast is counted, told to wait and taken back, and all of it is proved."""
+    """Process, listener and address each decide; who comes too fast is counted, delayed and taken back, and all of it is proved."""
     with MeteredFixture(tmp_path, mode=Mode.DELAY) as proxy:
         quotas = proxy.quotas
         quotas.update_process(1_000, 3)

@@ -247,7 +247,7 @@ def test_the_files_prove_what_switches_did(tmp_path: Path, base: Mode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "done", "kinds"),
+    ("reported", "done", "kinds"),
     [
         pytest.param("observe", "enforce", {"NOT_APPLIED"}, id="waited-though-observed"),
         pytest.param("enforce", "observe", {"NOT_APPLIED"}, id="not-waited-though-enforced"),
@@ -255,11 +255,11 @@ def test_the_files_prove_what_switches_did(tmp_path: Path, base: Mode) -> None:
     ],
 )
 @pytest.mark.parametrize("target", ["all", "entity:client-id=etl"])
-def test_the_validator_finds_what_was_done_otherwise(tmp_path: Path, target: str, told: str, done: str, kinds: set[str]) -> None:
+def test_the_validator_finds_what_was_done_otherwise(tmp_path: Path, target: str, reported: str, done: str, kinds: set[str]) -> None:
     """Files that say one thing of a switch while the data path does another are found out."""
     numbers = iter(range(1_000))
     with MeteredFixture(tmp_path, produce=BOUND) as proxy:
-        proxy.switch({target: told})
+        proxy.switch({target: reported})
         ProxyFixture.switch(proxy, {target: done})
         busy(proxy.connect(), numbers, "etl")
         verdict = proxy.written()

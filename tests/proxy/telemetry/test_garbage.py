@@ -1,4 +1,4 @@
-"""The garbage collector is set up once and timed; long looks are told."""
+"""The garbage collector is set up once and timed; long looks are reported."""
 
 import gc
 from collections.abc import Iterator
@@ -12,13 +12,15 @@ MS = 1_000_000
 
 
 class Watched:
-    """A watch with a clock that is set by hand, and what it told."""
+    """A watch with a clock that is set by hand, and what it reported."""
 
     def __init__(self) -> None:
         self.now_ns = 0
         self.counters = Counters()
-        self.told: list[tuple[int, float]] = []
-        self.watch = GarbageWatch(self.counters, lambda generation, took_ms: self.told.append((generation, took_ms)), lambda: self.now_ns)
+        self.reported: list[tuple[int, float]] = []
+        self.watch = GarbageWatch(
+            self.counters, lambda generation, took_ms: self.reported.append((generation, took_ms)), lambda: self.now_ns
+        )
 
     def look(self, took_ns: int, generation: int = 2) -> None:
         """The collector takes a look."""
@@ -36,15 +38,15 @@ def watched() -> Iterator[Watched]:
     gc.unfreeze()
 
 
-def test_long_looks_are_told_once_and_later(watched: Watched) -> None:
-    """All are added up; those of 20 ms and more are counted, and told on the loop, not inside the collector."""
+def test_long_looks_are_reported_once_and_later(watched: Watched) -> None:
+    """All are added up; those of 20 ms and more are counted, and reported on the loop, not inside the collector."""
     watched.look(19 * MS)
     watched.look(20 * MS, generation=1)
     assert (watched.counters.gc_ns, watched.counters.gc_long) == (39 * MS, 1)
-    assert watched.told == []
+    assert watched.reported == []
     watched.watch.tell()
     watched.watch.tell()
-    assert watched.told == [(1, 20.0)]
+    assert watched.reported == [(1, 20.0)]
 
 
 def test_the_collector_is_frozen_timed_and_left_alone_again(watched: Watched) -> None:

@@ -136,7 +136,7 @@ def test_keys_are_bounded() -> None:
     assert sum(limit.left_out(f"key-{n}", 1) is not None for n in range(log.KEYS_MAX + 500)) == log.KEYS_MAX + log.LINES_PER_SECOND_MAX
 
 
-def test_what_the_limit_swallowed_last_is_told_at_the_end() -> None:
+def test_what_the_limit_swallowed_last_is_reported_at_the_end() -> None:
     """A burst at the very end is not lost without a trace."""
 
     def burst() -> None:
@@ -145,8 +145,8 @@ def test_what_the_limit_swallowed_last_is_told_at_the_end() -> None:
 
     lines = lines_of(burst)
     shown = sum(line["event"] == "burst" for line in lines)
-    told = sum(line.get("left_out", 0) for line in lines)
-    assert shown + told == 400
+    reported = sum(line.get("left_out", 0) for line in lines)
+    assert shown + reported == 400
     assert shown < 400
 
 

@@ -15,11 +15,11 @@ class ToldLag(LoopLag):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = asyncio.Event()
+        self.reported = asyncio.Event()
 
     def record(self, lag_ms: float, now_ms: int) -> None:
         super().record(lag_ms, now_ms)
-        self.told.set()
+        self.reported.set()
 
 
 async def test_a_stall_is_reported_once_with_the_stack_of_the_loop() -> None:
@@ -37,10 +37,10 @@ async def test_a_stall_is_reported_once_with_the_stack_of_the_loop() -> None:
 
     watchdog = Watchdog(lag, clock_ns=time.monotonic_ns, on_stall=on_stall, period_seconds=0.001, stall_seconds=0.1)
     watchdog.start(asyncio.get_running_loop())
-    await asyncio.wait_for(lag.told.wait(), HANG_GUARD_SECONDS)
-    lag.told.clear()
+    await asyncio.wait_for(lag.reported.wait(), HANG_GUARD_SECONDS)
+    lag.reported.clear()
     a_call_that_blocks()
-    await asyncio.wait_for(lag.told.wait(), HANG_GUARD_SECONDS)
+    await asyncio.wait_for(lag.reported.wait(), HANG_GUARD_SECONDS)
     watchdog.stop()
     await asyncio.to_thread(watchdog.join, HANG_GUARD_SECONDS)
     assert lag.stalls >= 1

@@ -54,9 +54,9 @@ class Guarded:
     def __init__(self, make: Callable[[], ClientQuotaCallback] | None = None) -> None:
         self.faulty = FaultyCallback()
         self.now_ms = 1_000_000
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.callback = GuardedCallback(
-            make or (lambda: self.faulty), now_ns=lambda: self.now_ms * 1_000_000, on_fault=lambda *fault: self.told.append(fault)
+            make or (lambda: self.faulty), now_ns=lambda: self.now_ms * 1_000_000, on_fault=lambda *fault: self.reported.append(fault)
         )
         self.callback.configure({})
         self.manager = ClientQuotaManager(PRODUCE, QuotaGroup, callback=self.callback)
@@ -72,7 +72,7 @@ class Guarded:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_limit_is_the_last_good_one(fault: Callable[[], Any]) -> None:
-    """A group keeps its limit whatever the callback says instead; each fault is counted, the first one told."""
+    """A group keeps its limit whatever the callback says instead; each fault is counted, the first one reported."""
     guarded = Guarded()
     assert guarded.bound("etl") == 100.0
     guarded.faulty.acts["quota_limit"] = fault
@@ -80,7 +80,7 @@ def test_a_bad_limit_is_the_last_good_one(fault: Callable[[], Any]) -> None:
     guarded.manager.refresh_bounds()
     assert guarded.bound("etl") == 100.0
     assert guarded.callback.errors == guarded.callback.faults["quota_limit"] == 2
-    assert [method for method, _ in guarded.told] == ["quota_limit"]
+    assert [method for method, _ in guarded.reported] == ["quota_limit"]
     assert guarded.callback.last_error is not None
     assert guarded.callback.last_error.startswith("quota_limit: ")
 

@@ -16,6 +16,6 @@ from quota.connections.client_address import address_of
         ("<default>", None),
     ],
 )
-def test_an_address_is_told_from_a_name(host: str, address: str | None) -> None:
+def test_an_address_is_distinguished_from_a_name(host: str, address: str | None) -> None:
     """In its usual short form, so that a client who comes from there is found."""
     assert address_of(host) == address

@@ -222,7 +222,7 @@ def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: 
 
 
 @given(gaps=st.lists(st.integers(0, 1_500), max_size=80), bound=st.integers(1, 12), num_samples=st.integers(2, 11))
-def test_who_waits_as_told_stays_within_the_rate(gaps: list[int], bound: int, num_samples: int) -> None:
+def test_who_waits_as_announced_stays_within_the_rate(gaps: list[int], bound: int, num_samples: int) -> None:
     """One after the other, each after its wait: no more come through than a burst and the rate allow."""
     quotas = proxy(num_samples=num_samples)
     quotas.update_process(UNLIMITED_CONNECTIONS, bound)

@@ -57,11 +57,11 @@ def test_a06_ten_thousand_orders() -> None:
 async def test_a06_over_sockets(given: list[int], delivered: list[int], reason: str) -> None:
     """Both sides are closed with the reason, and nothing of the wrong answer reached the client."""
 
-    async def answer_as_told(connection: BrokerConnection, request: Request) -> None:
+    async def answer_as_reported(connection: BrokerConnection, request: Request) -> None:
         if request.correlation_id == 3:
             await connection.send(b"".join(produce_answer(7, number) for number in given))
 
-    async with ScriptedBroker(answer_as_told) as broker, open_gateway(broker) as sluice:
+    async with ScriptedBroker(answer_as_reported) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.send(b"".join(produce_request(number, version=7) for number in (1, 2, 3)))
         assert answer_ids(await client.read_to_end()) == delivered

@@ -39,8 +39,8 @@ def test_c1_a_full_disk_is_waited_for_and_what_has_no_room_is_counted(tmp_path: 
     """
     done = filled(tmp_path, "tmpfs", "unshare", "--mount", "--map-root-user") if disk_full.has_unshare() else None
     if done is None or NO_NAMESPACE in done.stderr or done.returncode == disk_full.NO_TMPFS:
-        told = "row C1: no mount namespace here, so RLIMIT_FSIZE and /dev/full stand in for a full disk"
-        warnings.warn(told, disk_full.StandInWarning, stacklevel=1)
+        reported = "row C1: no mount namespace here, so RLIMIT_FSIZE and /dev/full stand in for a full disk"
+        warnings.warn(reported, disk_full.StandInWarning, stacklevel=1)
         return
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -49,18 +49,18 @@ async def test_f06_changing_names_ends_in_one_group() -> None:
     groups_max = 40
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=BOUND)) as sluice:
         first = await sluice.client()
-        told = [await ask_produce(first, FRAME_BYTES, b"name-0")]
+        reported = [await ask_produce(first, FRAME_BYTES, b"name-0")]
         (scope,) = [scope for scope in sluice.app.scopes.all() if list(scope.produce.groups())]
         scope.produce.groups_max = groups_max
         for at in range(1, groups_max + 60):
             client = await sluice.client()
-            told.append(await ask_produce(client, FRAME_BYTES, b"name-%d" % at))
+            reported.append(await ask_produce(client, FRAME_BYTES, b"name-%d" % at))
             client.close()
         assert len(sluice.groups()) == groups_max
         (overflow,) = scope.produce._overflow.values()
         assert overflow.recorded_total == 60 * (FRAME_BYTES - 4)
         assert overflow.bound == BOUND
-        assert max(told) == 0
+        assert max(reported) == 0
         assert scope.produce.groups_overflowed == 60
         for size, client_id in ((HALF, b"one-more"), (FRAME_BYTES, b"and-another")):
             assert await ask_produce(await sluice.client(), size, client_id) > 1_000
@@ -70,12 +70,12 @@ async def test_f06_changing_names_ends_in_one_group() -> None:
 async def test_f07_no_name_is_no_way_out() -> None:
     """Without a client-id, or with an empty one, one default quota holds, and a change between the two changes nothing."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=BOUND)) as sluice:
-        told = []
+        reported = []
         for client_id in (None, b"", None, b""):
             client = await sluice.client()
-            told.append(await ask_produce(client, HALF, client_id))
-        assert told[0] == 0
-        assert all(throttle_ms > 500 for throttle_ms in told[1:])
+            reported.append(await ask_produce(client, HALF, client_id))
+        assert reported[0] == 0
+        assert all(throttle_ms > 500 for throttle_ms in reported[1:])
         assert [group.recorded_total for group in sluice.groups()] == [4 * (HALF - 4)]
 
 

@@ -48,9 +48,9 @@ async def test_names_without_end_are_the_affair_of_who_makes_them(flood_from: li
         async def come(host: str, client_id: bytes, size: int = FRAME_BYTES) -> int:
             client = await sluice.client(source=BALANCER)
             await client.send(v2_header((host, 7), ("::1" if ":" in host else HOST, 9092)))
-            told = await ask_produce(client, size, client_id)
+            reported = await ask_produce(client, size, client_id)
             client.close()
-            return told
+            return reported
 
         await come(flood_from[0], b"name-0")
         (manager,) = [scope.produce for scope in sluice.app.scopes.all() if list(scope.produce.groups())]

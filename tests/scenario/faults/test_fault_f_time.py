@@ -53,12 +53,12 @@ def join(correlation_id: int, session_timeout_ms: int) -> bytes:
     return request_of(api_of(ApiKey.JOIN_GROUP, 1), b"\x00\x01g" + struct.pack(">i", session_timeout_ms), correlation_id)
 
 
-async def told(client: ScriptedClient, correlation_id: int) -> int:
+async def reported(client: ScriptedClient, correlation_id: int) -> int:
     """Ask for Metadata; return the throttle time that its answer announces."""
     return throttle_ms(await client.ask(metadata_request(correlation_id, version=VERSION)), METADATA, VERSION)
 
 
-async def versions_told(client: ScriptedClient, correlation_id: int) -> int:
+async def versions_reported(client: ScriptedClient, correlation_id: int) -> int:
     """The same with ApiVersions."""
     return throttle_ms(await client.ask(api_versions_request(correlation_id)), API_VERSIONS, 3)
 
@@ -70,12 +70,12 @@ def waiting(sluice: RunningGateway) -> int:
 
 @pytest.mark.parametrize("session_timeout_ms", [0, -1, 2])
 async def test_a_join_group_frees_nothing_behind_it(session_timeout_ms: int) -> None:
-    """Whatever session timeout it names, its client waits for it, and is told a window for what it asks next."""
+    """Whatever session timeout it names, its client waits for it, and gets a window for what it asks next."""
     async with ScriptedBroker(without_sasl) as broker, open_gateway(broker, mode="mute", table=quotas(request=TINY)) as sluice:
         client = await sluice.client()
         await client.ask(join(1, session_timeout_ms))
         assert waiting(sluice) == 1
-        assert await told(client, 2) == WINDOW_MS
+        assert await reported(client, 2) == WINDOW_MS
         assert waiting(sluice) == 1
         assert sluice.counters.throttles["Request"].sum_ms == 2 * WINDOW_MS
 
@@ -107,7 +107,7 @@ async def test_a_refused_login_frees_nobody_else() -> None:
     async with ScriptedBroker(without_sasl) as broker, open_gateway(broker, mode="mute", table=quotas(request=TINY)) as sluice:
         attacker, other = await sluice.client(), await sluice.client()
         await attacker.ask(sasl_frames.handshake("PLAIN"))
-        assert await versions_told(other, 1) == WINDOW_MS
+        assert await versions_reported(other, 1) == WINDOW_MS
 
 
 async def test_the_way_in_is_free_and_no_further() -> None:
@@ -116,12 +116,12 @@ async def test_the_way_in_is_free_and_no_further() -> None:
         first, honest, flood = [await sluice.client() for _ in range(3)]
         for frame in (sasl_frames.handshake("GSSAPI"), sasl_frames.authenticate(b"x")):
             await first.ask(frame)
-        assert [await versions_told(honest, number) for number in (1, 2)] == [0, 0]
+        assert [await versions_reported(honest, number) for number in (1, 2)] == [0, 0]
         for frame in (sasl_frames.handshake("GSSAPI"), sasl_frames.authenticate(b"x")):
             await honest.ask(frame)
         assert waiting(sluice) == 0
-        assert await told(honest, 5) == WINDOW_MS
-        assert [await versions_told(flood, number) for number in range(3)] == [0, 0, WINDOW_MS]
+        assert await reported(honest, 5) == WINDOW_MS
+        assert [await versions_reported(flood, number) for number in range(3)] == [0, 0, WINDOW_MS]
         await flood.send(b"".join(api_versions_request(number) for number in range(4, 14)))
         await flood.read_frame()
         await until(lambda: waiting(sluice) >= 1)

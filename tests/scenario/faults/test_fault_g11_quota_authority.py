@@ -125,7 +125,7 @@ NO = (
 
 
 class Broker(ScriptedBroker):
-    """Lets everybody in and does what it is told when it is asked about quotas."""
+    """Lets everybody in and answers as configured when it is asked about quotas."""
 
     def __init__(self) -> None:
         super().__init__(self.act)
@@ -256,11 +256,11 @@ async def test_a_description_needs_the_brokers_yes(version: int, code: int, mess
         assert found == (code, message, ours)
 
 
-@pytest.mark.parametrize("may", ["alter", "describe", "none", "not told"])
+@pytest.mark.parametrize("may", ["alter", "describe", "none", "not reported"])
 @pytest.mark.parametrize("newer", [True, False], ids=["DescribeCluster", "Metadata"])
 async def test_brokers_before_client_quotas_are_asked_for_operations(may: str, newer: bool) -> None:
     """Where a broker lacks the APIs its field of authorized operations decides; nothing in it is a no."""
-    operations = NO_OPERATIONS if may == "not told" else struct.pack(">i", OPERATIONS[may])
+    operations = NO_OPERATIONS if may == "not reported" else struct.pack(">i", OPERATIONS[may])
 
     async def tells(connection: BrokerConnection, asked: Request) -> None:
         if asked.key == 60:

@@ -107,7 +107,7 @@ async def test_others_are_taken_as_they_are() -> None:
     ],
 )
 async def test_a_balancer_that_sends_no_right_header(first: bytes, says: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told apart with what is wrong, and costs no connection to a broker."""
+    """It is distinguished with what is wrong, and costs no connection to a broker."""
     caplog.set_level(logging.INFO)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         client = await sluice.client(source=BALANCER)

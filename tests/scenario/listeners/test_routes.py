@@ -36,7 +36,7 @@ async def two_routes(main: ScriptedBroker, other: ScriptedBroker, *, met: bool =
         yield sluice
 
 
-async def told(sluice: RunningGateway, port: int) -> int:
+async def reported(sluice: RunningGateway, port: int) -> int:
     """Ask at a bootstrap port where the broker is; return its port."""
     client = await sluice.client(port)
     (broker,) = read_topology(METADATA_V12, await client.ask(metadata_request())).brokers
@@ -46,10 +46,10 @@ async def told(sluice: RunningGateway, port: int) -> int:
 
 
 async def test_each_listener_leads_to_its_own() -> None:
-    """Clients of each listener are told its ports, and behind them is the broker's address by that route."""
+    """Clients of each listener receive its ports, and behind them is the broker's address by that route."""
     async with ScriptedBroker() as plain, ScriptedBroker() as secure, two_routes(plain, secure) as sluice:
         first, second = (door.bootstrap_port for door in sluice.listeners)
-        ports = [await told(sluice, first), await told(sluice, second)]
+        ports = [await reported(sluice, first), await reported(sluice, second)]
         assert ports == [door.client_port(NODE) for door in sluice.listeners]
         assert len({first, second, *ports}) == 4
         for broker, port in ((plain, ports[0]), (secure, ports[1])):
@@ -84,7 +84,7 @@ async def test_a_route_that_leads_nowhere() -> None:
             await until(lambda: sluice.app.probers["listener.other.upstream"].error is not None)
             checks = {check.name: check.ok for check in sluice.app.state.readiness()}
             assert checks == {"listeners": True, "upstream": True, "listener.other.upstream": False, "quota_source": True}
-            assert await told(sluice, sluice.port) == sluice.broker_port(NODE)
+            assert await reported(sluice, sluice.port) == sluice.broker_port(NODE)
             lost = await sluice.client(sluice.listeners[1].bootstrap_port)
             await lost.read_to_end()
             await sluice.until_closed("upstream_unreachable")

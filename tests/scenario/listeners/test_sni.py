@@ -67,14 +67,14 @@ async def produce(client: TlsClient, correlation_id: int = 1) -> None:
 
 
 async def test_the_name_chooses_the_broker_and_answers_name_names(proxy: ProxyFixture) -> None:
-    """Clients begin at one name, are told a name for each broker at the same port, and find there the broker that it names."""
+    """Clients begin at one name, receive a name for each broker at the same port, and find there the broker that it names."""
     async with in_front_of_two(proxy) as (sluice, first, second):
         client = await proxy.connect(sluice.port, name=BOOTSTRAP)
         topology = read_topology(API_VERSIONS[ApiKey.METADATA << 16 | 12], await client.ask(metadata_request(3)))
-        told = {broker.node_id: (broker.host, broker.port) for broker in topology.brokers}
-        assert told == {node_id: (to(node_id), sluice.port) for node_id in (1, 2)}
+        reported = {broker.node_id: (broker.host, broker.port) for broker in topology.brokers}
+        assert reported == {node_id: (to(node_id), sluice.port) for node_id in (1, 2)}
         for node_id, broker in ((1, first), (2, second)):
-            host, port = told[node_id]
+            host, port = reported[node_id]
             at_broker = await proxy.connect(port, name=host.upper())
             await produce(at_broker, node_id)
             assert broker.connections[-1].requests[-1].frame == produce_request(node_id, bytes(200_000))
@@ -84,7 +84,7 @@ async def test_the_name_chooses_the_broker_and_answers_name_names(proxy: ProxyFi
         await sluice.until_closed("client_closed", 3)
 
 
-async def test_clients_are_told_the_port_of_the_balancer_before(proxy: ProxyFixture) -> None:
+async def test_clients_receive_the_port_of_the_balancer_before(proxy: ProxyFixture) -> None:
     """`advertised_port` is what answers name, whatever the listener's own port is."""
     async with in_front_of_two(proxy, msgspec.structs.replace(SNI, advertised_port=443)) as (sluice, _, _):
         client = await proxy.connect(sluice.port, name=BOOTSTRAP)

@@ -81,14 +81,14 @@ async def test_the_subject_of_a_certificate_is_the_user(proxy: ProxyFixture) -> 
             await sluice.until_connections(0)
 
 
-class Told(PrincipalBuilder):
+class Reported(PrincipalBuilder):
     """Keeps what it is asked."""
 
     contexts: ClassVar[list[AuthenticationContext]] = []
 
     def build(self, context: AuthenticationContext) -> KafkaPrincipal:
         self.contexts.append(context)
-        return KafkaPrincipal("User", "told")
+        return KafkaPrincipal("User", "reported")
 
 
 @pytest.mark.parametrize("piece", [3, 100_000])
@@ -124,11 +124,11 @@ async def lets_in(connection: BrokerConnection, asked: Request) -> None:
         await connection.answer(asked)
 
 
-async def test_a_principal_builder_is_told_what_tls_knows(proxy: ProxyFixture) -> None:
+async def test_a_principal_builder_receives_what_tls_knows(proxy: ProxyFixture) -> None:
     """Protocol, server name, certificate, and the name that the rules make of its subject."""
     listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file)
-    listener = msgspec.structs.replace(listener, principal_builder=f"{__name__}:Told")
-    Told.contexts.clear()
+    listener = msgspec.structs.replace(listener, principal_builder=f"{__name__}:Reported")
+    Reported.contexts.clear()
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
         context = proxy.context(proxy.alice)
         context.check_hostname = False
@@ -136,11 +136,11 @@ async def test_a_principal_builder_is_told_what_tls_knows(proxy: ProxyFixture) -
         client = TlsClient(*streams)
         await client.ask(metadata_request(1))
         (connection,) = sluice.connections
-        assert str(connection.session.principal) == "User:told"
+        assert str(connection.session.principal) == "User:reported"
         await client.close()
-    (told,) = Told.contexts
-    assert (told.protocol, told.sni, told.name) == ("SSL", "kafka.example.org", "CN=alice")
-    assert told.certificate == ssl.PEM_cert_to_DER_cert(proxy.alice.certificate.read_text())
+    (reported,) = Reported.contexts
+    assert (reported.protocol, reported.sni, reported.name) == ("SSL", "kafka.example.org", "CN=alice")
+    assert reported.certificate == ssl.PEM_cert_to_DER_cert(proxy.alice.certificate.read_text())
 
 
 async def test_who_shows_no_certificate_or_a_strange_one_is_refused(proxy: ProxyFixture, tmp_path: Path) -> None:
@@ -342,20 +342,20 @@ async def test_brokers_are_met_by_tls(proxy: ProxyFixture) -> None:
 
 
 @pytest.mark.parametrize("server_name", [None, "kafka.example.org"])
-async def test_brokers_are_told_whom_sluice_wants(proxy: ProxyFixture, tmp_path: Path, server_name: str | None) -> None:
+async def test_brokers_receive_the_name_that_sluice_wants(proxy: ProxyFixture, tmp_path: Path, server_name: str | None) -> None:
     """The host that is connected to, or `server_name`, goes to the broker in the hello (SNI), and its certificate has to be for it."""
     (tmp_path / "named").mkdir()
     named = Authority(tmp_path / "named", "named")
     files = named.issue("broker", hosts=("localhost", "kafka.example.org"))
     context = server_context(TlsFiles(files.certificate, files.key), "none", time.time())
-    told: list[str | None] = []
-    context.sni_callback = lambda _tls, name, _context: told.append(name)
+    reported: list[str | None] = []
+    context.sni_callback = lambda _tls, name, _context: reported.append(name)
     async with ScriptedBroker() as broker, tls_front(broker, context) as port:
         upstream = Upstream(bootstrap=(HostPort("localhost", port),), tls=UpstreamTls(ca=named.file, server_name=server_name))
         async with open_gateway(broker, upstream=upstream, probed=False, clean=False) as sluice:
             client: ScriptedClient = await sluice.client()
             assert await client.ask(produce_request(4)) == produce_answer(9, 4)
-            assert set(told) == {server_name or "localhost"}
+            assert set(reported) == {server_name or "localhost"}
             client.close()
             await sluice.until_closed("client_closed")
 

@@ -25,7 +25,7 @@ KERNELS_HOLD_BYTES = 1_000_000
 
 
 class Above(asyncio.Protocol):
-    """Keeps what it is told."""
+    """Keeps what it receives."""
 
     def __init__(self) -> None:
         self.transport: TlsTransport | None = None

@@ -54,7 +54,7 @@ def status(wire: Wire, path: str, body: object = None, *, here: bool = False) ->
 
 
 def test_without_tokens_and_tls_others_see_metrics_and_health_alone(wire: Wire) -> None:
-    """Bound to all addresses it starts, and everything else is 403 from another machine, told from what is not there by nobody.
+    """Bound to all addresses it starts, and everything else is 403 from another machine, the same for pages that do not exist.
 
     From its own machine the same process shows what can be looked at, and changes nothing.
     """

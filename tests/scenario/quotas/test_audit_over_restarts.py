@@ -57,8 +57,8 @@ def test_what_was_changed_is_known_after_a_crash(mock_cluster: MockCluster, tmp_
         sluice.start()
         assert quotas("set", "--user", "u7", "producer_byte_rate=5000", *http).stdout == "user 'u7': producer_byte_rate=5000\n"
         assert quotas("describe", "--user", "u7", *kafka).stdout == "user 'u7': producer_byte_rate=5000\n"
-        told = quotas("history", "--limit", "3", *http).stdout.splitlines()
-        assert [line.split(" ", 1)[1].split(" ", 1)[1].split(" 127", 1)[0] for line in told] == [
+        reported = quotas("history", "--limit", "3", *http).stdout.splitlines()
+        assert [line.split(" ", 1)[1].split(" ", 1)[1].split(" 127", 1)[0] for line in reported] == [
             "mended",
             "http Token:ops",
             "http Token:ops",

@@ -134,7 +134,7 @@ async def test_held_sockets_are_closed_the_oldest_first() -> None:
 
 
 async def test_what_cannot_be_held_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Held sockets are bounded; who is one more is told at once."""
+    """Held sockets are bounded; one more is refused at once."""
     monkeypatch.setattr("proxy.net.accept.admission.HELD_MAX", 3)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT) as sluice:
         sluice.app.connection_limits.apply_rates({OTHER_HOST: 0})

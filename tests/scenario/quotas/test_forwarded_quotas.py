@@ -37,7 +37,7 @@ OFFERED = {0: (0, 9), 1: (0, 12), 3: (0, 12), API_VERSIONS: (0, 3), 48: (0, 1), 
 
 
 class Broker(ScriptedBroker):
-    """Keeps quotas, and throttles as it is told."""
+    """Keeps quotas, and throttles as configured."""
 
     def __init__(self, quotas: dict[Entity, dict[str, float]] | None = None, *, code: int = 0) -> None:
         super().__init__()

@@ -223,7 +223,7 @@ async def test_what_cannot_be_set(name: str, key: str, value: str, message: str)
         assert keeper.quotas == {(("user", "good"),): {RATE: 1.0}}
 
 
-async def test_who_may_not_is_told_so_for_each() -> None:
+async def test_who_may_not_gets_an_error_for_each() -> None:
     """Error 31 for users and clients; the broker judges the rest by itself."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, Rules())

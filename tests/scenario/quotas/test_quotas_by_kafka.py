@@ -142,7 +142,7 @@ async def test_who_leaves_takes_nothing_back() -> None:
 
 
 async def test_a_drain_waits_for_a_change() -> None:
-    """The connection ends when its client has been told."""
+    """The connection ends when its client has been notified."""
     async with ScriptedBroker() as broker, open_gateway(broker, serves=False) as sluice:
         keeper = Keeper(sluice)
         go_on = asyncio.Event()

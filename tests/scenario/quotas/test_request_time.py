@@ -1,4 +1,4 @@
-"""A request quota through real sockets: from sluice.toml and the quota file to the throttle time that a client is told."""
+"""A request quota through real sockets: from sluice.toml and the quota file to the throttle time that a client receives."""
 
 import asyncio
 import urllib.request
@@ -66,7 +66,7 @@ def request_groups(sluice: RunningGateway) -> dict[str, float]:
     }
 
 
-async def test_a_quota_of_the_file_is_told_in_windows_of_the_configuration(tmp_path: Path) -> None:
+async def test_a_quota_of_the_file_is_reported_in_windows_of_the_configuration(tmp_path: Path) -> None:
     """Who is far over is throttled for one window, whose length is a setting, and for nothing once the quota is gone."""
     path = tmp_path / "quotas.toml"
     path.write_text(f'[[quota]]\nclient-id = "etl"\nrequest_percentage = {TINY}\n')

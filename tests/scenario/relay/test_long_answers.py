@@ -54,7 +54,7 @@ async def test_answers_of_all_sizes_arrive_as_they_were_sent() -> None:
 
 
 async def test_pipelined_answers_share_reads() -> None:
-    """The end of one long answer and the beginning of the next are told apart."""
+    """The end of one long answer and the beginning of the next are distinguished."""
     async with ScriptedBroker(records=some_records(600_000)) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.send(b"".join(fetch_request(number) for number in range(20)))

@@ -1,4 +1,4 @@
-"""What keeps the house: the prober that tells changes only, errors that nobody caught, and open files that run out."""
+"""The prober that reports changes only, errors that no code caught, and open files that run out."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import pytest
 from protocol.api_keys import ApiKey
 from protocol.messages.api_versions import read_api_keys
 from proxy.base.host_port import HostPort
-from proxy.net.accept.listener import ACCEPTS_PER_TURN, CROWD_ACCEPTS_PER_TURN, CROWD_CONNECTIONS_MIN, LONE_TURNS, Acceptor
+from proxy.net.accept.listener import ACCEPTS_PER_TURN, BACKLOG_ACCEPTS_PER_TURN, BACKLOG_CONNECTIONS_MIN, LONE_TURNS, Acceptor
 from proxy.net.sockets import listen
 from proxy.net.upstream import prober
 from proxy.net.upstream.connector import Bootstrap
@@ -28,7 +28,7 @@ NO_LOGIN = OwnLogin(None, lambda _: None)
 
 
 class CountedBootstrap(Bootstrap):
-    """Knows how often it was told of a failure."""
+    """Counts the failures that were reported."""
 
     failures = 0
 
@@ -37,7 +37,7 @@ class CountedBootstrap(Bootstrap):
         super().failed(address)
 
 
-async def test_an_upstream_that_stays_silent_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upstream_that_stays_silent_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log has a line when brokers fall silent and one when they answer again, however often they are asked between."""
     for name in ("RETRY_MIN_S", "RETRY_MAX_S", "INTERVAL_S"):
         monkeypatch.setattr(prober, name, 0.001)
@@ -58,7 +58,7 @@ async def test_an_upstream_that_stays_silent_is_told_once(monkeypatch: pytest.Mo
     assert [change is None for change in changes] == [False, True, False]
 
 
-async def test_an_exception_that_nobody_caught_is_counted_once() -> None:
+async def test_an_exception_that_no_code_caught_is_counted_once() -> None:
     """The loop's exception handler counts what escaped; a connection that crashed has been counted already."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         sluice.expects_internal_errors = True
@@ -106,11 +106,11 @@ async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -
     acceptor.close()
 
 
-async def test_a_crowd_is_let_in_a_few_at_a_time() -> None:
+async def test_a_long_backlog_is_accepted_a_few_at_a_time() -> None:
     """While more than 128 wait in the kernel's queue, a turn of the event loop accepts 8, so that connected clients wait less."""
     accepted: list[socket.socket] = []
     listening = listen(HOST, 0)
-    crowd = [socket.create_connection(listening.getsockname()) for _ in range(CROWD_CONNECTIONS_MIN + 3 * ACCEPTS_PER_TURN)]
+    crowd = [socket.create_connection(listening.getsockname()) for _ in range(BACKLOG_CONNECTIONS_MIN + 3 * ACCEPTS_PER_TURN)]
     acceptor = Acceptor(listening, lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
     counts = [0]
 
@@ -122,17 +122,17 @@ async def test_a_crowd_is_let_in_a_few_at_a_time() -> None:
     in_each_turn()
     await until(lambda: len(accepted) == len(crowd))
     took = [after - before for before, after in pairwise(counts) if after > before]
-    crowd_turns = took[1 : took.index(ACCEPTS_PER_TURN, 1)]
+    backlog_turns = took[1 : took.index(ACCEPTS_PER_TURN, 1)]
     assert took[0] == ACCEPTS_PER_TURN
-    assert set(crowd_turns) == {CROWD_ACCEPTS_PER_TURN}
-    left = len(crowd) - sum(took[: 1 + len(crowd_turns)])
-    assert CROWD_CONNECTIONS_MIN - CROWD_ACCEPTS_PER_TURN < left <= CROWD_CONNECTIONS_MIN
+    assert set(backlog_turns) == {BACKLOG_ACCEPTS_PER_TURN}
+    left = len(crowd) - sum(took[: 1 + len(backlog_turns)])
+    assert BACKLOG_CONNECTIONS_MIN - BACKLOG_ACCEPTS_PER_TURN < left <= BACKLOG_CONNECTIONS_MIN
     acceptor.close()
     for sock in (*crowd, *accepted):
         sock.close()
 
 
-async def test_a_crowd_behind_somebody_who_came_alone_is_let_in_soon() -> None:
+async def test_a_backlog_behind_a_lone_connection_is_accepted_soon() -> None:
     """Clients that come alone are accepted one in a turn; those that come together wait so for a few turns at most."""
     accepted: list[socket.socket] = []
     acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
@@ -155,7 +155,7 @@ async def test_a_crowd_behind_somebody_who_came_alone_is_let_in_soon() -> None:
 
 
 async def test_a_reload_changes_which_apis_are_offered() -> None:
-    """Who connects after `unknown_apis` became "pass" is told of the APIs that only the vendor knows."""
+    """Who connects after `unknown_apis` became "pass" receives the APIs that only the vendor knows."""
     vendors = 9_999
     own = {API_VERSIONS, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:

@@ -26,7 +26,7 @@ class BrokerBounds:
 
     @property
     def settings(self) -> Mapping[str, str | int]:
-        """Return what the broker has to be told."""
+        """Return the properties for the broker."""
         return {"metric.reporters": "QuotaBounds", "quota.bounds.port": self._port}
 
     def groups(self) -> dict[Tags, BrokerGroup]:

@@ -41,11 +41,11 @@ class MeteredFixture(ProxyFixture):
         self.quotas = ConnectionQuotas([LISTENER])
         describe = GroupDescription(self.scopes, self.quotas, names, self.wall_ms, lambda: "static")
         meter_of_level = TracingMeter if level == "trace" else Meter
-        self.meter = self.settings.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, describe.everybody)
+        self.meter = self.settings.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, describe.described_groups)
         self.scopes.on_labelled = self.meter.name_anew
         self.quotas.observe(ConnectionDecisions(self.meter, lambda: self.enforcement.mode is Mode.OBSERVE))
         self.level = level
-        self.told_state()
+        self.reported_state()
 
     def wall_ms(self) -> int:
         """What the files call the time."""
@@ -54,9 +54,9 @@ class MeteredFixture(ProxyFixture):
     def switch(self, table: Mapping[str, str]) -> None:
         """Put switches in force; the files say so."""
         super().switch(table)
-        self.told_state()
+        self.reported_state()
 
-    def told_state(self) -> None:
+    def reported_state(self) -> None:
         """Note how the house is set."""
         state = {
             "mode": self.enforcement.mode.value,

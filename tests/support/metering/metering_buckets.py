@@ -8,7 +8,7 @@ from typing import Any
 
 from metering_format.event_kinds import CHARGED, OWED, REFUSED, SETTLED
 from quota.groups.mutation_group import MutationGroup
-from tests.support.metering.metering_directory import write_stem
+from tests.support.metering.metering_directory import write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
 START_MS = 1_790_000_000_000
@@ -56,10 +56,10 @@ class Buckets:
         else:
             group.record_unchecked(permits, self.now_ms)
         place = {"run_id": RUN_ID, "proxy_id": PROXY_ID, "group_ref": ref, "seq": self.seq, "ts_ms": self.now_ms}
-        told = {"sample_start_ms": self.now_ms, "kind": kind, "value": permits, "window_sum": 0, "window_ms": 0}
+        reported = {"sample_start_ms": self.now_ms, "kind": kind, "value": permits, "window_sum": 0, "window_ms": 0}
         asked = {"conn_id": self.connection, "api_key": 19, "api_version": 7, "before": before, "since_ms": since_ms, "bound": group.bound}
         waits = {"throttle_ms": throttle_ms, "applied_ms": throttle_ms, "observed": group.tokens(self.now_ms)}
-        self.rows.append({**place, **told, **asked, **waits})
+        self.rows.append({**place, **reported, **asked, **waits})
         self.seq += 1
         return throttle_ms
 
@@ -72,7 +72,7 @@ class Buckets:
             self.step(dice.randrange(len(self.groups)), permits, way)
 
     def serve(self, connections: int, until_s: float, dice: random.Random) -> None:
-        """Let connections ask, each of one group, wait as they are told, think, and ask again; called again, they go on."""
+        """Let connections ask, each of one group, wait as they are throttled, think, and ask again; called again, they go on."""
         self.due = self.due or [(self.now_ms + 7 * number, number) for number in range(1, connections + 1)]
         end_ms = self.now_ms + int(1_000 * until_s)
         while self.due[0][0] <= end_ms:
@@ -88,12 +88,12 @@ def write_buckets(
     batches: list[Callable[[Buckets], None]],
     mutate: Mutation = lambda _tables: None,
     mode: str = "mute",
-    **told: Any,
+    **reported: Any,
 ) -> Path:
     """Write one run, a file set for each batch; return the directory. The manifests say what was really decided.
 
     Args:
-        told: to `write_stem`, such as the hour.
+        reported: passed to `write_file_set`, such as the hour.
     """
     previous = None
     for number, batch in enumerate(batches):
@@ -109,7 +109,7 @@ def write_buckets(
         times_ms = [row["ts_ms"] for row in buckets.rows] or [first_ms]
         mutate(tables)
         span = (first_seq, buckets.seq - 1, times_ms[0], times_ms[-1])
-        previous = write_stem(directory, tables, *span, counts, final=number == len(batches) - 1, previous=previous, **told)
+        previous = write_file_set(directory, tables, *span, counts, final=number == len(batches) - 1, previous=previous, **reported)
     return directory
 
 

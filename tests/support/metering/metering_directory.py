@@ -64,11 +64,13 @@ def write_directory(
             "states": [_state(first, events[0].ts_ms, mode)],
         }
         last = number == len(batches) - 1
-        previous = write_stem(directory, tables, first, seq - 1, events[0].ts_ms, events[-1].ts_ms, counts, final=last, previous=previous)
+        previous = write_file_set(
+            directory, tables, first, seq - 1, events[0].ts_ms, events[-1].ts_ms, counts, final=last, previous=previous
+        )
     return directory
 
 
-def write_stem(
+def write_file_set(
     directory: Path,
     tables: dict[str, list[dict[str, Any]]],
     first_seq: int,
@@ -91,8 +93,8 @@ def write_stem(
         path = directory / name / "schema=1" / partition / f"{stem}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[name]), path)
-        told = {"rows": len(rows), "bytes": path.stat().st_size, "sha256": file_sha256(path)}
-        files.append({"table": name, "path": str(path.relative_to(directory)), **told})
+        reported = {"rows": len(rows), "bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        files.append({"table": name, "path": str(path.relative_to(directory)), **reported})
     manifest = {
         "schema": 1,
         "kind": "sluice-metering",

@@ -1,4 +1,4 @@
-"""A day at a proxy, small: clients that send, wait when told to, and are metered. What reports and roll-ups are tried on.
+"""A day at a proxy, small: clients that send, wait when throttled, and are metered. What reports and roll-ups are tried on.
 
 `python -m tests.support.metering.metering_scene DIR [MINUTES]` writes one. Nothing of the proxy is used; decisions are those of `quota`.
 """
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.support.metering.metering_directory import counts_of_types, write_stem
+from tests.support.metering.metering_directory import counts_of_types, write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 
 START_MS = 1_795_262_400_000  # 2026-11-21 12:00 UTC, on the hour
@@ -159,9 +159,9 @@ def _event(sensor: Sensor, seq: int, ts_ms: int, value: int, throttle_ms: int, c
     live_sum, window_ms = sensor.measured
     measured = {"window_sum": live_sum, "window_ms": window_ms, "observed": live_sum / (window_ms / 1_000.0)}
     api = {"api_key": 0, "api_version": 9, "kind": 0}
-    told = {"throttle_ms": throttle_ms, "applied_ms": throttle_ms, "bound": sensor.group.bound, "value": value, "conn_id": conn_id}
+    reported = {"throttle_ms": throttle_ms, "applied_ms": throttle_ms, "bound": sensor.group.bound, "value": value, "conn_id": conn_id}
     place = {"run_id": RUN_ID, "proxy_id": PROXY_ID, "group_ref": sensor.ref, "seq": seq, "ts_ms": ts_ms}
-    return {**place, "sample_start_ms": sensor.row.sample_start_ms, **told, **measured, **api}
+    return {**place, "sample_start_ms": sensor.row.sample_start_ms, **reported, **measured, **api}
 
 
 @dataclass
@@ -245,7 +245,7 @@ def _write(
     hour = (f"{at:%Y-%m-%d}", f"{at:%H}")
     settings = {"num_samples": 11, "window_ms": 1_000, "mode": "mute"}
     level = "trace" if meter.events else "packed"
-    return write_stem(
+    return write_file_set(
         directory, tables, *span, counts, hour=hour, usage=totals, settings=settings, final=final, previous=previous, level=level
     )
 

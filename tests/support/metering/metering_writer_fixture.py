@@ -47,9 +47,9 @@ def describe(group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:
     return {**about, **sensor}, {"rule": "client-id", "source": "file", "generation": 1}
 
 
-def convert_here(directory: Path, told: dict[str, Any]) -> tuple[int, int]:
+def convert_here(directory: Path, reported: dict[str, Any]) -> tuple[int, int]:
     """Convert without a child, whose start takes longer than its work here."""
-    return run(directory, msgspec.json.decode(msgspec.json.encode(told)), 0)
+    return run(directory, msgspec.json.decode(msgspec.json.encode(reported)), 0)
 
 
 class MeteringWriterFixture:

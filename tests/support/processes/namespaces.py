@@ -42,7 +42,7 @@ class Wire:
             raise NoNamespacesError(f"network namespaces cannot be made here, it takes root and iproute2: {_said(error)}") from error
 
     def swallow(self) -> None:
-        """From now on nothing arrives, in either direction, and nobody is told."""
+        """From now on nothing arrives, in either direction, and no client is notified."""
         for name, side in ((self.near, "near"), (self.far, "far")):
             _run("tc", "-n", name, "qdisc", "replace", "dev", side, "root", "blackhole")
 

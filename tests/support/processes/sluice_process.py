@@ -90,7 +90,7 @@ class SluiceProcess:
 
     @property
     def ports(self) -> range:
-        """Return every port that clients may be told: the bootstrap port and the brokers' behind it."""
+        """Return every port that clients may receive: the bootstrap port and the brokers' behind it."""
         return range(self.port, self.port + 1 + BROKER_PORTS)
 
     def broker_port(self, node_id: int) -> int:

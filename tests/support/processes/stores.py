@@ -22,15 +22,15 @@ PATIENCE_S = 30.0
 
 
 class Opened:
-    """A store, followed, and what it told."""
+    """A store, followed, and what it reported."""
 
     def __init__(self, make: Callable[[OnContent], QuotaStore]) -> None:
-        self.told: list[tuple[Origin, StoreContent]] = []
+        self.reported: list[tuple[Origin, StoreContent]] = []
         self.store = make(self._take)
         self._following: asyncio.Task[None] | None = None
 
     def _take(self, content: StoreContent, origin: Origin) -> None:
-        self.told.append((origin, content))
+        self.reported.append((origin, content))
 
     @property
     def content(self) -> StoreContent:

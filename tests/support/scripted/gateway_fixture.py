@@ -56,7 +56,7 @@ class RunningGateway:
         self.brokers = brokers
         self.clients: list[ScriptedClient] = []
         self.loop_errors: list[dict[str, Any]] = []
-        """What the loop's exception handler was told."""
+        """What the loop's exception handler received."""
         self.expects_internal_errors = False
         self._descriptors = 0
 

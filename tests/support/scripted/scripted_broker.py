@@ -265,7 +265,7 @@ class ScriptedBroker:
 
 
 class Hold:
-    """A script that keeps answers back until it is told: `release` lets go of all that came, and of all that will."""
+    """A script that keeps answers back until the test calls `release` lets go of all that came, and of all that will."""
 
     def __init__(self) -> None:
         self._released = asyncio.Event()

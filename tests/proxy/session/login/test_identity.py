@@ -38,14 +38,14 @@ class Builder(PrincipalBuilder):
         self.asked: list[AuthenticationContext] = []
 
     def build(self, context: AuthenticationContext) -> KafkaPrincipal:
-        """Do as told."""
+        """Do as configured."""
         self.asked.append(context)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer  # type: ignore[return-value]
 
 
-def test_a_builder_is_told_all_that_is_known() -> None:
+def test_a_builder_receives_all_that_is_known() -> None:
     """Listener, address, mechanism and name are handed over; what it returns is the principal."""
     builder = Builder(user("tenant"))
     rules = IdentityRules("l", builder=builder)

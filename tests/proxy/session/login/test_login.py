@@ -10,7 +10,7 @@ from protocol.api_keys import API_VERSIONS, ApiKey, Treatment
 from proxy.base.close_reason import CloseReason
 from proxy.enforcement.mode import Mode
 from proxy.session.login.identity import IdentityRules
-from proxy.session.login.login import BARE_OWED_MAX
+from proxy.session.login.login import BARE_PENDING_MAX
 from quota.entity import ANONYMOUS, ClientQuotaEntity, KafkaPrincipal
 from tests.support.frames import sasl_frames as frames
 from tests.support.frames.kafka_frames import plain as request_of
@@ -128,7 +128,7 @@ def test_bare_tokens_without_end(proxy: ProxyFixture) -> None:
     bare_exchange(peer, "GSSAPI", [])
     peer.client.arrive(frames.bare(b"") * 10_000)
     proxy.wait(0)
-    assert len(peer.broker.take()) <= BARE_OWED_MAX * 4
+    assert len(peer.broker.take()) <= BARE_PENDING_MAX * 4
     assert [reason for reason, _ in proxy.closed] == [CloseReason.BAD_REQUEST]
 
 
@@ -310,14 +310,14 @@ def test_mechanisms_that_may_not_pass(proxy: ProxyFixture) -> None:
         assert peer.broker.take() == b""
 
 
-def test_plain_in_the_clear_is_told(proxy: ProxyFixture) -> None:
+def test_plain_in_the_clear_is_reported(proxy: ProxyFixture) -> None:
     """A login by PLAIN from another machine is reported, one from this machine is not."""
-    told: list[tuple[str, tuple[str, int]]] = []
-    rules = IdentityRules("open", on_plain_exposed=lambda listener, peer: told.append((listener, peer)))
+    reported: list[tuple[str, tuple[str, int]]] = []
+    rules = IdentityRules("open", on_plain_exposed=lambda listener, peer: reported.append((listener, peer)))
     for host in ("127.0.0.1", "::1", "::ffff:127.0.0.9", "10.0.0.7"):
         proxy.connect(rules=rules, host=host).client.arrive(frames.handshake("PLAIN"))
     proxy.connect(rules=rules, host="10.0.0.7").client.arrive(frames.handshake("SCRAM-SHA-256"))
-    assert told == [("open", ("10.0.0.7", 9))]
+    assert reported == [("open", ("10.0.0.7", 9))]
 
 
 # --- what waits behind a token

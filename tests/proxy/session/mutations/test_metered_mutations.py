@@ -60,8 +60,8 @@ def test_what_fails_is_settled(tmp_path: Path) -> None:
         model.topics["old"] = 5
         Talk(proxy, model).says(create(1, {"new": 20, "old": 30}))
         verdict = proxy.written()
-    told = [(row["kind"], row["value"], row["before"], row["observed"]) for row in proxy.rows("events")]
-    assert told == [(CHARGED, 20, 0.0, 90.0), (CHARGED, 30, 90.0, 60.0), (SETTLED, -30, 60.0, 90.0)]
+    reported = [(row["kind"], row["value"], row["before"], row["observed"]) for row in proxy.rows("events")]
+    assert reported == [(CHARGED, 20, 0.0, 90.0), (CHARGED, 30, 90.0, 60.0), (SETTLED, -30, 60.0, 90.0)]
     assert verdict.kinds() == {}
 
 

@@ -401,7 +401,7 @@ def test_a_broken_request_ends_the_connection(talk: Talk) -> None:
     ],
 )
 def test_the_longer_of_two_waits(partitions: int, announced_ms: int, by: str) -> None:
-    """A request that is too much for both quotas waits for the longer of them, never for the sum, and one of them is told."""
+    """A request that is too much for both quotas waits for the longer of them, never for the sum, and one of them is reported."""
     with ProxyFixture(request=1e-6, mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=RATE)
         talk = Talk(proxy, TopicModel())

@@ -214,10 +214,10 @@ def test_a_question_for_it_goes_on_the_clients_own_connection(proxy: ProxyFixtur
     session = peer.connection.session
     peer.sends(asks(1), plain(2))
     metadata = API_VERSIONS[3 << 16 | 8]
-    told = session.ask(metadata, plain(CORRELATION_ID), proxy.now_ms, 0)
+    reported = session.ask(metadata, plain(CORRELATION_ID), proxy.now_ms, 0)
     late = session.ask(metadata, plain(CORRELATION_ID), proxy.now_ms, 0)
     peer.answers(answered(CORRELATION_ID))
-    assert told.frame == answered(CORRELATION_ID)
+    assert reported.frame == answered(CORRELATION_ID)
     assert late.frame is None
     peer.connection.answer(answers(1))
     assert (peer.delivered(), peer.forwarded()) == ([1], [2])

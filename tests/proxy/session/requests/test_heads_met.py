@@ -25,7 +25,7 @@ def test_the_same_bytes_are_read_once() -> None:
 
 
 def test_another_byte_is_another_head() -> None:
-    """Limits of a fetch, versions and client-ids are told apart."""
+    """Limits of a fetch, versions and client-ids are distinguished."""
     met = HeaderCache()
     frames = [fetch(1), fetch(1, max_bytes=7), fetch(1, version=4), plain(1), plain(1, client_id="other")]
     assert len({id(read(met, frame)) for frame in frames}) == len(frames)

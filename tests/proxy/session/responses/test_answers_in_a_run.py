@@ -132,7 +132,7 @@ def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level:
         max_size=30,
     )
 )
-def test_groups_that_take_turns_in_one_millisecond_are_told_apart(turns: list[tuple[int, int, int, int]]) -> None:
+def test_groups_that_take_turns_in_one_millisecond_are_distinguished(turns: list[tuple[int, int, int, int]]) -> None:
     """Each decision is noted for its client's group, wherever others stand between: one answer or a run, behind a throttle, a new time."""
     proxy, batches = metered(Meter, mode=Mode.OBSERVE)
     expected: list[tuple[int, int, int]] = []
@@ -176,7 +176,7 @@ def test_a_debt_that_was_served_ends_with_a_run(together: bool) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
-    """Changed between two answers of one millisecond, it is told with the number of the second one."""
+    """Changed between two answers of one millisecond, it is reported with the number of the second one."""
     proxy, batches = metered(Meter, produce=UNLIMITED)
     with proxy:
         peer = connected(proxy)
@@ -188,8 +188,8 @@ def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
         meter = proxy.settings.meter
         assert meter is not None
         meter.flush()
-    told = [(fact["bound"]["from_seq"], fact["bound"]["bound"]) for batch in batches for fact in batch.facts if "bound" in fact]
-    assert told == [(0, UNLIMITED), (2 * depth, 2 * UNLIMITED)]
+    reported = [(fact["bound"]["from_seq"], fact["bound"]["bound"]) for batch in batches for fact in batch.facts if "bound" in fact]
+    assert reported == [(0, UNLIMITED), (2 * depth, 2 * UNLIMITED)]
 
 
 @pytest.mark.parametrize("depth", [1, 16])

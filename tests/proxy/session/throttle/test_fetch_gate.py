@@ -86,7 +86,7 @@ def test_the_first_fetches_of_a_group_do_not_all_go_at_once(proxy: ProxyFixture)
     assert [peer.forwarded() for peer in peers[1:]] == [[1], [1], [1], [1]], "fetches of 100 bytes all fit"
 
 
-def test_who_waits_longest_is_told_first(proxy: ProxyFixture) -> None:
+def test_who_waits_longest_is_notified_first(proxy: ProxyFixture) -> None:
     """Room for one fetch goes to the connection that stood in line first; one that left is passed over."""
     first, second, *others = [proxy.connect() for _ in range(5)]
     first.asks(ask(1), fetched_of(3_300, 1))
@@ -101,7 +101,7 @@ def test_who_waits_longest_is_told_first(proxy: ProxyFixture) -> None:
     assert [other.forwarded() for other in others[1:]] == [[], []], "6,800 recorded and 3,300 under way are too many"
     second.answers(fetched_of(100, 3))
     proxy.wait(0)
-    assert [other.forwarded() for other in others[1:]] == [[1], [1]], "6,900 and 3,000, and since the next was told, 100 more"
+    assert [other.forwarded() for other in others[1:]] == [[1], [1]], "6,900 and 3,000, and since the next was notified, 100 more"
 
 
 def test_a_closed_connection_is_waited_for_no_more(proxy: ProxyFixture) -> None:
@@ -338,6 +338,6 @@ def decisions(steps: list[tuple[str, int]], *, short: bool) -> Iterator[object]:
                 if goes:
                     gate.forwarded(group)
                 else:
-                    gate.step_aside()
+                    gate.leave_queue()
             under_way += goes
             yield goes, group.pending, gate.bytes_max if goes else 0

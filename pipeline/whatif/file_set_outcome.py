@@ -22,7 +22,7 @@ def measure_of(sensor: Sensor) -> Measure:
     )
 
 
-def stem_outcomes(
+def file_set_outcomes(
     file_set: FileSet, before: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]]
 ) -> list[list[Outcome]]:
     """Return, for each scenario, what each placed sensor would have decided in this file set.
