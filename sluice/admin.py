@@ -18,8 +18,9 @@ from typing import Final, Self
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
-from protocol.messages import api_versions, client_quotas
+from protocol.messages import client_quotas
 from protocol.sasl.client import TokenRefusedError
+from sluice.broker_client import BrokerClient, run_login, version_of
 from sluice.client_quota_entity import CLIENT_ID as CLIENT_ID
 from sluice.client_quota_entity import IP as IP
 from sluice.client_quota_entity import USER as USER
@@ -30,7 +31,6 @@ from sluice.quota_targets import QuotaLimit, QuotaTarget
 _SESSION_SHARE: Final = 0.8
 """Of a session; then there is another login, since brokers end a connection whose session is over."""
 _CLIENT_NAME: Final = "sluice-admin"
-_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _NAMES: Final = {
     -1: "UNKNOWN_SERVER_ERROR",
     7: "REQUEST_TIMED_OUT",
@@ -131,7 +131,7 @@ class AsyncQuotaAdmin:
         self._login = login
         self._session_ends_s: float | None = None
         self._timeout_s = timeout_ms / 1_000
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._client: BrokerClient | None = None
         self._versions: dict[int, int] = {}
         self._correlation_id = 0
 
@@ -143,12 +143,9 @@ class AsyncQuotaAdmin:
 
     async def close(self) -> None:
         """End the connection; the next call opens another one."""
-        if self._streams is not None:
-            _, writer = self._streams
-            self._streams = None
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     async def describe_client_quotas(self, wanted: ClientQuotaFilter | None = None) -> dict[ClientQuotaEntity, dict[str, float]]:
         """Return the entities that a filter finds, with their values; without a filter all.
@@ -251,12 +248,12 @@ class AsyncQuotaAdmin:
     async def _ask(self, key: int, request: Callable[[int, int], bytes]) -> tuple[int, bytes]:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._connect()
+                client = await self._connect()
                 version = self._versions.get(key)
                 if version is None:
                     raise QuotaAdminError("the broker is older than 2.6 and knows no quotas by API")
                 self._correlation_id += 1
-                return version, await self._exchange(request(version, self._correlation_id))
+                return version, await client.ask(request(version, self._correlation_id))
         except (OSError, asyncio.IncompleteReadError, ProtocolError, TokenRefusedError) as error:
             await self.close()
             reason = _reason(error)
@@ -266,54 +263,35 @@ class AsyncQuotaAdmin:
     def _where(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self._addresses)
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> BrokerClient:
         if self._session_ends_s is not None and asyncio.get_running_loop().time() >= self._session_ends_s:
             await self.close()
-        if self._streams is not None:
-            return
+        if self._client is not None:
+            return self._client
         errors: list[str] = []
         for host, port in self._addresses:
             try:
-                self._streams = await asyncio.open_connection(host, port, ssl=self._ssl)
+                streams = await asyncio.open_connection(host, port, ssl=self._ssl)
             except OSError as error:
                 errors.append(error.strerror or str(error))
                 continue
-            answer = await self._exchange(api_versions.request_v0(0, _CLIENT_NAME))
-            ranges = {key: (low, high) for key, low, high in api_versions.read_api_keys(0, answer)}
+            client = self._client = BrokerClient(*streams, _CLIENT_NAME)
+            ranges = await client.versions()
             for key in (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS):
-                low, high = ranges.get(key, (0, -1))
-                known = [version for version in client_quotas.VERSIONS if low <= version <= high]
-                if known:
-                    self._versions[key] = known[-1]
-            await self._log_in()
-            return
+                version = version_of(ranges, key, client_quotas.VERSIONS[::-1])
+                if version is not None:
+                    self._versions[key] = version
+            await self._log_in(client)
+            return client
         raise OSError("; ".join(errors))
 
-    async def _log_in(self) -> None:
+    async def _log_in(self, client: BrokerClient) -> None:
         self._session_ends_s = None
         if self._login is None:
             return
-        steps = self._login.steps(_CLIENT_NAME)
-        try:
-            frame = next(steps)
-            while True:
-                frame = steps.send(await self._exchange(frame))
-        except StopIteration as done:
-            if done.value:
-                self._session_ends_s = asyncio.get_running_loop().time() + done.value * _SESSION_SHARE / 1_000
-
-    async def _exchange(self, request: bytes) -> bytes:
-        assert self._streams is not None
-        reader, writer = self._streams
-        writer.write(request)
-        length = await reader.readexactly(4)
-        size = int.from_bytes(length, signed=True)
-        if not 4 <= size <= _ANSWER_BYTES_MAX:
-            raise ProtocolError(f"an answer of {size} bytes", reason="bad_response")
-        frame = length + await reader.readexactly(size)
-        if frame[4:8] != request[8:12]:
-            raise ProtocolError("an answer to another request", reason="response_mismatch")
-        return frame
+        lifetime_ms = await run_login(client, self._login.steps(_CLIENT_NAME))
+        if lifetime_ms:
+            self._session_ends_s = asyncio.get_running_loop().time() + lifetime_ms * _SESSION_SHARE / 1_000
 
 
 class QuotaAdmin:

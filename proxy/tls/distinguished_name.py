@@ -2,6 +2,10 @@
 
 Kafka takes the text of Java's `X500Principal.getName()`: RFC 2253, most specific part first, attributes without a short name there as
 object identifier and hexadecimal DER.
+
+`rfc4514_string` of `cryptography.x509` writes other text, by which mapping rules would find other principals. It does not escape "=",
+writes the text of an attribute without a short name (`2.5.4.12=t`, Java: `2.5.4.12=#0c0174`), and decodes each kind of text by its own
+encoding, where Java 17 reads UTF-8. Its `Name` does not keep the DER of a value either, so the name is read here.
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.messages.client_quotas import describe_request, read_describe_answer
 from proxy.config.sections.login import Credentials
-from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection, version_of
+from proxy.net.upstream.broker_client import CLIENT_ID, own_connection
 from proxy.net.upstream.connector import Bootstrap
 from proxy.net.upstream.login import LoginFailedError, log_in
 from proxy.quota_store.forward import BrokersSilent, Kept
 from proxy.tls.brokers import TlsBrokers
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, entity_key
+from sluice.broker_client import BrokerClient, version_of
 
 VERSIONS = (1, 0)
 

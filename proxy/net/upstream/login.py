@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 
-from protocol.sasl.client import TokenRefusedError, client_of
-from protocol.sasl.exchange import LoginSteps, login_steps
+from protocol.sasl.client import TokenRefusedError
 from proxy.base.host_port import HostPort
 from proxy.base.secret import Secret
 from proxy.config.sections.credentials import CredentialsError
 from proxy.config.sections.login import Credentials
-from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection
+from proxy.net.upstream.broker_client import CLIENT_ID, own_connection
 from proxy.tls.brokers import TlsBrokers
+from sluice.broker_client import BrokerClient, run_login
+from sluice.login import Login
 
 
 class LoginFailedError(Exception):
@@ -27,30 +27,13 @@ async def log_in(connection: BrokerClient, credentials: Credentials, secret: Sec
         OSError, asyncio.IncompleteReadError: the connection is gone.
         ProtocolError: the broker's answer cannot be read.
     """
-    mechanism = credentials.mechanism
     try:
         if secret is None:
             secret = await asyncio.to_thread(credentials.secret)
-        client = client_of(mechanism, credentials.username or "", secret.reveal(), secrets.token_urlsafe(24))
-        steps = login_steps(mechanism, client, CLIENT_ID)
-        frame = next(steps)
-        while True:
-            answer = await connection.ask(frame)
-            step = await asyncio.to_thread(_step, steps, answer)  # SCRAM works for some milliseconds
-            if step is None:
-                return
-            frame = step
-    except CredentialsError as error:
+        login = Login(credentials.mechanism, credentials.username or "", secret.reveal())
+        await run_login(connection, login.steps(CLIENT_ID))
+    except (CredentialsError, TokenRefusedError) as error:
         raise LoginFailedError(str(error)) from error
-    except TokenRefusedError as error:
-        raise LoginFailedError(str(error)) from error
-
-
-def _step(steps: LoginSteps, answer: bytes) -> bytes | None:
-    try:
-        return steps.send(answer)
-    except StopIteration:
-        return None
 
 
 async def ask_as(credentials: Credentials | None, frame: bytes, address: HostPort, tls: TlsBrokers | None, timeout_ms: int) -> bytes:

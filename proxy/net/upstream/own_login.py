@@ -9,9 +9,9 @@ from typing import Final
 from proxy.base.secret import Secret
 from proxy.config.sections.credentials import CredentialsError
 from proxy.config.sections.login import Credentials
-from proxy.net.upstream.broker_client import BrokerClient
 from proxy.net.upstream.login import LoginFailedError, log_in
 from proxy.telemetry.status import LoginState
+from sluice.broker_client import BrokerClient
 
 RETRY_MS: Final = 60_000
 """After a no. A new password or token is tried at once."""

@@ -16,10 +16,11 @@ from protocol.messages.metadata import Topology, metadata_request, read_topology
 from proxy.base.clock import now_ms
 from proxy.base.host_port import HostPort
 from proxy.base.offload import offload
-from proxy.net.upstream.broker_client import CLIENT_ID, BrokerClient, own_connection, version_of
+from proxy.net.upstream.broker_client import CLIENT_ID, own_connection
 from proxy.net.upstream.connector import Bootstrap
 from proxy.net.upstream.own_login import OwnLogin
 from proxy.tls.brokers import TlsBrokers
+from sluice.broker_client import BrokerClient, version_of
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
 SOON_S, RETRY_SOON_MAX_S = 30.0, 0.8  # a broker that starts together with us is met within a second

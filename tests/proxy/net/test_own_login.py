@@ -7,8 +7,8 @@ import pytest
 
 from protocol.errors import BadResponseError
 from proxy.config.sections.login import Credentials
-from proxy.net.upstream.broker_client import BrokerClient
 from proxy.net.upstream.own_login import AGAIN_MS, RETRY_MS, OwnLogin
+from sluice.broker_client import BrokerClient
 from tests.support.frames import sasl_frames
 
 CANARY = "canary-77b1"

@@ -1,0 +1,92 @@
+"""One connection to a broker for requests of a program's own, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from protocol.api_keys import ApiKey
+from protocol.errors import BadResponseError
+from protocol.messages import api_versions
+from protocol.sasl.exchange import LoginSteps
+
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class BrokerClient:
+    """Asks a broker; the next request waits for the answer to the one before it.
+
+    Args:
+        client_id: what the requests made here name themselves.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._client_id = client_id
+
+    @property
+    def own_host(self) -> str:
+        """The address that the broker sees."""
+        return str(self._writer.get_extra_info("sockname")[0])
+
+    async def ask(self, frame: bytes) -> bytes:
+        """Send a whole request, return the whole answer.
+
+        Raises:
+            OSError, asyncio.IncompleteReadError: the connection is gone.
+            BadResponseError: what came is no answer.
+        """
+        self._writer.write(frame)
+        length = await self._reader.readexactly(4)
+        size = int.from_bytes(length, "big", signed=True)
+        if not 4 <= size <= ANSWER_BYTES_MAX:
+            raise BadResponseError(f"an answer of {size} bytes")
+        answer = length + await self._reader.readexactly(size)
+        if answer[4:8] != frame[8:12]:
+            raise BadResponseError("an answer to another request")
+        return answer
+
+    async def versions(self) -> dict[int, tuple[int, int]]:
+        """Return the lowest and highest version of each API that the broker has. Needs no login.
+
+        Raises:
+            OSError, asyncio.IncompleteReadError, BadResponseError: as `ask`.
+        """
+        answer = await self.ask(api_versions.request_v0(1, self._client_id))
+        return {key: (low, high) for key, low, high in api_versions.read_api_keys(0, answer)}
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
+def version_of(ranges: dict[int, tuple[int, int]], key: ApiKey, ours: tuple[int, ...]) -> int | None:
+    """Return the first of `ours` that the broker has too."""
+    low, high = ranges.get(key, (0, -1))
+    return next((version for version in ours if low <= version <= high), None)
+
+
+async def run_login(client: BrokerClient, steps: LoginSteps) -> int:
+    """Carry out a login on a new connection; return the lifetime of its session in ms, 0 without an end.
+
+    Raises:
+        OSError, asyncio.IncompleteReadError: the connection is gone.
+        TokenRefusedError: the broker said no.
+        ProtocolError: its answer cannot be read.
+    """
+    frame: bytes | int = next(steps)
+    while isinstance(frame, bytes):
+        frame = await asyncio.to_thread(_step, steps, await client.ask(frame))  # SCRAM works for some milliseconds
+    return frame
+
+
+def _step(steps: LoginSteps, answer: bytes) -> bytes | int:
+    """Return the next request, or the lifetime that the login ends with."""
+    try:
+        return steps.send(answer)
+    except StopIteration as done:
+        return int(done.value)
