@@ -1,4 +1,4 @@
-"""The first message of a TLS client, as far as it says which host name the client wants (SNI).
+"""Reads the host name (SNI) from the first message of a TLS client.
 
 Only the name is looked for; whether the rest is right is for TLS itself to judge. Sources: RFC 8446, 4.1.2 and 5.1; RFC 6066, 3.
 """

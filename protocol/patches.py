@@ -1,4 +1,4 @@
-"""What changes in a frame of which all else stays byte for byte."""
+"""Changes of a frame whose other bytes stay the same."""
 
 from typing import Final
 

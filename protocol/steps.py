@@ -1,4 +1,4 @@
-"""Long walks in steps: what looks at thousands of items pauses after some of them, so that its caller can do other things between.
+"""Walks over thousands of items in steps: a generator pauses after some items, so that the event loop can run other callbacks.
 
 A walk is a generator. It is given the time (ms) at each pause, for walks that record what they find; the others do not look at it.
 """

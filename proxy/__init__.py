@@ -1,1 +1,1 @@
-"""Sluice itself: composes `protocol` and `quota`, owns all I/O."""
+"""The proxy: uses `protocol` and `quota`, and does all I/O."""

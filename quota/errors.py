@@ -1,4 +1,4 @@
-"""What can go wrong in the arithmetic room. Being over quota is not an error: it is a number of milliseconds."""
+"""Errors of `quota`. Being over quota is not an error: it is a number of milliseconds."""
 
 
 class QuotaError(Exception):

@@ -1,4 +1,4 @@
-"""Who makes groups: what chooses its client-ids is held to a share of the tables that those fill.
+"""Makers of groups: a client that invents client-ids is limited to a share of the tables that they fill.
 
 A user that the broker let in is one maker. Of clients without a known user those of one address (of IPv6: one /64) at one listener are one,
 so that no client fills up what others need by connecting again under other names.

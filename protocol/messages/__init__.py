@@ -1,1 +1,1 @@
-"""What Sluice looks into: one file per API, all other messages pass through unread."""
+"""Messages that Sluice parses, one file for each API. All other messages are forwarded without parsing."""

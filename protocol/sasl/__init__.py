@@ -1,4 +1,4 @@
-"""Who logs in? Observers of SASL mechanisms: tokens of both sides go in, a name comes out, and only on the broker's success mark.
+"""Observers of SASL mechanisms. They read the tokens of both sides and return the user's name when the broker reports success.
 
 They know nothing of frames, sockets or brokers. A token is looked at where it lies and never kept; nothing but the name is made a text.
 """

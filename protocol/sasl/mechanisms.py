@@ -1,4 +1,4 @@
-"""Which observer watches which mechanism."""
+"""The observer of each mechanism."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What all observers have in common."""
+"""The interface of all observers."""
 
 import enum
 

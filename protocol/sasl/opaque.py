@@ -1,4 +1,4 @@
-"""Mechanisms that hide who logs in: GSSAPI, whose ticket is encrypted, and all that we do not know.
+"""Mechanisms that do not show the user: GSSAPI, whose ticket is encrypted, and unknown ones.
 
 The name that a GSSAPI client shows in its last token is of its own choice and no broker looks at it: it is never used.
 """

@@ -1,1 +1,1 @@
-"""The composition root: puts all parts together, reloads them, ends them."""
+"""Builds all parts from the configuration, reloads them and ends them."""

@@ -1,4 +1,4 @@
-"""What each part of the application takes from the configuration; nothing is kept here."""
+"""Builds the settings of each part from the configuration. Keeps no state."""
 
 from __future__ import annotations
 

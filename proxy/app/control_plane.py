@@ -1,4 +1,4 @@
-"""What decides who may connect, keeps the quotas, and answers operators. One for each Sluice, however many processes relay."""
+"""Decides who may connect, keeps the quotas, and answers operators. There is one for each Sluice, however many processes relay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers may see of what every process has once: listeners, admission, the store of quotas, Sluice's own accounts."""
+"""A read-only view of the control plane: listeners, admission, the store of quotas, Sluice's own accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What serves admitted connections: sessions, quotas by group, connections to brokers, metering. One for each process that relays."""
+"""Serves admitted connections: sessions, quotas by group, connections to brokers, metering. There is one in each process that relays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers may see of the data path: who is connected, what passed, what counts for quotas. Nothing here changes anything."""
+"""A read-only view of the data path: connections, counters, rates of quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers may see of the running proxy; nothing here changes anything."""
+"""A read-only view of the running proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each connection is two sockets: the limit on open files has to allow for `max_connections`."""
+"""Checks that the limit on open files allows `max_connections`, with two sockets for each connection."""
 
 import resource
 from typing import Final

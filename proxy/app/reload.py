@@ -1,4 +1,4 @@
-"""What a reload can change while connections live, and what needs a restart."""
+"""Settings that a reload changes without closing connections, and settings that need a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong outside the data path."""
+"""Errors outside the data path."""
 
 
 class ProxyError(Exception):

@@ -1,4 +1,4 @@
-"""Why a socket is not read. Reasons come and go independently, and reading goes on when none is left."""
+"""Reasons not to read a socket. Each is set and cleared independently; the socket is read when none is set."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The configuration: what it may say, how it is read, and what is wrong with it."""
+"""The configuration: its keys, its reader and its checks."""

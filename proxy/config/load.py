@@ -1,4 +1,4 @@
-"""Read a configuration: the file, the flags of the command line over it, and all that is wrong with them."""
+"""Reads a configuration from its file and the flags of the command line, and reports all problems."""
 
 from pathlib import Path
 from typing import Any

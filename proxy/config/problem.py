@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: all of it at once, each problem one line."""
+"""Problems of a configuration, reported together, each in one line."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Values of the configuration that are more than a number or a choice: read, or refused with what is wrong."""
+"""Readers of configuration values that are more than a number or a choice."""
 
 import re
 from pathlib import Path

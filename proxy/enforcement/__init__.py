@@ -1,1 +1,1 @@
-"""Which quota applies to whom, and how it is enforced."""
+"""Which quota applies to a client, and how it is enforced."""

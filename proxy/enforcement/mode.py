@@ -1,4 +1,4 @@
-"""How verdicts are carried out: the settings that every session of a process shares."""
+"""How throttle times are applied: settings that all sessions of a process share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker's threads worked for a request, estimated from when it left and when its answer came. Pure: times are arguments."""
+"""Estimates the time of a broker's request handlers for a request, from the times of the request and of its response. Does no I/O."""
 
 from proxy.handler_time.broker import BrokerHandlerTime, HandlerTimes
 from proxy.handler_time.connection import ConnectionHandlerTime

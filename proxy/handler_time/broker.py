@@ -1,4 +1,4 @@
-"""What all connections to one broker teach about it: what a small request costs there, and what each class of requests does."""
+"""Figures of one broker, learnt from all its connections: the cost of a small request, and of each class of requests."""
 
 from __future__ import annotations
 

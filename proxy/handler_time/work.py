@@ -1,4 +1,4 @@
-"""What kind of work each API is for a broker: what its bytes cost, and whether its answer may wait for something else."""
+"""The class of work of each API: the cost of its bytes, and whether its response may be delayed by the broker."""
 
 from __future__ import annotations
 

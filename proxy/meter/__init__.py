@@ -1,1 +1,1 @@
-"""The event loop's side of metering: decisions and usage as they are noted."""
+"""The part of metering that runs on the event loop: records decisions and usage."""

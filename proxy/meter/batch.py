@@ -1,4 +1,4 @@
-"""What the loop hands to the writer: raw decisions and the facts that explain them."""
+"""A batch for the writer: raw decisions and the facts that explain them."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Where decisions lie until they are handed over. In a mapped file they outlive a process that is killed: then they can be counted.
+"""Buffers of decisions for the writer. In a mapped file they survive a process that is killed, so that its decisions can be counted.
 
 Usage is counted elsewhere; the file says how many rows of it there may be.
 """

@@ -1,4 +1,4 @@
-"""The loop's side of metering: a decision is packed into a buffer, and a full buffer changes hands. Nothing here waits."""
+"""Packs decisions into a buffer and passes full buffers to the writer. Never blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How decisions are noted on the loop: a word of 8 bytes for nearly all, and 40 bytes more for the others.
+"""The encoding of decisions on the event loop: one word of 8 bytes for nearly all, and 40 bytes more for the others.
 
 Nothing else of metering is loaded by a proxy that does not meter. A word is a signed number, and its range says what it is: from
 `TIME` on times, `RECORDED`, runs below zero, values above it, and from `PASSED` on those with their group. Zero is none.

@@ -1,4 +1,4 @@
-"""Who used what: counters of each client at each broker, whatever quota it has. Raised on the data path, taken once a second."""
+"""Usage counters of each client at each broker, whatever its quota. The data path raises them; they are collected once a second."""
 
 from __future__ import annotations
 

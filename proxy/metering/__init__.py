@@ -1,1 +1,1 @@
-"""Every decision becomes data: noted on the loop in under half a microsecond, written by a thread, made Parquet by a child process."""
+"""Writes every decision to files: the loop records it, a thread writes segments, a child process converts them to Parquet."""

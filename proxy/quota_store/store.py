@@ -1,4 +1,4 @@
-"""What every store of quotas is: its content, a change, and how a change is made."""
+"""The interface of quota stores: content, changes, and how a change is made."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

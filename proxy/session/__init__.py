@@ -1,1 +1,1 @@
-"""What decides: bytes, numbers and times go in, values come out. No socket, no clock."""
+"""Decides for one connection: bytes, numbers and times go in, values come out. Uses no socket and no clock."""

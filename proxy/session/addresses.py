@@ -1,4 +1,4 @@
-"""Which broker is where: the brokers' own addresses, and the ones that clients may see instead."""
+"""Addresses of brokers, and the addresses that clients receive instead."""
 
 from __future__ import annotations
 

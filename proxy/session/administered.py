@@ -1,4 +1,4 @@
-"""Requests about quotas that are answered here, not by the broker.
+"""Requests about quotas that Sluice answers instead of the broker.
 
 DescribeClientQuotas and AlterClientQuotas; and, of requests for configurations, those that name users or clients (KIP-422).
 """

@@ -1,4 +1,4 @@
-"""The byte account of the process: what its connections keep, by address, and who goes when that is too much.
+"""The buffer account of the process: bytes that connections keep, by address, and which connection ends when they exceed the budget.
 
 Pure: its caller says what is kept, and it calls a connection to end. Bytes that pass straight through are not kept and never come here.
 """

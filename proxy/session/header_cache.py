@@ -1,4 +1,4 @@
-"""Request heads that any connection has met: clients of one kind begin with the same few requests, byte for byte."""
+"""A cache of request headers for all connections: clients of one kind send the same few headers, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are looked at as a whole before they leave: in one go where they are short, in steps between other events where not."""
+"""Responses that are parsed whole before they are sent: short ones at once, long ones in steps between other events."""
 
 from __future__ import annotations
 

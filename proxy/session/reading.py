@@ -1,4 +1,4 @@
-"""What the state of a session means for the sockets of its connection: what leaves, whether the client is read, when to look again."""
+"""The next step of a connection: bytes to send, whether the client is read, when to look again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request heads as they were met: read once, recognised by their bytes afterwards."""
+"""Parsed request headers, recognised by their bytes afterwards."""
 
 from __future__ import annotations
 

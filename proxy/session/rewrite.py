@@ -1,4 +1,4 @@
-"""Answers that may not leave as they came: ApiVersions, addresses, configurations with addresses in them."""
+"""Responses that are changed: ApiVersions, addresses, configurations that contain addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client connection and its broker connection, as far as decisions go."""
+"""The decisions for one client connection and its broker connection."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the process says of itself: log, counters, latencies, garbage collection, the lag of its event loop."""
+"""Log, counters, latencies, garbage collection, and lag of the event loop."""

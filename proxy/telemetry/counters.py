@@ -1,4 +1,4 @@
-"""What the data path counts: plain integers that it may raise anywhere, and that a scrape only reads.
+"""Counters of the data path: plain integers that a scrape only reads.
 
 No lock: one thread writes, others read a value that is a moment old.
 """

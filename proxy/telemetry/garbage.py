@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept out of the way: a full look at all objects stops every connection for as long as it takes.
+"""Configures Python's garbage collector, since a full collection stops every connection for its duration.
 
 What is there at the start is never looked at again, and looks are rare. Connections are free of cycles; what a collector would find of
 them is nothing, and a full look at a thousand of them takes about 20 ms. So there is none in idle moments either, since

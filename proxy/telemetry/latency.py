@@ -1,4 +1,4 @@
-"""How long brokers take to answer, by API: one increment per answer, in buckets that are powers of two."""
+"""Latency of brokers by API: one increment for each response, in buckets that are powers of two."""
 
 from __future__ import annotations
 

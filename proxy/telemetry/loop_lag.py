@@ -1,4 +1,4 @@
-"""How late the event loop was, as numbers."""
+"""Statistics of the event loop's lag."""
 
 from typing import Final
 

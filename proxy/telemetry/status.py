@@ -1,4 +1,4 @@
-"""How it stands with parts of the proxy: values that those parts give and observers show."""
+"""Status values of the parts of the proxy, for the pages that show them."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""The event loop gives a sign of life ten times a second; how late it comes is measured, and a thread shows where a stalled loop hangs.
+"""Measures the lag of the event loop ten times a second. A thread logs the stack of a loop that is stalled.
 
 The thread only wakes when the last sign it saw has grown old: asking the loop from outside would cost two changes of thread each time.
 """

@@ -1,1 +1,1 @@
-"""TLS of our own over plain transports, and who a certificate says its owner is."""
+"""TLS over plain transports, and the principal of a certificate."""

@@ -1,4 +1,4 @@
-"""TLS towards brokers."""
+"""TLS with brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS towards the clients of one listener: the handshake, and who the certificate says a client is."""
+"""TLS with the clients of one listener: the handshake, and the principal of a client certificate."""
 
 from __future__ import annotations
 

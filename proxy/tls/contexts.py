@@ -1,4 +1,4 @@
-"""All TLS of one process: who meets clients, who meets brokers, and new certificates without a restart."""
+"""The TLS contexts of a process, for clients and for brokers, with new certificates without a restart."""
 
 from __future__ import annotations
 

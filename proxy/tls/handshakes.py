@@ -1,4 +1,4 @@
-"""Handshakes take turns: a few steps in each round of the loop, so that neither a flood of them nor some that stall delay other clients."""
+"""Limits handshakes to a few steps in each turn of the event loop, so that many or stalled ones do not delay other clients."""
 
 from __future__ import annotations
 

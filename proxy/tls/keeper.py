@@ -1,4 +1,4 @@
-"""The TLS context in use, made anew when its files change; what is wrong with new files keeps the old one."""
+"""The current TLS context. It is rebuilt when its files change, and kept when the new files are invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which entities a filter finds, and what is wrong with a filter.
+"""Finds the entities that match a filter, and checks the filter.
 
 Source: Kafka 3.8 `ClientQuotasImage.describe` (KRaft) and `ZkAdminManager.describeClientQuotas`.
 """

@@ -1,4 +1,4 @@
-"""What is asked and answered: entities, filters, changes, results.
+"""Requests and results: entities, filters, changes.
 
 Source: Kafka 3.8 `DescribeClientQuotasRequest`, `AlterClientQuotasRequest`.
 """

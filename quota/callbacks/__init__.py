@@ -1,1 +1,1 @@
-"""Who resolves clients to groups: Kafka's ClientQuotaCallback."""
+"""Callbacks that resolve clients to groups: Kafka's ClientQuotaCallback."""

@@ -1,4 +1,4 @@
-"""What an answer of a user's callback must be to be believed; everything else is a fault, and never means "no limit"."""
+"""Checks results of a user's callback. An invalid result is a fault, and never means "no limit"."""
 
 import math
 from collections.abc import Mapping

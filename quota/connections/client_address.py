@@ -1,4 +1,4 @@
-"""Which clients count as one address."""
+"""Which addresses count together."""
 
 import functools
 import ipaddress

@@ -1,4 +1,4 @@
-"""May a connection that has just been accepted come in, now, later, or not at all? Pure: nothing here waits.
+"""Decides whether an accepted connection is admitted now, later or not at all. Does no I/O and never waits.
 
 Source: Kafka 3.8 `SocketServer.ConnectionQuotas` (KIP-402, KIP-612). Where Kafka's acceptor thread waits, a decision says until when
 and whether also for a slot; who asked waits as it can, and asks on with `admit`:

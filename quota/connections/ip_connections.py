@@ -1,4 +1,4 @@
-"""Connections by the address they come from: how many, how fast, and what each address may.
+"""Number and rate of connections of each address, and its limits.
 
 Source: Kafka 3.8 `ConnectionQuotas`, the parts that look at an `InetAddress`.
 """

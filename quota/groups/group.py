@@ -1,4 +1,4 @@
-"""A group of connections that share one quota: the hot path of the house.
+"""A group of connections that share one quota. This is the hot path.
 
 Source: Kafka 3.8 `Sensor.record` with a `Rate`, and `ClientQuotaManager.recordAndGetThrottleTimeMs`.
 

@@ -1,4 +1,4 @@
-"""Sluice's admin port, asked by a program."""
+"""A client of Sluice's admin port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a quota file and a cluster have not in common: pure."""
+"""Differences between a quota file and a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that say where, and as whom."""
+"""The options for the address and the login."""
 
 from __future__ import annotations
 

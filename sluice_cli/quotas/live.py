@@ -1,4 +1,4 @@
-"""What the admin port says of a client, as lines."""
+"""Prints what the admin port reports of a client."""
 
 from __future__ import annotations
 

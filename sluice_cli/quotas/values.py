@@ -1,4 +1,4 @@
-"""What is typed: entities by options, quotas as KEY=VALUE."""
+"""Parses entities from options, and quotas from KEY=VALUE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the admin port and of those who may change quotas that are wrong together."""
+"""Checks of the admin port together with the authorization of quota changes."""
 
 from __future__ import annotations
 

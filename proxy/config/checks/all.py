@@ -1,4 +1,4 @@
-"""Settings that are right each by itself and wrong together."""
+"""Checks of settings that are valid alone and contradict each other."""
 
 from collections.abc import Sequence
 from typing import Any

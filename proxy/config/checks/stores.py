@@ -1,4 +1,4 @@
-"""Settings of quota stores that are wrong together, and the secrets that they name."""
+"""Checks of quota store settings that contradict each other, and of the secrets that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of TLS that are wrong together, and the files that they name."""
+"""Checks of TLS settings that contradict each other, and of the files that they name."""
 
 from __future__ import annotations
 

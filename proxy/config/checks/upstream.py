@@ -1,4 +1,4 @@
-"""Settings of upstreams that are wrong together."""
+"""Checks of upstream settings that contradict each other."""
 
 from __future__ import annotations
 

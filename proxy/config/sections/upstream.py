@@ -1,4 +1,4 @@
-"""`[upstream]`, and `[listener.upstream]` for a listener whose clients are led to another listener of the brokers."""
+"""`[upstream]`, and `[listener.upstream]` for a listener whose clients reach another listener of the brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic as a log that one writes at a time: an aiokafka reader of what is committed, and a writer that fences others.
+"""The topic as a log with one writer at a time: an aiokafka reader of committed records, and a writer that fences others.
 
 Compare-and-set on a log: all Sluices write with one transactional id. Who takes it over (InitProducerId) ends what the one before had
 under way, and from then on that one's commits fail. So who holds it, has read to the end since, and commits, knows that nobody wrote in

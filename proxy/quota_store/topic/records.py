@@ -1,4 +1,4 @@
-"""Records of the topic store, and what they come to: pure. The latest record of a key counts, one without a value takes it away.
+"""Records of the topic store, and the content that they give. The last record of a key counts; one without a value removes it.
 
 Keys:   {"entity":{"client-id":null,"user":"alice"},"key":"producer_byte_rate"}  or  {"switch":"all"}; null is the default entity.
 Values: {"version":1,"value":1048576.0}  or  {"version":1,"mode":"observe"}; infinity is the text "Infinity".

@@ -1,4 +1,4 @@
-"""How ZooKeeper is reached: by TLS with a context of our own, and who Sluice says that it is.
+"""Access to ZooKeeper: the TLS context and the credentials.
 
 kazoo's own context trusts the system's authorities beside those that it is given, and takes TLS 1.0; its login needs a package that is
 not to be had as a wheel. So both are done here, where it opens its connections.

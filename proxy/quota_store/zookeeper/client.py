@@ -1,4 +1,4 @@
-"""ZooKeeper, as far as quotas need it: every call has an end, and none is made on the event loop.
+"""The ZooKeeper client for quotas: every call has a timeout, and none runs on the event loop.
 
 kazoo's own synchronous calls wait without limit while the connection is suspended, so only asynchronous ones are made here and waited for.
 Watches are its low-level ones, which are lost with the connection: who watches reads everything again at every connect.

@@ -1,4 +1,4 @@
-"""What stands in ZooKeeper's nodes, byte for byte as Kafka's brokers write it: pure.
+"""The content of ZooKeeper's nodes, byte for byte as Kafka's brokers write it.
 
 Source: Kafka 3.9 `ConfigEntityZNode`, `ConfigEntityChangeNotificationZNode`, `ZkData`; java.util `Properties`, `ConcurrentHashMap`.
 """

@@ -1,4 +1,4 @@
-"""Changes as operations on ZooKeeper's nodes, so that brokers find what another broker would have left there. Pure.
+"""Turns changes into operations on ZooKeeper's nodes, the same that a broker makes.
 
 Source: Kafka 3.9 `AdminZkClient`: a node is read, changed and written whole; one that is empty goes, and what is empty above it; who
 listens is notified in every case.

@@ -1,4 +1,4 @@
-"""All that Sluice knows of ZooKeeper's nodes: what stands in them, and what was last good there. Pure."""
+"""The known content of ZooKeeper's nodes, and the last good one of each."""
 
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType

@@ -1,1 +1,1 @@
-"""Who the client of a connection is."""
+"""The principal of a connection."""

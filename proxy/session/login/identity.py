@@ -1,4 +1,4 @@
-"""From what is known of a client to its principal, as one listener's settings say."""
+"""Finds the principal of a client by the settings of its listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client logs in at the broker (SASL): watched on its way, never taken part in.
+"""Observes the SASL login of a client at the broker, without taking part in it.
 
 The broker alone decides. Its success mark makes a claimed name the principal; on any doubt the principal is unknown. From a token to the
 broker's verdict nothing else goes on, so that nothing is ever charged to the wrong one.

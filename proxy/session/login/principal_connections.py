@@ -1,4 +1,4 @@
-"""How many connections each principal has, of those that logged in."""
+"""Counts the connections of each principal that logged in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May this request make or delete its topics? Judged topic by topic before it goes on, as KRaft's controller does."""
+"""Checks a request that makes or deletes topics against its quota, topic by topic, before it is forwarded, as KRaft's controller does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of topics without asking: the broker's default, and topics that were changed through us a moment ago."""
+"""Sizes of topics that are known without a request: the broker's default, and topics that were just changed through Sluice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to be asked about one request before it can be judged, and what came back.
+"""Requests to the broker that are needed before a request can be checked, and their results.
 
 A question is a request of our own on the client's own connection: it has its turn in the queue of requests in flight, and its answer
 never leaves. It is asked with the client's rights and its client id.

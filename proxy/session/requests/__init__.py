@@ -1,1 +1,1 @@
-"""What a client sends."""
+"""Requests of a client."""

@@ -120,7 +120,7 @@ class RequestClassifier:
         if self.login is not None:
             self.login.check(head.api)
         if self.principal is None:
-            raise ProtocolError("nobody knows who this client is", reason="principal_unknown")
+            raise ProtocolError("the user of this client is not known", reason="principal_unknown")
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
         precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login

@@ -1,1 +1,1 @@
-"""What the broker answers, and what that means for quotas."""
+"""Responses of the broker, and their effect on quotas."""

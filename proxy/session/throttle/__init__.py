@@ -1,1 +1,1 @@
-"""How long a connection waits, and which of its fetches go on."""
+"""How long a connection is delayed, and which of its fetches are forwarded."""

@@ -1,4 +1,4 @@
-"""The first of the two judgements of a fetch: may it go to the broker now?
+"""The first of the two checks of a fetch: whether it may be forwarded now.
 
 An answer that has arrived cannot be un-sent as Kafka un-sends it (it empties the answer and takes the bytes
 back), so a fetch waits here while the group's rate plus what it and its forwarded fetches will bring exceeds the bound.

@@ -1,4 +1,4 @@
-"""What a verdict means for one connection: how long an answer waits, how long nothing is read."""
+"""The effect of throttle times on one connection: how long a response is held, and how long the client is not read."""
 
 from __future__ import annotations
 

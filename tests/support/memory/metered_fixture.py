@@ -57,7 +57,7 @@ class MeteredFixture(ProxyFixture):
         self.reported_state()
 
     def reported_state(self) -> None:
-        """Note how the house is set."""
+        """Record the settings."""
         state = {
             "mode": self.enforcement.mode.value,
             "scope": "broker",

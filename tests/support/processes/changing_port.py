@@ -1,4 +1,4 @@
-"""An admin port through which quotas can be changed, the house behind it, and somebody who asks."""
+"""An admin port through which quotas can be changed, the proxy behind it, and a client of it."""
 
 import json
 import ssl
@@ -29,7 +29,7 @@ READER, WRITER = "reader-0123456789", "writer-0123456789"
 
 
 class ChangingPort:
-    """An admin port, the house behind it, and somebody who asks; with `elsewhere`, as if from another machine."""
+    """An admin port, the proxy behind it, and a client of it; with `elsewhere`, as if from another machine."""
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ def relay(
 
 
 def books_of(proxy: ProxyFixture, peer: Peer) -> list[object]:
-    """What was counted, in the house and for the connection."""
+    """What was counted, by the process and for the connection."""
     session = peer.connection.session
     groups = [group for manager in proxy.scope.own_managers for group in manager.groups()]
     return [
