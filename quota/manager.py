@@ -168,7 +168,7 @@ class QuotaGroups(Generic[Group]):
         self._layer()
         for key in [key for key, group in self._groups.items() if GROUP_TAG in group.tags]:
             if not groups.has_bound(self.quota_type, dict(key)[GROUP_TAG]):
-                del self._groups[key]
+                self._groups.pop(key).leave()
         for key in [key for key, group in self._groups.items() if GROUP_TAG in group.tags]:
             self._link(key)
         self.refresh_bounds()
@@ -244,6 +244,11 @@ class QuotaGroups(Generic[Group]):
             if group.throttle_time is not None and now_ms - group.throttle_time.last_record_ms > INACTIVE_MS:
                 group.throttle_time = None
         return len(forgotten)
+
+    def release(self) -> None:
+        """No scope has this manager any more: its groups count for nobody else."""
+        for group in (*self._groups.values(), *self._overflow.values()):
+            group.leave()
 
     # Inside
 
@@ -349,7 +354,7 @@ class QuotaGroups(Generic[Group]):
 
     def _forget(self, keys: Collection[GroupKey]) -> None:
         for key in keys:
-            del self._groups[key]
+            self._groups.pop(key).leave()
             self._bounds_due.discard(key)
             maker = self._maker_of.pop(key, NOBODY)
             made = self._made_by.get(maker)
@@ -362,7 +367,7 @@ class QuotaGroups(Generic[Group]):
 
     def _forget_overflow(self, unused: Collection[tuple[Maker, float]]) -> None:
         for shared in unused:
-            del self._overflow[shared]
+            self._overflow.pop(shared).leave()
             place = self._overflow_place.pop(shared, NOBODY)
             left = self._overflows_at.pop(place, 0) - 1
             if left > 0:

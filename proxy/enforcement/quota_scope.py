@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
+from proxy.enforcement.groups.group_factory import GroupFactory
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.rule import rule_of
 from proxy.telemetry.counters import Counters, Usage
@@ -26,9 +27,10 @@ class QuotaScope:
         label: node id, address while the id is not known, or "cluster".
         mutation: the one of the whole cluster, shared by all scopes, since in Kafka one controller holds the buckets.
         produce_on, fetch_on, request_on, mutation_on: False: usage is counted and no quota of that type applies.
+        factory: what makes the groups of its own managers.
     """
 
-    __slots__ = ("fetch", "fetch_on", "label", "mutation", "mutation_on", "produce", "produce_on", "request", "request_on")
+    __slots__ = ("factory", "fetch", "fetch_on", "label", "mutation", "mutation_on", "produce", "produce_on", "request", "request_on")
 
     def __init__(
         self,
@@ -37,8 +39,10 @@ class QuotaScope:
         fetch: EnforcedManager,
         request: EnforcedRequestManager,
         mutation: EnforcedMutationManager,
+        factory: GroupFactory,
     ) -> None:
         self.label = label
+        self.factory = factory
         self.produce = produce
         self.fetch = fetch
         self.request = request

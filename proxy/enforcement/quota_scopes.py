@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from proxy.base.clock import now_ns
-from proxy.enforcement.groups.child_groups import enforced_bucket, enforced_group
+from proxy.enforcement.groups.child_groups import enforced_bucket
+from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories, GroupFactory
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.quota_scope import EnforcedManager, QuotaScope
 from proxy.telemetry import log
@@ -53,6 +54,7 @@ class QuotaScopes:
     Args:
         statics: bytes per second for who matches no quota, by type (Kafka's old `quota.producer.default`).
         windows: of every manager; they stay as long as the process.
+        factories: what makes the groups of each scope; controller mutations are counted in this process alone.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class QuotaScopes:
         choice: CallbackChoice,
         statics: Mapping[ClientQuotaType, float],
         windows: QuotaWindows | None = None,
+        factories: GroupFactories = PLAIN,
     ) -> None:
         self._per_cluster = per_cluster
         self._choice = choice
         self._statics = dict(statics)
         self._windows = windows or QuotaWindows()
+        self._factories = factories
         self._scopes: dict[Address | str, QuotaScope] = {}
         self._callbacks: dict[QuotaScope | str, GuardedCallback] = {}
         self._node_ids: dict[Address, int] = {}
@@ -130,6 +134,7 @@ class QuotaScopes:
             self._move(moved, address, scope)
         elif scope is not None:
             scope.label = str(node_id)
+            scope.factory.rescope(scope.label)
             if self.on_labelled is not None:
                 self.on_labelled()
             callback = self._callbacks.get(scope)
@@ -142,6 +147,8 @@ class QuotaScopes:
             return
         if self.on_moved is not None:
             self.on_moved()
+        if replaced not in self._scopes.values():
+            _release(replaced)
         callback = self._callbacks.pop(replaced, None)
         if callback is not None:
             callback.close()
@@ -188,6 +195,8 @@ class QuotaScopes:
         self.mutation.replace_callback(callback)
         self._enlist(CLUSTER, callback)
         if rescoped:
+            for scope in self.all():
+                _release(scope)
             self._scopes = {}
             if self.on_moved is not None:
                 self.on_moved()
@@ -248,14 +257,19 @@ class QuotaScopes:
 
     def _make(self, label: str, node_id: int | None) -> QuotaScope:
         callback = self._make_callback(node_id)
+        factory = self._factories.of_scope(label)
         scope = QuotaScope(
             label,
-            self._make_manager(ClientQuotaType.PRODUCE, callback),
-            self._make_manager(ClientQuotaType.FETCH, callback),
+            self._make_manager(ClientQuotaType.PRODUCE, callback, factory),
+            self._make_manager(ClientQuotaType.FETCH, callback, factory),
             ClientRequestQuotaManager(
-                enforced_group, num_samples=self._windows.num_samples, window_ms=self._windows.window_ms, callback=callback
+                factory.maker(ClientQuotaType.REQUEST),
+                num_samples=self._windows.num_samples,
+                window_ms=self._windows.window_ms,
+                callback=callback,
             ),
             self.mutation,
+            factory,
         )
         scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
         for manager in scope.own_managers:
@@ -270,11 +284,11 @@ class QuotaScopes:
             if self._cluster is not None:
                 callback.update_cluster_metadata(self._cluster)
 
-    def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None) -> EnforcedManager:
+    def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None, factory: GroupFactory) -> EnforcedManager:
         # a verdict of more than 24.8 days saturates: Kafka's wraps, and a negative one would delay no client
         return ClientQuotaManager(
             quota_type,
-            enforced_group,
+            factory.maker(quota_type),
             num_samples=self._windows.num_samples,
             window_ms=self._windows.window_ms,
             callback=callback,
@@ -296,6 +310,12 @@ class QuotaScopes:
         for manager in scope.own_managers:
             if self._table.get(manager.quota_type) is not before.get(manager.quota_type):
                 manager.replace_quotas(self._table.get(manager.quota_type, {}))
+
+
+def _release(scope: QuotaScope) -> None:
+    """No traffic counts in a scope any more."""
+    for manager in scope.own_managers:
+        manager.release()
 
 
 def _log_fault(method: str, error: str) -> None:

@@ -192,6 +192,9 @@ class QuotaGroup(SampleRing):
         """Whether it has recorded nothing for longer than this, so that it may be forgotten."""
         return now_ms - self.last_record_ms > longer_than_ms
 
+    def leave(self) -> None:
+        """Its manager forgets it: for a class of groups that count with other processes."""
+
     def copy_to(self, other: Self) -> None:
         """Let another group, with a bound of its own, go on where this one is; nothing is recorded here any more."""
         self._copy_samples_to(other)

@@ -153,6 +153,9 @@ class MutationGroup:
         """Return the settings of a group that measures as this one does."""
         return {"num_samples": self.num_samples, "window_ms": self.window_ms}
 
+    def leave(self) -> None:
+        """Its manager forgets it: for a class of groups that count with other processes."""
+
     def copy_to(self, other: Self) -> None:
         """Let another group, with a bound of its own, go on where this one is; nothing is recorded here any more."""
         bound, other._bucket = other.bound, self._bucket

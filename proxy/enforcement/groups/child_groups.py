@@ -105,6 +105,11 @@ class ChildGroup(EnforcedGroup):
             parent.pending += pending - self._pending
         self._pending = pending
 
+    def pending_at(self, now_ms: int) -> float:
+        """Return what is under way as it is known at `now_ms`; that of the parents is then known, too."""
+        self.parent.pending_at(now_ms)
+        return self._pending
+
     @property
     def last_step_ms(self) -> int:
         """When the last age step was given out."""

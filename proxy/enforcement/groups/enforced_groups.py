@@ -65,6 +65,10 @@ class EnforcedGroup(QuotaGroup):
         super().update_bound(bound)
         self.meter_word = 0
 
+    def pending_at(self, now_ms: int) -> float:
+        """Return what is under way as it is known at `now_ms`: for a class of groups that count with other processes."""
+        return self.pending
+
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
         """Whether it has recorded nothing for so long, and no departed connection is still in debt to it."""
         return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms

@@ -106,8 +106,9 @@ class RequestsAhead:
         in_flight = self._in_flight
         if len(in_flight) == 1:
             self.bytes = 0
+        certain_room = group.certain_room(now_ms)  # first: it may learn what other processes have under way
         others = self._produced.of_others(group) if group.pending else 0
-        room = group.certain_room(now_ms) - others
+        room = certain_room - others
         if room < in_flight[0][2] + self.bytes:  # some of what went ahead may have been judged since
             ahead_bytes = self.bytes = in_flight.produced_bytes(group, now_ms)
             if room < ahead_bytes:
@@ -124,9 +125,10 @@ class RequestsAhead:
             return INT32_MAX
         each = self._classifier.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
         self.is_bounded, self._timed_by, self._each = True, group, ceil(each * _EXACT) / _EXACT
+        certain_room = group.certain_room(now_ms)
         others = self._timed.of_others(group) if group.pending else 0
         expected = len(self._in_flight) * each
-        room = group.certain_room(now_ms) - expected - others
+        room = certain_room - expected - others
         if room >= 0.0:
             return min(1 + int(room / each), INT32_MAX)
         return 0 if group.would_throttle_ms(expected + others, now_ms) > 0 else 1

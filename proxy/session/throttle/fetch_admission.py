@@ -58,7 +58,7 @@ class FetchAdmission:
         """
         if not group.fetch_queue:
             self._expect(group, bytes_max)
-            if group.would_throttle_ms(group.pending + self._own_bytes(group), now_ms) <= 0:
+            if group.would_throttle_ms(group.pending_at(now_ms) + self._own_bytes(group), now_ms) <= 0:
                 return True
         return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_step=has_step)
 
@@ -68,7 +68,7 @@ class FetchAdmission:
         A guess is good enough for one: it is wrong once, and the next one is judged by what came. Kafka reads a request when the one
         before it is answered, so there none goes on behind one that brings the group over its bound.
         """
-        return group.would_throttle_ms(group.pending + self._more_bytes(group), now_ms) <= 0
+        return group.would_throttle_ms(group.pending_at(now_ms) + self._more_bytes(group), now_ms) <= 0
 
     def passes_behind(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
         """Note a fetch as forwarded as `passes` does, also behind others whatever they bring; False: nothing was done."""
@@ -76,7 +76,7 @@ class FetchAdmission:
             return False
         self._expect(group, bytes_max)
         expected_bytes = self._expected_bytes
-        if group.pending + max(self._more_bytes(group), 0) + expected_bytes > group.certain_room(now_ms):
+        if group.certain_room(now_ms) < group.pending + max(self._more_bytes(group), 0) + expected_bytes:
             return False
         self._under_way.append((group, expected_bytes, bytes_max))
         self._summed_bytes += bytes_max - expected_bytes
@@ -97,7 +97,7 @@ class FetchAdmission:
             return False
         self._expect(group, bytes_max)
         expected_bytes = self._expected_bytes
-        if group.pending + expected_bytes > group.certain_room(now_ms):
+        if group.certain_room(now_ms) < group.pending + expected_bytes:
             return False
         self._under_way.append((group, expected_bytes, bytes_max))
         self._summed = None
@@ -114,7 +114,7 @@ class FetchAdmission:
             self._line = line
             self._place = line.join(read_ms, self._queue_changed, now_ms)
             self._expect(group, bytes_max)
-            self.throttle_ms = group.foretell(group.pending + self._own_bytes(group), now_ms)
+            self.throttle_ms = group.foretell(group.pending_at(now_ms) + self._own_bytes(group), now_ms)
         else:
             self.throttle_ms = 0
         if not has_step and not line.is_first(self._place):
@@ -122,7 +122,7 @@ class FetchAdmission:
             return False
         share_bytes = max(1, int(line.share_bytes(group.max_value_in_window(), now_ms)))
         self._expect(group, min(bytes_max, share_bytes))
-        throttle_ms = group.would_throttle_ms(group.pending + self._own_bytes(group), now_ms)
+        throttle_ms = group.would_throttle_ms(group.pending_at(now_ms) + self._own_bytes(group), now_ms)
         if throttle_ms > 0 and not has_step:
             step_ms = max(read_ms, group.last_step_ms) + AGE_MAX_MS
             if now_ms < step_ms:

@@ -1,0 +1,1 @@
+"""What it costs to count with other workers, and how exact it is."""

@@ -1,0 +1,57 @@
+"""What clients get that want far more than their quota, from groups that several workers share: on virtual time."""
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_groups import SHARE_MS
+from proxy.shared_usage.shared_usage import SharedUsage
+from quota.entity import ClientQuotaType
+from quota.groups.group import QuotaGroup
+
+TAGS = {"user": "", "client-id": "bench"}
+START_MS = 11_001
+OVERLOAD_S = 600
+OVERLOAD_BOUND = 1e6
+CONNECTIONS = 48
+REQUEST_BYTES = 20_000
+
+
+class Overload(NamedTuple):
+    """What clients got that want far more than their quota, in multiples of what the bound allows in the time.
+
+    Attributes:
+        long_run: over all the time after the first minute.
+        worst: in the 10 s in which it was the most.
+    """
+
+    long_run: float
+    worst: float
+
+
+def overload(groups: list[QuotaGroup], timers: list[SharedUsage]) -> Overload:
+    """Let 48 connections send 20 kB each again and again, each to the group of its worker."""
+    per_second = [0.0] * OVERLOAD_S
+    waiting = [(connection % 7, connection) for connection in range(CONNECTIONS)]
+    timer_ms = 0
+    while waiting[0][0] < OVERLOAD_S * 1_000:
+        now_ms, connection = heappop(waiting)
+        if now_ms >= timer_ms + SHARE_MS:
+            timer_ms = now_ms
+            for usage in timers:
+                usage.publish_dirty(now_ms)
+        throttle_ms = groups[connection % len(groups)].record(REQUEST_BYTES, START_MS + now_ms)
+        per_second[now_ms // 1_000] += REQUEST_BYTES
+        heappush(waiting, (now_ms + max(1, throttle_ms), connection))
+    steady = per_second[60:]
+    worst = max(sum(steady[at : at + 10]) for at in range(len(steady) - 10))
+    return Overload(sum(steady) / len(steady) / OVERLOAD_BOUND, worst / 10 / OVERLOAD_BOUND)
+
+
+def overload_of(workers: int) -> Overload:
+    """Return that of so many workers; of one with a plain group."""
+    if workers == 1:
+        return overload([QuotaGroup(TAGS, OVERLOAD_BOUND)], [])
+    segment = Segment.create(workers, 64, 11, 1_000)
+    timers = [SharedUsage(segment, worker) for worker in range(workers)]
+    return overload([usage.of_scope("1").maker(ClientQuotaType.PRODUCE)(TAGS, OVERLOAD_BOUND) for usage in timers], timers)

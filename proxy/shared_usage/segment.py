@@ -1,0 +1,255 @@
+"""The memory that worker processes share: a row of 64-bit words for each quota group, with cells that one worker each writes.
+
+Layout, in words of 8 bytes: the header; a generation, two halves of a digest and, by worker, a mark "in use" for each row; the rows. A row
+holds the total of each worker, what each has under way, when each gave out its last age step, and for each worker a ring of (number of a
+slot of time, sum). Reads take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one writer. A row
+changes hands under a lock of the file that nobody waits for, and that the kernel frees when its holder dies.
+
+An odd generation: the row is a group's. An even one: it is nobody's, or its writer died while it changed it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from proxy.base.errors import ProxyError
+
+MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
+VERSION: Final = 1
+WORD_BYTES: Final = 8
+DIGEST_BYTES: Final = 16
+PROBES_MAX: Final = 64
+"""A group's row is one of so many that follow each other; when others have them all, the segment counts as full for it."""
+CACHE_LINE_WORDS: Final = 8
+NEVER_MS: Final = -(2**62)
+"""Of an age step: there was none."""
+
+LOCKED: Final = -1
+FULL: Final = -2
+TAKEN: Final = -3
+"""Instead of a row: another process changes rows at this moment; there is none left; another object of this worker has it."""
+
+_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _TABLE_GENERATION = range(7)
+_PER_WORKER: Final = 8
+"""Where the words begin that each worker has in the header: its heartbeat, then whether it is active."""
+
+
+class SegmentError(ProxyError):
+    """A memory file that is no segment of this version."""
+
+
+class Segment:
+    """One mapping of it.
+
+    Attributes:
+        descriptor: of the memory file; a child process that inherits it attaches by it.
+        words: all of it.
+        workers, rows_max: how many there can be.
+        slots, slot_ms: sums are kept for so many slots of so many ms: one more than a group has samples, since a writer may begin one
+            while a reader reads.
+    """
+
+    __slots__ = (
+        "_digests",
+        "_generations",
+        "_in_use",
+        "_memory",
+        "_row_words",
+        "_rows",
+        "descriptor",
+        "rows_max",
+        "slot_ms",
+        "slots",
+        "words",
+        "workers",
+    )
+
+    def __init__(self, descriptor: int) -> None:
+        """Map the segment of a descriptor.
+
+        Raises:
+            SegmentError: it is another version's, or no segment.
+        """
+        self.descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, 0)
+        self.words = words = memoryview(self._memory).cast("q")
+        if words[_MAGIC] != MAGIC:
+            raise SegmentError("this memory file is no segment of shared usage")
+        if words[_VERSION] != VERSION:
+            raise SegmentError(f"the segment of shared usage has version {words[_VERSION]}, and this program has version {VERSION}")
+        self.workers, self.rows_max, self.slots, self.slot_ms = words[_WORKERS : _SLOT_MS + 1].tolist()
+        self._generations, self._digests, self._in_use, self._rows = _places(self.workers, self.rows_max)
+        self._row_words = _row_words(self.workers, self.slots)
+
+    @classmethod
+    def create(cls, workers: int, rows_max: int, num_samples: int, slot_ms: int) -> Segment:
+        """Return a new one, for groups with so many samples of `slot_ms` each; the kernel frees it with its last mapping and descriptor."""
+        slots = num_samples + 1
+        descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.fchmod(descriptor, 0o600)
+        os.truncate(descriptor, (_places(workers, rows_max)[3] + rows_max * _row_words(workers, slots)) * WORD_BYTES)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        os.pwrite(descriptor, struct.pack("6q", MAGIC, VERSION, workers, rows_max, slots, slot_ms), 0)
+        return cls(descriptor)
+
+    # The header
+
+    @property
+    def table_generation(self) -> int:
+        """Number of the quota table in force; whoever changes the table sets it."""
+        return self.words[_TABLE_GENERATION]
+
+    @table_generation.setter
+    def table_generation(self, generation: int) -> None:
+        self.words[_TABLE_GENERATION] = generation
+
+    def beat(self, worker: int, now_ms: int) -> None:
+        """A worker is alive at `now_ms`."""
+        self.words[_PER_WORKER + worker] = now_ms
+
+    def heartbeat_ms(self, worker: int) -> int:
+        """Return when a worker last was alive; 0: never."""
+        return self.words[_PER_WORKER + worker]
+
+    def is_active(self, worker: int) -> bool:
+        """Whether a worker counts here."""
+        return self.words[_PER_WORKER + self.workers + worker] != 0
+
+    def enter(self, worker: int) -> None:
+        """A process begins as this worker: its predecessor has no rows and nothing under way any more, and what it used stays counted."""
+        marks = self._in_use + worker * self.rows_max
+        for row, mark in enumerate(self.words[marks : marks + self.rows_max].tolist()):
+            if mark:
+                self.words[self.under_way_at(row) + worker] = 0
+        self.words[marks : marks + self.rows_max] = _zeros(self.rows_max)
+        self.words[_PER_WORKER + self.workers + worker] = 1
+
+    def exit(self, worker: int) -> None:
+        """A worker ends, or was found dead: its rows can be given to other groups."""
+        self.enter(worker)
+        self.words[_PER_WORKER + self.workers + worker] = 0
+
+    # Rows
+
+    def claim(self, digest: bytes, worker: int, now_ms: int) -> int:
+        """Return the row of a group, which is made if need be, and mark it as used by `worker`; or `LOCKED`, `FULL` or `TAKEN`."""
+        high, low = struct.unpack("2q", digest)
+        with _lock(self.descriptor) as is_locked:
+            if not is_locked:
+                return LOCKED
+            row, is_found = self._find(high, low, now_ms)
+            if row == FULL:
+                return FULL
+            if not is_found:
+                self._begin(row, high, low)
+            mark = self._in_use + worker * self.rows_max + row
+            if self.words[mark]:
+                return TAKEN
+            self.words[mark] = 1
+            return row
+
+    def generation_at(self, row: int) -> int:
+        """Return the index of a number that changes when a row is given to another group."""
+        return self._generations + row
+
+    def release(self, row: int, worker: int) -> None:
+        """A worker uses a row no more; its group keeps it while others do, and until what was used is older than all slots."""
+        self.words[self._in_use + worker * self.rows_max + row] = 0
+
+    def totals_at(self, row: int) -> int:
+        """Return the index of the first worker's total; those of the others follow."""
+        return self._rows + row * self._row_words
+
+    def under_way_at(self, row: int) -> int:
+        """Return the index of what the first worker has under way; that of the others follows."""
+        return self.totals_at(row) + self.workers
+
+    def steps_at(self, row: int) -> int:
+        """Return the index of the first worker's last age step; those of the others follow."""
+        return self.totals_at(row) + 2 * self.workers
+
+    def ring_at(self, row: int, worker: int) -> int:
+        """Return the index of a worker's slots: a number and a sum each."""
+        return self.totals_at(row) + 3 * self.workers + 2 * self.slots * worker
+
+    def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
+        """Return a group's row and True, else one that it may have and False. Called with the lock."""
+        words, vacant = self.words, FULL
+        for step in range(min(PROBES_MAX, self.rows_max)):
+            row = (high + step) % self.rows_max
+            generation = words[self._generations + row]
+            if generation & 1:
+                if words[self._digests + 2 * row] == high and words[self._digests + 2 * row + 1] == low:
+                    return row, True
+                if vacant == FULL and self._is_left(row, now_ms):
+                    vacant = row
+                continue
+            if vacant == FULL:
+                vacant = row
+            if generation == 0:  # no row behind it was ever made by a group that began to look before it
+                break
+        return vacant, False
+
+    def _is_left(self, row: int, now_ms: int) -> bool:
+        """Whether no worker uses a row, and all that was used there is older than the slots."""
+        words, rows_max = self.words, self.rows_max
+        if any(words[self._in_use + row : self._in_use + self.workers * rows_max : rows_max].tolist()):
+            return False
+        first = self.ring_at(row, 0)
+        newest = max(words[first : first + 2 * self.slots * self.workers : 2].tolist())
+        return newest + self.slots < now_ms // self.slot_ms
+
+    def _begin(self, row: int, high: int, low: int) -> None:
+        """Give a row to a group. Called with the lock."""
+        words = self.words
+        generation = words[self._generations + row]
+        generation += generation & 1
+        words[self._generations + row] = generation
+        start = self.totals_at(row)
+        words[start : start + self._row_words] = _zeros(self._row_words)
+        for step in range(self.steps_at(row), self.ring_at(row, 0)):
+            words[step] = NEVER_MS
+        words[self._digests + 2 * row] = high
+        words[self._digests + 2 * row + 1] = low
+        words[self._generations + row] = generation + 1
+
+
+def _zeros(count: int) -> memoryview:
+    return memoryview(bytes(count * WORD_BYTES)).cast("q")
+
+
+def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
+    """Return where generations, digests, marks and rows begin."""
+    generations = _whole_lines(_PER_WORKER + 2 * workers)
+    digests = generations + rows_max
+    in_use = digests + 2 * rows_max
+    return generations, digests, in_use, _whole_lines(in_use + workers * rows_max)
+
+
+def _row_words(workers: int, slots: int) -> int:
+    return _whole_lines(workers * (3 + 2 * slots))
+
+
+def _whole_lines(words: int) -> int:
+    """Round up: two rows share no cache line."""
+    return -(-words // CACHE_LINE_WORDS) * CACHE_LINE_WORDS
+
+
+@contextmanager
+def _lock(descriptor: int) -> Iterator[bool]:
+    """Hold the right to change rows, if no other process does; a process that dies gives it up."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+    except (BlockingIOError, PermissionError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1)

@@ -1,0 +1,79 @@
+"""The row of one group in the segment, as one worker sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proxy.shared_usage.segment import Segment
+
+NO_SLOT = -1
+
+
+class SegmentRow:
+    """One of them, claimed.
+
+    Attributes:
+        scope_key: the scope that it was claimed for.
+    """
+
+    __slots__ = ("_generation", "_generation_at", "_ring_at", "_row", "_segment", "_used", "_words", "_worker", "scope_key")
+
+    def __init__(self, segment: Segment, row: int, worker: int, scope_key: str) -> None:
+        self._segment = segment
+        self._row = row
+        self._worker = worker
+        self._words = words = segment.words
+        self._generation_at = segment.generation_at(row)
+        self._generation = words[self._generation_at]
+        self._ring_at = segment.ring_at(row, worker)
+        self._used = words[segment.totals_at(row) : segment.steps_at(row)]
+        self.scope_key = scope_key
+
+    def is_held(self) -> bool:
+        """Whether no other group has it."""
+        return self._words[self._generation_at] == self._generation
+
+    def used(self) -> list[int]:
+        """Return what each worker used since the row began, then what each has under way."""
+        return self._used.tolist()
+
+    def sums(self, worker: int) -> Iterator[tuple[int, int]]:
+        """Yield (start of the slot in ms, what a worker used in it), newest first."""
+        segment = self._segment
+        first = segment.ring_at(self._row, worker)
+        ring = segment.words[first : first + 2 * segment.slots].tolist()
+        for number, amount in sorted(zip(ring[::2], ring[1::2], strict=True), reverse=True):
+            if number != NO_SLOT and amount:
+                yield number * segment.slot_ms, amount
+
+    def publish(self, total: int, amount: int, time_ms: int) -> None:
+        """Let this worker's total be `total`; `amount` of it was used at `time_ms`."""
+        segment, words = self._segment, self._words
+        number = time_ms // segment.slot_ms
+        at = self._ring_at + 2 * (number % segment.slots)
+        if words[at] < number:
+            words[at] = NO_SLOT  # a reader does not take the old sum for the new slot's
+            words[at + 1] = 0
+            words[at] = number
+        words[at + 1] += amount
+        self._used[self._worker] = total  # last: a reader finds all of it in slots
+
+    def publish_under_way(self, amount: int) -> None:
+        """Let this worker have so much under way."""
+        self._used[self._segment.workers + self._worker] = amount
+
+    def last_step_ms(self) -> int:
+        """Return when a worker last gave out an age step."""
+        segment = self._segment
+        first = segment.steps_at(self._row)
+        return max(self._words[first : first + segment.workers].tolist())
+
+    def publish_step(self, step_ms: int) -> None:
+        """Let this worker's last age step have been then."""
+        self._words[self._segment.steps_at(self._row) + self._worker] = step_ms
+
+    def release(self) -> None:
+        """This worker uses the row no more, and has nothing under way there."""
+        if self.is_held():
+            self.publish_under_way(0)
+            self._segment.release(self._row, self._worker)

@@ -1,0 +1,200 @@
+"""Groups whose usage several processes count: each records its own, and what the others recorded when that becomes known.
+
+The ring of samples stays Kafka's. Usage from elsewhere is recorded in it without a check, so a plain `QuotaGroup` that is given the same
+records gives the same verdicts, to the last bit.
+
+Why the hot path is the inherited one
+    A record that is within the bound for certain adds to the sample in use and nothing else. That stays so for `SHARE_MS`, and for no more
+    than this process's share of the room that was left: then the slow path is entered, which takes in what the others published, measures
+    with the whole room, publishes the own total, and sets both limits again. Limits that are lower than need be cost a measurement and no
+    truth. Who opens the short path puts the group on the list of those that may have something to publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from proxy.enforcement.groups.child_groups import ChildGroup
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.shared_usage.sharing import Sharing, UsageRows
+from quota.entity import UNLIMITED
+from quota.groups.group import Verdict
+from quota.sensor import NEVER_MS
+
+SHARE_MS: Final = 10
+"""After so long the short path ends."""
+
+
+class Shared(EnforcedGroup):
+    """What a group does to count with other processes. Mixed into a group of either kind, which brings the attribute.
+
+    Attributes:
+        _sharing: its row, `full`: what `_free` is without the limits of sharing, `due_ms`: when the short path ends, `is_noted`: it is on
+            the list of groups to publish.
+    """
+
+    __slots__ = ()
+
+    _sharing: Sharing
+
+    # What of a group is different when it is shared
+
+    def record_unchecked(self, amount: float, now_ms: int) -> None:
+        """Count `amount` without looking at the bound, here and in parents; published within `SHARE_MS`."""
+        self._free = self._sharing.full
+        super().record_unchecked(amount, now_ms)
+        self._narrow()
+
+    def certain_room(self, now_ms: int) -> float:
+        """Return how much can be recorded for certain; what others used is taken in when it is due."""
+        if now_ms >= self._sharing.due_ms:
+            self._refresh(now_ms)
+        return super().certain_room(now_ms)
+
+    def update_bound(self, bound: float) -> None:
+        """Let the next evaluation use `bound`."""
+        super().update_bound(bound)
+        self._sharing.full = self._free
+        self._end_ms = -NEVER_MS
+
+    def leave(self) -> None:
+        """Publish what was recorded here and count alone from now on."""
+        self._sharing.leave(self)
+
+    def copy_to(self, other: Self) -> None:
+        """Let another group go on where this one is; it takes the row."""
+        super().copy_to(other)
+        self._sharing.hand_over(other._sharing)
+        other._narrow()
+
+    def _record_and_measure(self, amount: float, now_ms: int) -> int:
+        self._pull(now_ms)
+        throttle_ms = super()._record_and_measure(amount, now_ms)
+        self._sharing.publish(self, now_ms)
+        self._narrow()
+        return throttle_ms
+
+    def _foretold(self, extra: float, now_ms: int) -> Verdict:
+        self._refresh(now_ms)
+        if self._start_ms <= now_ms < self._end_ms and self._value + extra <= self._sharing.full:
+            return Verdict(now_ms, extra, 0.0, self.bound, self.window_ms, 0)
+        return super()._foretold(extra, now_ms)
+
+    # What is under way, and age steps. A change is published with the totals
+
+    def pending_at(self, now_ms: int) -> float:
+        """Return what is under way, here and elsewhere; what others have is read when it is due."""
+        if now_ms >= self._sharing.due_ms:
+            self._refresh(now_ms)
+        return super().pending_at(now_ms)
+
+    def _note_pending(self, pending: float) -> None:
+        sharing = self._sharing
+        if pending != sharing.pending:
+            sharing.pending = pending
+            self._note_unpublished()
+
+    # Called by who has the list of groups to publish
+
+    def publish(self, now_ms: int) -> None:
+        """Publish what was recorded here; the next record takes the slow path."""
+        sharing = self._sharing
+        sharing.is_noted = False
+        if sharing.row is None:
+            self._pull(now_ms)
+            sharing.full = self._free
+        elif sharing.row.is_held():
+            sharing.publish(self, now_ms)
+        sharing.due_ms = self._end_ms = -NEVER_MS
+
+    # Inside
+
+    def _refresh(self, now_ms: int) -> None:
+        self._pull(now_ms)
+        self._sharing.publish(self, now_ms)
+        self._narrow()
+
+    def _pull(self, now_ms: int) -> None:
+        """Take in what others used, with the whole room."""
+        sharing = self._sharing
+        self._free = sharing.full
+        sharing.due_ms = now_ms + SHARE_MS
+        sharing.pull(self, now_ms)
+
+    def _narrow(self) -> None:
+        """End the short path when sharing is due, and at this process's share of the room."""
+        sharing = self._sharing
+        sharing.full = free = self._free
+        value = self._value
+        if free > value:
+            self._free = value + (free - value) / sharing.rows.workers
+        self._end_ms = min(self._start_ms + self.window_ms, self._purge_ms, sharing.due_ms)
+        self._note_unpublished()
+
+    def _note_unpublished(self) -> None:
+        sharing = self._sharing
+        if not sharing.is_noted:
+            sharing.is_noted = True
+            sharing.rows.note_unpublished(self)
+
+
+class SharedGroup(Shared):
+    """A group without a parent."""
+
+    __slots__ = ("_sharing",)
+
+    def __init__(self, tags: Mapping[str, str], bound: float, rows: UsageRows, **settings: Any) -> None:
+        self._sharing = Sharing(rows)
+        super().__init__(tags, bound, **settings)
+
+    @property
+    def pending(self) -> float:
+        """Units that are under way and not recorded, here and elsewhere."""
+        return self._sharing.pending
+
+    @pending.setter
+    def pending(self, pending: float) -> None:
+        self._note_pending(pending)
+
+    @property
+    def last_step_ms(self) -> int:
+        """When the last age step was given out, here or elsewhere."""
+        return self._sharing.last_step_ms
+
+    @last_step_ms.setter
+    def last_step_ms(self, step_ms: int) -> None:
+        self._sharing.take_step(step_ms)
+
+
+class SharedChildGroup(Shared, ChildGroup):
+    """A group with a parent, which is shared too."""
+
+    __slots__ = ("_sharing",)
+
+    def __init__(self, tags: Mapping[str, str], bound: float, parent: EnforcedGroup, rows: UsageRows, **settings: Any) -> None:
+        self._sharing = Sharing(rows)
+        ChildGroup.__init__(self, tags, bound, parent, **settings)
+
+    @property
+    def _pending(self) -> float:
+        return self._sharing.pending
+
+    @_pending.setter
+    def _pending(self, pending: float) -> None:
+        self._note_pending(pending)
+
+    @property
+    def _step_ms(self) -> int:
+        return self._sharing.last_step_ms
+
+    @_step_ms.setter
+    def _step_ms(self, step_ms: int) -> None:
+        self._sharing.take_step(step_ms)
+
+
+def shared_group(
+    tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedGroup | None = None, *, rows: UsageRows, **settings: Any
+) -> Shared:
+    """Make a group, a part of `parent` where there is one."""
+    return SharedGroup(tags, bound, rows, **settings) if parent is None else SharedChildGroup(tags, bound, parent, rows, **settings)

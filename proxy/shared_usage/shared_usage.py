@@ -1,0 +1,139 @@
+"""What one worker process has of the usage that all workers share: its groups' rows, and which of them may have something to publish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from typing import Final
+
+from proxy.enforcement.groups.group_factory import GroupFactory, MakeGroup
+from proxy.shared_usage.segment import DIGEST_BYTES, FULL, Segment
+from proxy.shared_usage.segment_row import SegmentRow
+from proxy.shared_usage.shared_groups import shared_group
+from proxy.shared_usage.sharing import OnRemote, Publisher, UsageRow
+from quota.entity import ClientQuotaType
+from quota.groups.group import GroupKey
+from quota.request_time import PERCENT_PER_NANOSECOND
+
+UNDER_WAY_PER_PERCENT_SECOND: Final = 2.0**24
+"""As whole as `RequestsAhead` notes it."""
+NS_PER_PERCENT_SECOND: Final = 1e7
+FULL_RETRY_MS: Final = 1_000
+"""How long a group that there is no row for counts alone before it asks again."""
+
+
+class SharedUsage:
+    """The shared usage, as one worker takes part in it.
+
+    Attributes:
+        on_unpublished: called when something may have to be published and nothing had before: within `SHARE_MS` `publish_dirty` is due.
+        refused_full: how often a group was left to count alone because there was no row.
+
+    Args:
+        worker: the number of this process, from 0; what a predecessor of this number used stays counted.
+        on_remote: told of each record of usage from elsewhere.
+    """
+
+    __slots__ = ("_dirty", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
+
+    def __init__(self, segment: Segment, worker: int, on_remote: OnRemote | None = None) -> None:
+        self.segment = segment
+        self.worker = worker
+        self.on_remote = on_remote
+        self.on_unpublished: Callable[[], None] = _nobody
+        self.refused_full = 0
+        self._dirty: list[Publisher] = []
+        segment.enter(worker)
+
+    def of_scope(self, scope_key: str) -> GroupFactory:
+        """Return what makes the groups of a scope."""
+        return SharedScope(self, scope_key)
+
+    def publish_dirty(self, now_ms: int) -> None:
+        """Publish what was recorded and is not published yet."""
+        dirty, self._dirty = self._dirty, []
+        for group in dirty:
+            group.publish(now_ms)
+
+    def note_unpublished(self, group: Publisher) -> None:
+        """Let `group` publish when `publish_dirty` is called."""
+        self._dirty.append(group)
+        if len(self._dirty) == 1:
+            self.on_unpublished()
+
+    def claim(self, digest: bytes, scope_key: str, now_ms: int) -> UsageRow | int:
+        """Return the row of a group, or after how many ms to ask again."""
+        row = self.segment.claim(digest, self.worker, now_ms)
+        if row >= 0:
+            return SegmentRow(self.segment, row, self.worker, scope_key)
+        if row == FULL:
+            self.refused_full += 1
+            return FULL_RETRY_MS
+        return 0
+
+
+class SharedScope:
+    """The groups of one scope, in one worker."""
+
+    __slots__ = ("_rows", "_scope_key", "_usage")
+
+    def __init__(self, usage: SharedUsage, scope_key: str) -> None:
+        self._usage = usage
+        self._scope_key = scope_key
+        self._rows: list[ScopeRows] = []
+
+    def maker(self, quota_type: ClientQuotaType) -> MakeGroup:
+        """Return what makes the groups of one quota type."""
+        rows = ScopeRows(self._usage, self._scope_key, quota_type)
+        self._rows.append(rows)
+        return partial(shared_group, rows=rows)
+
+    def rescope(self, scope_key: str) -> None:
+        """Let groups use rows of another name of the scope from their next records on."""
+        self._scope_key = scope_key
+        for rows in self._rows:
+            rows.scope_key = scope_key
+
+
+class ScopeRows:
+    """Where the groups of one quota type in one scope have their rows. A total of request time counts nanoseconds, of others bytes."""
+
+    __slots__ = (
+        "_quota_type",
+        "_usage",
+        "on_remote",
+        "per_unit",
+        "scope_key",
+        "slot_ms",
+        "under_way_per_unit",
+        "units",
+        "worker",
+        "workers",
+    )
+
+    def __init__(self, usage: SharedUsage, scope_key: str, quota_type: ClientQuotaType) -> None:
+        is_time = quota_type is ClientQuotaType.REQUEST
+        self._usage = usage
+        self._quota_type = quota_type.value
+        self.scope_key = scope_key
+        self.workers = usage.segment.workers
+        self.worker = usage.worker
+        self.slot_ms = usage.segment.slot_ms
+        self.on_remote = usage.on_remote
+        self.units = PERCENT_PER_NANOSECOND if is_time else 1.0
+        self.per_unit = NS_PER_PERCENT_SECOND if is_time else 1.0
+        self.under_way_per_unit = UNDER_WAY_PER_PERCENT_SECOND if is_time else 1.0
+
+    def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
+        """Return the row of a group, or after how many ms to ask again."""
+        named = repr((self.scope_key, self._quota_type, key)).encode("utf-8", "surrogatepass")
+        return self._usage.claim(blake2b(named, digest_size=DIGEST_BYTES).digest(), self.scope_key, now_ms)
+
+    def note_unpublished(self, group: Publisher) -> None:
+        """Let `group` publish within `SHARE_MS`."""
+        self._usage.note_unpublished(group)
+
+
+def _nobody() -> None:
+    """Do nothing until a worker listens."""

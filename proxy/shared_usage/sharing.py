@@ -1,0 +1,296 @@
+"""What a group needs to count with other processes: its row, what was taken in from it, and what was published in it.
+
+Totals are cumulative integers, so a total that is read late or twice changes nothing. Of a group that was not looked at for longer than a
+slot, or is new in this process, the difference belongs to the past: it is recorded by slots of the row, at their starts and in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_STEP_MS
+from quota.groups.group import NO_ROOM, GroupKey, QuotaGroup
+from quota.sensor import NEVER_MS
+
+OnRemote = Callable[[QuotaGroup, int, float, int, int | None], None]
+"""Told of usage from elsewhere: (group, worker, units, that worker's total after it, when it was recorded here in ms).
+
+None as the time: it is older than all samples, so it was not recorded.
+"""
+
+
+class UsageRow(Protocol):
+    """One group's row: for each worker a cumulative total, sums by slots of time, what is under way, and its last age step."""
+
+    scope_key: str
+    """The scope that it was claimed for."""
+
+    def is_held(self) -> bool:
+        """Whether no other group has it."""
+
+    def used(self) -> list[int]:
+        """Return what each worker used since the row began, then what each has under way."""
+
+    def sums(self, worker: int) -> Iterator[tuple[int, int]]:
+        """Yield (start of the slot in ms, what the worker used in it), newest first."""
+
+    def publish(self, total: int, amount: int, time_ms: int) -> None:
+        """Let this worker's total be `total`; `amount` of it was used at `time_ms`."""
+
+    def publish_under_way(self, amount: int) -> None:
+        """Let this worker have so much under way."""
+
+    def last_step_ms(self) -> int:
+        """Return when a worker last gave out an age step."""
+
+    def publish_step(self, step_ms: int) -> None:
+        """Let this worker's last age step have been then."""
+
+    def release(self) -> None:
+        """This worker uses the row no more."""
+
+
+class Publisher(Protocol):
+    """A group that may have something to publish."""
+
+    def publish(self, now_ms: int) -> None:
+        """Publish what was recorded here."""
+
+
+class UsageRows(Protocol):
+    """Where the groups of one quota type in one scope find their rows."""
+
+    scope_key: str
+    workers: int
+    worker: int
+    slot_ms: int
+    units: float
+    """Of the quota, for one of a total."""
+    per_unit: float
+    under_way_per_unit: float
+    """As `per_unit`, of what is under way: by a power of two, so that what is taken back leaves nothing."""
+    on_remote: OnRemote | None
+
+    def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
+        """Return the row of a group, or after how many ms to ask again."""
+
+    def note_unpublished(self, group: Publisher) -> None:
+        """Let `publish` of this group be called soon."""
+
+
+class Remote(NamedTuple):
+    """Usage from elsewhere, as it is to be recorded here."""
+
+    time_ms: int
+    worker: int
+    amount: int
+    source_total: int
+
+
+class Sharing:
+    """That of one group.
+
+    Attributes:
+        rows, row: where rows are, and the one of this group; without one it counts alone and asks again.
+        seen: what was read in the row last, or written there.
+        published: what this object published of what it recorded itself.
+        remote: units that were recorded here for others.
+        pending, elsewhere: units that are under way, and how many of them elsewhere.
+        step_ms: the last age step that this object gave out.
+        pulled_ms, claim_ms: when totals were last read, and from when on to ask for a row.
+        full, due_ms, is_noted: belong to the group; see `Shared`.
+    """
+
+    __slots__ = (
+        "claim_ms",
+        "due_ms",
+        "elsewhere",
+        "full",
+        "is_noted",
+        "pending",
+        "published",
+        "pulled_ms",
+        "remote",
+        "row",
+        "rows",
+        "seen",
+        "step_ms",
+    )
+
+    def __init__(self, rows: UsageRows) -> None:
+        self.rows = rows
+        self.row: UsageRow | None = None
+        self.seen: list[int] = []
+        self.published = 0
+        self.remote = 0.0
+        self.pulled_ms = self.claim_ms = self.due_ms = -NEVER_MS
+        self.pending = self.elsewhere = 0.0
+        self.step_ms = NO_STEP_MS
+        self.full = NO_ROOM
+        self.is_noted = False
+
+    def pull(self, group: QuotaGroup, now_ms: int) -> None:
+        """Record in the ring of `group` what others published since the last time."""
+        row = self.row
+        if row is None or not row.is_held() or row.scope_key != self.rows.scope_key:
+            row = self._change_row(group, row, now_ms)
+            if row is None:
+                return
+        used = row.used()
+        if used != self.seen:
+            self._take_in(group, row, used, now_ms)
+        self.pulled_ms = now_ms
+
+    def publish(self, group: QuotaGroup, now_ms: int) -> None:
+        """Let others know what was recorded in `group` for nobody else."""
+        row = self.row
+        if row is None:
+            return
+        own = self._own_amount(group)
+        amount = own - self.published
+        if amount:
+            self._publish_part(row, amount, now_ms)
+            self.published = own
+        at = self.rows.workers + self.rows.worker
+        if self.pending != self.elsewhere or self.seen[at]:
+            under_way = round((self.pending - self.elsewhere) * self.rows.under_way_per_unit)
+            row.publish_under_way(under_way)
+            self.seen[at] = under_way
+
+    @property
+    def last_step_ms(self) -> int:
+        """When the last age step of the group was given out, here or elsewhere."""
+        return self.step_ms if self.row is None else max(self.step_ms, self.row.last_step_ms())
+
+    def take_step(self, step_ms: int) -> None:
+        """Give out an age step, or take back the last one by telling the one before."""
+        self.step_ms = step_ms
+        if self.row is not None and self.row.is_held():
+            self.row.publish_step(step_ms)
+
+    def leave(self, group: QuotaGroup) -> None:
+        """Publish what is left and count alone from now on: the group is forgotten."""
+        self.claim_ms = NEVER_MS
+        if self.row is not None:
+            if self.row.is_held():
+                self.publish(group, group.last_record_ms)
+            self._release(self.row)
+
+    def hand_over(self, other: Sharing) -> None:
+        """Let the group of `other` go on in this row, and this one count alone; what is under way here is no more known elsewhere."""
+        other.row, other.seen, other.claim_ms, other.pulled_ms = self.row, self.seen, self.claim_ms, self.pulled_ms
+        other.published, other.remote, other.step_ms = self.published, self.remote, self.step_ms
+        other.pending = other.elsewhere = self.elsewhere
+        self.pending, self.elsewhere = self.pending - self.elsewhere, 0.0
+        self.row = None
+        self.claim_ms = NEVER_MS
+
+    def _release(self, row: UsageRow) -> None:
+        self.pending, self.elsewhere = self.pending - self.elsewhere, 0.0
+        row.release()
+        self.row = None
+
+    def _own_amount(self, group: QuotaGroup) -> int:
+        """As totals count it. Rounding is monotone, so a total falls by un-records only."""
+        return round((group._recorded_before + group._value - self.remote) * self.rows.per_unit)
+
+    def _publish_part(self, row: UsageRow, amount: int, time_ms: int) -> None:
+        worker = self.rows.worker
+        self.seen[worker] += amount
+        row.publish(self.seen[worker], amount, time_ms)
+
+    # Rows
+
+    def _change_row(self, group: QuotaGroup, left: UsageRow | None, now_ms: int) -> UsageRow | None:
+        """Claim the row of the scope's present key; what was published in another one stays there and is not published again."""
+        if left is not None:
+            if left.is_held():
+                self._take_in(group, left, left.used(), now_ms)
+                self.publish(group, now_ms)
+            self._release(left)
+        if now_ms < self.claim_ms:
+            return None
+        claimed = self.rows.claim(group.key, now_ms)
+        if isinstance(claimed, int):
+            self.claim_ms = now_ms + claimed
+            return None
+        history = self._unpublished(group, now_ms)
+        self.row, self.seen, self.pulled_ms = claimed, [0] * (2 * self.rows.workers), -NEVER_MS
+        self._take_in(group, claimed, claimed.used(), now_ms)
+        for start_ms, amount in history:
+            self._publish_part(claimed, amount, start_ms)
+        self.published = self._own_amount(group)
+        return claimed
+
+    def _unpublished(self, group: QuotaGroup, now_ms: int) -> Sequence[tuple[int, int]]:
+        """Return (start of the sample in ms, amount) of what was used without a row and still counts, oldest first."""
+        left = self._own_amount(group) - self.published
+        if left <= 0:
+            return [(now_ms, left)] if left else []
+        found: list[tuple[int, int]] = []
+        for start_ms, _, value in reversed(group.live_samples()):
+            part = min(left, round(value * self.rows.per_unit))
+            if part > 0:
+                found.append((start_ms, part))
+                left -= part
+        found.reverse()
+        return found
+
+    # Usage from elsewhere
+
+    def _take_in(self, group: QuotaGroup, row: UsageRow, used: list[int], now_ms: int) -> None:
+        """Record what the totals say beyond what was seen; what is under way replaces what was."""
+        seen, self.seen = self.seen, used
+        workers = self.rows.workers
+        elsewhere = (sum(used[workers:]) - used[workers + self.rows.worker]) / self.rows.under_way_per_unit
+        self.pending += elsewhere - self.elsewhere
+        self.elsewhere = elsewhere
+        if now_ms - self.pulled_ms > self.rows.slot_ms:
+            self._take_in_late(group, row, seen, now_ms)
+            return
+        for worker in range(workers):
+            total = used[worker]
+            if total != seen[worker]:
+                self._record(group, now_ms, worker, total - seen[worker], total)
+
+    def _take_in_late(self, group: QuotaGroup, row: UsageRow, before: list[int], now_ms: int) -> None:
+        """Record what was used since another look at the row, when it was used, in the order of time."""
+        oldest_ms = now_ms - group.num_samples * group.window_ms
+        found: list[Remote] = []
+        for worker in range(self.rows.workers):
+            total, seen = self.seen[worker], before[worker]
+            if total < seen:
+                found.append(Remote(now_ms, worker, total - seen, total))
+                continue
+            parts = _by_slots(row, worker, seen, total, oldest_ms)
+            found += parts
+            skipped = total - seen - sum(part.amount for part in parts)
+            if skipped and self.rows.on_remote is not None:
+                self.rows.on_remote(group, worker, skipped * self.rows.units, seen + skipped, None)
+        found.sort()
+        for remote in found:
+            self._record(group, min(remote.time_ms, now_ms), remote.worker, remote.amount, remote.source_total)
+
+    def _record(self, group: QuotaGroup, time_ms: int, worker: int, amount: int, source_total: int) -> None:
+        """Record usage from elsewhere, not before what was recorded last."""
+        if time_ms < group._last_ms and group._values:
+            time_ms = group._last_ms
+        units = amount * self.rows.units
+        group._add(units, time_ms)
+        self.remote += units
+        if self.rows.on_remote is not None:
+            self.rows.on_remote(group, worker, units, source_total, time_ms)
+
+
+def _by_slots(row: UsageRow, worker: int, seen: int, total: int, oldest_ms: int) -> list[Remote]:
+    """Distribute what a worker used since `seen`: the newest slots hold it, and what they do not hold is older than all samples."""
+    found: list[Remote] = []
+    for start_ms, amount in row.sums(worker):
+        part = min(amount, total - seen)
+        if start_ms <= oldest_ms or total == seen:
+            break
+        if part > 0:
+            found.append(Remote(start_ms, worker, part, total))
+            total -= part
+    return found

@@ -1,0 +1,268 @@
+"""One budget for the same group in several workers: each unit counts once everywhere, and verdicts stay Kafka's."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_groups import SHARE_MS
+from quota.entity import UNLIMITED, ClientQuotaType
+from tests.support.memory.shared_workers import SharedWorker, new_segment, replay
+
+BOUND = 1_000.0
+BOUNDS = st.sampled_from([0.0, 1.0, 100.0, BOUND, 5_000.0, 1e9, UNLIMITED])
+STEPS_MS = st.one_of(st.integers(0, 25), st.integers(0, 1_500), st.sampled_from([10, 999, 1_000, 5_000, 10_999, 11_000, 12_001, 60_000]))
+BACKWARDS_MS = st.one_of(STEPS_MS, STEPS_MS, st.integers(-1_500, 0))
+KINDS = st.sampled_from(["record"] * 6 + ["unrecord", "foretell", "publish", "pull", "bound", "kill", "end"])
+EVENTS = st.lists(st.tuples(BACKWARDS_MS, KINDS, st.integers(0, 3), st.integers(0, 4_000)), max_size=60)
+STARTS_MS = st.integers(1_000_000, 2**40)
+
+
+class Fleet:
+    """Workers of one segment; a new life of a worker takes its predecessor's place.
+
+    Attributes:
+        recorded: by worker, what its lives recorded and had a chance to publish.
+        lives: all of them, ended ones included.
+    """
+
+    def __init__(self, workers: int, bound: float, now_ms: int, quota_type: ClientQuotaType = ClientQuotaType.PRODUCE) -> None:
+        self.segment = new_segment(workers)
+        self.bound = bound
+        self.quota_type = quota_type
+        self.recorded = [0.0] * workers
+        self.workers = [SharedWorker(self.segment, worker, bound, now_ms, quota_type=quota_type) for worker in range(workers)]
+        self.lives = list(self.workers)
+
+    def play(self, events: list[tuple[int, str, int, int]], now_ms: int) -> int:
+        """Play events; return the time after them."""
+        for step_ms, kind, number, amount in events:
+            now_ms += step_ms
+            self._play(kind, self.workers[number % len(self.workers)], amount, now_ms)
+        return now_ms
+
+    def _play(self, kind: str, worker: SharedWorker, amount: float, now_ms: int) -> None:
+        match kind:
+            case "record":
+                worker.record(amount, now_ms)
+                self.recorded[worker.worker] += amount
+            case "unrecord":
+                worker.record_unchecked(-amount, now_ms)
+                self.recorded[worker.worker] -= amount
+            case "foretell":
+                worker.would_throttle_ms(amount, now_ms)
+            case "bound":
+                worker.update_bound(amount)
+            case "publish":
+                worker.publish(now_ms)
+            case "pull":
+                worker.pull(now_ms)
+            case "end":
+                worker.publish(now_ms)
+                self._restart(worker, now_ms)
+            case "kill":  # what it had not published is lost
+                own = worker.group.recorded_total - sum(worker.remote)
+                self.recorded[worker.worker] -= own - worker.published
+                self._restart(worker, now_ms)
+
+    def _restart(self, worker: SharedWorker, now_ms: int) -> None:
+        self.workers[worker.worker] = life = SharedWorker(self.segment, worker.worker, self.bound, now_ms, quota_type=self.quota_type)
+        self.lives.append(life)
+
+    def settle(self, now_ms: int) -> None:
+        """Let everybody publish, then take in what the others have."""
+        for worker in self.workers:
+            worker.publish(now_ms)
+        for worker in self.workers:
+            worker.pull(now_ms)
+
+
+@given(st.integers(2, 4), BOUNDS, EVENTS, STARTS_MS)
+def test_all_know_the_same_total(workers: int, bound: float, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
+    """After everybody published and pulled, each group's total is the sum of what all recorded, each unit once, through deaths and gaps."""
+    fleet = Fleet(workers, bound, start_ms)
+    now_ms = fleet.play(events, start_ms)
+    fleet.settle(now_ms)
+    assert [worker.known for worker in fleet.workers] == [sum(fleet.recorded)] * workers
+    for worker in fleet.workers:
+        for other in fleet.workers:
+            if other is not worker:
+                assert worker.remote[other.worker] + worker.skipped[other.worker] == fleet.recorded[other.worker]
+
+
+@given(st.integers(2, 4), BOUNDS, EVENTS, STARTS_MS)
+def test_a_plain_group_gives_the_same_verdicts(workers: int, bound: float, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
+    """Given the records of one worker, its own and those from elsewhere with their times, `QuotaGroup` answers the same to the last bit."""
+    fleet = Fleet(workers, bound, start_ms)
+    fleet.play(events, start_ms)
+    for life in fleet.lives:
+        assert replay(bound, life.steps) == [step.answer for step in life.steps]
+
+
+@given(st.lists(st.tuples(STEPS_MS, st.integers(0, 1), st.integers(0, 10**10)), max_size=40))
+def test_request_time_is_shared_to_the_nanosecond(events: list[tuple[int, int, int]]) -> None:
+    """Percent-seconds become whole nanoseconds in the segment and percent-seconds again, and none is lost on the way."""
+    segment = new_segment(2)
+    workers = [SharedWorker(segment, worker, 1e9, 0, quota_type=ClientQuotaType.REQUEST) for worker in range(2)]
+    now_ms = 0
+    recorded = [0, 0]
+    for step_ms, worker, elapsed_ns in events:
+        now_ms += step_ms
+        workers[worker].record(elapsed_ns * 1e-7, now_ms)
+        recorded[worker] += elapsed_ns
+    for worker in (0, 1, 0, 1):
+        workers[worker].pull(now_ms)
+    for worker in (0, 1):
+        other = 1 - worker
+        assert round((workers[worker].remote[other] + workers[worker].skipped[other]) * 1e7) == recorded[other]
+        assert replay(1e9, workers[worker].steps) == [step.answer for step in workers[worker].steps]
+
+
+def test_what_is_unknown_is_ten_milliseconds_old_at_most() -> None:
+    """A worker that records all the time takes in within 10 ms what another published, without a measurement in between."""
+    segment = new_segment(2)
+    busy, other = (SharedWorker(segment, worker, 1e9, 0) for worker in (0, 1))
+    busy.record(1, 0)
+    other.record(500, 1)
+    known = []
+    for now_ms in range(1, 12):
+        busy.record(1, now_ms)
+        known.append(busy.remote[1])
+    assert known == [0.0] * (SHARE_MS - 1) + [500.0] * 2
+
+
+def test_the_room_is_divided() -> None:
+    """Within 10 ms a worker of four uses a quarter of what is left before it looks at what the others used."""
+    segment = new_segment(4)
+    workers = [SharedWorker(segment, worker, BOUND, 0) for worker in range(4)]
+    assert workers[0].group.certain_room(0) < 0, "before the first record nothing is certain"
+    workers[0].record(2_000, 0)
+    assert workers[0].group.certain_room(1) == pytest.approx(2_000)
+    workers[1].record(4_000, 2)
+    workers[0].record(2_001, 3)
+    assert workers[0].remote[1] == 4_000
+
+
+def test_together_they_have_one_window() -> None:
+    """Ten seconds of the bound pass, whoever records them; the next byte waits, in every worker."""
+    segment = new_segment(4)
+    workers = [SharedWorker(segment, worker, BOUND, 0) for worker in range(4)]
+    answers = [worker.record(2_500, 0) for worker in workers]
+    assert answers == [0, 0, 0, 0]
+    assert [worker.record(1_000, 20) for worker in workers] == [980, 1_980, 2_980, 3_980]
+
+
+@pytest.mark.parametrize("gap_ms", [0, 15, 900, 5_000, 9_000])
+def test_a_client_that_moves_gets_no_second_window(gap_ms: int) -> None:
+    """What it used with one worker counts with the next one, also if that one never saw it, was idle, or is new."""
+    segment = new_segment(3)
+    first, idle = SharedWorker(segment, 0, BOUND, 0), SharedWorker(segment, 1, BOUND, 0)
+    idle.record(1, 0)
+    first.record(10_000, 500)
+    assert idle.record(5_000, 500 + gap_ms) > 0
+    idle.publish(500 + gap_ms)
+    new = SharedWorker(segment, 2, BOUND, 500 + gap_ms)
+    assert new.record(5_000, 500 + gap_ms) > 0
+
+
+@pytest.mark.parametrize("gap_ms", [5_000, 12_000, 60_000])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_no_throttle_after_a_gap_that_the_use_does_not_justify(gap_ms: int, is_new: bool) -> None:
+    """A worker that comes back to a group which another one used at 95 % of the bound all the time throttles nobody, then or later."""
+    segment = new_segment(2)
+    steady, idle = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
+    if not is_new:
+        idle.record(1, 0)
+    answers = [steady.record(9.5, now_ms) for now_ms in range(0, gap_ms, 10)]
+    if is_new:
+        idle = SharedWorker(segment, 1, BOUND, gap_ms)
+    for now_ms in range(gap_ms, gap_ms + 15_000, 10):
+        answers.append(steady.record(9, now_ms))
+        answers.append(idle.record(0.5, now_ms))
+    assert set(answers) == {0}
+
+
+def test_a_dead_predecessor_is_remembered() -> None:
+    """A worker that is started again finds what the one before it had used, and throttles on it; it is nobody's second window."""
+    segment = new_segment(2)
+    dying = SharedWorker(segment, 0, BOUND, 0)
+    dying.record(10_000, 5_000)
+    again = SharedWorker(segment, 0, BOUND, 6_000)
+    assert again.record(1_000, 6_000) == 1_000
+    assert again.remote == [10_000.0, 0.0]
+    other = SharedWorker(segment, 1, BOUND, 6_010)
+    assert other.record(0, 6_010) > 0
+    assert other.remote == [11_000.0, 0.0]
+
+
+def test_usage_older_than_all_samples_is_skipped_and_counted_as_seen() -> None:
+    """It is outside the window: it throttles nobody, metering hears of it, and no later pull brings it."""
+    segment = new_segment(2)
+    first, second = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
+    first.record(10_000, 0)
+    assert second.record(10_000, 13_000) == 0
+    assert (second.remote, second.skipped) == ([0.0, 0.0], [10_000.0, 0.0])
+    second.record(0, 13_020)
+    assert (second.remote, second.skipped) == ([0.0, 0.0], [10_000.0, 0.0])
+
+
+def test_what_is_taken_back_is_taken_back_everywhere() -> None:
+    """An un-record lowers the total of its worker, and the others record the difference."""
+    segment = new_segment(2)
+    first, second = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
+    first.record(9_000, 0)
+    second.record(0, 1)
+    first.record_unchecked(-4_000, 5)
+    first.publish(11)
+    second.record(0, 12)
+    assert second.group.recorded_total == 5_000
+
+
+def test_a_new_bound_divides_anew() -> None:
+    """The next record after a change of the bound is judged by the new one, and the short path ends at the share of its room."""
+    segment = new_segment(2)
+    worker = SharedWorker(segment, 0, 1e9, 0)
+    worker.record(5_000, 0)
+    worker.group.update_bound(BOUND)
+    assert worker.record(1_000, 1) == 0
+    assert worker.group.certain_room(2) == pytest.approx(2_000)
+    assert worker.record(5_000, 2) == 998
+
+
+def new_family(segment: Segment, worker: int) -> tuple[SharedWorker, SharedWorker]:
+    """Return a parent and its child in one worker."""
+    parent = SharedWorker(segment, worker, BOUND, 0)
+    child = SharedWorker(segment, worker, 10 * BOUND, 0, scope_key="child")
+    child.put_under(parent.group)
+    return parent, child
+
+
+def test_parents_publish_their_own() -> None:
+    """What a child takes in is not recorded in its parent, which takes it in itself: once everywhere."""
+    segment = new_segment(2)
+    (parent, child), (far_parent, far_child) = new_family(segment, 0), new_family(segment, 1)
+    assert child.record(6_000, 0) == 0
+    assert far_child.record(6_000, 20) == 1_980
+    child.record_unchecked(-2_000, 40)
+    for one in (parent, child, far_parent, far_child):
+        one.publish(50)
+    far_child.record(0, 60)
+    child.record(0, 80)
+    totals = [one.group.recorded_total for one in (parent, child, far_parent, far_child)]
+    assert totals == [10_000.0] * 4
+
+
+def test_a_group_under_another_parent_goes_on_in_its_row() -> None:
+    """Nothing is published twice and nothing lost when a declared group gets a parent, or loses it."""
+    segment = new_segment(2)
+    worker, other = (SharedWorker(segment, number, BOUND, 0) for number in (0, 1))
+    parent = SharedWorker(segment, 0, BOUND, 0, scope_key="parent")
+    worker.record(1_000, 0)
+    worker.put_under(parent.group)
+    worker.record(2_000, 1)
+    worker.put_under(None)
+    worker.record(4_000, 2)
+    worker.publish(12)
+    other.record(0, 12)
+    assert other.remote == [7_000.0, 0.0]
+    assert parent.group.recorded_total == 2_000

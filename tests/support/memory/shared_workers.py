@@ -1,0 +1,128 @@
+"""Workers that share one segment inside one process, on a clock that a test moves."""
+
+from typing import NamedTuple
+
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_groups import Shared
+from proxy.shared_usage.shared_usage import SharedUsage
+from quota.entity import ClientQuotaType
+from quota.groups.group import QuotaGroup
+
+NUM_SAMPLES = 11
+WINDOW_MS = 1_000
+TAGS = {"user": "", "client-id": "etl"}
+
+
+class Step(NamedTuple):
+    """What happened to a group: `kind` is record, unchecked, foretell or bound; `answer` what it said."""
+
+    kind: str
+    amount: float
+    time_ms: int
+    answer: int = 0
+
+
+class SharedWorker:
+    """One life of a worker with one group.
+
+    Attributes:
+        steps: all that happened to its group, usage from elsewhere included, in order.
+        remote, skipped: totals of what came from each worker, recorded and too old to be.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        worker: int,
+        bound: float,
+        now_ms: int,
+        *,
+        quota_type: ClientQuotaType = ClientQuotaType.PRODUCE,
+        scope_key: str = "1",
+    ) -> None:
+        self.worker = worker
+        self.bound = bound
+        self.steps: list[Step] = []
+        self.remote = [0.0] * segment.workers
+        self.skipped = [0.0] * segment.workers
+        self.usage = SharedUsage(segment, worker, self._note_remote)
+        self.make = self.usage.of_scope(scope_key).maker(quota_type)
+        self.group = self.make(TAGS, bound, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS, created_ms=now_ms)
+
+    def record(self, amount: float, now_ms: int) -> int:
+        """Record with a check; return the throttle time in ms."""
+        answer = self.group.record(amount, now_ms)
+        self.steps.append(Step("record", amount, now_ms, answer))
+        return answer
+
+    def record_unchecked(self, amount: float, now_ms: int) -> None:
+        """Record without a check."""
+        self.group.record_unchecked(amount, now_ms)
+        self.steps.append(Step("unchecked", amount, now_ms))
+
+    def would_throttle_ms(self, extra: float, now_ms: int) -> int:
+        """Ask what a record would lead to."""
+        answer = self.group.would_throttle_ms(extra, now_ms)
+        self.steps.append(Step("foretell", extra, now_ms, answer))
+        return answer
+
+    def update_bound(self, bound: float) -> None:
+        """Change the bound."""
+        self.group.update_bound(bound)
+        self.steps.append(Step("bound", bound, 0))
+
+    def put_under(self, parent: EnforcedGroup | None) -> None:
+        """Make the group a part of another one, or of none, as its manager does."""
+        above = {} if parent is None else {"parent": parent}
+        made = self.make(TAGS, self.bound, **above, **self.group.like())
+        self.group.copy_to(made)
+        self.group = made
+
+    def pull(self, now_ms: int) -> None:
+        """Take in what the others used, as whoever asks for the room does."""
+        self.publish(now_ms)
+        self.group.certain_room(now_ms)
+
+    def publish(self, now_ms: int) -> None:
+        """What the timer of a worker does."""
+        self.usage.publish_dirty(now_ms)
+
+    @property
+    def published(self) -> int:
+        """What this life published of what it recorded."""
+        assert isinstance(self.group, Shared)
+        return self.group._sharing.published
+
+    @property
+    def known(self) -> float:
+        """All usage that the group knows of, also what is too old to count."""
+        return self.group.recorded_total + sum(self.skipped)
+
+    def _note_remote(self, group: QuotaGroup, worker: int, units: float, source_total: int, time_ms: int | None) -> None:
+        if time_ms is None:
+            self.skipped[worker] += units
+            return
+        self.remote[worker] += units
+        self.steps.append(Step("unchecked", units, time_ms))
+
+
+def new_segment(workers: int, rows_max: int = 16) -> Segment:
+    """Return a segment for the groups of these workers."""
+    return Segment.create(workers, rows_max, NUM_SAMPLES, WINDOW_MS)
+
+
+def replay(bound: float, steps: list[Step]) -> list[int]:
+    """Return what a plain group answers to the same steps."""
+    group = QuotaGroup(TAGS, bound, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS)
+    answers = []
+    for kind, amount, time_ms, _ in steps:
+        if kind == "record":
+            answers.append(group.record(amount, time_ms))
+            continue
+        if kind == "unchecked":
+            group.record_unchecked(amount, time_ms)
+        if kind == "bound":
+            group.update_bound(amount)
+        answers.append(group.would_throttle_ms(amount, time_ms) if kind == "foretell" else 0)
+    return answers

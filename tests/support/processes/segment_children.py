@@ -1,0 +1,31 @@
+"""What child processes do in a segment that they inherited."""
+
+import fcntl
+import os
+import signal
+from multiprocessing.connection import Connection
+
+from proxy.base.clock import now_ms
+from proxy.shared_usage.segment import Segment
+from tests.support.memory.shared_workers import SharedWorker
+
+
+def hold_lock(descriptor: int, pipe: Connection) -> None:
+    """Take the right to change rows, and keep it until killed."""
+    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1)
+    pipe.send("locked")
+    signal.pause()
+
+
+def record_many(descriptor: int, pipe: Connection, worker: int, records: int) -> None:
+    """Record 1 to 7 units at a time while others do, publish every thousand records, and tell what is known when all have."""
+    one = SharedWorker(Segment(os.dup(descriptor)), worker, 1e9, now_ms())
+    for number in range(records):
+        one.group.record(1 + number % 7, now_ms())
+        if not number % 1_000:
+            one.publish(now_ms())
+    one.publish(now_ms())
+    pipe.send("recorded")
+    pipe.recv()
+    one.pull(now_ms())
+    pipe.send(one.known)
