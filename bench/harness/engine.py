@@ -90,11 +90,17 @@ class Engine:
         rate: float = 0,
         churn: bool = False,
         ca: Path | None = None,
+        latencies: int = 0,
     ) -> "Load":
-        """Start a load generator against `port`; with several requests each connection takes the next of them. `ca`: by TLS, in Python."""
+        """Start a load generator against `port`; with several requests each connection takes the next of them.
+
+        Args:
+            ca: by TLS, in Python.
+            latencies: so many counters of a microsecond each count how long answers take; in C, and with a rate only.
+        """
         command = [self._peer, "load"] if self._peer and ca is None else [sys.executable, "-m", "bench.harness.load"]
         request = self.file(write_templates([requests] if isinstance(requests, Template) else list(requests)))
-        counter = self.file(bytes(8))
+        counter = self.file(bytes(8 * (1 + latencies)))
         tail = [str(request), str(port), str(conns), str(depth), str(rate), str(int(churn)), str(counter)]
         return Load([*command, *tail, *([] if ca is None else [str(ca)])], counter)
 
@@ -109,7 +115,7 @@ class Load(Child):
     def __init__(self, command: Sequence[str], counter: Path) -> None:
         super().__init__(command)
         with counter.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)
+            self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
     def done(self) -> int:
         """Answers received so far.
@@ -120,6 +126,10 @@ class Load(Child):
         if self.process.poll() is not None:
             raise RuntimeError(f"the load generator ended with exit code {self.process.returncode}")
         return struct.unpack_from("<q", self._map)[0]
+
+    def latencies(self) -> Sequence[int]:
+        """How many answers took so many microseconds, by their number; the last takes all that took longer."""
+        return memoryview(self._map[8:]).cast("q")
 
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

@@ -6,7 +6,8 @@
  *                                                          most CONNS at a time, each asks the first and, in turn, one of the other TEMPLATES
  *
  * 127.0.0.1 only. TEMPLATES is written by bench/frames.py. COUNTER is a file of 8 bytes that is mapped; it holds the answers
- * received so far. Ends when its standard input ends. bench/stub_broker.py and bench/load.py do the same in Python.
+ * received so far; where it is longer, a paced load also counts answers by the microseconds since their request was due, in the
+ * 8-byte counters behind, the last of which takes all that took longer. Ends when its standard input ends. bench/stub_broker.py and bench/load.py do the same in Python.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -21,8 +22,10 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RING 2048          /* frames waiting to be sent on one connection */
@@ -44,12 +47,14 @@ struct conn {
     struct template *request;  /* what a load connection sends */
     struct template *second;   /* what it sends once the first is answered; paced churn only */
     uint32_t next_correlation, next_answer;
+    uint64_t *due;             /* when each request in flight was due, by correlation id; only where latencies are counted */
 };
 
 static struct template *templates;
 static int template_count, epoll_fd;
 static uint8_t *read_buffer;
-static volatile uint64_t *counter;
+static volatile uint64_t *counter, *latencies;
+static uint64_t latency_count, due_ns, first_due_ns;
 static uint64_t uncounted;
 static int correlation_at, is_load, depth, churn, port, live;
 static double rate;
@@ -132,14 +137,27 @@ static void flush(struct conn *c) {
 
 static void start_connect(void);
 
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static void note_latency(struct conn *c) {
+    uint64_t us = (now_ns() - c->due[(c->next_answer - 1) % RING]) / 1000;
+    latencies[us < latency_count ? us : latency_count - 1]++;
+}
+
 static void send_request(struct conn *c) {
     c->in_flight++;
+    if (c->due) c->due[c->next_correlation % RING] = due_ns;
     push(c, c->request, htonl(c->next_correlation++));
 }
 
 static void frame_ended(struct conn *c) {
     if (!is_load) return;
     c->in_flight--;
+    if (c->due) note_latency(c);
     if (c->second) {
         c->request = c->second;
         c->second = NULL;
@@ -192,6 +210,7 @@ static void scan(struct conn *c, uint8_t *at, size_t left) {
 static void close_conn(struct conn *c) {
     close(c->fd);
     if (is_load && !churn) { fprintf(stderr, "connection closed by the other side\n"); exit(1); }
+    free(c->due);
     free(c);
     if (is_load) live--;
     if (is_load && rate == 0) start_connect();
@@ -226,6 +245,7 @@ static struct conn *connect_one(void) {
     static int connected;
     struct conn *c = new_conn(fd);
     live++;
+    if (latencies) c->due = malloc(RING * sizeof *c->due);
     c->request = &templates[connected % template_count];
     if (churn && rate > 0) {
         c->request = templates;
@@ -247,8 +267,12 @@ static void start_load(char **arguments) {
     port = atoi(arguments[1]); conn_count = atoi(arguments[2]); depth = atoi(arguments[3]);
     rate = atof(arguments[4]); churn = atoi(arguments[5]);
     int fd = open(arguments[6], O_RDWR);
-    counter = mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (fd < 0 || counter == MAP_FAILED) die("counter");
+    struct stat file;
+    if (fd < 0 || fstat(fd, &file) < 0) die("counter");
+    counter = mmap(NULL, file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (counter == MAP_FAILED) die("counter");
+    latency_count = file.st_size / 8 - 1;
+    if (latency_count && rate > 0) latencies = counter + 1;
     conns = calloc(conn_count, sizeof *conns);
     for (int i = 0; i < conn_count && !(churn && rate > 0); i++) {
         conns[i] = connect_one();
@@ -262,7 +286,9 @@ static void paced(int timer) {
     static int next;
     uint64_t ticks;
     if (read(timer, &ticks, 8) != 8) return;
+    static uint64_t tick;
     for (; ticks; ticks--) {
+        due_ns = first_due_ns + (uint64_t)(tick++ * (long)(1e9 / rate));
         if (churn) {
             if (live < conn_count) start_connect();
             continue;
@@ -278,6 +304,7 @@ static int start_timer(void) {
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
     long nanoseconds = 1e9 / rate;
     struct itimerspec every = {.it_interval = {.tv_nsec = nanoseconds}, .it_value = {.tv_nsec = nanoseconds}};
+    first_due_ns = now_ns() + nanoseconds;
     timerfd_settime(timer, 0, &every, NULL);
     return timer;
 }

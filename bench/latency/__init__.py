@@ -1,0 +1,1 @@
+"""What a proxy adds to the latency of a request."""
