@@ -59,7 +59,8 @@ class BufferBudget:
         backlog: _Backlog = []
         unsent_bytes = sum(_unsent(connection.client) + _unsent(connection.broker) for connection in closing)
         for connection in connections:
-            unsent_bytes += _measure(connection, backlog)
+            if not (_is_empty(connection.client) and _is_empty(connection.broker)):
+                unsent_bytes += _measure(connection, backlog)
         self._account.unsent_bytes = unsent_bytes
         held_bytes = unsent_bytes + self._account.reserved_bytes
         self._counters.buffered_bytes = held_bytes
@@ -114,6 +115,14 @@ class BufferBudget:
         self._counters.memory_pressure = now
         say = log.warning if now > before else log.info
         say("memory_pressure", level=now, buffered_bytes=held_bytes, bytes_max=self.bytes_max, paused=len(self._paused))
+
+
+def _is_empty(channel: Channel) -> bool:
+    """Whether nothing waits in a transport, as in nearly all of them; False where that has to be looked at."""
+    transport = channel.transport
+    if transport is None or channel.lost or isinstance(transport, TlsTransport):
+        return False
+    return not transport.get_write_buffer_size()
 
 
 def _measure(connection: Connection, backlog: _Backlog) -> int:

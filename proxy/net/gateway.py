@@ -35,7 +35,7 @@ from proxy.net.upstream.connector import UpstreamUnreachableError
 from proxy.net.upstream.routes import Route, Routes
 from proxy.session.addresses import AddressBook, ClientView
 from proxy.session.administered import OWN_VERSIONS, Administered
-from proxy.session.login.identity import OPEN, IdentityRules
+from proxy.session.login.identity import OPEN, IdentityRules, TlsPeer
 from proxy.session.rewrite import NO_OWN_APIS, ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
@@ -161,8 +161,14 @@ class Gateway:
     async def _serve(self, admitted: AdmittedConnection) -> None:
         listener, node_id, arrival, key = admitted
         sock = arrival.sock
+        connection: Connection | None = None
         try:
-            connection = await self._meet(listener, node_id, arrival)
+            transport = tls = None
+            if listener.tls is not None:
+                left_ms = arrival.since_ms + self._deadlines.tls_handshake_ms - now_ms()
+                transport, tls = await listener.tls.meet(sock, left_ms, arrival.first)
+            connection = self._meet(listener, node_id, arrival, tls)
+            connection.client_tls = transport
             connection.ip_key = key
             connection.accepted_ms = arrival.since_ms
             await self._join(connection, node_id, sock)
@@ -170,32 +176,21 @@ class Gateway:
             self._slots.left(arrival.listener_name, key)
             note_end(self.counters, arrival, error.reason, str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this client's connection only
+            if connection is not None:
+                connection.crash(error)
+                return
             refuse_crashed(self.counters, sock, error)
             self._slots.left(arrival.listener_name, key)
         finally:
             del self._arrivals[sock]
 
-    async def _meet(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> Connection:
-        transport = tls = None
-        if listener.tls is not None:
-            left_ms = arrival.since_ms + self._deadlines.tls_handshake_ms - now_ms()
-            transport, tls = await listener.tls.meet(arrival.sock, left_ms, arrival.first)
+    def _meet(self, listener: BoundListener, node_id: int | None, arrival: Arrival, tls: TlsPeer | None) -> Connection:
         rules = self.settings.identities.get(listener.settings.name, OPEN)
         session = Session(self._session_settings, self._rewriter(listener, arrival.sock), rules, arrival.peer, tls)
-        connection = Connection(
-            self, session, arrival.sock, arrival.peer, listener.settings.name, self._upstream_of(listener.route, node_id)
-        )
-        connection.client_tls = transport
-        return connection
+        return Connection(self, session, arrival.sock, arrival.peer, listener.settings.name, self._upstream_of(listener.route, node_id))
 
     async def _join(self, connection: Connection, node_id: int | None, sock: socket.socket) -> None:
         """Connect the broker, then give the client's socket a transport: before that nothing is read from it."""
-        try:
-            await self._join_broker(connection, node_id, sock)
-        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection only
-            connection.crash(error)
-
-    async def _join_broker(self, connection: Connection, node_id: int | None, sock: socket.socket) -> None:
         session, address = connection.session, connection.upstream
         route = self.routes.of(connection.listener_name)
         try:
