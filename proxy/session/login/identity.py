@@ -132,7 +132,7 @@ def escaped(name: str) -> str:
     return "%5F" + name[1:] if name[0] == "_" else "%25" + name[1:]
 
 
-def is_nobody(principal: KafkaPrincipal) -> bool:
+def is_unidentified(principal: KafkaPrincipal) -> bool:
     """Return whether a principal stands for all clients without a known user: without a login, or with one that does not show the user."""
     return principal.type == "User" and (principal.name == ANONYMOUS.name or principal.name.startswith(f"{UNKNOWN}/"))
 

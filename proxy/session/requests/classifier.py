@@ -13,7 +13,7 @@ from proxy.enforcement.quota_scope import ClientQuota, QuotaScope
 from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, work_of
 from proxy.meter.usage import Place, UsageCell, api_class
 from proxy.session.administered import CONFIG_KEYS, QUOTA_KEYS
-from proxy.session.login.identity import is_nobody
+from proxy.session.login.identity import is_unidentified
 from proxy.session.login.login import LOGIN_KEYS, MAY_PRECEDE_LOGIN, Login
 from proxy.session.mutations.charge import STRICT_SINCE
 from proxy.session.mutations.filter import ControllerMutationFilter
@@ -124,7 +124,7 @@ class RequestClassifier:
         prefix = bytes(data[at + HEAD_BYTES : at + head.head_len])
         name = self._name(head.client_id)
         precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
-        here = self.here if is_nobody(self.principal) else None
+        here = self.here if is_unidentified(self.principal) else None
         key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, here, self.origin, precedes_login, self.place)
         is_long = len(prefix) > PREFIX_BYTES_MAX  # then it is not remembered, and not even hashed
         known = None if is_long else settings.known_heads.get(key)
@@ -180,7 +180,7 @@ class RequestClassifier:
         assert self._scope is not None, "bytes before the broker is known"
         assert self.principal is not None
         settings = self._settings
-        maker = self.here if is_nobody(self.principal) else self.here.of_user(self.principal.name)
+        maker = self.here if is_unidentified(self.principal) else self.here.of_user(self.principal.name)
         usage = settings.usages.get(self.principal.name, name, maker.share)
         return ClientQuota(self._scope, self.principal, name, usage, settings.counters, settings.policy, self.origin, maker)
 
