@@ -23,7 +23,7 @@ from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import Reader, Turns, Worker
 from proxy.session.administered import BrokersAnswer
 from proxy.session.reading import ReadStep
-from proxy.session.requests.kept_requests import Stop
+from proxy.session.requests.pending_requests import Stop
 from proxy.session.session import Session
 from proxy.telemetry.counters import Counters
 from proxy.tls.transport import TlsTransport
@@ -210,7 +210,7 @@ class Connection:
             self._owner.long_work.add(self)
         if self._question is not None:
             self._tell()
-        administered = self.session.requests.administered
+        administered = self.session.requests.pending.administered
         if administered is not None and not administered.begun:
             administered.begun = True
             self._owner.administer(self)
@@ -222,7 +222,7 @@ class Connection:
             self.broker.pause(LONG_ANSWER)
             return True
         self.broker.resume(LONG_ANSWER)
-        return self.session.requests.work is not None
+        return self.session.requests.pending.work is not None
 
     def go_on(self) -> bool:
         """Take one step with a long frame; return whether more are to come."""
@@ -244,13 +244,13 @@ class Connection:
             self.crash(error)
         if self.closing:
             return False
-        if requests.work is not None:
+        if requests.pending.work is not None:
             self.attempt(self._go_on_with_request)
-        return not self.closing and (responses.work is not None or requests.work is not None)
+        return not self.closing and (responses.work is not None or requests.pending.work is not None)
 
     def _go_on_with_request(self) -> None:
         now = now_ms()
-        if self.session.requests.go_on(now):
+        if self.session.requests.pending.go_on(now):
             self._resume_kept(now)
 
     def _follow_login(self) -> None:
@@ -299,7 +299,7 @@ class Connection:
 
     def _next_turn(self) -> None:
         """Go on with the frames that were too many for one callback."""
-        if not self.closing and self.session.requests.stop is Stop.TURN:
+        if not self.closing and self.session.requests.pending.stop is Stop.TURN:
             self._resume_kept(now_ms())
 
     def _resume_kept(self, now: int) -> None:
@@ -316,7 +316,7 @@ class Connection:
 
     def _ask_again_soon(self) -> None:
         """Room was made for a fetch that waits: judge it in the next turn, after the answer that made it was counted."""
-        self.session.requests.resume_at_ms = 0
+        self.session.requests.pending.resume_at_ms = 0
         self._loop.call_soon(self._asked_again)
 
     def _asked_again(self) -> None:
@@ -339,7 +339,7 @@ class Connection:
             self._half_close_broker()
         untaken_bytes = 0 if transport is None or self.client.lost else transport.get_write_buffer_size()
         end_ms = departure.since_ms + self._owner.departed_ms
-        step = departure.next_step(untaken_bytes, now, end_ms, keeps_requests=session.requests.keeps and transport is not None)
+        step = departure.next_step(untaken_bytes, now, end_ms, keeps_requests=session.requests.pending.keeps and transport is not None)
         if step.drops:
             self._drop(CloseReason.HALF_CLOSE_DEADLINE)
         elif step.aborts_client and transport is not None:
@@ -348,7 +348,7 @@ class Connection:
 
     def _drop(self, reason: CloseReason) -> None:
         """End at once, with all that is left."""
-        self._owner.counters.discarded_request_bytes += self.session.requests.kept_bytes
+        self._owner.counters.discarded_request_bytes += self.session.requests.pending.kept_bytes
         self.close(reason)
         self.abort()
 
@@ -406,7 +406,7 @@ class Connection:
             self.session.debt.depart(now)
         self._resume_kept(now)
         if is_news and not self.closing and not self._owner.client_departed(self):
-            self._drop(CloseReason.DEPARTED_LIMIT if self.session.requests.keeps else CloseReason.CLIENT_CLOSED)
+            self._drop(CloseReason.DEPARTED_LIMIT if self.session.requests.pending.keeps else CloseReason.CLIENT_CLOSED)
 
     def broker_stalled(self) -> None:
         """The broker does not take what it is sent; while it does not, nothing is read from the client."""
@@ -469,7 +469,7 @@ class Connection:
         """The client's socket is gone."""
         if self.closing:
             self._gone()
-        elif self.client_eof_ms and self.session.requests.keeps:
+        elif self.client_eof_ms and self.session.requests.pending.keeps:
             self._go_on_without_client()
         else:
             self.close(CloseReason.CLIENT_CLOSED if error is None else CloseReason.CLIENT_RESET)

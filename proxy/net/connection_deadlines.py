@@ -122,7 +122,7 @@ class ConnectionDeadlines:
             return CloseReason.SLOW_READER if untaken_ms > limits.undrained_ms else None
         if (
             not requests.frames
-            and not requests.kept_bytes
+            and not requests.pending.kept_bytes
             and not connection.client.pauses
             and now_ms - connection.accepted_ms > limits.first_frame_ms
         ):

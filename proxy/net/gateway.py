@@ -304,7 +304,7 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
     async def _administer(self, connection: Connection) -> None:
-        request = connection.session.requests.administered
+        request = connection.session.requests.pending.administered
         assert request is not None
         assert self.client_quota_api is not None
         try:
@@ -417,7 +417,7 @@ def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[
         "requests": requests.frames,
         "answers": responses.answers,
         "unanswered": len(connection.session.in_flight),
-        "discarded_bytes": requests.kept_bytes,
+        "discarded_bytes": requests.pending.kept_bytes,
         "age_ms": now_ms() - connection.accepted_ms,
     }
 

@@ -8,7 +8,7 @@ from proxy.base.close_reason import CloseReason
 from proxy.base.pause_reason import DRAIN, IN_FLIGHT, THROTTLE
 from proxy.session.in_flight import InFlight
 from proxy.session.login.login import Login
-from proxy.session.requests.kept_requests import Stop
+from proxy.session.requests.pending_requests import Stop
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.response_side import ResponseSide
 from proxy.session.throttle.fetch_admission import FetchAdmission
@@ -90,7 +90,7 @@ class Reading:
 
     def _read(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
         """Decide whether the client is read, or what was kept of it goes on."""
-        requests, debt = self._requests, self._debt
+        requests, pending, debt = self._requests, self._requests.pending, self._debt
         step.is_throttled = debt.active or now_ms < debt.read_off_until_ms
         if now_ms < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
             self._fetch_admission.leave_queue()
@@ -98,12 +98,12 @@ class Reading:
             if not (debt.unanswered and requests.in_frame):  # else nothing is held that could wait: the frame itself comes in whole
                 step.pause = THROTTLE
             return
-        stop = requests.stop
+        stop = pending.stop
         if stop is Stop.NONE:
             step.is_free = not debt.active
-            step.reads_in_turns = requests.is_long and not debt.departed
-        elif stop is Stop.THROTTLE and now_ms < requests.resume_at_ms:
-            step.pause, step.wake_at_ms = THROTTLE, requests.resume_at_ms
+            step.reads_in_turns = pending.is_long and not debt.departed
+        elif stop is Stop.THROTTLE and now_ms < pending.resume_at_ms:
+            step.pause, step.wake_at_ms = THROTTLE, pending.resume_at_ms
         elif stop is Stop.IN_FLIGHT and self._is_full(now_ms):
             step.pause, step.wake_at_ms = IN_FLIGHT, debt.expiring_at_ms(now_ms)
         elif self._waits_for_an_answer(stop):
@@ -119,41 +119,41 @@ class Reading:
         debt = self._debt
         in_flight_max = debt.in_flight_max(now_ms)
         if not debt.session_expiring(now_ms):
-            in_flight_max = min(self._requests.in_flight_stop, in_flight_max)
+            in_flight_max = min(self._requests.pending.in_flight_stop, in_flight_max)
         return len(self._in_flight) >= in_flight_max > 0
 
     def _waits_for_an_answer(self, stop: Stop) -> bool:
         """Whether what is kept goes on when the broker, or Sluice itself, has answered what was sent before."""
         requests = self._requests
-        if requests.waits_for_us or (stop is Stop.LOGIN and self._login.awaits):
+        if requests.pending.waits_for_us or (stop is Stop.LOGIN and self._login.awaits):
             return True
         return stop is Stop.ALONE and bool(self._in_flight) and not requests.ungated
 
     def _read_rest(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
         """Read no more than the rest of a frame; what waits for a request that is answered here, or for a fetch, still has its turn."""
-        requests = self._requests
-        has_turn = requests.stops_for_us or requests.waits_behind_fetch
-        if has_turn and not requests.waits_for_us and (requests.stop is not Stop.THROTTLE or now_ms >= requests.resume_at_ms):
+        requests, pending = self._requests, self._requests.pending
+        has_turn = pending.stops_for_us or pending.waits_behind_fetch
+        if has_turn and not pending.waits_for_us and (pending.stop is not Stop.THROTTLE or now_ms >= pending.resume_at_ms):
             step.to_broker = requests.resume(now_ms, now_ns)
-            has_turn = requests.stops_for_us or requests.waits_behind_fetch
+            has_turn = pending.stops_for_us or pending.waits_behind_fetch
         requests.draining = not has_turn
         if not (requests.draining and requests.in_frame):  # else the frame may have begun before its client was throttled
             step.pause = DRAIN
-        step.wake_at_ms = requests.resume_at_ms if requests.waits_behind_fetch else 0
+        step.wake_at_ms = pending.resume_at_ms if pending.waits_behind_fetch else 0
 
     @property
     def has_sent_all(self) -> bool:
         """Whether all that was read of the client has gone on."""
         requests = self._requests
-        return not requests.keeps and requests.stop is not Stop.LOGIN and not requests.stops_for_us
+        return not requests.pending.keeps and requests.pending.stop is not Stop.LOGIN and not requests.pending.stops_for_us
 
     def end_reason(self, *, client_eof: bool, draining: bool) -> CloseReason | None:
         """Why the connection ends now that its client has sent its last byte, or Sluice drains; None: a response is still pending."""
         requests, responses = self._requests, self._responses
         pending = len(self._in_flight) - (requests.unfinished if client_eof else 0)
-        if pending > 0 or responses.in_frame or responses.hold_until_ms or requests.administered is not None:
+        if pending > 0 or responses.in_frame or responses.hold_until_ms or requests.pending.administered is not None:
             return None
         if draining:
-            is_done = not requests.waits_behind_fetch and (client_eof or not requests.in_frame)
+            is_done = not requests.pending.waits_behind_fetch and (client_eof or not requests.in_frame)
             return CloseReason.DRAIN if is_done else None
-        return CloseReason.CLIENT_CLOSED if client_eof and not requests.keeps else None
+        return CloseReason.CLIENT_CLOSED if client_eof and not requests.pending.keeps else None

@@ -18,7 +18,7 @@ from proxy.session.login.login import Login
 from proxy.session.reading import Reading
 from proxy.session.request_context import AS_IT_IS, FETCH, PASS, WHOLE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.requests.kept_requests import Stop
+from proxy.session.requests.pending_requests import Stop
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.response_side import ResponseSide
 from proxy.session.responses.shadow import ShadowResponseSide
@@ -136,11 +136,11 @@ class Session:
         return bool(
             self.buffer.reserved_bytes
             or self.responses.hold_until_ms
-            or requests.stop
+            or requests.pending.stop
             or self.debt.active
             or (requests.ahead is not None and requests.ahead.is_noted)
             or self.in_flight.owes_own_reply
-            or requests.administered is not None
+            or requests.pending.administered is not None
         )
 
     @property
@@ -158,15 +158,15 @@ class Session:
     def is_quiet(self) -> bool:
         """Whether nothing is under way: no request, no answer, nothing kept, held or begun."""
         requests, responses = self.requests, self.responses
-        if self.in_flight or requests.stop or requests.in_frame:
+        if self.in_flight or requests.pending.stop or requests.in_frame:
             return False
         return not responses.in_frame and not responses.hold_until_ms and responses.broken is None
 
     def ask(self, api: ApiVersion, frame: bytes, now_ms: int, now_ns: int) -> BrokersAnswer:
         """Note a question of ours, whose `frame` goes to the broker now, for the request that is answered here."""
-        assert self.requests.administered is not None
+        assert self.requests.pending.administered is not None
         answer = BrokersAnswer()
-        head = RequestContext(api, self.requests.administered.head.client, PASS, WHOLE, b"", work_of(api.key))
+        head = RequestContext(api, self.requests.pending.administered.head.client, PASS, WHOLE, b"", work_of(api.key))
         head.ticket = answer
         head.is_question = True
         self.in_flight.append((CORRELATION_ID, head, len(frame) - LENGTH_BYTES, now_ms, now_ns))
@@ -174,8 +174,8 @@ class Session:
 
     def answer_administered(self, frame: bytes, now_ms: int, now_ns: int) -> None:
         """The request that is answered here has its answer: it leaves next, before answers to questions that are not awaited."""
-        assert self.requests.administered is not None
-        context, self.requests.administered = self.requests.administered.head, None
+        assert self.requests.pending.administered is not None
+        context, self.requests.pending.administered = self.requests.pending.administered.head, None
         self.responses.judge_questions(context.client, now_ms)
         self.in_flight.reply_next(frame, context, now_ms, now_ns)
         self.in_flight.answers += 1
@@ -216,7 +216,7 @@ class Session:
     @property
     def waits(self) -> bool:
         """Whether anything here waits because of a quota."""
-        return self.debt.active or self.debt.in_debt or self.responses.hold_until_ms > 0 or self.requests.stop is Stop.THROTTLE
+        return self.debt.active or self.debt.in_debt or self.responses.hold_until_ms > 0 or self.requests.pending.stop is Stop.THROTTLE
 
     def release_unenforced(self, now_ms: int) -> None:
         """Let go on what waits for the sake of a client that need not wait any more; who still has to is judged again, and waits."""
@@ -225,7 +225,7 @@ class Session:
             self.debt.forgive()
             self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
         if not self.debt.in_debt:
-            self.requests.resume_at_ms = min(self.requests.resume_at_ms, now_ms)
+            self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)
 
     def _identified(self, principal: KafkaPrincipal, sent_ms: int, session_ends_ms: int) -> None:
         """The broker let the client in: what comes from here on is its own.
@@ -258,21 +258,21 @@ class Session:
 
     def reserve(self, login_bytes: int) -> bool:
         """Reserve what is kept here, and `login_bytes` of tokens elsewhere; False: it is too much, and the connection has to end."""
-        self.buffer.keep(self.requests.reserved_bytes + self.responses.reserved_bytes + login_bytes)
+        self.buffer.keep(self.requests.pending.reserved_bytes + self.responses.reserved_bytes + login_bytes)
         return not self.buffer.is_evicted
 
     def let_go(self) -> None:
         """The connection has ended: give back what it kept, apart from a request that is still being answered here."""
         self.buffer.end = None
         if self.buffer.reserved_bytes:
-            self.requests.drop()
+            self.requests.pending.drop()
             self.responses.drop()
-            self.buffer.keep(self.requests.reserved_bytes)
+            self.buffer.keep(self.requests.pending.reserved_bytes)
 
     def forget_administered(self) -> None:
         """The request that was answered here is done, although the connection has ended."""
-        self.requests.administered = None
-        self.buffer.keep(self.requests.reserved_bytes)
+        self.requests.pending.administered = None
+        self.buffer.keep(self.requests.pending.reserved_bytes)
 
     def close(self) -> None:
         """Leave no other trace in the groups."""

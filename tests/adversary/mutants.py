@@ -13,6 +13,7 @@ from proxy.session.buffers import BufferAccount
 from proxy.session.request_context import LOGIN, RequestContext
 from proxy.session.requests import classifier as request_classifier
 from proxy.session.requests import whole_requests
+from proxy.session.requests.debt_checks import DebtChecks
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses import response_side
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
@@ -60,6 +61,10 @@ def _always(*_arguments: object, **_named: object) -> bool:
     return True
 
 
+def _never(*_arguments: object, **_named: object) -> bool:
+    return False
+
+
 # --- a client that leaves
 
 _depart = Connection._depart
@@ -72,16 +77,15 @@ def _forgiven(self: Connection, now: int) -> None:
     _depart(self, now)
 
 
-_admit_fetch = RequestSide._admit_fetch
+_pass_fetches = RequestSide._pass_fetches
 
 
-def _freed(self: RequestSide, group: Any, *arguments: Any) -> bool:
-    """As it was: a fetch of a client that has closed its side is judged by nobody."""
+def _freed(self: RequestSide, head: Any, data: Any, at: int, most: int, *times: int) -> Any:
+    """As it was: no fetch of a client that has closed its side is judged."""
     if self.ungated:
         self._fetch_admission.forwarded(None)
-        self._fetch_admission.bytes_max = 1 << 31
-        return True
-    return _admit_fetch(self, group, *arguments)
+        return data, self._pass_run(head, data, at, 1, *times)
+    return _pass_fetches(self, head, data, at, most, *times)
 
 
 _FORGIVEN: Final = (Connection, "_depart", _forgiven)
@@ -124,7 +128,7 @@ def _one_for_all(_self: Any, sharing: Maker, _place: Maker) -> bool:
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "half-close-frees-fetches": Mutant(
-        "fetch", "a half-close ungates fetches and forgives", _instead(_FORGIVEN, (RequestSide, "_admit_fetch", _freed))
+        "fetch", "a half-close ungates fetches and forgives", _instead(_FORGIVEN, (RequestSide, "_pass_fetches", _freed))
     ),
     "half-close-forgives": Mutant("produce", "a half-close forgives the debt, and all that was sent goes on", _instead(_FORGIVEN)),
     "debt-ends-with-connection": Mutant("produce", "a verdict goes with its connection", _instead((debts, "leave_debt", _nothing))),
@@ -133,7 +137,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "requests whose answers nobody looks at are not recorded",
         _instead((UnansweredRequests, "record", _nothing), (UnansweredRequests, "scan", _nothing)),
     ),
-    "nobody-inherits": Mutant("produce", "new connections take no debt of others", _instead((RequestSide, "_inherits", lambda *_: False))),
+    "nobody-inherits": Mutant("produce", "new connections take no debt of others", _instead((DebtChecks, "inherits", _never))),
     "time-ends-with-connection": Mutant("request", "a verdict on time goes with its connection", _instead((debts, "leave_debt", _nothing))),
     "session-timeout-zero": Mutant(
         "request",

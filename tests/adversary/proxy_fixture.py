@@ -195,7 +195,7 @@ class ProxyFixture:
         for connection in self.app.gateway.connections:
             sock: Any = connection.client_sock
             session = connection.session
-            found += not sock.peer.closed or bool(sock.inbox or session.requests.kept_bytes or session.in_flight)
+            found += not sock.peer.closed or bool(sock.inbox or session.requests.pending.kept_bytes or session.in_flight)
         return found + self.broker.deserted
 
     def _look(self) -> None:

@@ -11,57 +11,118 @@ from collections.abc import Callable
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup, Stepper
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight
 from proxy.session.login.login import Login
-from proxy.session.mutations.charge import is_strict
-from proxy.session.mutations.filter import plain_head
-from proxy.session.request_context import ANSWER, FETCH, MUTATION, NO_ACK, PRODUCE, RequestContext
+from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PRODUCE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.requests.kept_requests import HEAD, INT32, Stop, frozen
+from proxy.session.requests.debt_checks import DebtChecks
+from proxy.session.requests.fetch_requests import FetchRequests
+from proxy.session.requests.pending_requests import HEAD, INT32, PendingRequests, Stop, check_size, frozen
+from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.requests_ahead import RequestsAhead
-from proxy.session.requests.unfinished_frame import UnfinishedFrame
-from proxy.session.requests.whole_requests import WholeRequests
-from proxy.session.throttle.departed_debts import longest_debt, take_debt
+from proxy.session.requests.whole_requests import FoundRequest, WholeRequests
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
-from quota.entity import UNLIMITED
 
 FRAMES_PER_TURN = 64
 NEW_HEAD_FRAMES = 8  # a request whose head has to be read takes as long as so many that are like others before them ...
 NEW_HEAD_BYTES = 4_096  # ... and as one more for so many bytes of a long client-id
 KNOWN_HEADS_MAX = 64
-GROUPS_MET_MAX = 64
-_NEVER_MS = 1 << 62
 _OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 
 
-class RequestSide(WholeRequests):
-    """What a client sends on one connection."""
+class RequestSide:
+    """What a client sends on one connection.
 
-    __slots__ = ("_fetch_admission", "_frames_more", "_groups_met", "_head", "_known", "ahead", "frames_unanswered")
+    Attributes:
+        pending: what was read and is kept, and why.
+        ungated: we drain: complete frames go on whatever they cost, but no fetch.
+        draining: no new request goes on; one that has begun may be completed.
+        frames: requests that went on.
+        ahead: those that go on before others are judged; None: none was sent behind another one.
+    """
+
+    __slots__ = (
+        "_attention",
+        "_body_left",
+        "_classifier",
+        "_debt",
+        "_debt_checks",
+        "_fetch_admission",
+        "_fetches",
+        "_frames_more",
+        "_head",
+        "_in_flight",
+        "_in_flight_max",
+        "_known",
+        "_last_unanswered",
+        "_limits",
+        "_login",
+        "_recorded",
+        "_turn_began",
+        "_turn_ends",
+        "_whole",
+        "ahead",
+        "draining",
+        "frame_bytes_max",
+        "frames",
+        "pending",
+        "ungated",
+    )
 
     def __init__(
         self,
         in_flight: InFlight,
         attention: Attention,
         debt: ThrottleState,
-        gate: FetchAdmission,
-        heads: RequestClassifier,
+        fetch_admission: FetchAdmission,
+        classifier: RequestClassifier,
         reply: Callable[[int, RequestContext], bytes],
         frame_bytes_max: int,
         login: Login,
     ) -> None:
-        super().__init__(in_flight, attention, debt, frame_bytes_max, heads, reply, login)
-        self._fetch_admission = gate
+        self._in_flight = in_flight
+        self._attention = attention
+        self._debt = debt
+        self._fetch_admission = fetch_admission
+        self._classifier = classifier
+        self._login = login
+        self.frame_bytes_max = frame_bytes_max
+        self.pending = PendingRequests(in_flight, attention, debt)
+        self._whole = WholeRequests(in_flight, attention, debt, self.pending, classifier, reply, login)
+        self._fetches = FetchRequests(in_flight, debt, fetch_admission, self.pending, classifier)
+        self._recorded = RecordedRequests(in_flight, debt, classifier)
+        self._debt_checks = DebtChecks(debt)
         self._head: RequestContext | None = None  # of the last request
         self._known: dict[int, RequestContext] = {}  # of requests before it, by API version
-        self._groups_met: set[Stepper] | None = None  # that a request of this connection counts for
-        self.ahead: RequestsAhead | None = None  # from the first request that is sent behind another one on
         self._frames_more = 0  # that the head found last counts for, beyond one
-        self.frames_unanswered = 0
+        self._body_left = 0
+        self._last_unanswered = 0  # the number of the last frame that takes no slot in the FIFO
+        self._limits = False  # of this scan: whether debts limit what goes on ...
+        self._in_flight_max = IN_FLIGHT_MAX  # ... how many requests may be in flight ...
+        self._turn_began = self._turn_ends = 0  # ... and with which frames it begins and ends
+        self.ahead: RequestsAhead | None = None
+        self.frames = 0
+        self.ungated = False
+        self.draining = False
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether a frame has begun that is not here in whole."""
+        tail = self.pending.tail
+        return self._body_left > 0 or (tail is not None and tail.have_bytes > 0)
+
+    @property
+    def unfinished(self) -> int:
+        """1 when the last one in the FIFO is not here in whole, so that it cannot be answered."""
+        return int(self._body_left > 0 and self._last_unanswered != self.frames)
+
+    @property
+    def token_bytes_max(self) -> int:
+        """The largest request of a login, or bare token, that may come now."""
+        return self._login.frame_bytes_max
 
     def forget_heads(self) -> None:
         """Resolve every client anew: principal, scope or settings changed."""
@@ -78,15 +139,14 @@ class RequestSide(WholeRequests):
         """
         if not self._in_flight and self._passes_alone(data, now_ms, now_ns):
             return data
-        if self._kept is not None:  # one more read slipped in behind a stop
-            self._kept = self._kept[self._kept_at :] + data
-            self._kept_at = 0
-            self._attention.needs_settle = True
+        pending = self.pending
+        if pending.data is not None:  # one more read slipped in behind a stop
+            pending.keep_more(data)
             return None
-        if self._tail is not None:
+        if pending.tail is not None:
             if self._login.bare:
-                return self._scan_tokens(bytearray(self._tail.joined() + data), now_ms, now_ns)
-            joined = self._join_tail(data)
+                return self._scan_tokens(bytearray(pending.tail.joined() + data), now_ms, now_ns)
+            joined = pending.join_tail(data)
             if joined is None:
                 return None
             return self._scan_heads(joined, 0, 0, now_ms, now_ns, now_ms)
@@ -103,8 +163,8 @@ class RequestSide(WholeRequests):
 
     def _passes_alone(self, data: bytes, now_ms: int, now_ns: int) -> bool:
         """Note the request that most are: one, whole, like the one before it, with nothing in flight. False: nothing was done."""
-        head = self._head
-        if head is None or self._tail is not None or self._body_left or self._kept is not None or len(data) < HEAD_BYTES:
+        head, pending = self._head, self.pending
+        if head is None or self._body_left or pending.tail is not None or pending.data is not None or len(data) < HEAD_BYTES:
             return False
         size, index, correlation_id = HEAD.unpack_from(data)
         if (
@@ -143,320 +203,164 @@ class RequestSide(WholeRequests):
 
     def resume(self, now_ms: int, now_ns: int) -> bytes | None:
         """Go on with what was kept back; return what goes to the broker now."""
-        if (self.stop is Stop.LOGIN and self._login.awaits) or self.waits_for_us:
+        pending = self.pending
+        if (pending.stop is Stop.LOGIN and self._login.awaits) or pending.waits_for_us:
             return None
-        if self.stop is Stop.LOGIN:
+        if pending.stop is Stop.LOGIN:
             self.forget_heads()  # the same request may not go on now, or means something else
-        self.stop = Stop.NONE
-        self.waits_behind_fetch = False
-        data, at = self._kept, self._kept_at
+        pending.stop = Stop.NONE
+        pending.waits_behind_fetch = False
+        data, at = pending.data, pending.at
         if data is None:
             return None
-        self._kept = None
+        pending.data = None
         if self._login.bare:
             return self._scan_tokens(bytearray(data[at:]), now_ms, now_ns)
-        return self._scan_heads(data, at, at, now_ms, now_ns, self._kept_read_ms)
+        return self._scan_heads(data, at, at, now_ms, now_ns, pending.read_ms)
 
     def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
         """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` up to where it ends goes on."""
-        end = len(data)
         head = self._head
-        in_flight = self._in_flight
-        limits = self._debt.limits
-        in_flight_max = self._debt.in_flight_max(now_ms) if limits else IN_FLIGHT_MAX
-        if self.draining:
-            in_flight_max = 0
-        turn_ends = self.frames + FRAMES_PER_TURN
-        frames = self.frames
-        requests_ahead = self.ahead
-        room = -1  # for produced bytes behind others, as far as it is known
-        ahead = 0  # so many more may go behind others before their time is known
-        uncounted = 0  # requests like `head`
-        self._body_left = 0
-        self._looked_bytes = 0
-        while at < end:
-            if end - at < HEAD_BYTES:
-                self._keep_tail(data, start, at)
+        self._begin_turn(now_ms)
+        while at < len(data):
+            if len(data) - at < HEAD_BYTES:
+                self.pending.keep_head(data, start, at, self.frame_bytes_max)
                 break
-            size, index, correlation_id = HEAD.unpack_from(data, at)
+            size, index, _ = HEAD.unpack_from(data, at)
             if (
                 head is None
                 or head.index != index
                 or not data.startswith(head.prefix, at + HEAD_BYTES)
                 or not head.size_min <= size <= self.frame_bytes_max
             ):
-                if head is not None and uncounted:
-                    head.client.usage.requests[head.key] += uncounted
-                    uncounted = 0
-                head = self._find_head(data, start, at, size, index)
+                head = self._next_head(data, start, at, size, index, now_ms)
                 if head is None:
                     break
-                if frames > self.frames:  # the first one of a call is free
-                    turn_ends -= self._frames_more
-                room, ahead = -1, 0
-                if head.may_inherit and self._inherits(head, now_ms):
-                    limits, in_flight_max = True, self._debt.in_flight_max(now_ms)
-            if in_flight:
-                if requests_ahead is None:
-                    requests_ahead = self.ahead = RequestsAhead(in_flight, self._attention, self._debt, self._classifier)
-                if not ahead:
-                    ahead = INT32_MAX if self.ungated else requests_ahead.number(head, size, now_ms)
-                    if not ahead:
-                        self._stop(data, at, len(in_flight), now_ms, read_ms)
-                        break
-                ahead -= 1
-            if (len(in_flight) >= in_flight_max or frames >= turn_ends) and (not self.ungated or self.draining):
-                self._stop(data, at, in_flight_max, now_ms, read_ms)
+            most = self._most(head, data, at, size, now_ms, read_ms)
+            if not most:
                 break
-            if limits and not self._passes_in_debt(head, size, now_ms):
-                self._stop(data, at, 0, now_ms, read_ms)
-                break
-            if in_flight and head.kind == PRODUCE and requests_ahead is not None:
-                if room < 0:
-                    room = INT32_MAX if self.ungated else requests_ahead.room_bytes(head, now_ms)
-                    if room < 0:
-                        self._stop(data, at, len(in_flight), now_ms, read_ms)
-                        break
-                room -= size
-                requests_ahead.bytes += size
-            elif head.kind >= FETCH:
-                if head.kind == FETCH:
-                    group = head.client.fetch(now_ms)
-                    if group is None or group.bound >= UNLIMITED or head.client.enforcement.mode is _OBSERVE:
-                        self._fetch_admission.forwarded(None)
-                    else:
-                        if not self._admit_fetch(group, head, data, at, size, now_ms, read_ms):
-                            break
-                        if head.max_bytes is not None and self._fetch_admission.bytes_max < head.max_bytes:
-                            data = _lowered(head, data, at, self._fetch_admission.bytes_max)
-                elif head.kind == NO_ACK:
-                    if self._record_unanswered(head, size, now_ms):
-                        in_flight_max = 0
-                    frames += 1
-                    room = -1
-                    self._last_unanswered = frames
-                    at += size + LENGTH_BYTES
-                    continue
-                else:
-                    data, at, noted, goes_on = self._take_whole(head, data, start, at, size, now_ms, now_ns, read_ms)
-                    frames += noted
-                    if not goes_on:
-                        break
-                    end = len(data)
-                    continue
-            if limits and head.kind == PRODUCE and self._debt.departed:
-                in_flight.append((correlation_id, self._record_departed(head, size, now_ms), size, read_ms, now_ns))
+            if head.kind < FETCH:
+                behind = self._pass_run(head, data, at, most, now_ms, now_ns, read_ms)
+            elif head.kind == FETCH:
+                data, behind = self._pass_fetches(head, data, at, most, now_ms, now_ns, read_ms)
+            elif head.kind == NO_ACK:
+                behind = self._pass_unanswered(head, at, size, now_ms)
             else:
-                in_flight.append((correlation_id, head, size, read_ms, now_ns))
-            uncounted += 1
-            frames += 1
-            at += size + LENGTH_BYTES
+                request = FoundRequest(head, data, start, at, size, now_ms, now_ns, read_ms, not self.ungated)
+                data, at, noted, goes_on = self._whole.take(request)
+                self.frames += noted
+                if not goes_on:
+                    break
+                continue
+            if behind == at:
+                break
+            at = behind
         else:
-            self._body_left = at - end
-            at = end
-        self.frames = frames
-        if head is not None and uncounted:
-            head.client.usage.requests[head.key] += uncounted
-        if requests_ahead is not None and requests_ahead.is_bounded:
-            requests_ahead.note(now_ms)
+            self._body_left = at - len(data)
+            at = len(data)
+        if self.ahead is not None and self.ahead.is_bounded:
+            self.ahead.note(now_ms)
         if start == 0 and at == len(data):
             return frozen(data)
         return bytes(data[start:at]) if at > start else None
 
-    # --- tokens of a login
+    def _begin_turn(self, now_ms: int) -> None:
+        """Find what limits the scan that begins."""
+        self._body_left = self._whole.looked_bytes = 0
+        self._limits = self._debt.limits
+        self._in_flight_max = self._debt.in_flight_max(now_ms) if self._limits else IN_FLIGHT_MAX
+        if self.draining:
+            self._in_flight_max = 0
+        self._turn_began = self.frames
+        self._turn_ends = self.frames + FRAMES_PER_TURN
 
-    def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
-        """Note a token, whole and by itself, that goes to the broker from where it lies. False: it is something else, nothing was done.
+    def _most(self, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int) -> int:
+        """How many requests like the one at `at` may go on before this is asked again; 0: it waits, and is kept."""
+        count, most = len(self._in_flight), 1
+        if count:
+            if self.ahead is None:
+                self.ahead = RequestsAhead(self._in_flight, self._attention, self._debt, self._classifier)
+            most = INT32_MAX if self.ungated else self.ahead.number(head, size, now_ms)
+            if not most:
+                self.pending.keep_over(data, at, count, now_ms, read_ms)
+                return 0
+        if not self.ungated or self.draining:
+            most = min(most, self._in_flight_max - count, self._turn_ends - self.frames)
+            if most <= 0:
+                self.pending.keep_over(data, at, self._in_flight_max, now_ms, read_ms)
+                return 0
+        if self._limits:
+            if not self._debt_checks.passes(head, size, now_ms, ungated=self.ungated):
+                self.pending.keep_over(data, at, 0, now_ms, read_ms)
+                return 0
+            return 1
+        return most
 
-        Raises:
-            ProtocolError: it cannot be read.
-        """
-        if self.stop or self._body_left or self._kept is not None or self.draining:
-            return False
-        if self._login.bare:
-            if self.in_frame or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
-                return False
-            self._login.sent_bare(frame[LENGTH_BYTES:])
-        else:
-            if self._tail is not None or len(frame) < HEAD_BYTES or len(self._in_flight) >= IN_FLIGHT_MAX:
-                return False
-            size, index, correlation_id = HEAD.unpack_from(frame)
-            if index >> 16 != ApiKey.SASL_AUTHENTICATE:
-                return False
-            head = self._classifier.resolve(frame, 0, size)
-            if head is None:
-                raise ProtocolError("request head is longer than its frame", reason="bad_header")
-            self._login.requested(head.api, frame, head.head_bytes)
-            self._debt.logs_in(now_ms)
-            self.forget_heads()
-            self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
-            head.client.usage.requests[head.key] += 1
-        self.frames += 1
-        if self._login.awaits:
-            self._tail = None
-            self._keep(b"", 0, now_ms)
-            self.stop = Stop.LOGIN
-        return True
-
-    def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
-        """Follow tokens that travel bare, each when the one before it was answered."""
-        login = self._login
-        onward = bytearray()
-        while len(tail) >= LENGTH_BYTES:
-            (size,) = INT32.unpack_from(tail)
-            if not 0 <= size <= login.frame_bytes_max:
-                raise FrameSizeError(f"token of {size} bytes, limit {login.frame_bytes_max}")
-            end = LENGTH_BYTES + size
-            if len(tail) < min(end, LENGTH_BYTES + 2):
-                break
-            if login.bare_ends(tail[LENGTH_BYTES : min(end, LENGTH_BYTES + 2)]):
-                login.end_bare()
-                self._tail = None
-                rest = self._scan_heads(bytes(tail), 0, 0, now_ms, now_ns, now_ms)
-                return bytes(onward) + (rest or b"")
-            if len(tail) < end:
-                break
-            login.sent_bare(tail[LENGTH_BYTES:end])
-            onward += tail[:end]
-            del tail[:end]
-            self.frames += 1
-            if login.awaits:
-                self._tail = None
-                self._keep(tail, 0, now_ms)
-                self.stop = Stop.LOGIN
-                return bytes(onward)
-        self._tail = UnfinishedFrame(tail, LENGTH_BYTES)
-        self._attention.needs_settle = True
-        return bytes(onward) or None
-
-    def _inherits(self, head: RequestContext, now_ms: int) -> bool:
-        """Before the first request of each group: take over the longest debt that a departed connection left to it."""
-        client, inherits = head.client, False
-        met = self._groups_met
-        if met is None or len(met) >= GROUPS_MET_MAX:
-            met = self._groups_met = set()
-        for group in self._groups_of(head, now_ms):
-            if group is None or group in met:
-                continue
-            met.add(group)
-            if self.ungated or not client.is_enforced:
-                continue
-            debt = take_debt(group, now_ms)
-            if debt is not None:
-                self._debt.inherit(client, *debt, now_ms)
-                inherits = True
-        return inherits
-
-    def _passes_in_debt(self, head: RequestContext, size: int, now_ms: int) -> bool:
-        """Whether a request may go on as far as debts say: also those that were left meanwhile, where its client has closed its side."""
-        debt, client = self._debt, head.client
-        if debt.session_expiring(now_ms):
-            return debt.passes_while_expiring(size)
-        if debt.departed and not self.ungated and client.is_enforced:
-            for group in self._groups_of(head, now_ms):
-                found = None if group is None else longest_debt(group, now_ms)
-                if found is not None and found[1] > debt.debt_until_ms:
-                    debt.inherit(client, *found, now_ms)
-            if not debt.in_flight_max(now_ms):
-                return False
-        counted = client.produce(now_ms) if head.kind in (PRODUCE, NO_ACK) else client.mutation(now_ms) if head.kind == MUTATION else None
-        return debt.step_passes(counted, size, now_ms)
-
-    def _groups_of(self, head: RequestContext, now_ms: int) -> tuple[Stepper | None, Stepper | None]:
-        """The groups that a request counts for: of its bytes or mutations, and of its time."""
-        client, kind = head.client, head.kind
-        if kind == NO_ACK:
-            return client.produce(now_ms), None
-        timed_by = None if head.work is None or not head.may_inherit else client.request(now_ms)
-        if kind == PRODUCE:
-            return client.produce(now_ms), timed_by
-        if kind == FETCH:
-            return client.fetch(now_ms), timed_by
-        return client.mutation(now_ms) if kind == MUTATION and not is_strict(head.api) else None, timed_by
-
-    def _admit_fetch(
-        self, group: EnforcedGroup, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
-    ) -> bool:
-        """Judge a fetch before it goes to the broker; False: it waits here."""
-        gate = self._fetch_admission
-        if group.bound != head.cap_bound:
-            head.cap_bytes = _fetch_bytes_max(group, head)
-            head.is_lowered = head.max_bytes is not None and head.cap_bytes < head.max_bytes
-            head.cap_bound = group.bound
-        debt = self._debt
-        if not debt.session_ends_ms and gate.passes_behind(group, head.cap_bytes, now_ms):
-            return True
-        press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
-        is_pressed = debt.may_press and (now_ms >= press_ms or debt.session_expiring(now_ms))
-        has_step = is_pressed or debt.took_step(group)
-        if self._in_flight and not has_step and not gate.may_follow(group, now_ms):
-            gate.leave_queue()
-            self._stop(data, at, len(self._in_flight), now_ms, read_ms)
-            return False
-        if not gate.admits(group, head.cap_bytes, now_ms, read_ms, has_step=has_step):
-            if gate.throttle_ms > 0:
-                head.client.fetch_throttled(group, gate.throttle_ms, now_ms)
-                self._note_wait(group, head, gate.throttle_ms, now_ms)
-            self._keep(data, at, read_ms)
-            self.stop = Stop.THROTTLE
-            self.resume_at_ms = min(gate.wait_until_ms, press_ms)
-            self.waits_behind_fetch = len(data) > at + size + LENGTH_BYTES
-            return False
-        if is_pressed:
-            debt.passes_while_expiring(gate.bytes_max)
-        gate.forwarded(group)
-        return True
-
-    def _note_wait(self, group: EnforcedGroup, head: RequestContext, throttle_ms: int, now_ms: int) -> None:
-        """Meter that a fetch waits here: it recorded nothing, so only a trace tells of it beside the client's usage."""
-        heads = self._classifier
-        if heads.meter is not None:
-            heads.meter.note(group.limiting, head.cap_bytes, throttle_ms, throttle_ms, now_ms, heads.number, head.index)
-        if head.cell is not None:
-            head.cell.throttled(throttle_ms, waits=True)
-
-    def _record_unanswered(self, head: RequestContext, size: int, now_ms: int) -> bool:
-        """Count a Produce with acks=0, which has no answer; return whether reading stops here."""
-        client = head.client
-        client.usage.requests[head.key] += 1
-        self.frames_unanswered += 1
-        head.count(1, size, 0, size)
-        if head.work is not None:
-            client.exempt(int(self._classifier.broker_times.estimate(head.work, size)), now_ms)
-        group = client.produce(now_ms)
-        if group is None:
-            return False
-        throttle_ms = self._record_produced(head, group, size, now_ms)
-        if throttle_ms > 0 or self._debt.in_debt:
-            self._debt.judge_unanswered(client, throttle_ms, group, now_ms, len(self._in_flight))
-        return now_ms < self._debt.read_off_until_ms
-
-    def _record_produced(self, head: RequestContext, group: EnforcedGroup, size: int, now_ms: int) -> int:
-        """Record a Produce before it goes, and keep the books of the verdict; return the throttle time in ms."""
-        client, heads, cell = head.client, self._classifier, head.cell
-        throttle_ms = group.record(size, now_ms)
-        if heads.meter is not None:
-            waits_ms = max(0, throttle_ms)
-            heads.meter.record(group, size, waits_ms, 0 if client.enforcement.only_observes else waits_ms, now_ms, heads.number, head.index)
-            if waits_ms and cell is not None:
-                cell.throttled(waits_ms, waits=not client.enforcement.only_observes)
-        if throttle_ms > 0:
-            client.produce_throttled(group, throttle_ms, now_ms)
-        return throttle_ms
-
-    def _record_departed(self, head: RequestContext, size: int, now_ms: int) -> RequestContext:
-        """Record a Produce of a client that has closed its side before it goes: the next one of the group waits for the verdict at once.
+    def _pass_run(self, head: RequestContext, data: bytes | bytearray, at: int, most: int, now_ms: int, now_ns: int, read_ms: int) -> int:
+        """Note the request at `at`, and those like it behind it, that are not fetches.
 
         Returns:
-            The head under which its answer is known, which nothing more is recorded for.
+            Where those end that go on; `at`: the first one waits for the quota of produced bytes, and is kept.
         """
-        client = head.client
-        if head.cell is None:
-            client.usage.own_produce_bytes += size
-        group = client.produce(now_ms)
-        if group is not None:
-            self._debt.judge_gone(client, self._record_produced(head, group, size, now_ms), group, now_ms)
-        return plain_head(head)
+        in_flight, ahead, known, room = self._in_flight, None, head, INT32_MAX
+        if head.kind == PRODUCE:
+            if in_flight and self.ahead is not None:
+                ahead, room = self.ahead, INT32_MAX if self.ungated else self.ahead.room_bytes(head, now_ms)
+                if room < 0:
+                    self.pending.keep_over(data, at, len(in_flight), now_ms, read_ms)
+                    return at
+            if self._limits and self._debt.departed:
+                known = self._recorded.record_departed(head, HEAD.unpack_from(data, at)[0], now_ms)
+        count, begun, end = most, at, len(data) - HEAD_BYTES
+        index, prefix, size_min, size_max = head.index, head.prefix, head.size_min, self.frame_bytes_max
+        size, _, correlation_id = HEAD.unpack_from(data, at)
+        while True:
+            in_flight.append((correlation_id, known, size, read_ms, now_ns))
+            count -= 1
+            room -= size
+            at += size + LENGTH_BYTES
+            if not count or at > end or room < 0:
+                break
+            size, other, correlation_id = HEAD.unpack_from(data, at)
+            if other != index or not data.startswith(prefix, at + HEAD_BYTES) or not size_min <= size <= size_max:
+                break
+        noted = most - count
+        self._count(head, noted)
+        if ahead is not None:
+            ahead.bytes += at - begun - noted * LENGTH_BYTES
+        return at
+
+    def _count(self, head: RequestContext, noted: int) -> None:
+        self.frames += noted
+        head.client.usage.requests[head.key] += noted
+
+    def _pass_fetches(
+        self, head: RequestContext, data: bytes | bytearray, at: int, most: int, now_ms: int, now_ns: int, read_ms: int
+    ) -> tuple[bytes | bytearray, int]:
+        """Note the fetch at `at`, and those like it behind it, as far as they may go: see `FetchRequests.pass_run`."""
+        before = len(self._in_flight)
+        passed = self._fetches.pass_run(head, data, at, most, self.frame_bytes_max, now_ms, now_ns, read_ms)
+        self._count(head, len(self._in_flight) - before)
+        return passed
+
+    def _pass_unanswered(self, head: RequestContext, at: int, size: int, now_ms: int) -> int:
+        """Record a Produce that has no answer; return where it ends."""
+        if self._recorded.record_unanswered(head, size, now_ms):
+            self._in_flight_max = 0
+        self.frames += 1
+        self._last_unanswered = self.frames
+        return at + size + LENGTH_BYTES
+
+    def _next_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int, now_ms: int) -> RequestContext | None:
+        """Find a head that is not like the last one, and what debts its groups have; None: as in `_find_head`."""
+        head = self._find_head(data, start, at, size, index)
+        if head is None:
+            return None
+        if self.frames > self._turn_began:  # the first one of a scan is free
+            self._turn_ends -= self._frames_more
+        if head.may_inherit and self._debt_checks.inherits(head, now_ms, ungated=self.ungated):
+            self._limits, self._in_flight_max = True, self._debt.in_flight_max(now_ms)
+        return head
 
     def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> RequestContext | None:
         """Recognise or read a head that is not like the last one; None: more bytes are needed, or what stands before it goes on first."""
@@ -480,33 +384,82 @@ class RequestSide(WholeRequests):
     def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int) -> RequestContext | None:
         """Parse a head that is not like one before."""
         try:
-            self._check_size(size)
+            check_size(size, self.frame_bytes_max)
             head = self._classifier.resolve(data, at, size)
             if head is None and len(data) - at >= size + LENGTH_BYTES:
                 raise ProtocolError("request head is longer than its frame", reason="bad_header")
         except ProtocolError:
             if at == start:
                 raise
-            self._defer(data, at)
+            self.pending.defer(data, at)
             return None
         if head is None:
-            self._keep_tail(data, start, at)
+            self.pending.keep_head(data, start, at, self.frame_bytes_max)
         return head
 
+    # --- tokens of a login
 
-def _fetch_bytes_max(group: EnforcedGroup, head: RequestContext) -> int:
-    """The most that a fetch may bring: what it asks for, within what the quota's window can hold. Source: Kafka 3.8, the fetch cap."""
-    asked = INT32_MAX if head.max_bytes is None else head.max_bytes
-    return int(min(group.max_value_in_window(), asked))
+    def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
+        """Note a token, whole and by itself, that goes to the broker from where it lies. False: it is something else, nothing was done.
 
+        Raises:
+            ProtocolError: it cannot be read.
+        """
+        pending = self.pending
+        if pending.stop or self._body_left or pending.data is not None or self.draining:
+            return False
+        if self._login.bare:
+            if self.in_frame or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
+                return False
+            self._login.sent_bare(frame[LENGTH_BYTES:])
+        else:
+            if pending.tail is not None or len(frame) < HEAD_BYTES or len(self._in_flight) >= IN_FLIGHT_MAX:
+                return False
+            size, index, correlation_id = HEAD.unpack_from(frame)
+            if index >> 16 != ApiKey.SASL_AUTHENTICATE:
+                return False
+            head = self._classifier.resolve(frame, 0, size)
+            if head is None:
+                raise ProtocolError("request head is longer than its frame", reason="bad_header")
+            self._login.requested(head.api, frame, head.head_bytes)
+            self._debt.logs_in(now_ms)
+            self.forget_heads()
+            self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
+            head.client.usage.requests[head.key] += 1
+        self.frames += 1
+        if self._login.awaits:
+            pending.tail = None
+            pending.keep(b"", 0, now_ms, Stop.LOGIN)
+        return True
 
-def _lowered(head: RequestContext, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
-    """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; else it would be over quota for ever."""
-    patched = data if isinstance(data, bytearray) else bytearray(data)
-    INT32.pack_into(patched, at + head.max_bytes_at, bytes_max)
-    if head.min_bytes > bytes_max:
-        INT32.pack_into(patched, at + head.min_bytes_at, bytes_max)
-    return patched
+    def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
+        """Follow tokens that travel bare, each when the one before it was answered."""
+        login = self._login
+        onward = bytearray()
+        while len(tail) >= LENGTH_BYTES:
+            (size,) = INT32.unpack_from(tail)
+            if not 0 <= size <= login.frame_bytes_max:
+                raise FrameSizeError(f"token of {size} bytes, limit {login.frame_bytes_max}")
+            end = LENGTH_BYTES + size
+            if len(tail) < min(end, LENGTH_BYTES + 2):
+                break
+            if login.bare_ends(tail[LENGTH_BYTES : min(end, LENGTH_BYTES + 2)]):
+                login.end_bare()
+                self.pending.tail = None
+                rest = self._scan_heads(bytes(tail), 0, 0, now_ms, now_ns, now_ms)
+                return bytes(onward) + (rest or b"")
+            if len(tail) < end:
+                break
+            login.sent_bare(tail[LENGTH_BYTES:end])
+            onward += tail[:end]
+            del tail[:end]
+            self.frames += 1
+            if login.awaits:
+                self.pending.tail = None
+                self.pending.keep(tail, 0, now_ms, Stop.LOGIN)
+                return bytes(onward)
+        self.pending.keep_tail(tail, LENGTH_BYTES)
+        return bytes(onward) or None
 
 
 assert FETCH < NO_ACK < ANSWER

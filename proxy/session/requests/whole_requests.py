@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from protocol.errors import ProtocolError
+from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import (
     HEAD_BYTES,
     LENGTH_BYTES,
@@ -21,203 +23,293 @@ from proxy.session.in_flight import InFlight
 from proxy.session.login.login import Login
 from proxy.session.looked import AT_ONCE_BYTES
 from proxy.session.mutations.filter import ControllerMutationFilter, MutationDecision, plain_head, question_head
+from proxy.session.mutations.pending import Refusal
 from proxy.session.mutations.probes import CORRELATION_ID
-from proxy.session.request_context import ADMIN, LOGIN, MUTATION, RequestContext
+from proxy.session.request_context import ADMIN, ANSWER, CONFIGS, LOGIN, MUTATION, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.requests.kept_requests import INT32, RequestBytes, Stop
+from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
 from proxy.session.throttle.throttle_state import ThrottleState
 
-Step = tuple[bytes | bytearray, int, int, bool]
-"""The bytes as they go on, where in them the next request begins, how many requests were noted, and whether scanning goes on."""
+
+@dataclass(slots=True)
+class FoundRequest:
+    """A request whose head is here, among the bytes of one scan.
+
+    Attributes:
+        context: what its head says.
+        data: the bytes; those from `start` to `at` go on, and the request begins at `at`.
+        size: of the request, without its length.
+        now_ms: monotonic milliseconds; `now_ns` is the same time in nanoseconds.
+        read_ms: when it was read.
+        may_wait: False: we drain, and nothing is awaited any more.
+    """
+
+    context: RequestContext
+    data: bytes | bytearray
+    start: int
+    at: int
+    size: int
+    now_ms: int
+    now_ns: int
+    read_ms: int
+    may_wait: bool
+
+    @property
+    def end(self) -> int:
+        """Where it ends, which may be behind the bytes that are here."""
+        return self.at + LENGTH_BYTES + self.size
+
+    @property
+    def correlation_id(self) -> int:
+        """Its correlation id."""
+        (correlation_id,) = INT32.unpack_from(self.data, self.at + LENGTH_BYTES + INT32.size)
+        return int(correlation_id)
+
+    @property
+    def frame(self) -> memoryview:
+        """Its bytes, as far as they are here."""
+        return memoryview(self.data)[self.at : self.end]
 
 
-class WholeRequests(RequestBytes):
-    """Those of one connection."""
+class ScanStep(NamedTuple):
+    """How a scan goes on behind a request.
 
-    __slots__ = ("_classifier", "_login", "_looked_bytes", "_mutations", "_reply")
+    Attributes:
+        data: the bytes as they go on.
+        at: where in them the next request begins.
+        noted: how many requests were noted.
+        goes_on: whether scanning goes on.
+    """
+
+    data: bytes | bytearray
+    at: int
+    noted: int
+    goes_on: bool
+
+
+class WholeRequests:
+    """Those of one connection.
+
+    Attributes:
+        looked_bytes: of requests that were looked at in this scan.
+    """
+
+    __slots__ = ("_attention", "_classifier", "_debt", "_in_flight", "_login", "_mutations", "_pending", "_reply", "looked_bytes")
 
     def __init__(
         self,
         in_flight: InFlight,
         attention: Attention,
         debt: ThrottleState,
-        frame_bytes_max: int,
-        heads: RequestClassifier,
+        pending: PendingRequests,
+        classifier: RequestClassifier,
         reply: Callable[[int, RequestContext], bytes],
         login: Login,
     ) -> None:
-        super().__init__(in_flight, attention, debt, frame_bytes_max)
-        self._classifier = heads
+        self._in_flight = in_flight
+        self._attention = attention
+        self._debt = debt
+        self._pending = pending
+        self._classifier = classifier
         self._reply = reply
         self._login = login
-        self._looked_bytes = 0  # of requests that were looked at as a whole in this call
         self._mutations: ControllerMutationFilter | None = None  # made when it is needed: few connections make or delete topics
+        self.looked_bytes = 0
 
-    def _take_whole(
-        self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
-    ) -> Step:
-        """Deal with the request at `at`, of a kind that is none of the data path's."""
-        kind = head.kind
+    def take(self, request: FoundRequest) -> ScanStep:
+        """Deal with a request of a kind that is none of the data path's.
+
+        Raises:
+            ProtocolError: it does not read as its version says, or is too large, and nothing stands before it.
+        """
+        kind = request.context.kind
+        if not self._is_looked_at(request):
+            return self._note(plain_head(request.context), request)
+        if request.end > len(request.data):
+            if kind != MUTATION or self._may_have_topics(request):
+                self._await_rest(request)
+            return ScanStep(request.data, request.at, 0, goes_on=False)
         if kind == MUTATION:
-            if self._worked is None and not self._mutation_gate().judges(head, now_ms):
-                return self._note(plain_head(head), data, at, size, now_ns, read_ms)
-            size_max = MAX_CHANGE_REQUEST_BYTES
-        elif kind == LOGIN:
-            size_max = self._login.frame_bytes_max
-        elif kind >= ADMIN:
-            if kind != ADMIN and size > MAX_CONFIG_REQUEST_BYTES:
-                return self._note(plain_head(head), data, at, size, now_ns, read_ms)
-            size_max = MAX_QUOTA_REQUEST_BYTES
-        else:
-            size_max = MAX_HEADER_BYTES
-        end = at + LENGTH_BYTES + size
-        if end > len(data):
-            if kind == MUTATION and not self._may_have_topics(head, data, start, at, end):
-                return data, at, 0, False
-            self._keep_whole(data, start, at, size, size_max)
-            return data, at, 0, False
-        if kind == MUTATION:
-            return self._change_topics(head, data, start, at, size, now_ms, now_ns, read_ms)
+            return self._change_topics(request)
         if kind == LOGIN:
-            return self._log_in(head, data, start, at, size, now_ns, read_ms)
-        if kind >= ADMIN:
-            is_ours = kind == ADMIN or self._is_for_us(head, data, at, end, read_ms)
-            if is_ours is None:
-                return data[:at], at, 0, False
-            if is_ours:
-                return self._take_in(head, data, start, at, size, read_ms)
-            return self._note(plain_head(head), data, at, size, now_ns, read_ms)
-        (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
-        self._in_flight.append_reply(self._reply(correlation_id, head), head, size, read_ms, now_ns)
-        self._attention.needs_settle = True
-        return data[:at] + data[end:], at, 0, True
+            return self._log_in(request)
+        return self._answer(request) if kind == ANSWER else self._take_in_if_ours(request)
 
-    def _may_have_topics(self, head: RequestContext, data: bytes | bytearray, start: int, at: int, end: int) -> bool:
+    def _is_looked_at(self, request: FoundRequest) -> bool:
+        """Whether a request has to be here in whole: not one of topics that no quota bounds, nor one that sets too much for one user."""
+        kind = request.context.kind
+        if kind == MUTATION:
+            return self._pending.worked is not None or self._filter().judges(request.context, request.now_ms)
+        return kind < CONFIGS or request.size <= MAX_CONFIG_REQUEST_BYTES
+
+    def _size_max(self, kind: int) -> int:
+        """How large such a request may be."""
+        if kind == MUTATION:
+            return MAX_CHANGE_REQUEST_BYTES
+        if kind == LOGIN:
+            return self._login.frame_bytes_max
+        return MAX_QUOTA_REQUEST_BYTES if kind >= ADMIN else MAX_HEADER_BYTES
+
+    def _await_rest(self, request: FoundRequest) -> None:
+        """Keep a request until it is here in whole."""
+        size, size_max = request.size, self._size_max(request.context.kind)
+        if size <= size_max:
+            self._pending.keep_tail(request.data[request.at :], size + LENGTH_BYTES)
+        elif request.at > request.start:
+            self._pending.defer(request.data, request.at)
+        else:
+            raise FrameSizeError(f"request of {size} bytes that has to be here in whole, limit {size_max}")
+
+    def _may_have_topics(self, request: FoundRequest) -> bool:
         """Look at the number of topics before the rest of them is kept. False: it is met again when what is before it went on."""
+        context = request.context
         try:
-            check_topic_count(head.api, data, at + HEAD_BYTES + len(head.prefix), end)
-        except ProtocolError:
-            if at == start:
-                raise
-            self._defer(data, at)
+            check_topic_count(context.api, request.data, request.at + HEAD_BYTES + len(context.prefix), request.end)
+        except ProtocolError as error:
+            self._defer(request, error)
             return False
         return True
 
-    def _is_for_us(self, head: RequestContext, data: bytes | bytearray, at: int, end: int, read_ms: int) -> bool | None:
+    def _defer(self, request: FoundRequest, error: ProtocolError) -> None:
+        """Refuse a broken request; when others stand before it, not before they have gone on."""
+        if request.at == request.start:
+            raise error
+        self._pending.defer(request.data, request.at)
+
+    def _answer(self, request: FoundRequest) -> ScanStep:
+        """Let a reply of Sluice's own stand for the request, which does not go on."""
+        context = request.context
+        reply = self._reply(request.correlation_id, context)
+        self._in_flight.append_reply(reply, context, request.size, request.read_ms, request.now_ns)
+        self._attention.needs_settle = True
+        return _left_out(request, 0)
+
+    def _take_in_if_ours(self, request: FoundRequest) -> ScanStep:
+        """Answer a request about quotas here; one for configurations only where it names users or clients."""
+        is_ours = request.context.kind == ADMIN or self._is_for_us(request)
+        if is_ours is None:
+            return _stopped(request)
+        return self._take_in(request) if is_ours else self._note(plain_head(request.context), request)
+
+    def _is_for_us(self, request: FoundRequest) -> bool | None:
         """Whether a request for configurations names users or clients; None: it is long and kept until that is known."""
-        worked, self._worked = self._worked, None
+        worked = self._pending.take_worked()
         if worked is not None:
             return bool(worked)
-        if self._is_long(end - at):
-            self._look_in_steps(is_for_us(head.api, memoryview(data)[at:end]), data, at, read_ms)
+        look = is_for_us(request.context.api, request.frame)
+        if self._is_long(request.size + LENGTH_BYTES):
+            self._pending.look_in_steps(look, request.data, request.at, request.read_ms)
             return None
-        return finished(is_for_us(head.api, memoryview(data)[at:end]))
+        return finished(look)
 
     def _is_long(self, size: int) -> bool:
         """Count a request that is looked at as a whole; return whether this one is too much for one call, with those before it."""
-        self._looked_bytes += size
-        return self._looked_bytes > AT_ONCE_BYTES
+        self.looked_bytes += size
+        return self.looked_bytes > AT_ONCE_BYTES
 
-    def _note(self, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ns: int, read_ms: int) -> Step:
-        """Let the request at `at` go on as it is."""
-        (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
-        self._in_flight.append((correlation_id, head, size, read_ms, now_ns))
-        head.client.usage.requests[head.key] += 1
-        return data, at + size + LENGTH_BYTES, 1, True
+    def _note(self, context: RequestContext, request: FoundRequest) -> ScanStep:
+        """Let the request go on as it is."""
+        self._in_flight.append((request.correlation_id, context, request.size, request.read_ms, request.now_ns))
+        context.client.usage.requests[context.key] += 1
+        return ScanStep(request.data, request.end, 1, goes_on=True)
 
-    def _mutation_gate(self) -> ControllerMutationFilter:
+    def _filter(self) -> ControllerMutationFilter:
         if self._mutations is None:
             self._mutations = self._classifier.mutation_gate()
         return self._mutations
 
-    def _change_topics(
-        self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
-    ) -> Step:
-        """Judge the whole request at `at`, which makes or deletes topics. With a stop it, or what is behind it, is kept back."""
-        end = at + LENGTH_BYTES + size
-        in_flight, gate = self._in_flight, self._mutation_gate()
-        may_wait = not self.ungated
-        if may_wait and in_flight and gate.waits_for_its_turn(head):
-            self._keep(data, at, read_ms)
-            self.stop = Stop.ALONE
-            return data[:at], at, 0, False
-        passage, self._worked = self._worked, None
-        if passage is None:
-            if self._is_long(size):
-                self._look_in_steps(gate.judge(head, memoryview(data)[at:end], may_wait=may_wait), data, at, read_ms)
-                return data[:at], at, 0, False
-            try:
-                passage = finished(gate.judge(head, memoryview(data)[at:end], may_wait=may_wait), now_ms)
-            except ProtocolError:
-                if at == start:
-                    raise
-                self._defer(data, at)
-                return data[:at], at, 0, False
-        assert isinstance(passage, MutationDecision)
-        for question in passage.questions:
-            in_flight.append((CORRELATION_ID, question_head(question, head), len(question.frame) - LENGTH_BYTES, now_ms, now_ns))
-        asked = b"".join(question.frame for question in passage.questions)
-        if passage.waits:
-            self._keep(data, at, read_ms)
-            self.stop = Stop.ALONE
-            return data[:at] + asked, at + len(asked), 0, False
-        (correlation_id,) = INT32.unpack_from(data, at + LENGTH_BYTES + INT32.size)
-        head.client.usage.requests[head.key] += 1
-        if passage.head is not None:
-            onward_size = size if passage.frame is None else len(passage.frame) - LENGTH_BYTES
-            in_flight.append((correlation_id, passage.head, onward_size, read_ms, now_ns))
-            if passage.frame is None and not asked:
-                return data, end, 1, True
-            onward = asked + (data[at:end] if passage.frame is None else passage.frame)
-            return data[:at] + onward + data[end:], at + len(onward), 1, True
-        assert passage.refusal is not None
+    def _change_topics(self, request: FoundRequest) -> ScanStep:
+        """Judge a request that makes or deletes topics. With a stop it, or what is behind it, is kept back."""
+        if request.may_wait and self._in_flight and self._filter().waits_for_its_turn(request.context):
+            self._pending.keep(request.data, request.at, request.read_ms, Stop.ALONE)
+            return _stopped(request)
+        decision = self._pending.take_worked()
+        if decision is None:
+            decision = self._decide(request)
+            if decision is None:
+                return _stopped(request)
+        assert isinstance(decision, MutationDecision)
+        asked = self._ask(decision, request)
+        data, at = request.data, request.at
+        if decision.waits:
+            self._pending.keep(data, at, request.read_ms, Stop.ALONE)
+            return ScanStep(data[:at] + asked, at + len(asked), 0, goes_on=False)
+        context = request.context
+        context.client.usage.requests[context.key] += 1
+        if decision.head is None:
+            assert decision.refusal is not None
+            return self._refuse(decision.refusal, request)
+        onward_size = request.size if decision.frame is None else len(decision.frame) - LENGTH_BYTES
+        self._in_flight.append((request.correlation_id, decision.head, onward_size, request.read_ms, request.now_ns))
+        if decision.frame is None and not asked:
+            return ScanStep(data, request.end, 1, goes_on=True)
+        onward = asked + (data[at : request.end] if decision.frame is None else decision.frame)
+        return ScanStep(data[:at] + onward + data[request.end :], at + len(onward), 1, goes_on=True)
+
+    def _decide(self, request: FoundRequest) -> MutationDecision | None:
+        """Judge a request that makes or deletes topics; None: it is kept, since it is long, or broken and not first."""
+        look = self._filter().judge(request.context, request.frame, may_wait=request.may_wait)
+        if self._is_long(request.size):
+            self._pending.look_in_steps(look, request.data, request.at, request.read_ms)
+            return None
+        try:
+            return finished(look, request.now_ms)
+        except ProtocolError as error:
+            self._defer(request, error)
+            return None
+
+    def _ask(self, decision: MutationDecision, request: FoundRequest) -> bytes:
+        """Note the questions of a decision as in flight; return their frames."""
+        for question in decision.questions:
+            context, size = question_head(question, request.context), len(question.frame) - LENGTH_BYTES
+            self._in_flight.append((CORRELATION_ID, context, size, request.now_ms, request.now_ns))
+        return b"".join(question.frame for question in decision.questions)
+
+    def _refuse(self, refusal: Refusal, request: FoundRequest) -> ScanStep:
+        """Let a refusal stand for a request that does not go on."""
+        in_flight, context = self._in_flight, request.context
         self._attention.needs_settle = True
-        if not may_wait:  # its verdict is not awaited any more
-            reply, _ = passage.refusal.answer(passage.refusal.left_ms(now_ms))
-            in_flight.append_reply(reply, head, size, read_ms, now_ns)
-            return data[:at] + data[end:], at, 1, True
-        in_flight.append_reply(passage.refusal, head, size, read_ms, now_ns)
-        self._keep(data, end, read_ms)  # what is behind it waits for the verdict
-        self.stop = Stop.ALONE
-        return data[:at], at, 1, False
+        if not request.may_wait:  # its verdict is not awaited any more
+            reply, _ = refusal.answer(refusal.left_ms(request.now_ms))
+            in_flight.append_reply(reply, context, request.size, request.read_ms, request.now_ns)
+            return _left_out(request, 1)
+        in_flight.append_reply(refusal, context, request.size, request.read_ms, request.now_ns)
+        self._pending.keep(request.data, request.end, request.read_ms, Stop.ALONE)  # what is behind it waits for the verdict
+        return _stopped(request, 1)
 
-    @property
-    def token_bytes_max(self) -> int:
-        """The largest request of a login, or bare token, that may come now."""
-        return self._login.frame_bytes_max
-
-    def _log_in(self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, now_ns: int, read_ms: int) -> Step:
+    def _log_in(self, request: FoundRequest) -> ScanStep:
         """Watch a message of a login go to the broker; what is behind it waits for the answer."""
-        end = at + LENGTH_BYTES + size
         try:
-            with memoryview(data) as whole, whole[at:end] as frame:
-                self._login.requested(head.api, frame, head.head_bytes)
-        except ProtocolError:
-            if at == start:
-                raise
-            self._defer(data, at)
-            return data, at, 0, False
-        self._debt.logs_in(read_ms)
-        self._keep(data[end:], 0, read_ms)
-        self.stop = Stop.LOGIN
-        data, at, noted, _ = self._note(head, data, at, size, now_ns, read_ms)
-        return data, at, noted, False
+            with memoryview(request.data) as whole, whole[request.at : request.end] as frame:
+                self._login.requested(request.context.api, frame, request.context.head_bytes)
+        except ProtocolError as error:
+            self._defer(request, error)
+            return ScanStep(request.data, request.at, 0, goes_on=False)
+        self._debt.logs_in(request.read_ms)
+        self._pending.keep(request.data[request.end :], 0, request.read_ms, Stop.LOGIN)
+        return self._note(request.context, request)._replace(goes_on=False)
 
-    def _take_in(self, head: RequestContext, data: bytes | bytearray, start: int, at: int, size: int, read_ms: int) -> Step:
-        """Take the request at `at` to be answered here, when nothing is in flight; until then it is kept with what is behind it."""
+    def _take_in(self, request: FoundRequest) -> ScanStep:
+        """Take the request to be answered here, when nothing is in flight; until then it is kept with what is behind it."""
+        pending, context = self._pending, request.context
         if self._in_flight:
-            self._keep(data, at, read_ms)
-            self.stop = Stop.OURS
-            return data, at, 0, False
-        end = at + LENGTH_BYTES + size
+            pending.keep(request.data, request.at, request.read_ms, Stop.OURS)
+            return ScanStep(request.data, request.at, 0, goes_on=False)
         try:
-            self.administered = read_administered(head, bytes(data[at:end]))
-        except ProtocolError:
-            if at == start:
-                raise
-            self._defer(data, at)
-            return data, at, 0, False
-        head.client.usage.requests[head.key] += 1
-        self._keep(data, end, read_ms)
-        self.stop = Stop.ANSWERED
-        return data, at, 1, False
+            pending.administered = read_administered(context, bytes(request.frame))
+        except ProtocolError as error:
+            self._defer(request, error)
+            return ScanStep(request.data, request.at, 0, goes_on=False)
+        context.client.usage.requests[context.key] += 1
+        pending.keep(request.data, request.end, request.read_ms, Stop.ANSWERED)
+        return ScanStep(request.data, request.at, 1, goes_on=False)
+
+
+def _stopped(request: FoundRequest, noted: int = 0) -> ScanStep:
+    """What stands before the request goes on, and nothing else."""
+    return ScanStep(request.data[: request.at], request.at, noted, goes_on=False)
+
+
+def _left_out(request: FoundRequest, noted: int) -> ScanStep:
+    """The request does not go on; what is behind it does."""
+    return ScanStep(request.data[: request.at] + request.data[request.end :], request.at, noted, goes_on=True)

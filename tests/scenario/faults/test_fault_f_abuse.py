@@ -92,7 +92,7 @@ async def test_f10_idle_connections_cost_little_and_nothing_else() -> None:
         assert len(await sluice.until_connections(IDLE)) == IDLE
         # both peers live in this process too: what is bounded here is the sum of the three
         assert (_resident_bytes() - before) / IDLE <= 150 * KIB
-        assert sum(connection.session.requests.kept_bytes for connection in sluice.connections) == 0
+        assert sum(connection.session.requests.pending.kept_bytes for connection in sluice.connections) == 0
         assert len(sluice.gateway.timers) == 0
         for _ in range(5):
             sluice.sweep()

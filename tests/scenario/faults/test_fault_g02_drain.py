@@ -66,7 +66,7 @@ async def test_g02_requests_that_were_kept_back_go_on(mode: str) -> None:
         client = await sluice.client()
         burst = over_by(60_000, 1, acks=0) + b"".join(produce_request(number) for number in (2, 3, 4))
         await client.send(burst)
-        await until(lambda: any(one.session.requests.kept_bytes for one in sluice.connections))
+        await until(lambda: any(one.session.requests.pending.kept_bytes for one in sluice.connections))
         await guarded(sluice.app.drain())
         assert answer_ids(await client.read_to_end()) == [2, 3, 4]
         assert (await broker.connection()).received == burst
@@ -95,7 +95,9 @@ async def test_g02_a_frame_that_had_begun_before_its_client_was_throttled_may_en
         client = await sluice.client()
         frame = produce_of_size(5_000, 2)
         await client.send(over_by(60_000, 1, acks=0) + frame[:2_000])
-        await until(lambda: any(one.session.requests.kept_bytes and "throttle" in one.client.paused_for for one in sluice.connections))
+        await until(
+            lambda: any(one.session.requests.pending.kept_bytes and "throttle" in one.client.paused_for for one in sluice.connections)
+        )
         draining = asyncio.ensure_future(sluice.app.drain())
         await asyncio.sleep(0.05)
         await client.send(frame[2_000:])
@@ -122,7 +124,7 @@ async def test_g02_what_cannot_be_understood_does_not_stop_the_drain() -> None:
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=BOUND), serves=False) as sluice:
         bad, good = await sluice.client(), await sluice.client()
         await bad.send(over_by(60_000, 1, acks=0) + b"\0\0\0\x0a\x03\xe7\0\0\0\0\0\x02\xff\xff" + bytes(20))
-        await until(lambda: any(one.session.requests.kept_bytes for one in sluice.connections))
+        await until(lambda: any(one.session.requests.pending.kept_bytes for one in sluice.connections))
         await good.send(over_by(3_000))
         await until(lambda: any("throttle" in one.broker.paused_for for one in sluice.connections))
         await guarded(sluice.app.drain())

@@ -11,6 +11,9 @@ from proxy.net.gateway import Gateway
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.reading import Reading
 from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.requests.fetch_requests import FetchRequests
+from proxy.session.requests.pending_requests import PendingRequests
+from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.responses.response_side import ResponseSide
@@ -30,10 +33,10 @@ POINTS: list[tuple[type[Any], str]] = [
     (RequestSide, "scan"),
     (RequestSide, "_scan_heads"),
     (RequestSide, "_read_head"),
-    (RequestSide, "_stop"),
-    (RequestSide, "_keep"),
-    (RequestSide, "_admit_fetch"),
-    (RequestSide, "_record_unanswered"),
+    (PendingRequests, "keep_over"),
+    (PendingRequests, "keep"),
+    (FetchRequests, "pass_run"),
+    (RecordedRequests, "record_unanswered"),
     (RequestSide, "resume"),
     (ResponseSide, "scan"),
     (ResponseSide, "_scan_answers"),

@@ -155,7 +155,7 @@ async def test_a_drain_waits_for_a_change() -> None:
         keeper.store.alter = slowly  # type: ignore[method-assign]
         client = await sluice.client()
         await client.send(alter(1, 7.0))
-        await until(lambda: any(one.session.requests.administered for one in sluice.gateway.connections))
+        await until(lambda: any(one.session.requests.pending.administered for one in sluice.gateway.connections))
         drain = asyncio.ensure_future(sluice.app.drain())
         await asyncio.sleep(0)
         assert len(sluice.gateway.connections) == 1

@@ -25,7 +25,7 @@ def _held_bytes(sluice: RunningGateway) -> int:
     """What Sluice holds of requests and answers, towards both sides."""
     held = 0
     for connection in sluice.connections:
-        held += connection.session.requests.kept_bytes + connection.session.responses.held_bytes
+        held += connection.session.requests.pending.kept_bytes + connection.session.responses.held_bytes
         for channel in (connection.client, connection.broker):
             held += 0 if channel.transport is None else channel.transport.get_write_buffer_size()
     return held

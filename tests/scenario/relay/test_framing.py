@@ -72,7 +72,7 @@ async def test_d01_whole_frames_before_a_broken_one_still_count() -> None:
 
 async def until_kept(connection: Connection, count: int) -> None:
     """Wait until Sluice has so many bytes that have not gone on."""
-    await until(lambda: connection.session.requests.kept_bytes == count)
+    await until(lambda: connection.session.requests.pending.kept_bytes == count)
 
 
 @pytest.mark.parametrize("size", [pytest.param(size, id=str(size)) for size in (-INT32_MAX - 1, -1, 0, MAX_REQUEST_BYTES + 1, INT32_MAX)])

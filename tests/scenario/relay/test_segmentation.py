@@ -12,7 +12,7 @@ from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.session.request_context import RequestContext
 from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.requests.kept_requests import Stop
+from proxy.session.requests.pending_requests import Stop
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
@@ -112,8 +112,8 @@ def play(stream: bytes, step: int, answer_step: int, mode: Mode, bound: float | 
             now_ms = max(now_ms, session.responses.hold_until_ms) if patient else now_ms
             keep(session.responses.release(now_ms), to_client)
         keep(session.responses.take_own_replies(now_ms) if session.in_flight else None, to_client)
-        if session.requests.stop is not Stop.NONE:
-            now_ms = max(now_ms + 1, session.requests.resume_at_ms, session.debt.read_off_until_ms)
+        if session.requests.pending.stop is not Stop.NONE:
+            now_ms = max(now_ms + 1, session.requests.pending.resume_at_ms, session.debt.read_off_until_ms)
             keep(session.requests.resume(now_ms, now_ms * 1_000_000), to_broker)
         elif before == (len(to_broker), len(to_client), answered):
             break

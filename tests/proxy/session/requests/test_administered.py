@@ -46,7 +46,7 @@ def test_answered_here(proxy: ProxyFixture, peer: Peer, version: int) -> None:
     """The broker never sees it; whoever administers is asked once, and what they say is what the client gets."""
     assert peer.sends(asks(7, version)) == []
     assert proxy.administered == [peer.connection]
-    request = peer.connection.session.requests.administered
+    request = peer.connection.session.requests.pending.administered
     assert request is not None
     assert request.body == AlterRequest([(ALICE, [("producer_byte_rate", 1_024.0, False)])], validate_only=False)
     assert peer.delivered() == []
@@ -69,7 +69,7 @@ def test_behind_an_answer_that_is_not_here_in_whole(peer: Peer) -> None:
 def test_a_description_too(proxy: ProxyFixture, peer: Peer) -> None:
     """Its filter is read as it was meant."""
     peer.sends(describe_request(0, 1, "admin", [FilterComponent("ip", 2, None)], strict=True))
-    request = peer.connection.session.requests.administered
+    request = peer.connection.session.requests.pending.administered
     assert request is not None
     assert request.body == DescribeRequest([FilterComponent("ip", 2, None)], strict=True)
 
@@ -80,7 +80,7 @@ def test_a_large_one_is_read_by_who_answers_it(proxy: ProxyFixture, peer: Peer) 
     frame = alter_request(1, 7, "admin", entries, validate_only=False)
     assert len(frame) > AT_ONCE_BYTES
     assert peer.sends(frame) == []
-    request = peer.connection.session.requests.administered
+    request = peer.connection.session.requests.pending.administered
     assert request is not None
     assert (request.body, request.correlation_id) == (None, 7)
     body = read_body(request)

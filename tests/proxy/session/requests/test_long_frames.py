@@ -351,7 +351,7 @@ def test_a_long_request_that_names_a_user_is_read_elsewhere(proxy: ProxyFixture,
     peer.client.arrive(frame)
     proxy.wait(0)
     assert proxy.administered == [peer.connection]
-    administered = peer.connection.session.requests.administered
+    administered = peer.connection.session.requests.pending.administered
     assert administered is not None
     assert administered.body is None
     assert watch.most <= CALL_ITEMS

@@ -31,7 +31,7 @@ def test_it_waits_while_its_group_is_over_the_bound(proxy: ProxyFixture, mode: M
     first.asks(ask(1), fetched_for(5_000, 1))
     assert second.sends(ask(1), plain(2)) == []
     assert not second.client.reading
-    assert second.connection.session.requests.resume_at_ms == proxy.now_ms + 11_000
+    assert second.connection.session.requests.pending.resume_at_ms == proxy.now_ms + 11_000
     proxy.wait(10_999)
     assert second.forwarded() == []
     proxy.wait(1)

@@ -1,0 +1,126 @@
+"""Fetches on their way to the broker: each is judged before it goes, and asks for no more than its quota allows."""
+
+from __future__ import annotations
+
+from protocol.limits import HEAD_BYTES, LENGTH_BYTES
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.enforcement.mode import INT32_MAX, Mode
+from proxy.session.in_flight import InFlight
+from proxy.session.request_context import RequestContext
+from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.requests.pending_requests import HEAD, INT32, PendingRequests, Stop
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.throttle_state import ThrottleState
+from quota.entity import UNLIMITED
+
+_NEVER_MS = 1 << 62
+_OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
+
+
+class FetchRequests:
+    """Those of one connection."""
+
+    __slots__ = ("_admission", "_classifier", "_debt", "_in_flight", "_pending")
+
+    def __init__(
+        self, in_flight: InFlight, debt: ThrottleState, admission: FetchAdmission, pending: PendingRequests, classifier: RequestClassifier
+    ) -> None:
+        self._in_flight = in_flight
+        self._debt = debt
+        self._admission = admission
+        self._pending = pending
+        self._classifier = classifier
+
+    def pass_run(
+        self, context: RequestContext, data: bytes | bytearray, at: int, most: int, size_max: int, now_ms: int, now_ns: int, read_ms: int
+    ) -> tuple[bytes | bytearray, int]:
+        """Note the fetch at `at`, and those like it behind it, up to one that has to wait: that is kept, and is why the scan stops.
+
+        Args:
+            context: what their heads say.
+            data: bytes of the client.
+            at: where the first one begins.
+            most: so many may go on.
+            size_max: the size of a frame is at most that.
+            now_ms: monotonic milliseconds.
+            now_ns: the same time in nanoseconds.
+            read_ms: when they were read.
+
+        Returns:
+            The bytes as they go on, and where those end that may.
+        """
+        admission, append, end = self._admission, self._in_flight.append, len(data) - HEAD_BYTES
+        group = context.client.fetch(now_ms)
+        if group is not None and (group.bound >= UNLIMITED or context.client.enforcement.mode is _OBSERVE):
+            group = None
+        size, _, correlation_id = HEAD.unpack_from(data, at)
+        while True:
+            if group is None:
+                admission.forwarded(None)
+            elif not self._admit(group, context, data, at, size, now_ms, read_ms):
+                break
+            elif context.max_bytes is not None and admission.bytes_max < context.max_bytes:
+                data = _lowered(context, data, at, admission.bytes_max)
+            append((correlation_id, context, size, read_ms, now_ns))
+            most -= 1
+            at += size + LENGTH_BYTES
+            if not most or at > end:
+                break
+            size, index, correlation_id = HEAD.unpack_from(data, at)
+            if index != context.index or not data.startswith(context.prefix, at + HEAD_BYTES) or not context.size_min <= size <= size_max:
+                break
+        return data, at
+
+    def _admit(
+        self, group: EnforcedGroup, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
+    ) -> bool:
+        """Judge a fetch before it goes to the broker; False: it waits here."""
+        admission, debt = self._admission, self._debt
+        if group.bound != context.cap_bound:
+            context.cap_bytes = _fetch_bytes_max(group, context)
+            context.is_lowered = context.max_bytes is not None and context.cap_bytes < context.max_bytes
+            context.cap_bound = group.bound
+        if not debt.session_ends_ms and admission.passes_behind(group, context.cap_bytes, now_ms):
+            return True
+        press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
+        is_pressed = debt.may_press and (now_ms >= press_ms or debt.session_expiring(now_ms))
+        has_step = is_pressed or debt.took_step(group)
+        if self._in_flight and not has_step and not admission.may_follow(group, now_ms):
+            admission.leave_queue()
+            self._pending.keep_over(data, at, len(self._in_flight), now_ms, read_ms)
+            return False
+        if not admission.admits(group, context.cap_bytes, now_ms, read_ms, has_step=has_step):
+            if admission.throttle_ms > 0:
+                context.client.fetch_throttled(group, admission.throttle_ms, now_ms)
+                self._note_wait(group, context, admission.throttle_ms, now_ms)
+            self._pending.keep(data, at, read_ms, Stop.THROTTLE)
+            self._pending.resume_at_ms = min(admission.wait_until_ms, press_ms)
+            self._pending.waits_behind_fetch = len(data) > at + size + LENGTH_BYTES
+            return False
+        if is_pressed:
+            debt.passes_while_expiring(admission.bytes_max)
+        admission.forwarded(group)
+        return True
+
+    def _note_wait(self, group: EnforcedGroup, context: RequestContext, throttle_ms: int, now_ms: int) -> None:
+        """Meter that a fetch waits here: it recorded nothing, so only a trace tells of it beside the client's usage."""
+        classifier = self._classifier
+        if classifier.meter is not None:
+            classifier.meter.note(group.limiting, context.cap_bytes, throttle_ms, throttle_ms, now_ms, classifier.number, context.index)
+        if context.cell is not None:
+            context.cell.throttled(throttle_ms, waits=True)
+
+
+def _fetch_bytes_max(group: EnforcedGroup, context: RequestContext) -> int:
+    """The most that a fetch may bring: what it asks for, within what the quota's window can hold. Source: Kafka 3.8, the fetch cap."""
+    asked = INT32_MAX if context.max_bytes is None else context.max_bytes
+    return int(min(group.max_value_in_window(), asked))
+
+
+def _lowered(context: RequestContext, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
+    """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; else it would be over quota for ever."""
+    patched = data if isinstance(data, bytearray) else bytearray(data)
+    INT32.pack_into(patched, at + context.max_bytes_at, bytes_max)
+    if context.min_bytes > bytes_max:
+        INT32.pack_into(patched, at + context.min_bytes_at, bytes_max)
+    return patched
