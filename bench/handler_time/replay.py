@@ -54,7 +54,7 @@ class Replay:
             self._heads[row.connection] = row.client
             self._charge(row.client, row, times.charge_head(self._works[row.key], row.size, row.forwarded_ns, row.now_ns))
         elif row.kind == WHOLE:
-            charged = times.charge(self._works[row.key], row.size, row.forwarded_ns, row.now_ns, last=bool(row.last))
+            charged = times.charge(self._works[row.key], row.size, row.forwarded_ns, row.now_ns, int(not row.last))
             self._charge(row.client, row, charged)
 
     def _charge(self, client: int, row: Row, nanoseconds: float) -> None:

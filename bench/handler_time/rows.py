@@ -103,9 +103,9 @@ class RecordedConnection(ConnectionHandlerTime):
         super().__init__(broker)
         self.number = self.recorder.connection()
 
-    def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, *, last: bool) -> float:
-        self.recorder.write(WHOLE, last, self, work, size, forwarded_ns, now_ns)
-        return super().charge(work, size, forwarded_ns, now_ns, last=last)
+    def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, behind_bytes: int) -> float:
+        self.recorder.write(WHOLE, not behind_bytes, self, work, size, forwarded_ns, now_ns)
+        return super().charge(work, size, forwarded_ns, now_ns, behind_bytes)
 
     def charge_head(self, work: Work, size: int, forwarded_ns: int, now_ns: int) -> float:
         self.recorder.write(HEAD, False, self, work, size, forwarded_ns, now_ns)

@@ -157,33 +157,33 @@ class ClientQuota:
     def produce(self, now_ms: int) -> EnforcedGroup | None:
         """The group that this client's produced bytes count for."""
         manager = self._scope.produce
-        if self._produce_generation != manager.generation or manager.custom_callback:
+        if self._produce_generation != manager.generation:
             self._produce = self._group_in(manager, now_ms) if self._scope.produce_on else None
-            self._produce_generation = manager.generation
+            self._produce_generation = _generation(manager)
         return self._produce
 
     def fetch(self, now_ms: int) -> EnforcedGroup | None:
         """The group that this client's fetched bytes count for."""
         manager = self._scope.fetch
-        if self._fetch_generation != manager.generation or manager.custom_callback:
+        if self._fetch_generation != manager.generation:
             self._fetch = self._group_in(manager, now_ms) if self._scope.fetch_on else None
-            self._fetch_generation = manager.generation
+            self._fetch_generation = _generation(manager)
         return self._fetch
 
     def request(self, now_ms: int) -> EnforcedGroup | None:
         """The group that the time of this client's requests counts for, in percent of one thread."""
         manager = self._scope.request
-        if self._request_generation != manager.generation or manager.custom_callback:
+        if self._request_generation != manager.generation:
             self._request = self._group_in(manager, now_ms) if self._scope.request_on else None
-            self._request_generation = manager.generation
+            self._request_generation = _generation(manager)
         return self._request
 
     def mutation(self, now_ms: int) -> EnforcedMutationGroup | None:
         """The group that partitions which this client makes or deletes count for."""
         manager = self._scope.mutation
-        if self._mutation_generation != manager.generation or manager.custom_callback:
+        if self._mutation_generation != manager.generation:
             self._mutation = self._group_in(manager, now_ms) if self._scope.mutation_on else None
-            self._mutation_generation = manager.generation
+            self._mutation_generation = _generation(manager)
         return self._mutation
 
     def _group_in(self, manager: QuotaGroups[Group], now_ms: int) -> Group | None:
@@ -224,3 +224,8 @@ class ClientQuota:
         group.record_throttle(throttle_ms, now_ms)
         self._counters.throttled(quota_type, throttle_ms)
         self.usage.throttled(quota_type, rule_of(group.tags, manager.rules, custom_callback=manager.custom_callback), throttle_ms)
+
+
+def _generation(manager: QuotaGroups[Group]) -> int:
+    """Up to which generation of groups an answer of `manager` holds; that of a callback of the operator's holds for one request."""
+    return -1 if manager.custom_callback else manager.generation

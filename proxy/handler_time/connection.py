@@ -81,19 +81,19 @@ class ConnectionHandlerTime:
         """It is read again."""
         self.read_since_ns = now_ns
 
-    def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, *, last: bool) -> float:
+    def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, behind_bytes: int) -> float:
         """Return what to charge for an answer that is here in whole, in nanoseconds.
 
         Args:
             size: bytes of the request for Produce, of the answer otherwise.
             forwarded_ns: when the last byte of its request left for the broker.
             now_ns: when the answer was read.
-            last: no other answer follows in the same read.
+            behind_bytes: how many bytes follow in the same read; 0: this answer is the last one of it.
         """
         self.rtt_due -= 1
         end_ns = self._end_ns
-        if now_ns == end_ns or not last or forwarded_ns < self.read_since_ns:
-            return self._charge_unsure(work, size, forwarded_ns, now_ns, last=last)
+        if now_ns == end_ns or behind_bytes or forwarded_ns < self.read_since_ns:
+            return self._charge_unsure(work, size, forwarded_ns, now_ns, last=not behind_bytes)
         self._end_ns = now_ns
         if forwarded_ns >= end_ns:  # `_passed`, in place
             elapsed_ns = now_ns - forwarded_ns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_EARLY_FRAME_BYTES
@@ -12,7 +14,7 @@ from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.meter.usage import Place
 from proxy.session.administered import CORRELATION_ID, BrokersAnswer
 from proxy.session.attention import Attention
-from proxy.session.in_flight import InFlight
+from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.login.login import Login
 from proxy.session.reading import Reading
@@ -40,6 +42,7 @@ class Session:
         "_counted",
         "_host",
         "_listener",
+        "_own_replies",
         "_rewriter",
         "_settings",
         "_unanswered",
@@ -73,7 +76,8 @@ class Session:
             settings, rewriter, number, rules.before_login(peer, tls), self._origin(), maker_at(self._listener, self._host)
         )
         self.login = self._classifier.login = Login(rules, peer, settings.counters, self._identified, tls)
-        self.in_flight = InFlight()
+        self.in_flight: InFlight = deque()
+        self._own_replies = OwnReplies(self.in_flight)
         self.attention = Attention()
         self.buffer = settings.buffers.open(self._host)
         self.debt = ThrottleState(self.attention)
@@ -84,13 +88,14 @@ class Session:
             self.debt,
             self.fetch_admission,
             self._classifier,
+            self._own_replies,
             _own_reply,
             min(settings.frame_bytes_max, MAX_EARLY_FRAME_BYTES) if rules.requires_login else settings.frame_bytes_max,
             self.login,
         )
         make_responses = ShadowResponseSide if settings.shadows else ResponseSide
         self.responses = make_responses(
-            self.in_flight, self.attention, self.debt, self.fetch_admission, rewriter, self._classifier, self.login
+            self.in_flight, self.attention, self.debt, self.fetch_admission, rewriter, self._classifier, self._own_replies, self.login
         )
 
         if isinstance(self.responses, ShadowResponseSide):
@@ -139,7 +144,7 @@ class Session:
             or requests.pending.stop
             or self.debt.active
             or (requests.ahead is not None and requests.ahead.is_noted)
-            or self.in_flight.owes_own_reply
+            or self._own_replies.are_due
             or requests.pending.administered is not None
         )
 
@@ -177,8 +182,8 @@ class Session:
         assert self.requests.pending.administered is not None
         context, self.requests.pending.administered = self.requests.pending.administered.head, None
         self.responses.judge_questions(context.client, now_ms)
-        self.in_flight.reply_next(frame, context, now_ms, now_ns)
-        self.in_flight.answers += 1
+        self._own_replies.put_first(frame, context, now_ms, now_ns)
+        self.responses.verdicts.answers += 1
         self.attention.needs_settle = True
 
     def broker_max(self, key: int) -> int:

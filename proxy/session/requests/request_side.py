@@ -13,7 +13,7 @@ from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.attention import Attention
-from proxy.session.in_flight import InFlight
+from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PRODUCE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
@@ -79,6 +79,7 @@ class RequestSide:
         debt: ThrottleState,
         fetch_admission: FetchAdmission,
         classifier: RequestClassifier,
+        own_replies: OwnReplies,
         reply: Callable[[int, RequestContext], bytes],
         frame_bytes_max: int,
         login: Login,
@@ -91,7 +92,7 @@ class RequestSide:
         self._login = login
         self.frame_bytes_max = frame_bytes_max
         self.pending = PendingRequests(in_flight, attention, debt)
-        self._whole = WholeRequests(in_flight, attention, debt, self.pending, classifier, reply, login)
+        self._whole = WholeRequests(in_flight, attention, debt, self.pending, classifier, own_replies, reply, login)
         self._fetches = FetchRequests(in_flight, debt, fetch_admission, self.pending, classifier)
         self._recorded = RecordedRequests(in_flight, debt, classifier)
         self._debt_checks = DebtChecks(debt)
@@ -132,13 +133,57 @@ class RequestSide:
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
         """Take in bytes of the client; return what goes to the broker now.
 
-        `now_ns` is `now_ms` in nanoseconds, for what is measured rather than scheduled.
+        Here is the request that most are: one, whole, like the one before it, with nothing in flight. For any other nothing is done
+        before `_follow`.
+
+        Args:
+            data: the bytes.
+            now_ms: monotonic milliseconds.
+            now_ns: the same time in nanoseconds, for what is measured rather than scheduled.
 
         Raises:
             ProtocolError: the client cannot be understood or asked for what is refused.
         """
-        if not self._in_flight and self._passes_alone(data, now_ms, now_ns):
-            return data
+        head, pending, frame_bytes = self._head, self.pending, len(data)
+        if (
+            self._in_flight
+            or head is None
+            or self._body_left
+            or pending.tail is not None
+            or pending.data is not None
+            or frame_bytes < HEAD_BYTES
+        ):
+            return self._follow(data, now_ms, now_ns)
+        size, index, correlation_id = HEAD.unpack_from(data)
+        if (
+            size + LENGTH_BYTES != frame_bytes
+            or head.index != index
+            or not data.startswith(head.prefix, HEAD_BYTES)
+            or size > self.frame_bytes_max  # at least as large as the head it is for certain
+            or self._debt.limits
+            or self.draining
+        ):
+            return self._follow(data, now_ms, now_ns)
+        client = head.client
+        if head.kind >= FETCH:
+            if head.kind != FETCH:
+                return self._follow(data, now_ms, now_ns)
+            group = client.fetch(now_ms)
+            if (
+                group is None
+                or client.enforcement.mode is _OBSERVE
+                or group.bound != head.cap_bound
+                or head.is_lowered
+                or not self._fetch_admission.passes(group, head.cap_bytes, now_ms)
+            ):
+                return self._follow(data, now_ms, now_ns)
+        self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
+        client.usage.requests[head.key] += 1
+        self.frames += 1
+        return data
+
+    def _follow(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
+        """As `scan`, whatever the bytes are."""
         pending = self.pending
         if pending.data is not None:  # one more read slipped in behind a stop
             pending.keep_more(data)
@@ -160,39 +205,6 @@ class RequestSide:
                 self._body_left = 0
                 return data
         return self._scan_heads(data, 0, body_left, now_ms, now_ns, now_ms)
-
-    def _passes_alone(self, data: bytes, now_ms: int, now_ns: int) -> bool:
-        """Note the request that most are: one, whole, like the one before it, with nothing in flight. False: nothing was done."""
-        head, pending = self._head, self.pending
-        if head is None or self._body_left or pending.tail is not None or pending.data is not None or len(data) < HEAD_BYTES:
-            return False
-        size, index, correlation_id = HEAD.unpack_from(data)
-        if (
-            size + LENGTH_BYTES != len(data)
-            or head.index != index
-            or not data.startswith(head.prefix, HEAD_BYTES)
-            or not head.size_min <= size <= self.frame_bytes_max
-            or self._debt.limits
-            or self.draining
-        ):
-            return False
-        client = head.client
-        if head.kind >= FETCH:
-            if head.kind != FETCH:
-                return False
-            group = client.fetch(now_ms)
-            if (
-                group is None
-                or client.enforcement.mode is _OBSERVE
-                or group.bound != head.cap_bound
-                or head.is_lowered
-                or not self._fetch_admission.passes(group, head.cap_bytes, now_ms)
-            ):
-                return False
-        self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
-        client.usage.requests[head.key] += 1
-        self.frames += 1
-        return True
 
     def _complete(self, now_ns: int) -> None:
         """The rest of a request goes on now: from here on the broker can work on it."""

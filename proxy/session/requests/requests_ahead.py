@@ -14,7 +14,7 @@ from typing import Final
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX, Mode
 from proxy.session.attention import Attention
-from proxy.session.in_flight import InFlight
+from proxy.session.in_flight import InFlight, produced_bytes
 from proxy.session.request_context import LOGIN, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.throttle.throttle_state import ThrottleState
@@ -110,7 +110,7 @@ class RequestsAhead:
         others = self._produced.of_others(group) if group.pending else 0
         room = certain_room - others
         if room < in_flight[0][2] + self.bytes:  # some of what went ahead may have been judged since
-            ahead_bytes = self.bytes = in_flight.produced_bytes(group, now_ms)
+            ahead_bytes = self.bytes = produced_bytes(in_flight, group, now_ms)
             if room < ahead_bytes:
                 return -1 if group.would_throttle_ms(ahead_bytes + others, now_ms) > 0 else 0
             return int(room - ahead_bytes)
@@ -162,7 +162,7 @@ class RequestsAhead:
             self.release()
             return False
         if self._produced.group is not None:
-            _note_again(self._produced, self._produced.group, in_flight.produced_bytes(self._produced.group, now_ms), now_ms)
+            _note_again(self._produced, self._produced.group, produced_bytes(in_flight, self._produced.group, now_ms), now_ms)
         if self._timed.group is not None:
             _note_again(self._timed, self._timed.group, len(in_flight) * self._each, now_ms)
         self.is_noted = self._produced.group is not None or self._timed.group is not None

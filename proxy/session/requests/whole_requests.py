@@ -19,7 +19,7 @@ from protocol.messages.topic_changes import check_topic_count
 from protocol.steps import finished
 from proxy.session.administered import is_for_us, read_administered
 from proxy.session.attention import Attention
-from proxy.session.in_flight import InFlight
+from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.looked import AT_ONCE_BYTES
 from proxy.session.mutations.filter import ControllerMutationFilter, MutationDecision, plain_head, question_head
@@ -94,7 +94,18 @@ class WholeRequests:
         looked_bytes: of requests that were looked at in this scan.
     """
 
-    __slots__ = ("_attention", "_classifier", "_debt", "_in_flight", "_login", "_mutations", "_pending", "_reply", "looked_bytes")
+    __slots__ = (
+        "_attention",
+        "_classifier",
+        "_debt",
+        "_in_flight",
+        "_login",
+        "_mutations",
+        "_own_replies",
+        "_pending",
+        "_reply",
+        "looked_bytes",
+    )
 
     def __init__(
         self,
@@ -103,6 +114,7 @@ class WholeRequests:
         debt: ThrottleState,
         pending: PendingRequests,
         classifier: RequestClassifier,
+        own_replies: OwnReplies,
         reply: Callable[[int, RequestContext], bytes],
         login: Login,
     ) -> None:
@@ -111,6 +123,7 @@ class WholeRequests:
         self._debt = debt
         self._pending = pending
         self._classifier = classifier
+        self._own_replies = own_replies
         self._reply = reply
         self._login = login
         self._mutations: ControllerMutationFilter | None = None  # made when it is needed: few connections make or delete topics
@@ -180,7 +193,7 @@ class WholeRequests:
         """Let a reply of Sluice's own stand for the request, which does not go on."""
         context = request.context
         reply = self._reply(request.correlation_id, context)
-        self._in_flight.append_reply(reply, context, request.size, request.read_ms, request.now_ns)
+        self._own_replies.append(reply, context, request.size, request.read_ms, request.now_ns)
         self._attention.needs_settle = True
         return _left_out(request, 0)
 
@@ -267,13 +280,13 @@ class WholeRequests:
 
     def _refuse(self, refusal: Refusal, request: FoundRequest) -> ScanStep:
         """Let a refusal stand for a request that does not go on."""
-        in_flight, context = self._in_flight, request.context
+        own_replies, context = self._own_replies, request.context
         self._attention.needs_settle = True
         if not request.may_wait:  # its verdict is not awaited any more
             reply, _ = refusal.answer(refusal.left_ms(request.now_ms))
-            in_flight.append_reply(reply, context, request.size, request.read_ms, request.now_ns)
+            own_replies.append(reply, context, request.size, request.read_ms, request.now_ns)
             return _left_out(request, 1)
-        in_flight.append_reply(refusal, context, request.size, request.read_ms, request.now_ns)
+        own_replies.append(refusal, context, request.size, request.read_ms, request.now_ns)
         self._pending.keep(request.data, request.end, request.read_ms, Stop.ALONE)  # what is behind it waits for the verdict
         return _stopped(request, 1)
 

@@ -34,6 +34,7 @@ class AnswerVerdicts:
     """Records and judges the answers of one connection.
 
     Attributes:
+        answers: those that have begun.
         request_quota: of the scope; while it is not enabled no time is taken.
         times: made when it is.
         meter: notes decisions; None: nothing is metered.
@@ -51,6 +52,7 @@ class AnswerVerdicts:
         "_number",
         "_questions_ms",
         "_timed_group",
+        "answers",
         "meter",
         "paying",
         "request_quota",
@@ -76,6 +78,7 @@ class AnswerVerdicts:
         self._timed_group: EnforcedGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
         self._charged_ns = 0  # ... and how much
         self._questions_ms = 0  # the verdict on the time of our questions, due with the answer to the request that made us ask
+        self.answers = 0
         self.meter = classifier.meter
         self.paying: RequestContext | None = None
         self.request_quota: EnforcedRequestManager | None = None
@@ -105,6 +108,25 @@ class AnswerVerdicts:
             else:
                 sizes = [request_size for _, _, request_size, _, _ in islice(self._in_flight, count)]
                 meter.passed_run(group, sizes, now_ms, self._number, head.index)
+        return True
+
+    def record_fetches_within(self, head: RequestContext, sizes: list[int], amount: int, now_ms: int) -> bool:
+        """Record answers to fetches like `head` that are within their quota for certain; False: nothing was recorded.
+
+        Args:
+            head: what the fetches have in common.
+            sizes: bytes that each answer counts; two at least.
+            amount: the sum of them.
+            now_ms: monotonic milliseconds.
+        """
+        group = head.client.fetch(now_ms)
+        if group is not None:
+            if not group.record_within(amount, now_ms):
+                return False
+            if self.meter is not None and head.cell is not None:
+                self.meter.passed_run(group, sizes, now_ms, self._number, head.index)
+        for size in sizes:
+            self._fetch_admission.answered(size)
         return True
 
     def judge(self, head: RequestContext, amount: int, received_ms: int, time_ms: int, now_ms: int) -> int:
@@ -189,31 +211,31 @@ class AnswerVerdicts:
         off than who opens another connection.
         """
         key = head.key
-        if key in COORDINATOR_KEYS or (key == ApiKey.API_VERSIONS and self._in_flight.answers <= OPENING_ANSWERS_MAX):
+        if key in COORDINATOR_KEYS or (key == ApiKey.API_VERSIONS and self.answers <= OPENING_ANSWERS_MAX):
             return MEMBER_SILENT_MS_MAX
         return INT32_MAX
 
     def is_free(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
         """Whether the time of a request of a login is not charged."""
         if head.kind != LOGIN:
-            return self._in_flight.answers <= OPENING_ANSWERS_MAX
+            return self.answers <= OPENING_ANSWERS_MAX
         return self._login.is_free(head.api, data[at : at + frame_bytes])
 
     def take_time(
-        self, head: RequestContext, size: int, request_size: int, forwarded_ns: int, beyond_bytes: int, now_ms: int, now_ns: int
+        self, head: RequestContext, size: int, request_size: int, forwarded_ns: int, behind_bytes: int, now_ms: int, now_ns: int
     ) -> int:
         """Charge the time of a request whose answer begins here; return the throttle time in ms.
 
         Args:
-            beyond_bytes: how many bytes were read behind the end of the answer; below zero: so many are to come.
+            behind_bytes: how many bytes were read behind the end of the answer; below zero: so many are to come.
         """
         work, times, client = head.work, self.times, head.client
         assert work is not None
         if times is None:
             times = self._times()
         amount = request_size if work.by_request else size
-        if beyond_bytes >= 0:
-            charged_ns = int(times.charge(work, amount, forwarded_ns, now_ns, last=beyond_bytes == 0))
+        if behind_bytes >= 0:
+            charged_ns = int(times.charge(work, amount, forwarded_ns, now_ns, behind_bytes))
         else:
             charged_ns = int(times.charge_head(work, amount, forwarded_ns, now_ns))
             self.paying = head

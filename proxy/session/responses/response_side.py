@@ -19,11 +19,11 @@ from protocol.steps import Pace, Steps, finished
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.session.attention import Attention
-from proxy.session.in_flight import InFlight
+from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
 from proxy.session.mutations.pending import Refusal
-from proxy.session.request_context import BROKERS, ENDPOINTS, FETCH, LOGIN, MUTATION, PRODUCE, WALK, WHOLE, RequestContext
+from proxy.session.request_context import BROKERS, ENDPOINTS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, WHOLE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.rewrite import Rewriter, Walker
@@ -64,6 +64,7 @@ class ResponseSide:
         "_looked_bytes",
         "_meter",
         "_number",
+        "_own_replies",
         "_rewriter",
         "_tail",
         "_tail_need",
@@ -87,6 +88,7 @@ class ResponseSide:
         fetch_admission: FetchAdmission,
         rewriter: Rewriter,
         classifier: RequestClassifier,
+        own_replies: OwnReplies,
         login: Login,
     ) -> None:
         self._in_flight = in_flight
@@ -94,6 +96,7 @@ class ResponseSide:
         self._debt = debt
         self._classifier = classifier
         self._login = login
+        self._own_replies = own_replies
         self._fetch_admission = fetch_admission
         self._number = classifier.number
         self._meter = classifier.meter
@@ -116,7 +119,7 @@ class ResponseSide:
     @property
     def answers(self) -> int:
         """How many answers have begun."""
-        return self._in_flight.answers
+        return self.verdicts.answers
 
     @property
     def times(self) -> ConnectionHandlerTime | None:
@@ -164,92 +167,52 @@ class ResponseSide:
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Take in bytes of the broker; return what goes to the client now.
 
-        `now_ns` is `now_ms` in nanoseconds, for what is measured rather than scheduled.
+        Here is the answer that most are: one, whole, within its quota for certain, to go on as it came. For any other nothing is noted
+        before `_follow`, but that its time may have been charged (`_taken_ms`).
+
+        Args:
+            data: the bytes.
+            now_ms: monotonic milliseconds.
+            now_ns: the same time in nanoseconds, for what is measured rather than scheduled.
 
         Raises:
             ProtocolError: the answer belongs to no request, or an address would leave that is not ours.
         """
-        body_left = self._body_left
-        if body_left > len(data) and self._walker is None and self._held is None and self._tail is None:
-            self._body_left = body_left - len(data)
-            return data
-        if self._passes_whole(data, now_ms, now_ns):
-            return data
-        if self._tail is not None:
-            self._tail += data
-            self._attention.needs_settle = True
-            if self._login.bare:
-                return self._scan_tokens(self._tail)
-            if self.work is not None or len(self._tail) < self._tail_need:
-                return None
-            tail, self._tail = self._tail, None
-            # a long one is not copied: nothing is appended to it any more
-            return self._follow(bytes(tail) if len(tail) <= AT_ONCE_BYTES else memoryview(tail), now_ms, now_ns)
-        if body_left:
+        in_flight, frame_bytes = self._in_flight, len(data)
+        if (
+            not in_flight
+            or self._body_left
+            or self._tail is not None
+            or self._held is not None
+            or frame_bytes < RESPONSE_HEAD_BYTES
+            or self._debt.active
+        ):
             return self._follow(data, now_ms, now_ns)
-        at = self._pass_run(data, 0, now_ms, now_ns) if len(self._in_flight) > 1 else 0
-        if at == len(data):
-            return data
-        out = self._scan_answers(data, 0, at, now_ms, now_ns)
-        return out[0] if len(out) == 1 else _joined(out)
-
-    def _follow(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
-        """Go on behind what was followed so far."""
-        body_left = self._body_left
-        if body_left:
-            if body_left <= len(data) and self.verdicts.paying is not None:
-                self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
-            if self._walker is not None:
-                return self._walk_on(data, now_ms, now_ns)
-            if body_left >= len(data):
-                self._body_left = body_left - len(data)
-                return self._emit(data)
-        at = self._pass_run(data, body_left, now_ms, now_ns) if len(self._in_flight) > 1 else body_left
-        return _joined(self._scan_answers(data, 0, at, now_ms, now_ns))
-
-    def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
-        """So many bytes of the broker, at most `passing_bytes`, go to the client as they came."""
-        if size == self._body_left and self.verdicts.paying is not None:
-            self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
-        self._body_left -= size
-
-    def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
-        """Note the answer that most are: one, whole, within its quota for certain, to go on as it came.
-
-        Returns:
-            False: nothing was noted, but that its time may have been charged (`_taken_ms`).
-        """
-        in_flight = self._in_flight
-        if not in_flight or self._body_left or self._tail is not None or self._held is not None or self._debt.active:
-            return False
         expected, head, request_size, _, forwarded_ns = in_flight[0]
-        if len(data) < RESPONSE_HEAD_BYTES:
-            return False
         size, correlation_id = HEAD.unpack_from(data)
-        if size + LENGTH_BYTES != len(data) or correlation_id != expected:
-            return False
-        if not head.is_bare and not _is_plain(head, data, 0, len(data)):
-            return False
+        is_this = size + LENGTH_BYTES == frame_bytes and correlation_id == expected
+        if not is_this or not (head.is_bare or _is_plain(head, data, 0, frame_bytes)):
+            return self._follow(data, now_ms, now_ns)
         verdicts = self.verdicts
         request_quota = verdicts.request_quota
         if request_quota is not None and request_quota.enabled and head.work is not None:
             if head.work.of_login or request_quota.custom_callback:  # which is asked for each group at each answer, and not twice
-                return False
+                return self._follow(data, now_ms, now_ns)
             self._taken_ms = verdicts.take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
             if self._taken_ms > 0:
-                return False
+                return self._follow(data, now_ms, now_ns)
         # What follows is `AnswerVerdicts.judge` and `RequestContext.count` for one answer, written out: docs/adr/0009.
         client, cell, kind = head.client, head.cell, head.kind
         if kind == PRODUCE:
             amount, group = request_size, client.produce(now_ms)
             if group is not None and not group.record_within(amount, now_ms):
-                return False
+                return self._follow(data, now_ms, now_ns)
             if cell is None:
                 client.usage.own_produce_bytes += amount
         elif kind == FETCH:
             amount, group = size - head.api.response_header_version, client.fetch(now_ms)
             if group is not None and not group.record_within(amount, now_ms):
-                return False
+                return self._follow(data, now_ms, now_ns)
             if cell is None:
                 client.usage.own_fetch_bytes += amount
             else:
@@ -265,28 +228,93 @@ class ResponseSide:
             if group is not None and meter is not None and not meter.passes(group, amount, now_ms):
                 meter.passed(group, amount, now_ms, self._number, head.index)
         in_flight.popleft()
-        in_flight.answers += 1
+        verdicts.answers += 1
         self._taken_ms = NOT_TAKEN
         head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
-        return True
+        return data
 
-    def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
-        """Note the answers from `at` on to Produce requests that are alike, if they are within the quota for certain.
+    def _follow(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """As `scan`, whatever the bytes are."""
+        body_left = self._body_left
+        if body_left > len(data) and self._walker is None and self._held is None and self._tail is None:
+            self._body_left = body_left - len(data)
+            return data
+        if self._tail is not None:
+            self._tail += data
+            self._attention.needs_settle = True
+            if self._login.bare:
+                return self._scan_tokens(self._tail)
+            if self.work is not None or len(self._tail) < self._tail_need:
+                return None
+            tail, self._tail = self._tail, None
+            # a long one is not copied: nothing is appended to it any more
+            return self._follow_on(bytes(tail) if len(tail) <= AT_ONCE_BYTES else memoryview(tail), now_ms, now_ns)
+        if body_left:
+            return self._follow_on(data, now_ms, now_ns)
+        at = self._pass_runs(data, 0, now_ms, now_ns) if len(self._in_flight) > 1 else 0
+        if at == len(data):
+            return data
+        out = self._scan_answers(data, 0, at, now_ms, now_ns)
+        return out[0] if len(out) == 1 else _joined(out)
+
+    def _follow_on(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """Go on behind what was followed so far."""
+        body_left = self._body_left
+        if body_left:
+            if body_left <= len(data) and self.verdicts.paying is not None:
+                self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
+            if self._walker is not None:
+                return self._walk_on(data, now_ms, now_ns)
+            if body_left >= len(data):
+                self._body_left = body_left - len(data)
+                return self._emit(data)
+        at = self._pass_runs(data, body_left, now_ms, now_ns) if len(self._in_flight) > 1 else body_left
+        return _joined(self._scan_answers(data, 0, at, now_ms, now_ns))
+
+    def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
+        """So many bytes of the broker, at most `passing_bytes`, go to the client as they came."""
+        if size == self._body_left and self.verdicts.paying is not None:
+            self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
+        self._body_left -= size
+
+    def _pass_runs(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
+        """Note the answers from `at` on that are alike, run by run, as far as they are within their quotas for certain.
 
         Returns:
             Where they end.
         """
+        in_flight, begun = self._in_flight, -1
+        while begun < at < len(data) and len(in_flight) > 1:
+            begun = at
+            at = self._pass_run(data, at, now_ms, now_ns)
+        return at
+
+    def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
+        """Note two or more answers from `at` on to Produce requests, or to fetches, that are alike.
+
+        Returns:
+            Where they end; `at`: nothing was noted.
+        """
         in_flight = self._in_flight
         _, head, _, _, sent_ns = in_flight[0]
         request_quota = self.verdicts.request_quota
-        if head.kind != PRODUCE or self._held is not None or self._debt.active:
+        if (head.kind != PRODUCE and head.kind != FETCH) or self._held is not None or self._debt.active:
             return at
         if request_quota is not None and request_quota.enabled and head.work is not None:
             return at
-        count, size, amount, end = self._find_run(head, data, at)
-        if count < 2 or not self.verdicts.record_run_within(head, count, size, amount, now_ms):
+        count, size, request_bytes, end = self._find_run(head, data, at)
+        if count < 2:
             return at
-        head.count(count, amount, end - at - count * LENGTH_BYTES, amount)
+        amount = request_bytes
+        if head.kind == PRODUCE:
+            if not self.verdicts.record_run_within(head, count, size, amount, now_ms):
+                return at
+        else:
+            sizes = _sizes(data, at, count, head.api.response_header_version)
+            amount = sum(sizes)
+            if not self.verdicts.record_fetches_within(head, sizes, amount, now_ms):
+                return at
+        head.count(count, request_bytes, end - at - count * LENGTH_BYTES, amount)
         latencies = head.latencies
         if in_flight[count - 1][4] == sent_ns:  # as nearly always: they were forwarded together
             latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
@@ -295,7 +323,7 @@ class ResponseSide:
         else:
             for _ in range(count):
                 latencies[(now_ns - in_flight.popleft()[4] >> SHIFT).bit_length()] += 1
-        in_flight.answers += count
+        self.verdicts.answers += count
         return end
 
     def _find_run(self, head: RequestContext, data: bytes | memoryview, at: int) -> tuple[int, int, int, int]:
@@ -345,7 +373,7 @@ class ResponseSide:
         in_flight = self._in_flight
         leaving: list[bytes | memoryview] = []
         while in_flight and in_flight[0][0] is None:
-            received_ms, reply = in_flight[0][3], in_flight.pop_reply()
+            received_ms, reply = in_flight[0][3], self._own_replies.pop()
             frame = self._judge_refusal(reply, received_ms, now_ms) if isinstance(reply, Refusal) else reply
             (leaving if self._held is None else self._held).append(frame)
         return b"".join(leaving) if leaving else None
@@ -382,79 +410,42 @@ class ResponseSide:
 
     def _scan_answers(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> list[bytes | memoryview]:
         """Follow the answers from `at` on; return the pieces that may leave."""
-        end = len(data)
-        in_flight, debt = self._in_flight, self._debt
+        end, in_flight, debt = len(data), self._in_flight, self._debt
         out: list[bytes | memoryview] = [] if self._held is None else self._held
         leaving: list[bytes | memoryview] | None = None  # what was before an answer that is held
         self._body_left = self._looked_bytes = 0
-        judge, compares, times = self.verdicts.judge, self.compares, self.verdicts.enabled_times()
+        is_timed = self.verdicts.enabled_times() is not None
         try:
             while at < end:
                 if end - at < RESPONSE_HEAD_BYTES:
                     self._keep_tail(data, at, RESPONSE_HEAD_BYTES)
                     break
                 size, correlation_id = HEAD.unpack_from(data, at)
-                if not in_flight:
-                    raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
-                expected, head, request_size, received_ms, forwarded_ns = in_flight[0]
-                if correlation_id != expected:
+                if not in_flight or correlation_id != in_flight[0][0]:
                     out += (data[start:at], self._take_own_reply(correlation_id))
                     start = at
                     continue
                 frame_bytes = size + LENGTH_BYTES
                 if size < LENGTH_BYTES:
                     raise FrameSizeError(f"answer of {size} bytes")
-                kind: int = head.kind
-                is_judged = kind or (times is not None and head.work is not None)
-                if is_judged or head.rewrite:
-                    wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)
-                    if end - at >= wanted == STAMP_BYTES and data[at + RESPONSE_HEAD_BYTES]:
-                        wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)
-                    if end - at < wanted:
-                        self._keep_tail(data, at, wanted)
-                        break
+                head = in_flight[0][1]
+                is_judged = head.kind != PASS or (is_timed and head.work is not None)
                 looked, is_clean = None, False
-                if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (head.rewrite or head.whole):
-                    found = self._look_at_long(head, data, at, frame_bytes, now_ms, now_ns)
+                if is_judged or head.rewrite:
+                    found = self._look_ahead(head, data, at, frame_bytes, now_ms, now_ns)
                     if found is None:
                         break
                     looked, is_clean = found
-                in_flight.popleft()
-                in_flight.answers += 1
-                head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
-                if kind == FETCH:
-                    amount = size
-                    if head.api.response_header_version:
-                        has_tags = size == LENGTH_BYTES or data[at + RESPONSE_HEAD_BYTES]
-                        amount = _fetched_bytes(head.api, data, at, size) if has_tags else size - 1
-                else:
-                    amount = request_size if kind == PRODUCE else 0
-                head.count(1, request_size, size, amount)
-                announce_ms = 0
-                if is_judged:
-                    time_ms = 0
-                    if times is not None and head.work is not None:
-                        time_ms = self._time_ms(head, data, at, frame_bytes, request_size, forwarded_ns, now_ms, now_ns)
-                    if kind < MUTATION and not compares:
-                        announce_ms = judge(head, amount, received_ms, time_ms, now_ms)
-                    else:
-                        frame = data[at : at + frame_bytes]
-                        announce_ms = self._judge_otherwise(head, frame, amount, looked, received_ms, time_ms, now_ms)
-                    if debt.active and self._held is None and debt.hold_until_ms > now_ms:
-                        leaving = [*out, data[start:at]]
-                        self._held = out = []
-                        self.hold_until_ms = debt.hold_until_ms
-                        start = at
-                    if self._held is not None and debt.in_debt and not head.is_question:
-                        place = _throttle_at(head.api, data[at : at + frame_bytes], looked)
-                        self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
-                elif debt.active:
-                    debt.pass_answer()
-                if (
-                    announce_ms
-                    or looked is not None
-                    or (head.rewrite and not (is_clean or _is_clean(head, head.rewrite, data, at, frame_bytes)))
-                ):
+                announce_ms = self._account(data, at, size, looked, now_ms, now_ns, is_timed=is_timed)
+                if is_judged and debt.active and self._held is None and debt.hold_until_ms > now_ms:
+                    leaving = [*out, data[start:at]]
+                    self._held = out = []
+                    self.hold_until_ms = debt.hold_until_ms
+                    start = at
+                if is_judged and self._held is not None and debt.in_debt and not head.is_question:
+                    place = _throttle_at(head.api, data[at : at + frame_bytes], looked)
+                    self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
+                if announce_ms or looked is not None or (head.rewrite and not is_clean):
                     piece = data[at : at + frame_bytes]
                     changed = self._change(head, piece, frame_bytes, announce_ms, looked)
                     if changed is not piece:
@@ -479,11 +470,61 @@ class ResponseSide:
         Raises:
             ProtocolError: none is: the answer belongs to no request.
         """
+        if not self._in_flight:
+            raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
         expected = self._in_flight[0][0]
         if expected is not None:
             raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
-        reply = self._in_flight.pop_reply()
+        reply = self._own_replies.pop()
         return reply.answer(0)[0] if isinstance(reply, Refusal) else reply
+
+    def _look_ahead(
+        self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
+    ) -> tuple[Looked | None, bool] | None:
+        """Look at an answer that is judged, or that may have to change, before it is taken out of the FIFO.
+
+        Returns:
+            What was found in it, and whether it is known that nothing in it has to change. None: it is kept until more of it is here, or
+            looked at in steps.
+        """
+        here_bytes = len(data) - at
+        wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)
+        if here_bytes >= wanted == STAMP_BYTES and data[at + RESPONSE_HEAD_BYTES]:
+            wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)
+        if here_bytes < wanted:
+            self._keep_tail(data, at, wanted)
+            return None
+        if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (head.rewrite or head.whole):
+            found = self._look_at_long(head, data, at, frame_bytes, now_ms, now_ns)
+            if found is None or found[0] is not None or found[1]:
+                return found
+        return None, bool(head.rewrite) and _is_clean(head, head.rewrite, data, at, frame_bytes)
+
+    def _account(
+        self, data: bytes | memoryview, at: int, size: int, looked: Looked | None, now_ms: int, now_ns: int, *, is_timed: bool
+    ) -> int:
+        """Take the oldest request out of the FIFO, and account its answer; return milliseconds to announce in that."""
+        in_flight = self._in_flight
+        _, head, request_size, received_ms, forwarded_ns = in_flight.popleft()
+        self.verdicts.answers += 1
+        head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
+        kind, amount, time_ms = head.kind, 0, 0
+        if kind == PRODUCE:
+            amount = request_size
+        elif kind == FETCH:
+            amount = _fetched_bytes(head.api, data, at, size)
+        head.count(1, request_size, size, amount)
+        frame_bytes = size + LENGTH_BYTES
+        if is_timed and head.work is not None:
+            time_ms = self._time_ms(head, data, at, frame_bytes, request_size, forwarded_ns, now_ms, now_ns)
+        elif kind == PASS:
+            if self._debt.active:
+                self._debt.pass_answer()
+            return 0
+        if kind < MUTATION and not self.compares:
+            return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
+        frame = data[at : at + frame_bytes]
+        return self._judge_otherwise(head, frame, amount, looked, received_ms, time_ms, now_ms)
 
     def _look_at_long(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
@@ -743,8 +784,22 @@ class ResponseSide:
         self._attention.needs_settle = True
 
 
+def _sizes(data: bytes | memoryview, at: int, count: int, header_version: int) -> list[int]:
+    """What so many answers to fetches count each, from `at` on; their headers have no tags: see `_fetched_bytes`."""
+    sizes = []
+    for _ in range(count):
+        (size,) = SIZE.unpack_from(data, at)
+        sizes.append(size - header_version)
+        at += size + LENGTH_BYTES
+    return sizes
+
+
 def _fetched_bytes(api: ApiVersion, data: bytes | memoryview, at: int, size: int) -> int:
-    """What the answer to a Fetch counts where its header has tags: 4 + body, as Kafka meters it; the correlation id is the 4."""
+    """What the answer to a Fetch counts: 4 + body, as Kafka meters it; the correlation id is the 4."""
+    if not api.response_header_version:
+        return size
+    if size > LENGTH_BYTES and not data[at + RESPONSE_HEAD_BYTES]:
+        return size - 1
     return size - ((response_header_len(api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES)
 
 

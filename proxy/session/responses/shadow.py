@@ -21,8 +21,9 @@ class ShadowResponseSide(ResponseSide):
     compares = True
     counts: ShadowCounts
 
-    def _passes_whole(self, data: bytes, now_ms: int, now_ns: int) -> bool:
-        return False
+    def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
+        """As `ResponseSide.scan`, each answer by itself."""
+        return self._follow(data, now_ms, now_ns)
 
     def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         return at

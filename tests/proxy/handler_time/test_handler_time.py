@@ -35,7 +35,7 @@ class Line:
         self.now_ns += apart_ns
         forwarded_ns = self.now_ns
         self.now_ns += took_ns
-        return self.times.charge(kind, size, forwarded_ns, self.now_ns, last=True)
+        return self.times.charge(kind, size, forwarded_ns, self.now_ns, behind_bytes=0)
 
     def ask_often(self, count: int, kind: Work = METADATA, took_ns: int = 300 * US, *, apart_ns: int = 10 * MS) -> float:
         """The same again and again; what the last one is charged."""
@@ -99,7 +99,9 @@ def test_answers_of_one_read_are_charged_no_more_than_the_time_before_it(reads: 
         line.now_ns += apart_ns
         forwarded_ns = line.now_ns
         line.now_ns += 400 * US
-        charged = [line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=answer == answers - 1) for answer in range(answers)]
+        charged = [
+            line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, behind_bytes=answers - 1 - answer) for answer in range(answers)
+        ]
         assert sum(charged) <= 400 * US + 1
 
 
@@ -110,9 +112,9 @@ def test_who_stood_behind_others_is_charged_from_their_end_on() -> None:
     line.now_ns += 10 * MS
     forwarded_ns = line.now_ns
     line.now_ns += MS
-    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=True) == pytest.approx(MS * ALONE, rel=STEP)
+    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, behind_bytes=0) == pytest.approx(MS * ALONE, rel=STEP)
     line.now_ns += 100 * US
-    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=True) == 100 * US
+    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, behind_bytes=0) == 100 * US
 
 
 def test_each_answer_of_one_read_is_charged_what_such_requests_cost() -> None:
@@ -122,7 +124,7 @@ def test_each_answer_of_one_read_is_charged_what_such_requests_cost() -> None:
     line.now_ns += 10 * MS
     forwarded_ns = line.now_ns
     line.now_ns += 10 * MS
-    charged = [line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=last) for last in (False, False, True)]
+    charged = [line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, behind_bytes=behind) for behind in (2, 1, 0)]
     assert charged == pytest.approx([usual] * 3, rel=STEP)
 
 
@@ -136,7 +138,7 @@ def test_an_answer_that_was_not_read_teaches_nothing() -> None:
     line.times.resume(line.now_ns)
     line.now_ns += MS
     unit_ns = line.broker.unit_ns
-    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, last=True) == pytest.approx(usual, rel=STEP)
+    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, behind_bytes=0) == pytest.approx(usual, rel=STEP)
     assert line.broker.unit_ns == unit_ns
     assert line.ask(took_ns=300 * US) == pytest.approx(usual, rel=STEP)
 

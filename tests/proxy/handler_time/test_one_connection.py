@@ -49,8 +49,8 @@ class Pipe:
         if what == READ:
             taken, self._sent = self._sent[:count], self._sent[count:]
             for number, (forwarded_ns, work, bytes_) in enumerate(taken):
-                last = number == len(taken) - 1
-                self.charged.append(self.times.charge(work, bytes_, forwarded_ns, self.now_ns, last=last))
+                behind = len(taken) - 1 - number
+                self.charged.append(self.times.charge(work, bytes_, forwarded_ns, self.now_ns, behind))
         elif self._sent:
             forwarded_ns, work, bytes_ = self._sent.pop(0)
             self.charged.append(self.times.charge_head(work, bytes_, forwarded_ns, self.now_ns))

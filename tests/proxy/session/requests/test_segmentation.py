@@ -166,7 +166,7 @@ def test_the_short_way_of_an_answer_is_the_long_one(
 ) -> None:
     """An answer that is whole and alone takes a short way through the session: bytes, time and verdicts are those of the long way."""
     short = relay(exchanges, mode, bound, [10**9], [10**9], wait_ms, percent, broker_ms)
-    with mock.patch.object(ResponseSide, "_passes_whole", return_value=False):
+    with mock.patch.object(ResponseSide, "scan", ResponseSide._follow):
         assert relay(exchanges, mode, bound, [10**9], [10**9], wait_ms, percent, broker_ms) == short
 
 

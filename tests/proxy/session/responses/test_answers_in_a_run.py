@@ -16,11 +16,12 @@ from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import Conditions, DeclaredGroup
 from quota.groups.pattern import Pattern
 from tests.proxy.session.requests.test_segmentation import books_of, client_address, exchange
-from tests.support.frames.kafka_frames import produce, produced
+from tests.support.frames.kafka_frames import fetch, fetched, produce, produced
 from tests.support.memory.memory_connection import BROKER, Peer, ProxyFixture
 from tests.support.metering.noted_decisions import decisions_of
 
 OLD = -1
+OLD_FETCH = -2
 # mostly Produce: of three kinds of answers; acks=0, Fetch, Metadata and Heartbeat between
 KINDS = st.sampled_from([OLD, OLD, OLD, OLD, 0, 0, 0, 1, 1, 1, 2, 3, 6, 11])
 EXCHANGES = st.lists(st.tuples(KINDS, st.sampled_from([0, 1, 50, 600, 3_000])), min_size=2, max_size=40)
@@ -30,7 +31,9 @@ PACES = [(mode, bound) for mode in (Mode.OBSERVE, Mode.MUTE) for bound in (20.0,
 
 
 def produce_or(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
-    """As `exchange`, and a Produce whose answer has a header without tags."""
+    """As `exchange`, and a Produce and a Fetch whose answers have headers without tags."""
+    if kind == OLD_FETCH:
+        return fetch(number, version=11), fetched(number, size=size, version=11)
     return (produce(number, size=size, version=7), produced(number, version=7)) if kind == OLD else exchange(kind, number, size)
 
 
@@ -65,14 +68,21 @@ def rows_of(batches: list[Batch]) -> Iterator[tuple[int, int, int, int]]:
 
 
 def relay(
-    exchanges: list[tuple[int, int]], lengths: list[int], mode: Mode, bound: float, meter_of_level: type[Meter], *, parent: bool
+    exchanges: list[tuple[int, int]],
+    lengths: list[int],
+    mode: Mode,
+    bound: float,
+    meter_of_level: type[Meter],
+    *,
+    parent: bool,
+    fetch_bound: float = UNLIMITED,
 ) -> tuple[bytes, list[object]]:
     """Send all requests, then their answers, so many bytes at a time (0: one answer); return what the client got, and the books."""
     pairs = [produce_or(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
-    proxy, batches = metered(meter_of_level, produce=bound, fetch=UNLIMITED, mode=mode)
+    proxy, batches = metered(meter_of_level, produce=bound, fetch=fetch_bound, mode=mode)
     with proxy:
         if parent:
-            everybody, bounds = Conditions(client_ids=(Pattern("*"),)), {ClientQuotaType.PRODUCE: bound}
+            everybody, bounds = Conditions(client_ids=(Pattern("*"),)), {ClientQuotaType.PRODUCE: bound, ClientQuotaType.FETCH: fetch_bound}
             proxy.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
         peer = connected(proxy)
         peer.client.arrive(b"".join(request for request, _ in pairs))
@@ -109,6 +119,28 @@ def test_many_answers_at_a_time_leave_the_books_of_single_ones(
     """Sensors, verdicts, counters, latencies, metered decisions and usage: all the same, wherever the stream of answers is cut."""
     alone = relay(exchanges, [], *pace, meter_of_level, parent=parent)
     assert relay(exchanges, lengths, *pace, meter_of_level, parent=parent) == alone
+
+
+@pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
+@settings(deadline=None)
+@given(
+    # of one version mostly, so that there are runs: answers without tags, with them, and such as may name new leaders
+    exchanges=st.sampled_from([OLD_FETCH, 9, 10]).flatmap(
+        lambda kind: st.lists(
+            st.tuples(st.sampled_from([kind] * 8 + [3, OLD]), st.sampled_from([0, 1, 50, 50, 50, 3_000])), min_size=2, max_size=40
+        )
+    ),
+    lengths=st.lists(st.sampled_from([1, 9, 100, 500, 3_000, 9_000]), min_size=1, max_size=20) | st.just([1 << 29]),
+    pace=st.sampled_from([(Mode.OBSERVE, 20.0), (Mode.OBSERVE, 2_000.0), *((mode, UNLIMITED) for mode in Mode)]),
+    parent=st.booleans(),
+)
+def test_many_fetched_answers_at_a_time_leave_the_books_of_single_ones(
+    meter_of_level: type[Meter], exchanges: list[tuple[int, int]], lengths: list[int], pace: tuple[Mode, float], parent: bool
+) -> None:
+    """Also of fetches: each answer counts by its own size, and ends what was expected of its request."""
+    mode, bound = pace
+    alone = relay(exchanges, [], mode, UNLIMITED, meter_of_level, parent=parent, fetch_bound=bound)
+    assert relay(exchanges, lengths, mode, UNLIMITED, meter_of_level, parent=parent, fetch_bound=bound) == alone
 
 
 @pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
