@@ -17,7 +17,7 @@ from protocol.request_head import RequestHead
 from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, Work
 from proxy.session.request_context import RequestContext
 from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.responses import response_side
+from proxy.session.responses import answer_verdicts
 from sluice_cli.__main__ import main
 
 WHOLE, HEAD, END, PAUSE, RESUME = range(5)
@@ -127,11 +127,11 @@ class RecordedConnection(ConnectionHandlerTime):
 def install(recorder: Recorder) -> None:
     """Let every connection of this process note what it asks."""
     RecordedConnection.recorder = recorder
-    response_side.ConnectionHandlerTime = RecordedConnection
+    answer_verdicts.ConnectionHandlerTime = RecordedConnection
     make = RequestClassifier._make
 
-    def make_recorded(heads: RequestClassifier, head: RequestHead, name: str, prefix: bytes, *, timed: bool) -> RequestContext:
-        known = make(heads, head, name, prefix, timed=timed)
+    def make_recorded(heads: RequestClassifier, head: RequestHead, name: str, prefix: bytes, *, precedes_login: bool) -> RequestContext:
+        known = make(heads, head, name, prefix, precedes_login=precedes_login)
         known.work = recorder.tag(known.work, name)
         return known
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 
 STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("requests: heads, FIFO", ("proxy/session/requests/request_side.py", "protocol/request_head.py")),
-    ("answers: heads, verdicts", ("proxy/session/responses/response_side.py", "proxy/session/throttle/throttle_state.py")),
-    ("fetch gate", ("proxy/session/throttle/fetch_admission.py",)),
+    ("requests: heads, FIFO", ("proxy/session/requests/", "proxy/session/in_flight.py", "protocol/request_head.py")),
+    ("answers: heads, verdicts", ("proxy/session/responses/", "proxy/session/throttle/throttle_state.py")),
+    ("fetch gate", ("proxy/session/throttle/fetch_admission.py", "proxy/session/throttle/fetch_queue.py")),
     ("quotas: record and check", ("quota/", "proxy/enforcement/quota_scope.py", "proxy/enforcement/quota_scopes.py")),
     ("answers rewritten", ("protocol/", "proxy/session/rewrite.py", "proxy/session/addresses.py")),
     (

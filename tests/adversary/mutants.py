@@ -15,7 +15,7 @@ from proxy.session.requests import classifier as request_classifier
 from proxy.session.requests import whole_requests
 from proxy.session.requests.debt_checks import DebtChecks
 from proxy.session.requests.request_side import RequestSide
-from proxy.session.responses import response_side
+from proxy.session.responses import answer_bytes, response_side
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.responses.unanswered import UnansweredRequests
 from proxy.session.session import Session
@@ -159,7 +159,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "items", "requests are looked at to their end, however long they are", _instead((whole_requests, "AT_ONCE_BYTES", 1 << 40))
     ),
     "answers-walked-at-once": Mutant(
-        "items", "answers are looked at to their end, however long they are", _instead((response_side, "AT_ONCE_BYTES", 1 << 40))
+        "items",
+        "answers are looked at to their end, however long they are",
+        _instead((response_side, "AT_ONCE_BYTES", 1 << 40), (answer_bytes, "AT_ONCE_BYTES", 1 << 40)),
     ),
     "one-overflow-for-all": Mutant(
         "newcomer",

@@ -8,23 +8,35 @@ from __future__ import annotations
 
 from struct import Struct
 
-from protocol.api_keys import ApiKey, ApiVersion
+from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
-from protocol.headers import response_header_len
 from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
-from protocol.messages.fetch import tail_is_bare
-from protocol.messages.produce import walk_produce
-from protocol.messages.throttle_time import stamp, throttle_at
+from protocol.messages.throttle_time import stamp
 from protocol.steps import Pace, Steps, finished
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, LongAnswer, Looked, as_it_came, in_pieces
+from proxy.session.looked import AT_ONCE_BYTES, LongAnswer, Looked, as_it_came, in_pieces
 from proxy.session.mutations.pending import Refusal
-from proxy.session.request_context import BROKERS, ENDPOINTS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, WHOLE, RequestContext
+from proxy.session.request_context import BROKERS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.responses.answer_bytes import (
+    SIZE,
+    STAMP_BYTES,
+    announced,
+    bytes_to_stamp,
+    fetched_bytes,
+    fetched_sizes,
+    is_clean,
+    is_looked_at,
+    is_plain,
+    joined,
+    may_change,
+    stamped,
+    throttle_place,
+)
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.rewrite import Rewriter, Walker
 from proxy.session.throttle.fetch_admission import FetchAdmission
@@ -33,11 +45,9 @@ from proxy.telemetry.latency import SHIFT
 
 HEAD = Struct(">ii")  # size, correlation id
 
-SIZE = Struct(">i")
 NOT_TAKEN = -1
 RUN_BYTES = 32 * 1024  # of answers in which something has to be looked at, so many are taken as a run
 SMALL_BYTES = 512  # what is found in shorter answers is found at once: there are at most as many as requests in flight
-STAMP_BYTES = 24  # enough of a Fetch answer to reach its throttle time when the header carries no tagged fields
 
 
 class ResponseSide:
@@ -191,7 +201,7 @@ class ResponseSide:
         expected, head, request_size, _, forwarded_ns = in_flight[0]
         size, correlation_id = HEAD.unpack_from(data)
         is_this = size + LENGTH_BYTES == frame_bytes and correlation_id == expected
-        if not is_this or not (head.is_bare or _is_plain(head, data, 0, frame_bytes)):
+        if not is_this or not (head.is_bare or is_plain(head, data, 0, frame_bytes)):
             return self._follow(data, now_ms, now_ns)
         verdicts = self.verdicts
         request_quota = verdicts.request_quota
@@ -255,7 +265,7 @@ class ResponseSide:
         if at == len(data):
             return data
         out = self._scan_answers(data, 0, at, now_ms, now_ns)
-        return out[0] if len(out) == 1 else _joined(out)
+        return out[0] if len(out) == 1 else joined(out)
 
     def _follow_on(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Go on behind what was followed so far."""
@@ -269,7 +279,7 @@ class ResponseSide:
                 self._body_left = body_left - len(data)
                 return self._emit(data)
         at = self._pass_runs(data, body_left, now_ms, now_ns) if len(self._in_flight) > 1 else body_left
-        return _joined(self._scan_answers(data, 0, at, now_ms, now_ns))
+        return joined(self._scan_answers(data, 0, at, now_ms, now_ns))
 
     def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
         """So many bytes of the broker, at most `passing_bytes`, go to the client as they came."""
@@ -310,7 +320,7 @@ class ResponseSide:
             if not self.verdicts.record_run_within(head, count, size, amount, now_ms):
                 return at
         else:
-            sizes = _sizes(data, at, count, head.api.response_header_version)
+            sizes = fetched_sizes(data, at, count, head.api.response_header_version)
             amount = sum(sizes)
             if not self.verdicts.record_fetches_within(head, sizes, amount, now_ms):
                 return at
@@ -343,7 +353,7 @@ class ResponseSide:
             behind = at + LENGTH_BYTES + size
             if correlation_id != expected or size < LENGTH_BYTES or behind > end:
                 break
-            if not is_bare and not _is_plain(head, data, at, behind):
+            if not is_bare and not is_plain(head, data, at, behind):
                 break
             if request_size != size_of_each:
                 size_of_each = 0
@@ -430,12 +440,12 @@ class ResponseSide:
                     raise FrameSizeError(f"answer of {size} bytes")
                 head = in_flight[0][1]
                 is_judged = head.kind != PASS or (is_timed and head.work is not None)
-                looked, is_clean = None, False
+                looked, stays = None, False
                 if is_judged or head.rewrite:
                     found = self._look_ahead(head, data, at, frame_bytes, now_ms, now_ns)
                     if found is None:
                         break
-                    looked, is_clean = found
+                    looked, stays = found
                 announce_ms = self._account(data, at, size, looked, now_ms, now_ns, is_timed=is_timed)
                 if is_judged and debt.active and self._held is None and debt.hold_until_ms > now_ms:
                     leaving = [*out, data[start:at]]
@@ -443,9 +453,9 @@ class ResponseSide:
                     self.hold_until_ms = debt.hold_until_ms
                     start = at
                 if is_judged and self._held is not None and debt.in_debt and not head.is_question:
-                    place = _throttle_at(head.api, data[at : at + frame_bytes], looked)
+                    place = throttle_place(head.api, data[at : at + frame_bytes], looked)
                     self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
-                if announce_ms or looked is not None or (head.rewrite and not is_clean):
+                if announce_ms or looked is not None or (head.rewrite and not stays):
                     piece = data[at : at + frame_bytes]
                     changed = self._change(head, piece, frame_bytes, announce_ms, looked)
                     if changed is not piece:
@@ -490,7 +500,7 @@ class ResponseSide:
         here_bytes = len(data) - at
         wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)
         if here_bytes >= wanted == STAMP_BYTES and data[at + RESPONSE_HEAD_BYTES]:
-            wanted = _bytes_to_stamp(head.api, data, at, frame_bytes)
+            wanted = bytes_to_stamp(head.api, data, at, frame_bytes)
         if here_bytes < wanted:
             self._keep_tail(data, at, wanted)
             return None
@@ -498,7 +508,7 @@ class ResponseSide:
             found = self._look_at_long(head, data, at, frame_bytes, now_ms, now_ns)
             if found is None or found[0] is not None or found[1]:
                 return found
-        return None, bool(head.rewrite) and _is_clean(head, head.rewrite, data, at, frame_bytes)
+        return None, bool(head.rewrite) and is_clean(head, head.rewrite, data, at, frame_bytes)
 
     def _account(
         self, data: bytes | memoryview, at: int, size: int, looked: Looked | None, now_ms: int, now_ns: int, *, is_timed: bool
@@ -512,7 +522,7 @@ class ResponseSide:
         if kind == PRODUCE:
             amount = request_size
         elif kind == FETCH:
-            amount = _fetched_bytes(head.api, data, at, size)
+            amount = fetched_bytes(head.api, data, at, size)
         head.count(1, request_size, size, amount)
         frame_bytes = size + LENGTH_BYTES
         if is_timed and head.work is not None:
@@ -539,9 +549,9 @@ class ResponseSide:
         if looked is not None:
             return looked, False
         here_bytes = len(data) - at
-        if head.rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes and _is_clean(head, head.rewrite, data, at, frame_bytes):
+        if head.rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes and is_clean(head, head.rewrite, data, at, frame_bytes):
             return None, True
-        if not _is_looked_at(head, head.rewrite, here_bytes, frame_bytes):
+        if not is_looked_at(head, head.rewrite, here_bytes, frame_bytes):
             return None, False
         self._looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
         if self._looked_bytes > AT_ONCE_BYTES:
@@ -726,22 +736,22 @@ class ResponseSide:
         changed = piece
         if looked is None and head.api.key == ApiKey.API_VERSIONS:
             changed = self._rewriter.cut(head.api, piece)
-        elif looked is None and _may_change(head, len(piece), frame_bytes):
+        elif looked is None and may_change(head, len(piece), frame_bytes):
             looked = finished(self._rewriter.look(head.api, piece))
         if looked is not None:
             changed = looked.frame
             if not changed:
                 return changed  # the answer to a question of ours
         elif head.rewrite == BROKERS:
-            announced = piece if announce_ms <= 0 else _announced(head.api, piece, announce_ms)
-            known = self._rewriter.with_known_brokers(head.api, announced, frame_bytes)
-            return self._begin_walk(head, announced, frame_bytes) if known is None else known
+            beginning = piece if announce_ms <= 0 else announced(head.api, piece, announce_ms)
+            known = self._rewriter.with_known_brokers(head.api, beginning, frame_bytes)
+            return self._begin_walk(head, beginning, frame_bytes) if known is None else known
         elif head.rewrite == WALK and len(piece) < frame_bytes:
             changed = self._begin_walk(head, piece, frame_bytes)
         if announce_ms and changed:
-            at = _throttle_at(head.api, changed, looked)
+            at = throttle_place(head.api, changed, looked)
             if at is not None and at >= 0:
-                changed = _stamped(changed, at, announce_ms)
+                changed = stamped(changed, at, announce_ms)
         return changed
 
     def _begin_walk(self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int) -> bytes | memoryview:
@@ -767,7 +777,7 @@ class ResponseSide:
         if self._body_left:
             return self._emit(passed) if passed else None
         self._walker = None
-        return _joined(self._scan_answers(b"".join((passed, rest)), 0, len(passed), now_ms, now_ns))
+        return joined(self._scan_answers(b"".join((passed, rest)), 0, len(passed), now_ms, now_ns))
 
     def _keep_tail(self, data: bytes | memoryview, at: int, need: int) -> None:
         """Keep an answer's beginning until `need` bytes of it are here."""
@@ -782,88 +792,3 @@ class ResponseSide:
         self._tail = bytearray(data[at:])
         self._tail_need = need
         self._attention.needs_settle = True
-
-
-def _sizes(data: bytes | memoryview, at: int, count: int, header_version: int) -> list[int]:
-    """What so many answers to fetches count each, from `at` on; their headers have no tags: see `_fetched_bytes`."""
-    sizes = []
-    for _ in range(count):
-        (size,) = SIZE.unpack_from(data, at)
-        sizes.append(size - header_version)
-        at += size + LENGTH_BYTES
-    return sizes
-
-
-def _fetched_bytes(api: ApiVersion, data: bytes | memoryview, at: int, size: int) -> int:
-    """What the answer to a Fetch counts: 4 + body, as Kafka meters it; the correlation id is the 4."""
-    if not api.response_header_version:
-        return size
-    if size > LENGTH_BYTES and not data[at + RESPONSE_HEAD_BYTES]:
-        return size - 1
-    return size - ((response_header_len(api, data, at) or RESPONSE_HEAD_BYTES) - LENGTH_BYTES)
-
-
-def _bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_bytes: int) -> int:
-    """How much of a Fetch answer it takes to reach its throttle time, when its header may carry tagged fields."""
-    if not api.response_header_version:
-        return STAMP_BYTES
-    header_bytes = response_header_len(api, data, at)
-    return min(frame_bytes, len(data) - at + 1 if header_bytes is None else header_bytes + STAMP_BYTES)
-
-
-def _throttle_at(api: ApiVersion, frame: bytes | memoryview, looked: Looked | None) -> int | None:
-    """Where the throttle time stands in what is here of an answer."""
-    return throttle_at(api, frame) if looked is None or looked.throttle_at == UNTOLD else looked.throttle_at
-
-
-def _announced(api: ApiVersion, piece: bytes | memoryview, announce_ms: int) -> bytes | memoryview:
-    """Announce so much in the beginning of an answer, before anything in it is looked at."""
-    at = throttle_at(api, piece)
-    return piece if at is None or at < 0 else _stamped(piece, at, announce_ms)
-
-
-def _stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | memoryview:
-    """Announce so much in an answer; one that is ours alone is changed where it lies."""
-    if isinstance(frame, memoryview) and not frame.readonly:
-        stamp(frame, at, announce_ms)
-        return frame
-    stamped = bytearray(frame)
-    stamp(stamped, at, announce_ms)
-    return bytes(stamped)
-
-
-def _is_looked_at(head: RequestContext, rewrite: int, here_bytes: int, frame_bytes: int) -> bool:
-    """Whether something is looked for in all of an answer, of which so much is here; of a Fetch that is not clean for certain."""
-    if head.whole:
-        return head.ticket is not None or bool(rewrite) or head.kind == PRODUCE
-    return rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes
-
-
-def _may_change(head: RequestContext, here_bytes: int, frame_bytes: int) -> bool:
-    """Whether something may have to change in a short answer, of which so much is here."""
-    return head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and here_bytes == frame_bytes <= AT_ONCE_BYTES)
-
-
-def _is_clean(head: RequestContext, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
-    """Whether an answer that might name new leaders is here in whole and names none, as nearly all of them; False where that takes long."""
-    if rewrite == ENDPOINTS:
-        return not walk_produce(head.api, data, at, at + frame_bytes, AT_ONCE_BYTES)[1]
-    end = at + frame_bytes
-    return rewrite == WALK and end <= len(data) and tail_is_bare(head.api, data, at, end)
-
-
-def _joined(pieces: list[bytes | memoryview]) -> bytes | memoryview | None:
-    """What may leave, in one piece; None: nothing."""
-    return (pieces[0] if len(pieces) == 1 else b"".join(pieces)) if pieces else None
-
-
-def _is_plain(head: RequestContext, data: bytes | memoryview, at: int, end: int) -> bool:
-    """Whether the whole answer from `at` to `end` has a header without tags, and nothing in it may have to change."""
-    if head.kind > FETCH or head.rewrite == WHOLE:
-        return False
-    if head.api.response_header_version and (end - at == RESPONSE_HEAD_BYTES or data[at + RESPONSE_HEAD_BYTES]):
-        return False
-    try:
-        return not head.rewrite or _is_clean(head, head.rewrite, data, at, end - at)
-    except ProtocolError:  # for who can say so
-        return False
