@@ -8,7 +8,6 @@ from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_EARLY_FRAME_BYTES
 from protocol.messages.api_versions import fallback_response
-from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.meter.usage import Place
@@ -69,7 +68,7 @@ class Session:
         self._rewriter = rewriter
         self._counted: KafkaPrincipal | None = None  # as whose this connection counts
         self._unanswered: UnansweredRequests | None = None  # once it has ended, while fetches have no answer
-        settings.sessions = number = settings.sessions + 1 & INT32_MAX
+        number = settings.next_number()
         self._listener = rules.listener
         self._host = peer[0]
         self._classifier = RequestClassifier(

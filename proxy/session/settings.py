@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.limits import MAX_REQUEST_BYTES
-from proxy.enforcement.mode import Enforcement
+from proxy.enforcement.mode import INT32_MAX, Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.meter.meter import Meter
 from proxy.session.buffers import BufferAccount
@@ -23,14 +23,16 @@ class SessionSettings:
         "counters",
         "empty_client_id_is_default",
         "enforcement",
+        "first_number",
         "frame_bytes_max",
         "heads_met",
         "known_heads",
         "known_sizes",
+        "last_number",
         "meter",
+        "number_step",
         "policy",
         "principals",
-        "sessions",
         "shadows",
         "unknown_apis_pass",
         "usages",
@@ -53,6 +55,15 @@ class SessionSettings:
         self.known_sizes = KnownSizes()
         self.meter: Meter | None = None
         self.principals = PrincipalConnections()
-        self.sessions = 0
-        """So many there were: each has a number."""
+        self.first_number = 1
+        self.number_step = 1
+        """Connections have the numbers first_number, first_number + number_step and so on, so that no two workers give out the same."""
+        self.last_number = 0
+        """Of the connection that came last; 0: none came."""
         self.frame_bytes_max = MAX_REQUEST_BYTES
+
+    def next_number(self) -> int:
+        """Return the number of a connection that comes now; behind the last one of 31 bits they begin anew."""
+        number = self.last_number + self.number_step if self.last_number else self.first_number
+        self.last_number = number if number <= INT32_MAX else self.first_number
+        return self.last_number
