@@ -12,9 +12,11 @@ import msgspec
 from aiohttp import web
 
 from proxy.observe.admin_access import Access
-from proxy.observe.explain import explain
+from proxy.observe.explain import NobodyAnswersError, explain
+from proxy.observe.page_source import OneProcess
 from proxy.observe.pages import json_page, number_in
 from proxy.observe.state import ProxyState
+from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.service import NOT_CONTROLLER, Administration
 from quota.admin.messages import (
@@ -56,8 +58,8 @@ class _Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChangesPages:
     """What the administration answers, as HTTP and JSON."""
 
-    def __init__(self, state: ProxyState, administration: Administration, audit: AuditLog, access: Access) -> None:
-        self._state = state
+    def __init__(self, shown: ProxyState | ManyWorkers, administration: Administration, audit: AuditLog, access: Access) -> None:
+        self._source = shown if isinstance(shown, ManyWorkers) else OneProcess(shown)
         self._administration = administration
         self._audit = audit
         self._access = access
@@ -107,7 +109,10 @@ class ChangesPages:
         if (ip is None) == (user is None and client_id is None):
             raise web.HTTPBadRequest(reason="ask for user, client-id or both, or for an ip alone: /explain?user=NAME&client-id=NAME")
         where = (request.query.get("listener", ""), request.query.get("address", ""))
-        return json_page(await explain(self._state, self._administration.quotas, user, client_id, ip, *where))
+        try:
+            return json_page(await explain(self._source, self._administration.quotas, user, client_id, ip, *where))
+        except NobodyAnswersError:
+            raise web.HTTPServiceUnavailable(reason="no worker answers") from None
 
     async def _history(self, request: web.Request) -> web.Response:
         self._access.reader(request)

@@ -16,14 +16,14 @@ from proxy.base.errors import StartError
 from proxy.base.host_port import HostPort
 from proxy.observe.admin_access import Access, is_loopback
 from proxy.observe.admin_changes import ChangesPages
-from proxy.observe.connections_json import connections_json
 from proxy.observe.health import Health
 from proxy.observe.metrics.shared import SHARED_MS, SharedMetrics
+from proxy.observe.page_source import OneProcess, PageSource
 from proxy.observe.pages import json_page, limit_in, number_in
-from proxy.observe.quotas_json import Cursor, CursorError, quotas_json
-from proxy.observe.snapshot import take_snapshot
+from proxy.observe.rows.group_rows import Cursor, CursorError
 from proxy.observe.state import ProxyState
 from proxy.observe.tokens import Tokens
+from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import IpRate
 from proxy.tls.keeper import ContextKeeper
@@ -48,6 +48,7 @@ class AdminHttp:
     """A listener of its own, on the loop that it is started on; pages are made in a thread.
 
     Args:
+        shown: what pages are about: this process, or workers.
         address: where; port 0 takes any free one.
         open_quotas: whether other machines may see /quotas and /connections, where there are no tokens.
         open_names: whether /metrics names clients in every answer, not only to this machine and holders of a token.
@@ -59,7 +60,7 @@ class AdminHttp:
 
     def __init__(
         self,
-        state: ProxyState,
+        shown: ProxyState | ManyWorkers,
         address: HostPort,
         *,
         lag: LoopLag,
@@ -70,12 +71,13 @@ class AdminHttp:
         tls: ContextKeeper | None = None,
         is_local: Callable[[str], bool] = is_loopback,
     ) -> None:
-        self._state = state
+        self._source: PageSource = shown if isinstance(shown, ManyWorkers) else OneProcess(shown)
+        self._control = self._source.control
         self._address = address
         self._access = Access(tokens or Tokens(), open_quotas=open_quotas, open_names=open_names, is_local=is_local)
         self._changes = None if changes is None else changes(self._access)
         self._tls = tls
-        self._metrics = SharedMetrics(state, lag)
+        self._metrics = SharedMetrics(self._source, lag)
         self._health = Health()
         self._one_at_a_time = asyncio.Lock()
         self._ips: Sequence[IpRate] = ()
@@ -150,13 +152,13 @@ class AdminHttp:
         return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def _get_healthz(self, _: web.Request) -> web.Response:
-        complaint = self._health.complaint(self._state.counters.internal_errors, self._state.now_ms())
+        complaint = self._health.complaint((await self._source.pulse()).internal_errors, self._control.now_ms())
         return web.Response(status=200 if complaint is None else 503, text=f"{complaint or 'ok'}\n")
 
     async def _get_readyz(self, request: web.Request) -> web.Response:
-        checks = list(self._state.readiness())
+        checks = [*self._control.readiness(), *(await self._source.pulse()).checks]
         ready = all(check.ok for check in checks)
-        logins = [login._asdict() for login in self._state.logins()]
+        logins = [login._asdict() for login in self._control.logins()]
         if not self._access.is_known(request):  # details quote names: of users in the quota file, of brokers
             checks = [check._replace(detail="") for check in checks]
             logins = [{**login, "detail": ""} for login in logins]
@@ -166,24 +168,24 @@ class AdminHttp:
         self._access.reader(request, can_be_opened=True)
         limit, after = limit_in(request, GROUPS_SHOWN_MAX), _cursor_in(request)
         async with self._one_at_a_time:
-            page = await asyncio.to_thread(quotas_json, take_snapshot(self._state), after, limit)
+            page = await self._source.quotas_page(after, limit)
         return web.Response(body=page, content_type="application/json")
 
     async def _get_connections(self, request: web.Request) -> web.Response:
         self._access.reader(request, can_be_opened=True)
         limit, after = limit_in(request, CONNECTIONS_SHOWN_MAX), number_in(request, "after", 0)
         async with self._one_at_a_time:
-            listeners = [_finite(listener._asdict()) for listener in self._state.admission().listeners]
-            counts = {"open": self._state.counters.connections_open, "held": self._state.admission().held}
-            head = {**counts, "listeners": listeners, "ips": [ip._asdict() for ip in self._busiest_ips()]}
-            page = await asyncio.to_thread(connections_json, head, self._state.connections, after, limit)
+            admission = self._control.admission()
+            listeners = [_finite(listener._asdict()) for listener in admission.listeners]
+            head = {"held": admission.held, "listeners": listeners, "ips": [ip._asdict() for ip in self._busiest_ips()]}
+            page = await self._source.connections_page(head, after, limit)
         return web.Response(body=page, content_type="application/json")
 
     def _busiest_ips(self) -> Sequence[IpRate]:
         """Return them as they were less than a second ago: to work their rates out takes the loop some milliseconds."""
-        now_ms = self._state.now_ms()
+        now_ms = self._control.now_ms()
         if now_ms - self._ips_ms >= SHARED_MS:
-            self._ips_ms, self._ips = now_ms, self._state.busiest_ips(IPS_SHOWN_MAX)
+            self._ips_ms, self._ips = now_ms, self._control.busiest_ips(IPS_SHOWN_MAX)
         return self._ips
 
 

@@ -12,9 +12,9 @@ from prometheus_client.metrics_core import Metric
 
 from proxy.observe.metrics.families import API_NAMES, counter, counters, gauge, gauges
 from proxy.observe.metrics.series import Fold, Labels, label
-from proxy.observe.snapshot import GroupView, Snapshot
-from proxy.telemetry.counters import OTHER, Usage
-from quota.groups.mutation_group import MutationGroup
+from proxy.observe.shown import ShownGroup, ShownUsage
+from proxy.observe.snapshot import Snapshot
+from proxy.telemetry.counters import OTHER
 
 GROUP_SERIES: Final = 3
 """Limit, rate and utilization."""
@@ -29,7 +29,7 @@ class ClientFamilies:
     """Makes the families of one scrape after another, and remembers between them who was folded."""
 
     def __init__(self) -> None:
-        self._fold: Fold[Usage] = Fold(_without_rule)
+        self._fold: Fold[tuple[str, str]] = Fold(_without_rule)
 
     def families(self, snapshot: Snapshot, series_max: int) -> Iterator[Metric]:
         """Return families of together at most `series_max` series."""
@@ -53,22 +53,22 @@ class ClientFamilies:
         yield gauge("kafka_quota_tracked_entities", "Users with their client-ids that are counted one by one.", tracked)
         yield counter("kafka_quota_folded_entities_total", "How often a client had no series of its own.", self._fold.folded_total)
 
-    def _usage_families(self, usages: Sequence[Usage], series_max: int) -> Iterator[Metric]:
+    def _usage_families(self, usages: Sequence[ShownUsage], series_max: int) -> Iterator[Metric]:
         *named, overflow = usages
-        shown: dict[Usage, dict[Labels, int]] = {}
+        shown: dict[tuple[str, str], dict[Labels, int]] = {}
         for usage in heapq.nlargest(series_max, named, key=_traffic):  # sorting all would hold the interpreter for too long
             series = series_of(usage)
             if len(series) > series_max:
                 break  # no smaller one slips in before a busier one
-            shown[usage] = series
+            shown[usage.user, usage.client_id] = series
             series_max -= len(series)
-        folded = [usage for usage in named if usage not in shown]
-        others = self._fold.fold(shown, folded, _sums([*folded, overflow]))
-        rows = [((label(usage.user), label(usage.client_id)), series) for usage, series in shown.items()]
+        folded = {who: usage for usage in named if (who := (usage.user, usage.client_id)) not in shown}
+        others = self._fold.fold(shown, folded, _sums([*folded.values(), overflow]))
+        rows = [((label(user), label(client_id)), series) for (user, client_id), series in shown.items()]
         yield from _counters([*rows, ((OTHER, OTHER), others)])
 
 
-def series_of(usage: Usage) -> dict[Labels, int]:
+def series_of(usage: ShownUsage) -> dict[Labels, int]:
     """Return what a usage shows: a value for each thing that it did at all."""
     series: dict[Labels, int] = {}
     for direction, value in (("produce", usage.produce_bytes), ("fetch", usage.fetch_bytes)):
@@ -92,11 +92,11 @@ def _without_rule(labels: Labels) -> Labels:
     return (kind, others[0], OTHER) if kind in (_THROTTLED, _THROTTLE_MS) else labels
 
 
-def _traffic(usage: Usage) -> tuple[int, int]:
+def _traffic(usage: ShownUsage) -> tuple[int, int]:
     return (usage.produce_bytes + usage.fetch_bytes, sum(usage.requests))
 
 
-def _sums(usages: Sequence[Usage]) -> dict[Labels, int]:
+def _sums(usages: Sequence[ShownUsage]) -> dict[Labels, int]:
     """Return the series of all `usages` as one. Column by column: a loop over 96 numbers of 10,000 clients would be felt."""
     sums: dict[Labels, int] = defaultdict(int)
     for direction, total in (("produce", sum(one.produce_bytes for one in usages)), ("fetch", sum(one.fetch_bytes for one in usages))):
@@ -130,33 +130,32 @@ def _counters(rows: Sequence[tuple[tuple[str, str], Mapping[Labels, int]]]) -> I
     yield counters("kafka_quota_throttle_seconds_total", "Time of all throttles together.", throttled, by_kind[_THROTTLE_MS])
 
 
-def _most_urgent(snapshot: Snapshot, groups_max: int, now_ms: int) -> list[GroupView]:
+def _most_urgent(snapshot: Snapshot, groups_max: int, now_ms: int) -> list[ShownGroup]:
     """Return the groups to show: those being throttled first, then those with a bound, then by traffic."""
     if snapshot.group_count <= groups_max:
         return list(snapshot.groups)
     return heapq.nlargest(  # sorting all would hold the interpreter for too long
         groups_max,
         snapshot.groups,
-        key=lambda view: (view.group.throttled_until_ms > now_ms, view.is_limited, view.group.recorded_total),
+        key=lambda view: (view.throttled_until_ms > now_ms, view.is_limited, view.recorded_total),
     )
 
 
-def _tokens(groups: Sequence[GroupView], now_ms: int) -> list[tuple[tuple[str, ...], float]]:
-    return [
-        ((label(view.name),), view.group.tokens(now_ms)) for view in groups if isinstance(view.group, MutationGroup) and view.is_limited
-    ]
+def _tokens(groups: Sequence[ShownGroup], now_ms: int) -> list[tuple[tuple[str, ...], float]]:
+    balances = ((view, view.tokens(now_ms)) for view in groups if view.is_limited)
+    return [((label(view.name),), balance) for view, balance in balances if balance is not None]
 
 
-def _group_families(groups: Sequence[GroupView], snapshot: Snapshot) -> Iterator[Metric]:
+def _group_families(groups: Sequence[ShownGroup], snapshot: Snapshot) -> Iterator[Metric]:
     names = ("broker", "quota_type", "quota_entity")
     limits, rates, shares = [], [], []
     for view in groups:
         labels = (label(view.broker), view.quota_type, label(view.name))
-        rate = view.group.rate(snapshot.now_ms)
+        rate = view.rate(snapshot.now_ms)
         rates.append((labels, rate))
         if view.is_limited:
-            limits.append((labels, view.group.bound))
-            shares.append((labels, rate / view.group.bound if view.group.bound > 0 else float("inf")))
+            limits.append((labels, view.bound))
+            shares.append((labels, rate / view.bound if view.bound > 0 else float("inf")))
     yield gauges("kafka_quota_limit", "The bound of a group in units per second; none when unlimited.", names, limits)
     yield gauges("kafka_quota_rate", "What a group uses in units per second, measured as its quota is.", names, rates)
     yield gauges("kafka_quota_utilization_ratio", "Rate divided by limit; may exceed 1.", names, shares)

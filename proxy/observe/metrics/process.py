@@ -1,13 +1,13 @@
 """Families about the process as a whole: at most a few series each, none named by a client."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
 from proxy.observe.metrics.families import API_NAMES, counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
-from proxy.observe.snapshot import Snapshot
+from proxy.observe.snapshot import Snapshot, WorkerFigures
 from proxy.telemetry.counters import OTHER, AdministrationCounts, Counters, MeteringCounts, ShadowCounts
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import AdmissionStatus, Traffic
@@ -43,7 +43,8 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str, *, with_nam
         _latencies(snapshot.counters),
     )
     yield from _metering_families(snapshot.counters.metering)
-    yield from _loop_families(lag)
+    yield from _loop_families(lag, snapshot)
+    yield from _worker_families(snapshot.workers)
     yield counter("kafka_sluice_gc_seconds_total", "Time of the garbage collector.", snapshot.counters.gc_ns / 1e9)
     yield counter("kafka_sluice_gc_long_pauses_total", "Times that it took 20 ms and more.", snapshot.counters.gc_long)
     yield from _source_families(snapshot)
@@ -163,10 +164,34 @@ def _administration_families(counted: AdministrationCounts) -> Iterator[Metric]:
     yield gauge("kafka_sluice_quota_authority_trusted", "0: brokers say who may change quotas, and their no is not proven.", trusted)
 
 
-def _loop_families(lag: LoopLag) -> Iterator[Metric]:
-    yield gauge("kafka_sluice_loop_lag_seconds", "How late the event loop was when last asked.", lag.last_ms / 1_000)
-    yield gauge("kafka_sluice_loop_lag_max_seconds", "The longest lag of the last one to two minutes.", lag.max_ms() / 1_000)
-    yield counter("kafka_sluice_loop_stalls_total", "Lags long enough to have their stack logged.", lag.stalls)
+def _loop_families(lag: LoopLag, snapshot: Snapshot) -> Iterator[Metric]:
+    processes = [one.process for one in snapshot.workers if one.process is not None]
+    last_ms = max([lag.last_ms, *(one.lag_last_ms for one in processes)])
+    max_ms = max([lag.max_ms(), *(one.lag_max_ms for one in processes)])
+    yield gauge("kafka_sluice_loop_lag_seconds", "How late the event loop was when last asked.", last_ms / 1_000)
+    yield gauge("kafka_sluice_loop_lag_max_seconds", "The longest lag of the last one to two minutes.", max_ms / 1_000)
+    stalls = lag.stalls + snapshot.worker_stalls
+    yield counter("kafka_sluice_loop_stalls_total", "Lags long enough to have their stack logged.", stalls)
+
+
+def _worker_families(workers: Sequence[WorkerFigures]) -> Iterator[Metric]:
+    """Return what differs between workers; no family where one process does everything."""
+    if not workers:
+        return
+    label = ("worker",)
+    stale = [((str(one.number),), int(one.is_stale)) for one in workers]
+    yield gauges("kafka_sluice_worker_stale", "1: the worker did not answer, its last values are shown.", label, stale)
+    known = [((str(one.number),), one.process, one.connections_open) for one in workers if one.process is not None]
+    cpu = [(number, process.cpu_s) for number, process, _ in known]
+    yield counters("kafka_sluice_worker_cpu_seconds_total", "Processor time, user and system.", label, cpu)
+    resident = [(number, process.resident_bytes) for number, process, _ in known]
+    yield gauges("kafka_sluice_worker_resident_memory_bytes", "Memory of the process.", label, resident)
+    lags = [(number, process.lag_last_ms / 1_000) for number, process, _ in known]
+    yield gauges("kafka_sluice_worker_loop_lag_seconds", "How late the event loop was when last asked.", label, lags)
+    longest = [(number, process.lag_max_ms / 1_000) for number, process, _ in known]
+    yield gauges("kafka_sluice_worker_loop_lag_max_seconds", "The longest lag of the last one to two minutes.", label, longest)
+    connections = [(number, count) for number, _, count in known]
+    yield gauges("kafka_sluice_worker_connections_open", "Client connections now open.", label, connections)
 
 
 def _source_families(snapshot: Snapshot) -> Iterator[Metric]:

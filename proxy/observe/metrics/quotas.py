@@ -13,7 +13,6 @@ from proxy.observe.metrics.series import label
 from proxy.observe.snapshot import Snapshot
 from proxy.telemetry.status import CallbackStatus
 from quota.entity import ClientQuotaType
-from quota.request_time import ClientRequestQuotaManager
 
 PERCENT: Final = 100
 """Request time is measured in percent of one thread."""
@@ -25,7 +24,7 @@ def quota_families(snapshot: Snapshot, *, with_names: bool = True) -> Iterator[M
     """Return everything about quotas that does not grow with the number of clients; `with_names`: switches of entities, too."""
     overflowed: dict[str, int] = defaultdict(int)
     for view in snapshot.managers:
-        overflowed[view.quota_type] += view.manager.groups_overflowed
+        overflowed[view.quota_type] += view.groups_overflowed
     yield counters(
         "kafka_quota_groups_overflowed_total",
         "Clients that had to share a group because there were too many.",
@@ -52,8 +51,8 @@ def _switch_families(snapshot: Snapshot, *, with_names: bool) -> Iterator[Metric
 
 
 def _request_time_families(snapshot: Snapshot) -> Iterator[Metric]:
-    request = {view.broker: view.manager for view in snapshot.managers if isinstance(view.manager, ClientRequestQuotaManager)}
-    exempt = sum(manager.exempt_request_time.recorded_total for manager in request.values())
+    request = [view for view in snapshot.managers if view.exempt_total is not None]
+    exempt = sum(view.exempt_total or 0.0 for view in request)
     yield counter("kafka_quota_exempt_request_seconds_total", "Time of requests that no quota applies to.", exempt / PERCENT)
     elapsed_ns = snapshot.traffic.timed_ns
     yield counter("kafka_quota_timed_answer_seconds_total", "Time that answers took whose request time was estimated.", elapsed_ns / 1e9)
@@ -62,10 +61,10 @@ def _request_time_families(snapshot: Snapshot) -> Iterator[Metric]:
     yield gauge("kafka_quota_request_time_share_ratio", "Request time as a share of the time that answers took.", share)
     if snapshot.broker_threads is None:
         return
-    percent = {broker: manager.exempt_request_time.rate(snapshot.now_ms) for broker, manager in request.items()}
+    percent = {view.broker: view.exempt_rate(snapshot.now_ms) + view.rest_rate() for view in request}
     for view in snapshot.groups:
         if view.quota_type == _REQUEST:
-            percent[view.broker] += view.group.rate(snapshot.now_ms)
+            percent[view.broker] += view.rate(snapshot.now_ms)
     all_threads = snapshot.broker_threads * PERCENT
     yield gauges(
         "kafka_quota_broker_threads_utilization_ratio",

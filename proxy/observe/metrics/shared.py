@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from proxy.observe.snapshot import Snapshot, take_snapshot
-from proxy.observe.state import ProxyState
+from proxy.observe.page_source import PageSource
+from proxy.observe.snapshot import Snapshot
 from proxy.telemetry.loop_lag import LoopLag
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class SharedMetrics:
     A flood of requests costs the event loop no more than handing out the bytes that are there.
     """
 
-    def __init__(self, state: ProxyState, lag: LoopLag) -> None:
-        self._state = state
+    def __init__(self, source: PageSource, lag: LoopLag) -> None:
+        self._source = source
         self._lag = lag
         self._page: MetricsPage | None = None
         self._rendered: dict[bool, tuple[int, str, bytes]] = {}
@@ -32,10 +32,10 @@ class SharedMetrics:
     async def get(self, *, with_names: bool) -> tuple[str, bytes]:
         """Return content type and text of a page that was begun less than a second ago, made in a thread when there is none."""
         async with self._one_at_a_time:
-            now_ms = self._state.now_ms()
+            now_ms = self._source.control.now_ms()
             rendered = self._rendered.get(with_names)
             if rendered is None or now_ms - rendered[0] >= SHARED_MS:
-                rendered = (now_ms, *await asyncio.to_thread(self._render, take_snapshot(self._state), with_names))
+                rendered = (now_ms, *await asyncio.to_thread(self._render, await self._source.snapshot(), with_names))
                 self._rendered[with_names] = rendered
             return rendered[1:]
 

@@ -21,6 +21,7 @@ from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import ANONYMOUS, ClientQuotaEntity
 from sluice_cli.__main__ import cli, run
 from tests.support.memory.proxy_state import busy_state
+from tests.support.memory.worker_states import FakeWorkers
 
 ROOT = Path(__file__).parents[3]
 CONFIGURATION = (ROOT / "docs/reference/configuration.md").read_text()
@@ -127,6 +128,18 @@ def test_every_metric_is_documented_with_type_and_labels() -> None:
     assert documented.keys() == shown.keys()
     for name, (kind, labels, *_) in documented.items():
         assert (kind, set(re.findall(r"`([^`]+)`", labels))) == shown[name], name
+
+
+async def test_every_metric_of_workers_is_documented() -> None:
+    """The same for families that only workers have."""
+    text = MetricsPage(LoopLag()).render(await FakeWorkers([busy_state()]).pages.snapshot()).decode()
+    shown = {
+        f"{family.name}_total" if family.type == "counter" else family.name: (family.type, {"worker"})
+        for family in text_string_to_metric_families(text)
+        if any("worker" in sample.labels for sample in family.samples)
+    }
+    documented = {name: row for name, row in rows(METRICS, "Workers").items() if name.startswith("kafka_sluice_worker_")}
+    assert {name: (kind, set(re.findall(r"`([^`]+)`", labels))) for name, (kind, labels, *_) in documented.items()} == shown
 
 
 def test_documented_alerts_name_metrics_that_exist() -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from proxy.enforcement.groups.child_groups import enforced_group
 from proxy.enforcement.switches import Switches
-from proxy.observe.explain import SHARERS_MAX, SLICE, explain
+from proxy.observe.explain import SHARERS_MAX, explain
+from proxy.observe.page_source import OneProcess
+from proxy.observe.rows.client_groups import SLICE
 from proxy.telemetry.status import ReadinessCheck
 from quota.admin.messages import entity_key
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
@@ -317,7 +319,7 @@ async def test_explain_looks_at_who_is_connected_in_slices(port: Port) -> None:
             turns += 1
 
     task = asyncio.create_task(others())
-    page = await explain(port.state, {}, "bob", "y" * 30_000, None)
+    page = await explain(OneProcess(port.state), {}, "bob", "y" * 30_000, None)
     task.cancel()
     assert turns >= 19  # the first slice starts them
     (group,) = page["quotas"][0]["groups"]

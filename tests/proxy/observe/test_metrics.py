@@ -17,6 +17,7 @@ from proxy.observe.metrics.clients import ClientFamilies
 from proxy.observe.metrics.exposition import SERIES_MAX, MetricsPage
 from proxy.observe.metrics.series import LABEL_CHARS_MAX, Fold, Labels, label
 from proxy.observe.metrics.shared import SHARED_MS, SharedMetrics
+from proxy.observe.page_source import OneProcess
 from proxy.observe.snapshot import take_snapshot
 from proxy.telemetry.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Usage, UsageTable
 from proxy.telemetry.latency import APIS_MAX, SHIFT, ApiLatencies, cumulated
@@ -374,7 +375,7 @@ class Counted(FakeState):
 async def test_a_flood_of_scrapes_is_rendered_once_a_second() -> None:
     """Two hundred requests at once, and those of the same second, share a page; who sees names and who does not have one each."""
     state = Counted()
-    shared = SharedMetrics(state, LoopLag())
+    shared = SharedMetrics(OneProcess(state), LoopLag())
     pages = await asyncio.gather(*(shared.get(with_names=bool(at % 2)) for at in range(200)))
     assert (len(set(pages)), state.looks) == (2, 2)
     state.time_ms += SHARED_MS - 1

@@ -19,6 +19,7 @@ from protocol.messages.client_quotas import (
 from proxy.observe.explain import explain
 from proxy.observe.metrics.exposition import MetricsPage
 from proxy.observe.metrics.series import label
+from proxy.observe.page_source import OneProcess
 from proxy.observe.snapshot import take_snapshot
 from proxy.quota_admin.authorizer import Rules
 from proxy.telemetry.loop_lag import LoopLag
@@ -237,7 +238,7 @@ async def test_a_quota_for_a_long_client_id_is_kept_described_and_enforced() -> 
 
 async def explain_of(sluice: RunningGateway, name: str) -> float:
     """What /explain says is the bound of the group that a client-id counts for."""
-    page = await explain(sluice.app.state, sluice.app.administration.quotas, None, name, None)
+    page = await explain(OneProcess(sluice.app.state), sluice.app.administration.quotas, None, name, None)
     (produce,) = [quota for quota in page["quotas"] if quota["key"] == RATE]
     assert produce["value"] == 10_000.0
     return float(produce["groups"][0]["bound"])

@@ -14,6 +14,7 @@ from proxy.observe.admin_access import is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
 from proxy.observe.tokens import Tokens
+from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.authorizer import Authorizer, Rules
 from proxy.quota_admin.service import Administration
@@ -29,7 +30,7 @@ READER, WRITER = "reader-0123456789", "writer-0123456789"
 
 
 class ChangingPort:
-    """An admin port, the proxy behind it, and a client of it; with `elsewhere`, as if from another machine."""
+    """An admin port, the proxy behind it, and a client of it; with `elsewhere`, as if from another machine; `workers`: shown instead."""
 
     def __init__(
         self,
@@ -40,8 +41,10 @@ class ChangingPort:
         open_quotas: bool = False,
         open_names: bool = False,
         elsewhere: bool = False,
+        workers: ManyWorkers | None = None,
     ) -> None:
         self.state: FakeState = busy_state()
+        shown = workers or self.state
         self.store = MemoryStore(self._on_content, now_ms=lambda: 0, wall_time_s=lambda: 0.0)
         self.audit = AuditLog(None, wall_time_s=lambda: 1_700_000_000.0)
         self.counts = AdministrationCounts()
@@ -58,13 +61,13 @@ class ChangingPort:
             keeper = ContextKeeper("admin", settings.files(), settings.context_of)
             self.ca = ssl.create_default_context(cafile=authority.file)
         self._admin = AdminHttp(
-            self.state,
+            shown,
             HostPort("127.0.0.1", 0),
             lag=LoopLag(),
             open_quotas=open_quotas,
             open_names=open_names,
             tokens=self.held,
-            changes=lambda access: ChangesPages(self.state, self.administration, self.audit, access),
+            changes=lambda access: ChangesPages(shown, self.administration, self.audit, access),
             tls=keeper,
             is_local=(lambda _address: False) if elsewhere else is_loopback,
         )

@@ -1,0 +1,77 @@
+"""Where the pages of the admin port come from: this process, or workers that are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion, client_answer
+from proxy.observe.rows.connections_json import connections_json, shown_connection
+from proxy.observe.rows.group_rows import Cursor, rows_page
+from proxy.observe.rows.quotas_json import quotas_head, quotas_json
+from proxy.observe.snapshot import Snapshot, take_managers, take_snapshot
+from proxy.observe.state import ControlState, ProxyState
+from proxy.telemetry.status import ReadinessCheck
+
+
+class Pulse(NamedTuple):
+    """What health and readiness are judged by, beyond what is there once."""
+
+    internal_errors: int
+    """Since the start, of all processes."""
+    checks: Sequence[ReadinessCheck]
+    """About workers."""
+
+
+class PageSource(Protocol):
+    """What the admin port shows; everything is asked on the loop's thread, and what takes long is done in another."""
+
+    control: ControlState
+
+    async def snapshot(self) -> Snapshot:
+        """Return what /metrics is made of."""
+
+    async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
+        """Return a page of /quotas: at most `limit` groups behind `after`."""
+
+    async def connections_page(self, head: Mapping[str, Any], after: int, limit: int) -> bytes:
+        """Return a page of /connections: `head` without the number of open ones, and at most `limit` with a number above `after`."""
+
+    async def client_answers(self, question: ClientQuestion) -> list[ClientAnswer]:
+        """Return what each process that relays knows of a client's groups; [] when none answers."""
+
+    async def pulse(self) -> Pulse:
+        """Return what is to be known for /healthz and /readyz."""
+
+
+class OneProcess:
+    """The `PageSource` of a process that does everything: pages are made of live objects."""
+
+    def __init__(self, state: ProxyState) -> None:
+        self.control: ControlState = state
+        self._state = state
+
+    async def snapshot(self) -> Snapshot:
+        """Return how things stand."""
+        return take_snapshot(self._state)
+
+    async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
+        """Return a page; groups are measured in a thread."""
+        head, managers, now_ms = quotas_head(self._state), take_managers(self._state), self._state.now_ms()
+        return await asyncio.to_thread(lambda: quotas_json(head, rows_page(managers, after, limit, now_ms)))
+
+    async def connections_page(self, head: Mapping[str, Any], after: int, limit: int) -> bytes:
+        """Return a page; connections are looked at in a thread."""
+        whole = {"open": self._state.counters.connections_open, **head}
+        return await asyncio.to_thread(
+            lambda: connections_json(whole, map(shown_connection, self._state.connections(after, limit + 1)), limit)
+        )
+
+    async def client_answers(self, question: ClientQuestion) -> list[ClientAnswer]:
+        """Return one answer."""
+        return [await client_answer(self._state, question)]
+
+    async def pulse(self) -> Pulse:
+        """Return the errors of this process."""
+        return Pulse(self._state.counters.internal_errors, ())

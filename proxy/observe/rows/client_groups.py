@@ -1,0 +1,171 @@
+"""What one process knows of the groups that a client counts for, and who shares them: its part of /explain.
+
+It is found on the loop's thread, since a callback is asked there only, and in slices: who is connected is looked at a few at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from proxy.observe.rows.group_rows import GroupRow, merged_row, row_of
+from proxy.observe.snapshot import GroupView
+from proxy.observe.state import DataState
+from quota.entity import ANONYMOUS, ClientQuotaType, KafkaPrincipal
+from quota.groups.declared_groups import Link, Member
+from quota.groups.group import GroupKey, group_key
+from quota.names import KeptName, kept_name
+
+if TYPE_CHECKING:
+    from proxy.observe.state import QuotaManager
+
+CLIENTS_TOLD_MAX: Final = 1_000
+"""Sharers of a group that one process names to another; the others are counted."""
+CONNECTIONS_LOOKED_AT_MAX: Final = 10_000
+SLICE: Final = 200
+"""So many answers of callbacks are asked for before the loop goes on with others."""
+
+
+class ClientQuestion(msgspec.Struct, frozen=True, tag=True):
+    """Who is asked about.
+
+    Attributes:
+        user: None: who did not log in.
+        listener, address: where the client comes in, for switches and declared groups that look at that.
+    """
+
+    user: str | None
+    client_id: str | None
+    listener: str
+    address: str
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """The client as whom quotas know it."""
+        return ANONYMOUS if self.user is None else KafkaPrincipal("User", self.user)
+
+
+class SharedGroup(msgspec.Struct, frozen=True, array_like=True):
+    """A live group of the client, and who shares it.
+
+    Attributes:
+        connections: those that count for it.
+        clients: how many different ones these are of.
+        named: the first of them, at most 1,000: principal, client-id and connections.
+    """
+
+    row: GroupRow
+    connections: int
+    clients: int
+    named: list[tuple[str, str, int]]
+
+
+class ClientAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """What a process answers.
+
+    Attributes:
+        switch: the one that holds for the client; None: the configuration's mode does.
+        declared_group: the one that it is in.
+        chains: for each type that is limited so, what it counts for, by Kafka's name of the type.
+        callback: the operator's class.
+    """
+
+    switch: str | None
+    is_exempt: bool
+    declared_group: str | None
+    chains: dict[str, list[Link]]
+    callback: str | None
+    groups: list[SharedGroup]
+
+
+async def client_answer(state: DataState, question: ClientQuestion) -> ClientAnswer:
+    """Return the answer of this process; changes no sensor."""
+    client_id = question.client_id or ""
+    standing = state.standing(question.principal, client_id, question.listener, question.address)
+    principal = Member(question.principal, standing.groups.group)
+    live = [one for quota_type in ClientQuotaType for one in _live(state, quota_type, principal, client_id)]
+    await _find_sharers(state, live)
+    return ClientAnswer(
+        None if standing.switch is None else standing.switch.value,
+        standing.is_exempt,
+        standing.groups.group,
+        {quota_type.value: list(chain) for quota_type, chain in standing.groups.chains.items()},
+        state.callback().class_name,
+        [one.told(state.now_ms()) for one in live],
+    )
+
+
+def merged_groups(answers: Iterable[ClientAnswer]) -> list[SharedGroup]:
+    """Return the groups of all processes, equal ones as one with the sharers of all."""
+    parts: dict[object, list[SharedGroup]] = {}
+    for answer in answers:
+        for group in answer.groups:
+            parts.setdefault(group.row.place, []).append(group)
+    return [_merged(groups) for groups in parts.values()]
+
+
+def _merged(groups: list[SharedGroup]) -> SharedGroup:
+    named: dict[tuple[str, str], int] = {}
+    for group in groups:
+        for who, client_id, count in group.named:
+            named[who, client_id] = named.get((who, client_id), 0) + count
+    unnamed = sum(group.clients - len(group.named) for group in groups)
+    return SharedGroup(
+        merged_row([group.row for group in groups]),
+        sum(group.connections for group in groups),
+        len(named) + unnamed,
+        [(who, client_id, count) for (who, client_id), count in named.items()],
+    )
+
+
+class _Live:
+    """A live group of the client that is asked about, and who shares it."""
+
+    def __init__(self, view: GroupView, quota_type: ClientQuotaType) -> None:
+        self.view = view
+        self._type = quota_type
+        self._connections = 0
+        self._clients: dict[tuple[str, str], int] = {}
+
+    def look_at(self, principal: KafkaPrincipal, client_id: str) -> None:
+        """Count a connection if it is in the group."""
+        manager = self.view.manager
+        if manager.custom_callback and isinstance(client_id, KeptName):
+            return  # a callback of the operator's is asked by whole names only
+        if _key(manager, self._type, principal, client_id) == self.view.group.key:
+            self._connections += 1
+            who = (str(principal), kept_name(client_id))
+            self._clients[who] = self._clients.get(who, 0) + 1
+
+    def told(self, now_ms: int) -> SharedGroup:
+        """Return it as it is told."""
+        named = [(kept_name(who), client_id, count) for (who, client_id), count in islice(self._clients.items(), CLIENTS_TOLD_MAX)]
+        return SharedGroup(row_of(self.view, now_ms), self._connections, len(self._clients), named)
+
+
+def _live(state: DataState, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Iterator[_Live]:
+    for broker in state.brokers():
+        manager = broker.managers.get(quota_type)
+        if manager is None or not manager.enabled:
+            continue
+        group = manager.find(_key(manager, quota_type, principal, client_id))
+        if group is not None:
+            yield _Live(GroupView(broker.label, quota_type.value, manager, group), quota_type)
+
+
+async def _find_sharers(state: DataState, found: list[_Live]) -> None:
+    asked = 0
+    for principal, client_id in islice(state.clients(), CONNECTIONS_LOOKED_AT_MAX) if found else ():
+        for live in found:
+            live.look_at(principal, client_id)
+            asked += 1
+            if asked % SLICE == 0:
+                await asyncio.sleep(0)
+
+
+def _key(manager: QuotaManager, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> GroupKey:
+    return group_key(manager.callback.quota_metric_tags(quota_type, principal, client_id))

@@ -1,0 +1,207 @@
+"""Groups as plain rows in the order of broker, quota type and tags: what pages show of them, and what one process tells another.
+
+A row has texts as they are shown, long ones cut, so that nobody cuts them twice. It is a struct because many are made.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import heapq
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, Self
+
+import msgspec
+
+from proxy.observe.snapshot import GroupView, ManagerView
+from quota.entity import UNLIMITED, ClientQuotaType
+from quota.groups.group import VERDICTS_MAX, GroupKey, QuotaGroup
+from quota.groups.mutation_group import MutationGroup
+from quota.names import kept_name
+
+TAGS_SORTED_BY_MAX: Final = 3
+"""A cursor that names more would not fit the first line of a request."""
+TYPES: Final = tuple(quota_type.value for quota_type in ClientQuotaType)
+_PLACES: Final = {quota_type: at for at, quota_type in enumerate(TYPES)}
+
+Number = int | float
+VerdictRow = tuple[int, Number, Number, Number, int, int]
+"""The fields of a `Verdict`; an amount that is whole stays so."""
+
+
+class CursorError(Exception):
+    """What was given as the place to go on at is none."""
+
+
+class Cursor(NamedTuple):
+    """Behind which group a page begins."""
+
+    broker: str
+    type_at: int
+    group: GroupKey
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return the cursor that a page gave as `next`.
+
+        Raises:
+            CursorError: it gave no such one.
+        """
+        try:
+            decoded = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
+            return msgspec.convert(decoded, cls, strict=True)
+        except (ValueError, RecursionError):
+            raise CursorError from None
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(json.dumps(self).encode()).decode()
+
+
+class GroupRow(msgspec.Struct, frozen=True, array_like=True):
+    """A group at one moment: a `ShownGroup`.
+
+    Attributes:
+        type_at: the quota type, as a place in `TYPES`.
+        order: what groups of one type are sorted and told apart by.
+        observed: units per second.
+        recorded_total: units since the start.
+        balance: of a token bucket; None: it is none.
+        parent: the tags of the group that it is a part of.
+        verdicts: the last ones, oldest first.
+    """
+
+    broker: str
+    type_at: int
+    order: GroupKey
+    tags: dict[str, str]
+    name: str
+    rule: str
+    bound: Number
+    observed: Number
+    recorded_total: Number
+    throttled_until_ms: int
+    throttle_count: int
+    throttle_ms_total: int
+    balance: Number | None
+    parent: dict[str, str] | None
+    verdicts: tuple[VerdictRow, ...]
+
+    @property
+    def place(self) -> Cursor:
+        """Where it stands among all groups; equal for the same group in several processes."""
+        return Cursor(self.broker, self.type_at, self.order)
+
+    @property
+    def quota_type(self) -> str:
+        """Kafka's name of it."""
+        return TYPES[self.type_at]
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has a bound."""
+        return self.bound < UNLIMITED
+
+    def rate(self, _now_ms: int) -> float:
+        """Return units per second as they were when the row was made."""
+        return self.observed
+
+    def tokens(self, _now_ms: int) -> float | None:
+        """Return the balance as it was when the row was made."""
+        return self.balance
+
+
+class RowsPage(msgspec.Struct, frozen=True, array_like=True):
+    """Rows in their order, and how many groups follow."""
+
+    rows: list[GroupRow]
+    left_out: int
+
+    @property
+    def following(self) -> Cursor | None:
+        """Where the next page begins; None: there is none."""
+        return self.rows[-1].place if self.left_out and self.rows else None
+
+
+def rows_page(managers: Iterable[ManagerView], after: Cursor | None, groups_max: int, now_ms: int) -> RowsPage:
+    """Return the first `groups_max` groups behind `after`; changes nothing."""
+    views: list[GroupView] = []
+    left_out = 0
+    for manager in sorted(managers, key=_place_of):
+        place = _place_of(manager)
+        if after is not None and place < after[:2]:
+            continue
+        if len(views) == groups_max:
+            left_out += len(manager.groups)
+            continue
+        rest = manager.groups
+        if after is not None and place == after[:2]:
+            begin = after.group
+            rest = [group for group in rest if _order_of(group) > begin]
+        chosen = heapq.nsmallest(groups_max - len(views), rest, key=_order_of)
+        left_out += len(rest) - len(chosen)
+        views += map(manager.view, chosen)
+    return RowsPage([row_of(view, now_ms) for view in views], left_out)
+
+
+def row_of(view: GroupView, now_ms: int) -> GroupRow:
+    """Return what is shown of a group; changes nothing."""
+    group = view.group
+    return GroupRow(
+        view.broker,
+        _PLACES[view.quota_type],
+        _order_of(group),
+        shown_tags(group.tags),
+        view.name,
+        kept_name(view.rule),
+        group.bound,
+        group.rate(now_ms),
+        group.recorded_total,
+        group.throttled_until_ms,
+        group.throttle_count,
+        group.throttle_ms_total,
+        view.tokens(now_ms),
+        None if group.parent is None else shown_tags(group.parent.tags),
+        tuple(group.verdicts),
+    )
+
+
+def merged_row(rows: list[GroupRow]) -> GroupRow:
+    """Return one row for the same group in several processes.
+
+    Each process measures what it knows of the use of all, so the greatest rate is the nearest; what each recorded and threw is added.
+    """
+    first = rows[0]
+    if len(rows) == 1:
+        return first
+    verdicts = heapq.merge(*(row.verdicts for row in rows), key=_verdict_time)
+    balances = [row.balance for row in rows if row.balance is not None]
+    return msgspec.structs.replace(
+        first,
+        observed=max(row.observed for row in rows),
+        recorded_total=sum(row.recorded_total for row in rows),
+        throttled_until_ms=max(row.throttled_until_ms for row in rows),
+        throttle_count=sum(row.throttle_count for row in rows),
+        throttle_ms_total=sum(row.throttle_ms_total for row in rows),
+        balance=min(balances, default=None),
+        verdicts=tuple(verdicts)[-VERDICTS_MAX:],
+    )
+
+
+def shown_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags with long texts cut."""
+    return {kept_name(key): kept_name(value) for key, value in tags.items()}
+
+
+def _place_of(manager: ManagerView) -> tuple[str, int]:
+    return manager.broker, _PLACES[manager.quota_type]
+
+
+def _order_of(group: QuotaGroup | MutationGroup) -> GroupKey:
+    """Return what groups are sorted and gone on by: their tags, which have a bound each, or a digest of more than a few."""
+    key = group.key
+    return key if len(key) <= TAGS_SORTED_BY_MAX else ((hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).hexdigest(), ""),)
+
+
+def _verdict_time(verdict: VerdictRow) -> int:
+    return verdict[0]

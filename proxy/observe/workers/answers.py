@@ -1,0 +1,46 @@
+"""What a worker answers to the process with the admin port."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from proxy.observe.rows.client_groups import ClientQuestion, client_answer
+from proxy.observe.rows.connections_json import shown_connection
+from proxy.observe.rows.group_rows import rows_page
+from proxy.observe.snapshot import take_managers
+from proxy.observe.state import DataState
+from proxy.observe.workers.messages import Connections, ConnectionsQuery, MetricsQuery, PulseQuery, Question, QuotasQuery, WorkerPulse
+from proxy.observe.workers.packing import pack, unpack
+from proxy.observe.workers.report import ReportParts
+from proxy.telemetry.loop_lag import LoopLag
+
+
+class WorkerAnswers:
+    """Answers for one worker, on its loop; what takes long is done in a thread."""
+
+    def __init__(self, state: DataState, lag: LoopLag) -> None:
+        self._state = state
+        self._lag = lag
+        self._incarnation = secrets.randbits(63)  # tells this process from the one that had its number before
+
+    async def answer(self, query: bytes) -> bytes:
+        """Return the answer to a packed `Question`; changes no sensor."""
+        state = self._state
+        match unpack(query, Question).query:
+            case MetricsQuery():
+                parts = ReportParts(state, self._lag, self._incarnation)
+                return await asyncio.to_thread(lambda: pack(parts.report()))
+            case QuotasQuery(after, limit):
+                managers, now_ms = take_managers(state), state.now_ms()
+                return await asyncio.to_thread(lambda: pack(rows_page(managers, after, limit, now_ms)))
+            case ConnectionsQuery(after_number, limit):
+                return await asyncio.to_thread(self._connections, after_number, limit)
+            case ClientQuestion() as question:
+                return pack(await client_answer(state, question))
+            case PulseQuery():
+                return pack(WorkerPulse(self._incarnation, state.counters.internal_errors))
+
+    def _connections(self, after: int, limit: int) -> bytes:
+        infos = list(map(shown_connection, self._state.connections(after, limit)))
+        return pack(Connections(infos, self._state.counters.connections_open))

@@ -1,0 +1,176 @@
+"""`Counters` of several processes as one. `HOW` says of each number what becomes of it; a test holds it against the class."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from operator import attrgetter
+from typing import Final, Literal
+
+import msgspec
+
+from proxy.telemetry.counters import Counters, ThrottleHistogram
+from proxy.telemetry.latency import APIS_MAX, ApiLatencies
+
+How = Literal["sum", "sum_now", "max_now", "min_now", "own"]
+"""sum: counted since the start, added, also of processes that ended. sum_now: added over those that live. max_now, min_now: the largest or
+smallest of those that live. own: has a shape of its own, added bucket by bucket, or is not told."""
+
+HOW: Final[dict[str, How]] = {
+    "accepts_exhausted": "sum",
+    "accepts_waited": "sum",
+    "administration.audit_failures": "sum",
+    "administration.authority_is_trusted": "min_now",
+    "administration.changes": "sum",
+    "administration.denials": "sum",
+    "buffer_bytes_max": "sum_now",
+    "buffered_bytes": "sum_now",
+    "bytes_from_brokers": "sum",
+    "bytes_from_clients": "sum",
+    "certificate_expiries_s": "min_now",
+    "certificates_rejected": "sum",
+    "closes": "sum",
+    "config_reloads_rejected": "sum",
+    "config_reloads_succeeded": "sum",
+    "connections_accepted": "sum",
+    "connections_open": "sum_now",
+    "discarded_request_bytes": "sum",
+    "gc_long": "sum",
+    "gc_ns": "sum",
+    "internal_errors": "sum",
+    "latencies": "own",
+    "logins": "sum",
+    "memory_pauses": "sum",
+    "memory_pressure": "max_now",
+    "metering.conversion_failures": "sum",
+    "metering.decisions": "sum",
+    "metering.done_bytes": "sum_now",
+    "metering.dropped_decisions": "sum",
+    "metering.dropped_usage_rows": "sum",
+    "metering.file_sets_published": "sum",
+    "metering.file_sets_removed": "sum",
+    "metering.handed_bytes": "sum_now",
+    "metering.last_error": "own",
+    "metering.publish_failures": "sum",
+    "metering.segments": "sum",
+    "metering.usage_rows": "sum",
+    "metering.write_errors": "sum",
+    "plain_exposed": "sum",
+    "principal_builder_faults": "sum",
+    "proxy_headers": "sum",
+    "proxy_headers_waiting": "sum_now",
+    "requests": "sum",
+    "responses": "sum",
+    "shadow.broker_ms": "sum",
+    "shadow.difference_ms": "sum",
+    "shadow.sluice_ms": "sum",
+    "shadow.verdicts": "sum",
+    "throttles": "own",
+    "unmapped": "sum",
+    "upstream_connect_failures": "sum",
+    "upstream_connects": "sum",
+}
+
+Key = tuple[str, ...]
+"""What a number is counted by: nothing, one text, or two."""
+_GET: Final = {name: attrgetter(name) for name, how in HOW.items() if how != "own"}
+
+
+class Counts(msgspec.Struct):
+    """Counters as they are told. `numbers` is by name in `HOW`; `latencies` by API key; a throttle histogram is buckets and sum in ms."""
+
+    numbers: dict[str, dict[Key, int | float]] = {}
+    latencies: dict[int, list[int]] = {}
+    other_latencies: list[int] = []
+    throttles: dict[str, tuple[list[int], int]] = {}
+
+    def add(self, other: Counts, *, lasting_only: bool = False) -> None:
+        """Take another process's in; `lasting_only`: one that has ended, of which nothing is there any more but what it did."""
+        for name, values in other.numbers.items():
+            if lasting_only and HOW[name] != "sum":
+                continue
+            mine = self.numbers.setdefault(name, {})
+            for key, value in values.items():
+                mine[key] = _joined(HOW[name], mine[key], value) if key in mine else value
+        for api, row in other.latencies.items():
+            self.latencies[api] = _added(self.latencies.get(api, []), row)
+        self.other_latencies = _added(self.other_latencies, other.other_latencies)
+        for quota_type, (buckets, sum_ms) in other.throttles.items():
+            mine_buckets, mine_ms = self.throttles.get(quota_type, ([], 0))
+            self.throttles[quota_type] = (_added(mine_buckets, buckets), mine_ms + sum_ms)
+
+
+def counts_of(counters: Counters) -> Counts:
+    """Return what a process counted; from any thread."""
+    return Counts(
+        {name: _by_key(get(counters)) for name, get in _GET.items()},
+        {api: row.copy() for api, row in list(counters.latencies.rows.items())},
+        counters.latencies.other.copy(),
+        {quota_type: (histogram.buckets.copy(), histogram.sum_ms) for quota_type, histogram in list(counters.throttles.items())},
+    )
+
+
+def sum_of(parts: Iterable[Counts]) -> Counts:
+    """Return the counts of several processes as one; the parts stay as they are."""
+    total = Counts()
+    for part in parts:
+        total.add(part)
+    return total
+
+
+def counters_of(counts: Counts, apis: Collection[int]) -> Counters:
+    """Return counts as pages know them.
+
+    Args:
+        apis: those that have a latency row of their own, however many workers met others since; see `rows_for`.
+    """
+    counters = Counters()
+    for name, values in counts.numbers.items():
+        part, _, field = name.rpartition(".")
+        target = attrgetter(part)(counters) if part else counters
+        if isinstance(getattr(target, field), dict):
+            setattr(target, field, {key if len(key) > 1 else key[0]: value for key, value in values.items()})
+        else:
+            setattr(target, field, type(getattr(target, field))(values[()]))
+    latencies = counters.latencies = ApiLatencies()
+    latencies.other = _added(latencies.other, counts.other_latencies)
+    for api, row in counts.latencies.items():
+        if api in apis:
+            latencies.rows[api] = row
+        else:
+            latencies.other = _added(latencies.other, row)
+    for quota_type, (buckets, sum_ms) in counts.throttles.items():
+        histogram = counters.throttles[quota_type] = ThrottleHistogram()
+        histogram.buckets, histogram.sum_ms = buckets, sum_ms
+    return counters
+
+
+def rows_for(counts: Counts, apis: dict[int, None]) -> None:
+    """Give rows to the first 40 APIs that came; who has one keeps it, so that no bucket falls."""
+    for api in counts.latencies:
+        if len(apis) < APIS_MAX:
+            apis.setdefault(api)
+
+
+def _by_key(value: object) -> dict[Key, int | float]:
+    match value:
+        case int() | float():
+            return {(): int(value) if isinstance(value, bool) else value}
+        case dict():
+            return {key if isinstance(key, tuple) else (key,): one for key, one in list(value.items())}
+        case _:
+            raise TypeError(f"no number: {value!r}")
+
+
+def _joined(how: How, one: int | float, other: int | float) -> int | float:
+    match how:
+        case "max_now":
+            return max(one, other)
+        case "min_now":
+            return min(one, other)
+        case "sum" | "sum_now" | "own":
+            return one + other
+
+
+def _added(one: list[int], other: list[int]) -> list[int]:
+    """Return two rows of buckets as one; an empty one counts nothing."""
+    return [left + right for left, right in zip(one, other, strict=True)] if one and other else [*(one or other)]

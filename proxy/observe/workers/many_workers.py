@@ -1,0 +1,127 @@
+"""The pages of a Sluice of several workers: each is asked, and their answers are merged."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+from proxy.observe.page_source import Pulse
+from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion
+from proxy.observe.rows.connections_json import connections_json
+from proxy.observe.rows.group_rows import Cursor, GroupRow, RowsPage, merged_row
+from proxy.observe.rows.quotas_json import quotas_head, quotas_json
+from proxy.observe.snapshot import Snapshot, control_snapshot
+from proxy.observe.state import ControlState
+from proxy.observe.workers.merged_reports import MergedReports
+from proxy.observe.workers.messages import (
+    Ask,
+    Connections,
+    ConnectionsQuery,
+    MetricsQuery,
+    PulseQuery,
+    Question,
+    QuotasQuery,
+    WorkerPulse,
+    WorkerQuery,
+)
+from proxy.observe.workers.packing import pack, unpack
+from proxy.telemetry.status import ConnectionInfo, ReadinessCheck
+
+T = TypeVar("T")
+Answers = Sequence[tuple[int, bytes | None]]
+
+
+class ManyWorkers:
+    """A `PageSource`.
+
+    Args:
+        control: what is there once; its counters are added to those of workers.
+        ask: asks all workers that should run, and waits a second at most.
+    """
+
+    def __init__(self, control: ControlState, ask: Ask) -> None:
+        self.control = control
+        self._ask = ask
+        self._reports = MergedReports()
+        self._pulses: dict[int, WorkerPulse] = {}
+        self._ended_errors = 0
+
+    async def snapshot(self) -> Snapshot:
+        """Return how things stand in all processes; reports are merged in a thread."""
+        answers = await self._answers(MetricsQuery())
+        control = control_snapshot(self.control)
+        control = control._replace(readiness=[*control.readiness, _check(answers)])
+        return await asyncio.to_thread(self._reports.snapshot, control, answers)
+
+    async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
+        """Return a page; workers that gave no answer are named in it."""
+        answers = await self._answers(QuotasQuery(after, limit))
+        head = quotas_head(self.control)
+        return await asyncio.to_thread(
+            lambda: quotas_json(head, merged_page([page for _, page in _read(answers, RowsPage)], limit), _unanswered(answers))
+        )
+
+    async def connections_page(self, head: Mapping[str, Any], after: int, limit: int) -> bytes:
+        """Return a page; workers that gave no answer are named in it, and each connection says whose it is."""
+        answers = await self._answers(ConnectionsQuery(after, limit + 1))
+        return await asyncio.to_thread(self._connections_page, head, answers, limit)
+
+    async def client_answers(self, question: ClientQuestion) -> list[ClientAnswer]:
+        """Return the answers that came."""
+        return [answer for _, answer in _read(await self._answers(question), ClientAnswer)]
+
+    async def pulse(self) -> Pulse:
+        """Return the errors of all workers, also of those that ended, and whether one serves."""
+        answers = await self._answers(PulseQuery())
+        for number, pulse in _read(answers, WorkerPulse):
+            before = self._pulses.get(number)
+            if before is not None and before.incarnation != pulse.incarnation:
+                self._ended_errors += before.internal_errors
+            self._pulses[number] = pulse
+        errors = self._ended_errors + sum(pulse.internal_errors for pulse in self._pulses.values())
+        return Pulse(self.control.counters.internal_errors + errors, [_check(answers)])
+
+    async def _answers(self, query: WorkerQuery) -> Answers:
+        return await self._ask(pack(Question(query)))
+
+    def _connections_page(self, head: Mapping[str, Any], answers: Answers, limit: int) -> bytes:
+        found = _read(answers, Connections)
+        owners = {info.number: number for number, connections in found for info in connections.infos}
+        infos = heapq.merge(*(connections.infos for _, connections in found), key=_number_of)
+        count = self.control.counters.connections_open + sum(connections.open for _, connections in found)
+        return connections_json({"open": count, **head, "workers_unanswered": _unanswered(answers)}, infos, limit, owners)
+
+
+def merged_page(pages: Sequence[RowsPage], limit: int) -> RowsPage:
+    """Return the first `limit` groups of all pages, equal ones as one row.
+
+    A page lacks no group that stands before the last of them: it has `limit` groups itself, or all. Of groups that are left out, one that
+    several workers have is counted by each.
+    """
+    in_order = heapq.merge(*(page.rows for page in pages), key=_place_of)
+    rows = [merged_row(list(equal)) for _, equal in groupby(in_order, key=_place_of)]
+    return RowsPage(rows[:limit], len(rows[limit:]) + sum(page.left_out for page in pages))
+
+
+def _read(answers: Answers, kind: type[T]) -> list[tuple[int, T]]:
+    return [(number, unpack(answer, kind)) for number, answer in answers if answer is not None]
+
+
+def _unanswered(answers: Answers) -> list[int]:
+    return [number for number, answer in answers if answer is None]
+
+
+def _check(answers: Answers) -> ReadinessCheck:
+    answered = len(answers) - len(_unanswered(answers))
+    return ReadinessCheck("workers", answered > 0, f"{answered} of {len(answers)} answer")
+
+
+def _place_of(row: GroupRow) -> Cursor:
+    return row.place
+
+
+def _number_of(info: ConnectionInfo) -> int:
+    return info.number

@@ -1,0 +1,176 @@
+"""Reports of workers as one snapshot, whose totals never fall: what a worker did that has ended stays counted.
+
+| What | Becomes |
+|---|---|
+| counters, histograms, traffic, calls of the callback, stalls | the sum, with those of workers that ended |
+| numbers of things that are there now | the sum over those that live; see `counts.HOW` for the few that are a largest or smallest one |
+| groups | equal ones are one: the greatest rate, the sum of what was recorded and of verdicts, the smallest balance |
+| clients | equal ones are one, counters added; the first 10,000 are counted one by one, those after them together |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from proxy.observe.rows.group_rows import TYPES, Cursor, GroupRow, merged_row
+from proxy.observe.snapshot import Snapshot, WorkerFigures
+from proxy.observe.workers.counts import Counts, counters_of, counts_of, rows_for, sum_of
+from proxy.observe.workers.merged_usages import MergedUsages
+from proxy.observe.workers.packing import unpack
+from proxy.observe.workers.report import Report
+from proxy.telemetry.status import CallbackStatus, Traffic
+
+NO_TRAFFIC: Final = Traffic(0, 0, 0, 0, 0)
+NO_CALLBACK: Final = CallbackStatus(None, 0, None)
+
+
+class MergedManager:
+    """The managers of one quota type at one broker, in all workers: a `ShownManager`."""
+
+    def __init__(self, broker: str, quota_type: str) -> None:
+        self.broker = broker
+        self.quota_type = quota_type
+        self.groups_overflowed = 0
+        self.exempt_total: float | None = None
+        self.rows: list[GroupRow] = []
+        self._exempt_rate = 0.0
+        self._untold = 0
+        self._untold_rate = 0.0
+
+    @property
+    def group_count(self) -> int:
+        """How many groups there are; one that several workers do not tell of is counted by each of them."""
+        return len(self.rows) + self._untold
+
+    def exempt_rate(self, _now_ms: int) -> float:
+        """Return the request time that no quota applies to, in percent."""
+        return self._exempt_rate
+
+    def views(self) -> Iterator[GroupRow]:
+        """Return the groups that workers told of."""
+        return iter(self.rows)
+
+    def rest_rate(self) -> float:
+        """Return what the others use together."""
+        return self._untold_rate
+
+    def add_totals(self, groups_overflowed: int, exempt_total: float | None) -> None:
+        """Take in what a manager counted since its start."""
+        self.groups_overflowed += groups_overflowed
+        if exempt_total is not None:
+            self.exempt_total = (self.exempt_total or 0.0) + exempt_total
+
+    def add_now(self, exempt_rate: float, untold: int, untold_rate: float) -> None:
+        """Take in what a manager has now."""
+        self._exempt_rate += exempt_rate
+        self._untold += untold
+        self._untold_rate += untold_rate
+
+
+class MergedReports:
+    """Remembers the last report of each worker; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, Report] = {}
+        self._usages = MergedUsages()
+        self._apis: dict[int, None] = {}
+        self._ended_counts = Counts()
+        self._ended_traffic = NO_TRAFFIC
+        self._ended_callback = NO_CALLBACK
+        self._ended_stalls = 0
+        self._ended_managers: dict[tuple[str, str], tuple[int, float | None]] = {}
+
+    def snapshot(self, control: Snapshot, answers: Sequence[tuple[int, bytes | None]]) -> Snapshot:
+        """Return `control` with all that workers report, and with the last report of those that gave no answer.
+
+        Args:
+            control: of the process with the admin port, as `control_snapshot` returns it.
+            answers: of every worker that should run; who is not among them has ended.
+        """
+        self._take(answers)
+        reports = list(self._last.values())
+        counts = sum_of([counts_of(control.counters), self._ended_counts, *(report.counts for report in reports)])
+        rows_for(counts, self._apis)
+        return control._replace(
+            counters=counters_of(counts, self._apis),
+            managers=self._managers(reports),
+            usages=self._usages.of(reports),
+            traffic=traffic_of([self._ended_traffic, *(report.traffic for report in reports)]),
+            callback=callback_of([self._ended_callback, *(report.callback for report in reports)]),
+            workers=[_figures(number, self._last.get(number), is_stale=answer is None) for number, answer in answers],
+            worker_stalls=self._ended_stalls + sum(report.process.stalls for report in reports),
+        )
+
+    def _take(self, answers: Sequence[tuple[int, bytes | None]]) -> None:
+        for number in self._last.keys() - {number for number, _ in answers}:
+            self._end(self._last.pop(number))
+        for number, answer in answers:
+            if answer is None:
+                continue
+            report, before = unpack(answer, Report), self._last.get(number)
+            if before is not None and before.incarnation != report.incarnation:
+                self._end(before)
+            self._last[number] = report
+
+    def _end(self, report: Report) -> None:
+        """Keep what a worker did that has ended."""
+        self._ended_counts.add(report.counts, lasting_only=True)
+        self._ended_traffic = traffic_of([self._ended_traffic, report.traffic])
+        self._ended_callback = callback_of([self._ended_callback, report.callback])._replace(error=None, suspended=0)
+        self._ended_stalls += report.process.stalls
+        for row in report.managers:
+            overflowed, exempt = self._ended_managers.get((row.broker, row.quota_type), (0, None))
+            total = exempt if row.exempt_total is None else (exempt or 0.0) + row.exempt_total
+            self._ended_managers[row.broker, row.quota_type] = (overflowed + row.groups_overflowed, total)
+        self._usages.end(report)
+
+    def _managers(self, reports: Iterable[Report]) -> list[MergedManager]:
+        managers: dict[tuple[str, str], MergedManager] = {}
+
+        def at(broker: str, quota_type: str) -> MergedManager:
+            manager = managers.get((broker, quota_type))
+            if manager is None:
+                manager = managers[broker, quota_type] = MergedManager(broker, quota_type)
+            return manager
+
+        parts: dict[Cursor, list[GroupRow]] = {}
+        for report in reports:
+            for row in report.managers:
+                manager = at(row.broker, row.quota_type)
+                manager.add_totals(row.groups_overflowed, row.exempt_total)
+                manager.add_now(row.exempt_rate, row.untold, row.untold_rate)
+            for chunk in report.groups:
+                for group in unpack(chunk, list[GroupRow]):
+                    parts.setdefault(group.place, []).append(group)
+        for (broker, quota_type), totals in self._ended_managers.items():
+            at(broker, quota_type).add_totals(*totals)
+        for place, rows in parts.items():
+            at(place.broker, TYPES[place.type_at]).rows.append(merged_row(rows))
+        return list(managers.values())
+
+
+def traffic_of(parts: Iterable[Traffic]) -> Traffic:
+    """Return what passed through all."""
+    return Traffic(*map(sum, zip(*parts, strict=True)))
+
+
+def callback_of(parts: Iterable[CallbackStatus]) -> CallbackStatus:
+    """Return how it stands with the callback in all."""
+    known = list(parts)
+    return CallbackStatus(
+        next((one.class_name for one in known if one.class_name is not None), None),
+        sum(one.errors for one in known),
+        next((one.error for one in known if one.error is not None), None),
+        calls=sum(one.calls for one in known),
+        call_ns_total=sum(one.call_ns_total for one in known),
+        slow_calls=sum(one.slow_calls for one in known),
+        suspended=sum(one.suspended for one in known),
+        suspensions=sum(one.suspensions for one in known),
+    )
+
+
+def _figures(number: int, report: Report | None, *, is_stale: bool) -> WorkerFigures:
+    if report is None:
+        return WorkerFigures(number, is_stale, None, 0)
+    return WorkerFigures(number, is_stale, report.process, int(report.counts.numbers["connections_open"][()]))

@@ -1,0 +1,164 @@
+"""What a worker tells of itself for /metrics: everything that the page can show, and no more.
+
+Its size has a bound: 10,000 clients with their counters, the 2,000 most urgent groups, and numbers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from proxy.observe.rows.group_rows import GroupRow, row_of
+from proxy.observe.snapshot import GROUPS_MAX, GroupView, ManagerView, WorkerProcess, take_managers
+from proxy.observe.state import DataState
+from proxy.observe.workers.counts import Counts, counts_of
+from proxy.observe.workers.packing import pack
+from proxy.telemetry.counters import Counters, Usage
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.status import CallbackStatus, Traffic
+
+GROUPS_TOLD_MAX: Final = 2_000
+"""The page shows some 330: so many more are told that a group is shown which is one of the busiest of all, not of any worker."""
+CHUNK: Final = 200
+"""So many clients or groups are encoded in one call, in which no other thread runs."""
+
+T = TypeVar("T")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class UsageRow(msgspec.Struct, frozen=True, array_like=True):
+    """What one user with one client-id did: a `ShownUsage`."""
+
+    user: str
+    client_id: str
+    produce_bytes: int
+    fetch_bytes: int
+    request_ns: float
+    requests: list[int]
+    throttled_requests: dict[tuple[str, str], int]
+    throttle_ms: dict[tuple[str, str], int]
+    exempt_bytes_total: int
+
+
+class ManagerRow(msgspec.Struct, frozen=True, array_like=True):
+    """A manager without its groups.
+
+    Attributes:
+        exempt_total, exempt_rate: request time that no quota applies to; None where the type has none.
+        untold: groups that are not in the report.
+        untold_rate: units per second of these together.
+    """
+
+    broker: str
+    quota_type: str
+    groups_overflowed: int
+    exempt_total: float | None
+    exempt_rate: float
+    untold: int
+    untold_rate: float
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """How a worker stands.
+
+    Attributes:
+        incarnation: another one in each process.
+        usages: chunks of `UsageRow`; the last row of all is of those that are not counted one by one.
+        groups: chunks of `GroupRow`, without parents and verdicts.
+    """
+
+    incarnation: int
+    counts: Counts
+    traffic: Traffic
+    callback: CallbackStatus
+    managers: list[ManagerRow]
+    usages: list[bytes]
+    groups: list[bytes]
+    process: WorkerProcess
+
+
+class ReportParts:
+    """What a report is made of: taken on the loop's thread in one step, made a report in another."""
+
+    def __init__(self, state: DataState, lag: LoopLag, incarnation: int) -> None:
+        self._incarnation = incarnation
+        self._now_ms = state.now_ms()
+        self._managers = take_managers(state)
+        self._usages = state.usages.snapshot()
+        self._traffic = state.traffic()
+        self._callback = state.callback()
+        self._counters: Counters = state.counters
+        self._lag = lag
+
+    def report(self) -> Report:
+        """Return the report; chunk by chunk, so that the loop's thread gets its turn."""
+        told = _most_urgent(self._managers, self._now_ms)
+        by_manager: dict[int, set[int]] = {}
+        for view in told:
+            by_manager.setdefault(id(view.manager), set()).add(id(view.group))
+        return Report(
+            self._incarnation,
+            counts_of(self._counters),
+            self._traffic,
+            self._callback,
+            [_manager_row(view, by_manager.get(id(view.manager), set()), self._now_ms) for view in self._managers],
+            _chunks(map(_usage_row, self._usages)),
+            _chunks(_bare_row(view, self._now_ms) for view in told),
+            _process(self._lag),
+        )
+
+
+def _most_urgent(managers: Sequence[ManagerView], now_ms: int) -> list[GroupView]:
+    """As the page chooses: those being throttled first, then those with a bound, then by traffic."""
+    views = islice((view for manager in managers for view in manager.views()), GROUPS_MAX)
+    if sum(manager.group_count for manager in managers) <= GROUPS_TOLD_MAX:
+        return list(views)
+    return heapq.nlargest(GROUPS_TOLD_MAX, views, key=lambda view: (view.throttled_until_ms > now_ms, view.is_limited, view.recorded_total))
+
+
+def _manager_row(view: ManagerView, told: set[int], now_ms: int) -> ManagerRow:
+    rest = [group for group in view.groups if id(group) not in told] if len(told) < view.group_count else []
+    is_timed = view.exempt_total is not None  # only request time is shown as a sum over all groups
+    rest_rate = sum(group.rate(now_ms) for group in rest[:GROUPS_MAX]) if is_timed else 0.0
+    return ManagerRow(
+        view.broker, view.quota_type, view.groups_overflowed, view.exempt_total, view.exempt_rate(now_ms), len(rest), rest_rate
+    )
+
+
+def _bare_row(view: GroupView, now_ms: int) -> GroupRow:
+    return msgspec.structs.replace(row_of(view, now_ms), parent=None, verdicts=())
+
+
+def _usage_row(usage: Usage) -> UsageRow:
+    return UsageRow(
+        usage.user,
+        usage.client_id,
+        usage.produce_bytes,
+        usage.fetch_bytes,
+        usage.request_ns,
+        usage.requests.copy(),
+        usage.throttled_requests.copy(),
+        usage.throttle_ms.copy(),
+        usage.exempt_bytes_total,
+    )
+
+
+def _chunks(rows: Iterable[T]) -> list[bytes]:
+    return list(map(pack, _batches(iter(rows))))
+
+
+def _batches(rows: Iterator[T]) -> Iterator[list[T]]:
+    while batch := list(islice(rows, CHUNK)):
+        yield batch
+
+
+def _process(lag: LoopLag) -> WorkerProcess:
+    resident_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+    return WorkerProcess(time.process_time(), resident_bytes, lag.last_ms, lag.max_ms(), lag.stalls)

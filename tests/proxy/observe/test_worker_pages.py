@@ -1,0 +1,248 @@
+"""Pages of several workers: rows of all in one order, equal groups as one, over real sockets where HTTP matters."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.base.host_port import HostPort
+from proxy.observe.admin_http import AdminHttp
+from proxy.observe.explain import SHARERS_MAX, NobodyAnswersError, explain
+from proxy.observe.health import ERRORS_PER_MINUTE_MAX
+from proxy.observe.page_source import OneProcess, PageSource
+from proxy.observe.rows.client_groups import CLIENTS_TOLD_MAX
+from proxy.observe.rows.group_rows import Cursor
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.status import ConnectionInfo
+from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.groups.group import VERDICTS_MAX, QuotaGroup
+from quota.manager import ClientQuotaManager
+from tests.support.memory.proxy_state import FakeState
+from tests.support.memory.worker_states import FakeWorkers
+from tests.support.processes.changing_port import READER
+from tests.support.processes.changing_port import ChangingPort as Port
+from tests.support.quota_calls import record
+
+EVE = KafkaPrincipal("User", "eve")
+PLACES = st.sets(st.tuples(st.sampled_from(["produce", "fetch"]), st.text("ab\u00e9\udcff", max_size=4)), max_size=30)
+
+
+def add(state: FakeState, kind: str, client_id: str, amount: int = 50_000) -> QuotaGroup:
+    group: QuotaGroup = getattr(state, kind).add(client_id=client_id, bound=1_000.0)
+    group.record(amount, state.time_ms)
+    return group
+
+
+async def pages(source: PageSource, limit: int) -> list[Any]:
+    """Follow `next` through /quotas; return all groups."""
+    found, after = [], None
+    while True:
+        page = json.loads(await source.quotas_page(after, limit))
+        assert len(page["groups"]) == limit or page["next"] is None
+        found += page["groups"]
+        if page["next"] is None:
+            return found
+        after = Cursor.read(page["next"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(PLACES, st.integers(1, 5), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_groups_of_all_workers_come_in_pages_as_those_of_one(places: set[tuple[str, str]], count: int, limit: int, chance: Any) -> None:
+    """Wherever each group is: all pages together are those of one process that has them all, row by row and bit by bit."""
+    whole, states = FakeState(), [FakeState() for _ in range(count)]
+    for at, (kind, client_id) in enumerate(places):
+        add(whole, kind, client_id, at * 7_777)
+        add(chance.choice(states), kind, client_id, at * 7_777)
+    workers = FakeWorkers(states)
+    assert asyncio.run(pages(workers.pages, limit)) == asyncio.run(pages(OneProcess(whole), limit))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(PLACES, min_size=2, max_size=4), st.integers(1, 9))
+def test_a_group_that_several_workers_have_has_one_row(shards: list[set[tuple[str, str]]], limit: int) -> None:
+    """Its totals are those of all workers, on whichever page it stands."""
+    states = [FakeState() for _ in shards]
+    for at, places in enumerate(shards):
+        for kind, client_id in places:
+            add(states[at], kind, client_id, 10_000 * (at + 1))
+    rows = asyncio.run(pages(FakeWorkers(states).pages, limit))
+    found = {(row["quota_type"].lower(), row["tags"]["client-id"]): row["recorded_total"] for row in rows}
+    expected = {place: sum(10_000 * (at + 1) for at, places in enumerate(shards) if place in places) for place in set().union(*shards)}
+    assert found == expected
+    assert len(rows) == len(expected)
+
+
+async def test_pages_go_on_while_groups_come_and_go_at_workers() -> None:
+    """A group that stays from the first page to the last is shown once, whoever left before it or came since, at any worker."""
+    states = [FakeState() for _ in range(3)]
+    for at in range(90):
+        add(states[at % 3], "produce", f"stays-{at}")
+        add(states[at % 2], "produce", f"goes-{at}")
+    workers, shown, after = FakeWorkers(states), [], None
+    while True:
+        page = json.loads(await workers.pages.quotas_page(after, 25))
+        shown += [one["tags"]["client-id"] for one in page["groups"]]
+        if page["next"] is None:
+            break
+        after = Cursor.read(page["next"])
+        for state in states:
+            groups = state.produce.groups()
+            gone = [group for group in groups if not group.tags["client-id"].startswith("stays")][::5]
+            groups[:] = [group for group in groups if group not in gone]
+            add(state, "produce", f"came-{len(shown)}")
+    assert sorted(one for one in shown if one.startswith("stays")) == sorted(f"stays-{at}" for at in range(90))
+
+
+async def test_the_verdicts_of_a_group_are_the_newest_of_all_workers() -> None:
+    """Sixteen, by time; counts add, the delay ends with the last, and the rate is the greatest that a worker measures."""
+    states = [FakeState(), FakeState()]
+    for at, state in enumerate(states):
+        group = state.produce.add(client_id="etl", bound=1_000.0)
+        for turn in range(10):
+            group.record(30_000 + at, state.time_ms + 10 * turn + 5 * at)
+    (row,) = await pages(FakeWorkers(states).pages, 10)
+    times = [verdict["time_ms"] for verdict in row["verdicts"]]
+    groups = [state.produce.groups()[0] for state in states]
+    every = [verdict.time_ms for group in groups for verdict in group.verdicts]
+    assert times == sorted(every)[-VERDICTS_MAX:]
+    assert row["throttle_count"] == sum(group.throttle_count for group in groups) == 20
+    assert row["throttled_until_ms"] == max(group.throttled_until_ms for group in groups)
+    assert row["observed"] == max(group.rate(1_000_000) for group in groups)
+
+
+async def test_a_page_names_workers_that_gave_no_answer() -> None:
+    """What the others have is shown; a process without workers has no such field."""
+    states = [FakeState(), FakeState()]
+    add(states[0], "produce", "a")
+    add(states[1], "produce", "b")
+    workers = FakeWorkers(states)
+    workers.silent = {2}
+    page = json.loads(await workers.pages.quotas_page(None, 10))
+    assert ([row["tags"]["client-id"] for row in page["groups"]], page["workers_unanswered"]) == (["a"], [2])
+    assert json.loads(await workers.pages.connections_page({}, 0, 10))["workers_unanswered"] == [2]
+    assert "workers_unanswered" not in json.loads(await OneProcess(states[0]).quotas_page(None, 10))
+
+
+def infos(count: int) -> Iterator[ConnectionInfo]:
+    for number in range(1, count + 1):
+        yield ConnectionInfo("10.0.0.1:5", "default", "1", "User:" + "a" * number, "etl-\udcff", 5, 6, 1, ["throttle"], 7, number)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 5), st.integers(0, 60), st.integers(1, 9))
+def test_connections_of_all_workers_stand_in_the_order_of_their_numbers(count: int, connections: int, limit: int) -> None:
+    """Each once, with its worker, on pages that are those of one process otherwise."""
+    whole, states = FakeState(), [FakeState() for _ in range(count)]
+    whole.connection_infos = list(infos(connections))
+    for state in states:
+        state.connection_infos = whole.connection_infos[states.index(state) :: count]
+        state.counters.connections_open = len(state.connection_infos)
+    whole.counters.connections_open = connections
+    workers, after = FakeWorkers(states), 0
+    while after is not None:
+        page = json.loads(asyncio.run(workers.pages.connections_page({"held": 1}, after, limit)))
+        expected = json.loads(asyncio.run(OneProcess(whole).connections_page({"held": 1}, after, limit)))
+        assert [row.pop("worker") for row in page["connections"]] == [(row["number"] - 1) % count + 1 for row in page["connections"]]
+        assert page.pop("workers_unanswered") == []
+        assert page == expected
+        after = page["next"]
+
+
+def limited(client_id: str, *users: str, connections: int = 1) -> FakeState:
+    """Return a worker at which users with one client-id are connected."""
+    state, manager = FakeState(), ClientQuotaManager(ClientQuotaType.PRODUCE)
+    manager.update_quota(ClientQuotaEntity(None, client_id), 1_000.0)
+    record(manager, EVE, client_id, 50_000, state.time_ms)
+    state.produce = manager  # type: ignore[assignment]
+    state.connected = [(KafkaPrincipal("User", user), client_id) for user in users for _ in range(connections)]
+    return state
+
+
+async def test_explain_adds_the_sharers_of_all_workers() -> None:
+    """Connections add up, a client at several workers is one client, and the group is one group."""
+    states = [limited("etl", "bob", "eve"), limited("etl", "eve", "joe", connections=2)]
+    page = await explain(FakeWorkers(states).pages, {}, "bob", "etl", None)
+    (group,) = page["quotas"][0]["groups"]
+    assert (group["observed"], group["throttle_count"], group["throttled_for_ms"]) == (5_000.0, 2, 40_000)
+    counted = {one["principal"]: one["connections"] for one in group["shared_by"]["named"]}
+    assert (group["shared_by"]["connections"], group["shared_by"]["clients"]) == (6, 3)
+    assert counted == {"User:bob": 1, "User:eve": 3, "User:joe": 2}
+
+
+async def test_explain_of_one_worker_is_that_of_one_process() -> None:
+    """The same page, also where there are more sharers than a worker names."""
+    state = limited("etl", *(f"user-{at}" for at in range(CLIENTS_TOLD_MAX + 5)))
+    page = await explain(FakeWorkers([state], state).pages, {}, "bob", "etl", None)
+    assert page == await explain(OneProcess(state), {}, "bob", "etl", None)
+    shared = page["quotas"][0]["groups"][0]["shared_by"]
+    assert (shared["clients"], len(shared["named"])) == (CLIENTS_TOLD_MAX + 5, SHARERS_MAX)
+
+
+async def test_explain_needs_a_worker() -> None:
+    """Without an answer nothing is known of a client; of an address the admission knows."""
+    workers = FakeWorkers([FakeState()])
+    workers.silent = {1}
+    with pytest.raises(NobodyAnswersError):
+        await explain(workers.pages, {}, "bob", None, None)
+    assert (await explain(workers.pages, {}, None, None, "192.0.2.7"))["quotas"][0]["rates"]
+
+
+async def test_explain_without_a_worker_is_unavailable(tmp_path: Path) -> None:
+    """By HTTP that is 503."""
+    workers = FakeWorkers([FakeState()])
+    workers.silent = {1}
+    async with Port(tmp_path, workers=workers.pages) as port:
+        assert await port.ask("/explain?user=bob", token=READER) == (503, "no worker answers\n")
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[FakeWorkers, list[FakeState], Any]]:
+    """Two workers behind an admin port, and a way to ask it."""
+    states = [FakeState(), FakeState()]
+    workers = FakeWorkers(states)
+    admin = AdminHttp(workers.pages, HostPort("127.0.0.1", 0), lag=LoopLag())
+    address = await admin.start()
+    async with aiohttp.ClientSession() as session:
+
+        async def get(path: str) -> tuple[int, str]:
+            async with session.get(f"http://{address}{path}") as response:
+                return response.status, await response.text()
+
+        yield workers, states, get
+    await admin.stop()
+
+
+async def test_ready_while_one_worker_serves(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:
+    """The check says how many of how many answer; it holds with one, not with none."""
+    workers, _, get = served
+    for silent, status, detail in ((set(), 200, "2 of 2 answer"), ({1}, 200, "1 of 2 answer"), ({1, 2}, 503, "0 of 2 answer")):
+        workers.silent = silent
+        found, text = await get("/readyz")
+        assert (found, json.loads(text)["checks"][-1]) == (status, {"name": "workers", "ok": status == 200, "detail": detail})
+
+
+async def test_errors_of_all_workers_make_the_process_unwell(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:
+    """Also of one that was replaced since; that a new one begins at zero hides nothing."""
+    workers, states, get = served
+    assert await get("/healthz") == (200, "ok\n")
+    for state in states:
+        state.counters.internal_errors = ERRORS_PER_MINUTE_MAX // 2 + 1
+    workers.control.time_ms += 1_000
+    assert (await get("/healthz"))[0] == 503
+    workers.replace(1, FakeState())
+    assert await get("/healthz") == (503, f"{ERRORS_PER_MINUTE_MAX + 2} internal errors within 1 s\n")
+
+
+async def test_every_page_answers_with_workers(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:
+    """Over HTTP, as with one process."""
+    _, states, get = served
+    states[0].connection_infos = list(infos(3))
+    for path in ("/metrics", "/quotas?limit=3", "/connections?limit=2"):
+        assert (await get(path))[0] == 200
+    assert [row["worker"] for row in json.loads((await get("/connections"))[1])["connections"]] == [1, 1, 1]

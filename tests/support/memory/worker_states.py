@@ -1,0 +1,35 @@
+"""Workers without processes: states that are asked as workers are, by bytes."""
+
+from collections.abc import Sequence
+
+from proxy.observe.workers.answers import WorkerAnswers
+from proxy.observe.workers.many_workers import ManyWorkers
+from proxy.telemetry.loop_lag import LoopLag
+from tests.support.memory.proxy_state import FakeState
+
+
+class FakeWorkers:
+    """Some workers, numbered from 1.
+
+    Attributes:
+        silent: numbers of those that give no answer.
+        control: what is there once.
+        pages: what the admin port shows of them.
+    """
+
+    def __init__(self, states: Sequence[FakeState], control: FakeState | None = None) -> None:
+        self._workers = {number: WorkerAnswers(state, LoopLag()) for number, state in enumerate(states, 1)}
+        self.silent: set[int] = set()
+        self.control = control or FakeState()
+        self.pages = ManyWorkers(self.control, self._ask)
+
+    def replace(self, number: int, state: FakeState) -> None:
+        """Begin a worker anew."""
+        self._workers[number] = WorkerAnswers(state, LoopLag())
+
+    def drop(self, number: int) -> None:
+        """Let there be one worker fewer."""
+        del self._workers[number]
+
+    async def _ask(self, query: bytes) -> list[tuple[int, bytes | None]]:
+        return [(number, None if number in self.silent else await worker.answer(query)) for number, worker in self._workers.items()]
