@@ -104,7 +104,7 @@ class Shared(EnforcedGroup):
         if sharing.row is None:
             self._pull(now_ms)
             sharing.full = self._free
-        elif sharing.row.is_held():
+        if sharing.row is not None and sharing.row.is_held():
             sharing.publish(self, now_ms)
         sharing.due_ms = self._end_ms = -NEVER_MS
 

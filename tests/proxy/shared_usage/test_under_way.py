@@ -58,6 +58,16 @@ def test_a_change_without_a_record_is_published() -> None:
     assert second.group.pending == 0.0
 
 
+def test_what_a_group_without_a_row_has_under_way_is_published_with_its_row() -> None:
+    """The first timer claims the row and publishes both."""
+    segment = new_segment(2)
+    first, second = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
+    first.group.pending += 700
+    first.publish(10)
+    second.pull(20)
+    assert second.group.pending == 700
+
+
 def test_a_dead_worker_has_nothing_under_way() -> None:
     """Its connections ended with it; its successor, or whoever finds it dead, says so."""
     first, second = two_workers()

@@ -17,6 +17,7 @@ import pytest
 import proxy.base.clock
 from proxy.base.close_reason import CloseReason
 from proxy.base.host_port import HostPort
+from proxy.enforcement.groups.group_factory import PLAIN
 from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.enforcement.switches import Switches
@@ -251,7 +252,13 @@ class ProxyFixture:
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
         self.settings = SessionSettings(self.enforcement, self.usages, self.counters)
-        self.scopes = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={}, windows=settings.get("windows"))
+        self.scopes = QuotaScopes(
+            per_cluster=False,
+            choice=CallbackChoice(),
+            statics={},
+            windows=settings.get("windows"),
+            factories=settings.get("factories", PLAIN),
+        )
         self.scope = self.scopes.of(BROKER)
         self.closed: list[tuple[CloseReason, str]] = []
         self.administered: list[Connection] = []
