@@ -43,16 +43,17 @@ def cli() -> None:
 @click.option("--admin", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz, /quotas and more.")
 @click.option("--metering", metavar="DIR", help="Write every decision below this directory.")
 @click.option("--quota-admin", metavar="User:NAME", multiple=True, help="Who may read and change quotas by Kafka's APIs.")
+@click.option("--workers", metavar="N|auto", help="Processes that relay; auto: one for each core that may be used.")
 @click.option("--profile", is_flag=True, help="Print where the time went when the run ends.")
 def run(config: Path | None, **flags: Any) -> None:
     """Run the proxy. SIGHUP reloads; SIGTERM drains, a second one ends at once."""
     source = ConfigSource(config, Flags(**flags))
     level = _check(source).log.level
-    from proxy.app.run import run as run_app  # only here: `check-config` and --help need no event loop
+    from proxy.workers.run import run_sluice  # only here: `check-config` and --help need no event loop
 
     handler = log.start_logging(level)
     try:
-        sys.exit(run_app(source))
+        sys.exit(run_sluice(source))
     finally:
         log.stop_logging(handler)
 

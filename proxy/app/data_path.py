@@ -12,6 +12,8 @@ from proxy.base.clock import now_ms
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.sections.groups import declared_groups
+from proxy.enforcement.groups.child_groups import enforced_bucket
+from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
@@ -42,6 +44,7 @@ class DataPath:
         listeners: where clients come in, for what they are told of addresses.
         slots: takes back what an admitted connection was given.
         on_login_failed: called with the address of each client that a broker does not let in.
+        make_mutation_group: makes the groups of controller mutations.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class DataPath:
         *,
         slots: ConnectionSlots,
         on_login_failed: Callable[[Peer], None],
+        make_mutation_group: Callable[..., EnforcedMutationGroup] = enforced_bucket,
     ) -> None:
         self.config = config
         self.counters = counters
@@ -70,6 +74,7 @@ class DataPath:
             choice=callback_choice(config, source.place),
             statics=static_defaults(config),
             windows=quota_windows(config),
+            make_mutation_group=make_mutation_group,
         )
         self.scopes.declare(self._groups)
         self.gateway = Gateway(
@@ -199,8 +204,13 @@ class DataPath:
         settings.empty_client_id_is_default = config.empty_client_id == "default-entity"
         settings.unknown_apis_pass = config.unknown_apis == "pass"
         settings.frame_bytes_max = config.limits.request_frame_bytes_max
-        settings.principals.max_connections = config.connections.max_connections_per_principal
-        settings.principals.overrides = config.connections.principal_overrides
+        self.apply_principal_limits(config)
+
+    def apply_principal_limits(self, config: Config) -> None:
+        """Limit the connections of each principal."""
+        principals = self.session_settings.principals
+        principals.max_connections = config.connections.max_connections_per_principal
+        principals.overrides = config.connections.principal_overrides
 
     def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
         old = self.config

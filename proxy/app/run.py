@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvloop
 
 from proxy.app.app import App
-from proxy.app.open_files import fit_open_files
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 
@@ -22,22 +22,53 @@ SWITCH_INTERVAL_S = 0.0005
 """A thread that reckons gives way to the event loop within so much; with Python's 5 ms each event would wait that long for it."""
 
 
-def run(source: ConfigSource) -> int:
+class RunningProxy(Protocol):
+    """What is between its start and its end: an `App`, or a supervisor of workers."""
+
+    @property
+    def requests(self) -> int:
+        """Requests forwarded so far by this process."""
+
+    async def start(self) -> None:
+        """Begin.
+
+        Raises:
+            ConfigProblems: the quotas are not right.
+            StartError: an address cannot be bound.
+        """
+
+    async def reload(self) -> bool:
+        """Obey the configuration as it is now; False: it is not right."""
+
+    async def drain(self) -> None:
+        """Stop accepting, answer what is in flight."""
+
+    async def stop(self) -> None:
+        """End everything now."""
+
+    def log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count and log an uncaught exception."""
+
+
+MakeProxy = Callable[[Config, ConfigSource], RunningProxy]
+"""Makes a proxy on the running event loop."""
+
+
+def run(config: Config, source: ConfigSource, make: MakeProxy = App) -> int:
     """Run until a signal says stop; return the exit code.
 
     Raises:
         ConfigProblems: configuration or quotas are not right.
         StartError: an address cannot be bound.
     """
-    config = fit_open_files(source.load())
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, source))
+        return runner.run(_serve(config, source, make))
 
 
-async def _serve(config: Config, source: ConfigSource) -> int:
+async def _serve(config: Config, source: ConfigSource, make: MakeProxy) -> int:
     loop = asyncio.get_running_loop()
-    app = App(config, source)
+    app = make(config, source)
     loop.set_exception_handler(app.log_exception)
     terminated, ended = asyncio.Event(), asyncio.Event()
 
@@ -78,7 +109,7 @@ def _profiler() -> Profiler:
     return Profiler()
 
 
-async def _started(app: App, terminated: asyncio.Event) -> bool:
+async def _started(app: RunningProxy, terminated: asyncio.Event) -> bool:
     """Start; False when a signal came first: a store may have to be waited for.
 
     Raises:

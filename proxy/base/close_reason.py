@@ -59,6 +59,7 @@ class CloseReason(StrEnum):
     DEPARTED_LIMIT = "departed_limit"  # it had closed its side, and as many connections of its address are served after that as may be
     DRAIN = "drain"
     DRAIN_DEADLINE = "drain_deadline"
+    WORKER_DIED = "worker_died"  # the process that served it ended; others go on
     SHUTDOWN = "shutdown"
     INTERNAL_ERROR = "internal_error"
 

@@ -9,7 +9,7 @@ from proxy.base.host_port import HOST_PORT_REMEDY, HOST_REMEDY
 from proxy.base.units import shown
 from proxy.config.problem import COMMAND_LINE, Problem
 from proxy.config.sections.admin import PRINCIPAL_REMEDY, read_principal
-from proxy.config.values import read_bootstrap, read_listen, read_path, read_reachable_host
+from proxy.config.values import WORKERS_REMEDY, read_bootstrap, read_listen, read_path, read_reachable_host, read_workers
 
 
 class Flags(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +22,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     enforcement: str | None = None
     admin: str | None = None
     metering: str | None = None
+    workers: str | None = None
     quota_admin: tuple[str, ...] = ()
     sidecar: bool = False
     profile: bool = False
@@ -46,6 +47,7 @@ _FLAGS: Final = {
     "quotas": _Flag("quotas.path", read_path, "--quotas with the path of a quota file"),
     "enforcement": _Flag("enforcement.mode", _read_mode, "--enforcement delay, mute or observe"),
     "metering": _Flag("metering.dir", read_path, "--metering with the path of a directory"),
+    "workers": _Flag("workers", read_workers, f"--workers with {WORKERS_REMEDY}"),
     "admin": _Flag("admin.address", read_listen, f"--admin {HOST_PORT_REMEDY}"),
 }
 _MISSING: Final = {
@@ -58,6 +60,7 @@ _NAMES: Final = {
     "upstream.bootstrap": "--upstream",
     "admin.address": "--admin",
     "metering.dir": "--metering",
+    "workers": "--workers",
 }
 
 
@@ -117,7 +120,10 @@ def name_flags(problems: list[Problem]) -> list[Problem]:
 
 
 def _set(table: dict[str, Any], name: str, dotted: str, text: str, problems: list[Problem]) -> None:
-    section, key = dotted.split(".")
+    section, _, key = dotted.rpartition(".")
+    if not section:
+        table[key] = text
+        return
     if section != "listener":
         inner = table.setdefault(section, {})
     else:

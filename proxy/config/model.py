@@ -21,6 +21,7 @@ from proxy.config.toml_reader import FLAG_ONLY, Reader
 from proxy.config.values import (
     AGE_REMEDY,
     PRINCIPALS_REMEDY,
+    WORKERS_REMEDY,
     read_age,
     read_broker_ports,
     read_claim_name,
@@ -38,6 +39,7 @@ from proxy.config.values import (
     read_rate,
     read_reachable_host,
     read_topic,
+    read_workers,
 )
 
 EnforcementMode = Literal["delay", "mute", "observe"]
@@ -268,6 +270,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream
     listeners: tuple[Listener, ...] = msgspec.field(name="listener")
     sidecar: bool = False
+    workers: Annotated[int | Literal["auto"], Reader(read_workers, WORKERS_REMEDY)] = 1
+    """Processes that relay. "auto": one for each core that this one may use."""
     empty_client_id: Literal["default-entity", "kafka"] = "default-entity"
     unknown_apis: Literal["close", "pass"] = "close"
     broker_configs: Literal["redact", "pass"] = "redact"

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from proxy.base.host_port import HostPort, is_wildcard, read_host, read_host_port
 from proxy.base.networks import Networks, networks_of
@@ -196,3 +196,21 @@ def _port(key: Any, port: Any) -> int:
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65_535:
         raise ValueError(f"{shown(port)} is not a port for broker {key}")
     return port
+
+
+WORKERS_MAX: Final = 64
+WORKERS_REMEDY: Final = f'a whole number from 1 to {WORKERS_MAX}, or "auto"'
+
+
+def read_workers(value: object) -> int | Literal["auto"]:
+    """Return how many processes relay.
+
+    Raises:
+        ValueError: it is neither such a number nor "auto".
+    """
+    if value == "auto":
+        return "auto"
+    number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= WORKERS_MAX:
+        raise ValueError(f"{shown(value)} is not possible")
+    return number

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from proxy.base.clock import now_ns
 from proxy.enforcement.groups.child_groups import enforced_bucket
+from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories, GroupFactory
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.quota_scope import EnforcedManager, QuotaScope
@@ -54,7 +55,8 @@ class QuotaScopes:
     Args:
         statics: bytes per second for who matches no quota, by type (Kafka's old `quota.producer.default`).
         windows: of every manager; they stay as long as the process.
-        factories: what makes the groups of each scope; controller mutations are counted in this process alone.
+        factories: what makes the groups of each scope.
+        make_mutation_group: makes the groups of controller mutations, as `enforced_bucket` does.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class QuotaScopes:
         statics: Mapping[ClientQuotaType, float],
         windows: QuotaWindows | None = None,
         factories: GroupFactories = PLAIN,
+        make_mutation_group: Callable[..., EnforcedMutationGroup] = enforced_bucket,
     ) -> None:
         self._per_cluster = per_cluster
         self._choice = choice
@@ -83,7 +86,7 @@ class QuotaScopes:
         self.on_moved: Callable[[], None] | None = None  # called when connections have to ask `of` again
         callback = self._make_callback(None)
         self.mutation = ControllerMutationQuotaManager(
-            enforced_bucket,
+            make_mutation_group,
             num_samples=self._windows.controller_num_samples,
             window_ms=self._windows.controller_window_ms,
             callback=callback,

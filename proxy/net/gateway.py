@@ -373,6 +373,12 @@ class Gateway:
         await self._until_none(self._closing, FLUSH_MS)
         return in_time
 
+    async def until_none(self) -> None:
+        """Wait until there is no connection."""
+        while self.connections:
+            self._ended.clear()
+            await self._ended.wait()
+
     async def _until_none(self, connections: Collection[Connection], timeout_ms: int) -> bool:
         """Wait until a collection is empty; False when the time was not enough."""
         self._ended.clear()

@@ -6,7 +6,8 @@ Where the broker is the authority it is asked first, on the asker's own connecti
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from protocol.api_keys import ApiKey
 from protocol.errors import BadRequestError
@@ -34,9 +35,12 @@ from proxy.net.connection import Connection
 from proxy.quota_admin.broker_authority import BrokerAuthority
 from proxy.quota_admin.quota_resources import alteration_of, configs_of, entity_of, filter_of
 from proxy.quota_admin.requester import Requester
-from proxy.quota_admin.service import DENIED, Administration
+from proxy.quota_admin.service import DENIED
 from proxy.session.administered import CORRELATION_ID, Administered, read_body
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, AdminError, Alteration, Component, Description, Op, Result
+
+if TYPE_CHECKING:
+    from proxy.config.sections.admin import Authority
 
 RESOURCES_MAX: Final = 1_000
 """Most users and clients in one request for configurations: each is looked for among all quotas."""
@@ -44,10 +48,34 @@ CONFIG_BYTES: Final = 32
 """Of an answer about configurations; so few bytes are one of the things that it takes time to look at."""
 
 
+class QuotaAdministration(Protocol):
+    """Of an `Administration` what the APIs need; it may be another process's."""
+
+    @property
+    def authority(self) -> Authority:
+        """Who says who may."""
+
+    def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+        """Whether one may change quotas."""
+
+    def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+        """Whether one may see all quotas."""
+
+    async def describe_many(
+        self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+    ) -> Description:
+        """Answer a filter."""
+
+    async def alter(
+        self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
+    ) -> list[Result]:
+        """Judge alterations, make those that may be, and return a result for each entity."""
+
+
 class ClientQuotaApi:
     """Where connections take their requests about quotas."""
 
-    def __init__(self, administration: Administration, authority: BrokerAuthority) -> None:
+    def __init__(self, administration: QuotaAdministration, authority: BrokerAuthority) -> None:
         self._administration = administration
         self._authority = authority
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from proxy.config.problem import ConfigProblems, Problem
@@ -35,12 +35,14 @@ class FollowedQuotas:
     Attributes:
         listeners: called with each new content, after it is in force.
         origin: who made the content that was taken last.
+        on_settled: awaited after each change, before who made it is answered.
     """
 
     def __init__(self, apply_table: Callable[[QuotaTable], None], apply_rates: Callable[[Mapping[str, int]], None]) -> None:
         self.in_force: InForce = NOTHING
         self.origin: Origin = "start"
         self.listeners: list[OnContent] = []
+        self.on_settled: Callable[[], Awaitable[None]] | None = None
         self._apply_table = apply_table
         self._apply_rates = apply_rates
         self._store: QuotaStore | None = None
@@ -113,6 +115,8 @@ class FollowedQuotas:
             raise StoreUnavailable("quotas are not read yet; try again, nothing was changed")
         answer = await self._store.alter(decide)
         await self._settled()
+        if self.on_settled is not None:
+            await self.on_settled()
         return answer
 
     async def close(self) -> None:

@@ -160,9 +160,10 @@ class LineWriter(threading.Thread):
 class EventHandler(logging.Handler):
     """Turns records, ours and those of libraries, into lines for a `LineWriter`."""
 
-    def __init__(self, writer: LineWriter) -> None:
+    def __init__(self, writer: LineWriter, worker: int | None = None) -> None:
         super().__init__()
         self._writer = writer
+        self._worker = worker
         self._limit = RateLimit()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -171,6 +172,8 @@ class EventHandler(logging.Handler):
         if left_out is None:
             return
         line = _line_of(record)
+        if self._worker is not None:
+            line["worker"] = self._worker
         if left_out:
             line["left_out"] = left_out
         self._writer.put(line)
@@ -187,11 +190,15 @@ class EventHandler(logging.Handler):
         super().close()
 
 
-def start_logging(level: str, stream: TextIO | None = None) -> EventHandler:
-    """Send all events from `level` on, and warnings of libraries, to `stream` (stderr). `stop_logging` ends it."""
+def start_logging(level: str, stream: TextIO | None = None, worker: int | None = None) -> EventHandler:
+    """Send all events from `level` on, and warnings of libraries, to `stream` (stderr). `stop_logging` ends it.
+
+    Args:
+        worker: a number that stands in each line; None: there are no workers, or this is the supervisor.
+    """
     writer = LineWriter(sys.stderr if stream is None else stream)
     writer.start()
-    handler = EventHandler(writer)
+    handler = EventHandler(writer, worker)
     LOGGER.setLevel(level.upper())
     root = logging.getLogger()
     root.setLevel(logging.WARNING)

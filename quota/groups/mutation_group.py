@@ -48,6 +48,7 @@ class MutationGroup:
         window_ms: int = 1000,
         created_ms: int = 0,
         last_update_ms: int = 0,
+        bucket: TokenBucket | None = None,
     ) -> None:
         self.parent: MutationGroup | None = None
         self.tags = {kept_name(name): kept_name(value) for name, value in tags.items()}
@@ -55,7 +56,7 @@ class MutationGroup:
         self.last_record_ms = created_ms
         self.mutation_rate = Rate(2, 30_000, created_ms)
         self.throttle_time: Avg | None = None
-        self._bucket = TokenBucket(num_samples, window_ms, bound, last_update_ms)
+        self._bucket = TokenBucket(num_samples, window_ms, bound, last_update_ms) if bucket is None else bucket
         self._burst_ms = num_samples * window_ms
         self.verdicts: Verdicts = ()
         self.throttled_until_ms = 0

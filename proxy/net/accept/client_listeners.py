@@ -50,6 +50,9 @@ class ClientListeners:
         header_ms, hello_ms: how long a PROXY header, and the hello of TLS, may take.
         may_accept: asked before each accept.
         serve: takes a connection that may be served; it gives the slot back by `Admission.left`.
+
+    Attributes:
+        on_bound: called with each listener that has a port more.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class ClientListeners:
         self._headers = ProxyHeaders(self, header_ms)
         self._hellos = ClientHellos(self, hello_ms)
         self._accepting = True
+        self.on_bound: Callable[[BoundListener], None] = lambda _listener: None
         for listener in listeners:
             listener.admission = admission.of_listener(
                 listener.settings.name, listener.acceptors, functools.partial(self._passed, listener)
@@ -107,6 +111,7 @@ class ClientListeners:
             acceptor = self._acceptor(listener, sock, None)
             listener.acceptors[None] = acceptor
             listener.bootstrap_port = acceptor.port
+            self.on_bound(listener)
 
     def bind_broker(self, route: Route, node_id: int) -> bool:
         """Open the port of a broker on every listener that leads there; False when one of them cannot."""
@@ -133,6 +138,7 @@ class ClientListeners:
             return False
         acceptor = listener.acceptors[node_id] = self._acceptor(listener, sock, node_id)
         listener.ports[node_id] = acceptor.port
+        self.on_bound(listener)
         log.info("broker_port_bound", listener=listener.settings.name, node_id=node_id, address=str(address))
         return True
 

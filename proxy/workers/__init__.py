@@ -1,0 +1,1 @@
+"""Several processes that relay, under one that accepts: the supervisor and its workers."""

@@ -1,0 +1,39 @@
+"""Connections of each principal over all workers: the supervisor counts them, and is asked at each login."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from proxy.session.login.principal_connections import PrincipalConnections
+from proxy.workers.messages import AnyMessage, PrincipalLeft
+from proxy.workers.questions import EnterPrincipal, Questions
+from quota.entity import KafkaPrincipal
+
+_MAY_STAY: Final[msgspec.msgpack.Decoder[bool]] = msgspec.msgpack.Decoder(bool)
+
+
+class AskedPrincipals(PrincipalConnections):
+    """Counts here as well, for when the supervisor does not answer; without a limit only here."""
+
+    def __init__(self, questions: Questions, send: Callable[[AnyMessage], None]) -> None:
+        super().__init__()
+        self._questions = questions
+        self._send = send
+
+    def enter(self, principal: KafkaPrincipal, *, only_observes: bool) -> bool:
+        """Count a connection of `principal`; False when it has as many as it may, and then it does not count."""
+        if self.max_connections is not None or self.overrides:
+            may_stay = self._questions.ask(EnterPrincipal(principal.type, principal.name, only_observes), _MAY_STAY)
+            if may_stay is False:
+                return False
+            if may_stay:
+                return super().enter(principal, only_observes=True)
+        return super().enter(principal, only_observes=only_observes)
+
+    def leave(self, principal: KafkaPrincipal) -> None:
+        """Count a connection no more."""
+        super().leave(principal)
+        self._send(PrincipalLeft(principal.type, principal.name))

@@ -1,0 +1,157 @@
+"""One worker as the supervisor sees it: its process, its sockets, what it was given and has not given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from proxy.net.accept.client_listeners import AdmittedConnection
+from proxy.workers.link import Answers, Link
+from proxy.workers.messages import AnyMessage, Start
+from proxy.workers.passing import PassedConnection, pass_on, socket_pair
+from proxy.workers.questions import AnsweredQuestions, AnyQuestion
+from quota.connections.ip_connections import IpKey
+
+Slot = tuple[str, IpKey]
+"""The listener that a connection came in at, and what it counts as."""
+
+
+class WorkerProcess:
+    """A worker that was started.
+
+    Attributes:
+        number: from 0 on; its successor has the same.
+        slots: of the connections that it was given and has not reported as ended.
+        principals: of its connections that are counted for a limit of their principal.
+        is_ready: it serves.
+        may_accept: it has memory for more connections.
+        generation: of the quotas that hold in it.
+    """
+
+    def __init__(
+        self, number: int, process: subprocess.Popen[bytes], link: Link, passing: socket.socket, questions: AnsweredQuestions
+    ) -> None:
+        self.number = number
+        self._process = process
+        self.link = link
+        self._passing = passing
+        self._questions = questions
+        self.slots: Counter[Slot] = Counter()
+        self.connections = 0
+        self.principals: Counter[tuple[str, str]] = Counter()
+        self.is_ready = False
+        self.may_accept = True
+        self.generation = 0
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    def serve(self, admitted: AdmittedConnection) -> None:
+        """Give it a connection; the socket here is closed.
+
+        Raises:
+            BlockingIOError: it has not taken those before.
+            OSError: it is gone.
+        """
+        arrival, name = admitted.arrival, admitted.listener.settings.name
+        passed = PassedConnection(
+            name, admitted.node_id, arrival.peer, arrival.since_ms, admitted.ip_key, int(arrival.sock.family), arrival.first
+        )
+        pass_on(self._passing, passed, arrival.sock)
+        arrival.sock.close()
+        self.slots[name, admitted.ip_key] += 1
+        self.connections += 1
+
+    def left(self, listener: str, ip_key: IpKey) -> bool:
+        """One of its connections has ended; False: it had none like this."""
+        slot = (listener, ip_key)
+        if not self.slots[slot]:
+            return False
+        self.slots[slot] -= 1
+        if not self.slots[slot]:
+            del self.slots[slot]
+        self.connections -= 1
+        return True
+
+    def end(self, sig: int = signal.SIGTERM) -> None:
+        """Let it end."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(sig)
+
+    def poll(self) -> int | None:
+        """Return the exit code; None: it lives."""
+        return self._process.poll()
+
+    def close(self) -> None:
+        """Let go of its sockets."""
+        self.link.close()
+        self._passing.close()
+        self._questions.close()
+
+
+async def start_worker(
+    start: Start,
+    on_message: Callable[[AnyMessage], None],
+    answers: Answers,
+    on_lost: Callable[[], None],
+    answer: Callable[[AnyQuestion], Any],
+    segment: int | None = None,
+) -> WorkerProcess:
+    """Start a worker.
+
+    Args:
+        start: its first message.
+        on_message, answers, on_lost: as `Link` wants them.
+        answer: answers its questions.
+        segment: descriptor of the memory that all workers share; None: there is none.
+    """
+    link_here, link_there = socket.socketpair()
+    passing_here, passing_there = socket_pair()
+    questions_here, questions_there = socket_pair()
+    passing_here.setblocking(False)
+    there = [link_there.fileno(), passing_there.fileno(), questions_there.fileno()]
+    if segment is not None:
+        there.append(segment)
+    process = _spawn(there)
+    for sock in (link_there, passing_there, questions_there):
+        sock.close()
+    link = await Link.over(link_here, on_message, answers, on_lost)
+    link.send(start)
+    return WorkerProcess(start.number, process, link, passing_here, AnsweredQuestions(questions_here, answer))
+
+
+def _spawn(descriptors: list[int]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "proxy.workers.main", *map(str, descriptors)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603 - ourselves
+
+
+def watch_end(process: WorkerProcess, on_end: Callable[[], None]) -> Callable[[], None]:
+    """Call `on_end` once when a process has ended; return what stops the watch."""
+    loop = asyncio.get_running_loop()
+    descriptor = os.pidfd_open(process.pid)
+
+    def ended() -> None:
+        stop()
+        process.poll()
+        on_end()
+
+    def stop() -> None:
+        nonlocal descriptor
+        if descriptor >= 0:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            descriptor = -1
+
+    loop.add_reader(descriptor, ended)
+    return stop

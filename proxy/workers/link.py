@@ -1,0 +1,148 @@
+"""The stream of messages between the supervisor and one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import Final, cast
+
+from proxy.telemetry import log
+from proxy.workers.messages import Answer, AnyMessage, Asked, Request, decoded, encoded
+
+LENGTH: Final = Struct(">I")
+MESSAGE_BYTES_MAX: Final = 1 << 30
+UNSENT_BYTES_MAX: Final = 256 * 1024 * 1024
+"""More waits for a process that reads nothing any more."""
+
+Answers = Callable[[Request], Awaitable[bytes]]
+
+
+class LinkLost(Exception):
+    """The other process is gone, or did not answer in time."""
+
+
+class Link(asyncio.Protocol):
+    """Sends and receives messages; requests get their answers by number.
+
+    Args:
+        on_message: called with every message that is no request and no answer.
+        answers: makes the body of an answer.
+        on_lost: called once when the other process is gone.
+    """
+
+    def __init__(self, on_message: Callable[[AnyMessage], None], answers: Answers, on_lost: Callable[[], None]) -> None:
+        self._on_message = on_message
+        self._answers = answers
+        self._on_lost = on_lost
+        self._transport: asyncio.WriteTransport | None = None
+        self._unread = bytearray()
+        self._numbers = 0
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def over(
+        cls, sock: socket.socket, on_message: Callable[[AnyMessage], None], answers: Answers, on_lost: Callable[[], None]
+    ) -> Link:
+        """Return a link over a connected socket, which it owns from now on."""
+        _, link = await asyncio.get_running_loop().create_unix_connection(lambda: cls(on_message, answers, on_lost), sock=sock)
+        return link
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other process is there, as far as anybody knows."""
+        return self._transport is not None
+
+    def send(self, message: AnyMessage) -> None:
+        """Send a message; nothing happens when the other process is gone."""
+        transport = self._transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            log.error("worker_link_full", limit_key="worker_link_full", unsent_bytes=transport.get_write_buffer_size())
+            transport.abort()
+            return
+        data = encoded(message)
+        transport.write(LENGTH.pack(len(data)) + data)
+
+    async def ask(self, what: Asked, timeout_s: float) -> bytes:
+        """Return the body of the answer.
+
+        Raises:
+            LinkLost: there was none in time, or the request failed there.
+        """
+        if self._transport is None:
+            raise LinkLost("the other process has ended")
+        self._numbers += 1
+        number = self._numbers
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = waiting
+        self.send(Request(number, what))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiting
+        except TimeoutError:
+            raise LinkLost(f"no answer within {timeout_s:g} s") from None
+        finally:
+            del self._waiting[number]
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- the event loop's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in messages."""
+        unread = self._unread
+        unread += data
+        at = 0
+        while len(unread) - at >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(unread, at)
+            end = at + LENGTH.size + size
+            if end > len(unread):
+                break
+            self._received(decoded(bytes(unread[at + LENGTH.size : end])))
+            at = end
+        del unread[:at]
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """The other process is gone."""
+        self._transport = None
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(LinkLost("the other process has ended"))
+        self._on_lost()
+
+    # --- inside
+
+    def _received(self, message: AnyMessage) -> None:
+        if isinstance(message, Request):
+            task = asyncio.ensure_future(self._answer(message))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+        elif isinstance(message, Answer):
+            waiting = self._waiting.get(message.number)
+            if waiting is None or waiting.done():
+                return
+            if message.body is None:
+                waiting.set_exception(LinkLost(message.problem))
+            else:
+                waiting.set_result(message.body)
+        else:
+            self._on_message(message)
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            answer = Answer(request.number, await self._answers(request))
+        except Exception as error:  # noqa: BLE001 - who asked learns it; this process goes on
+            log.error("worker_request_failed", limit_key="worker_request_failed", exception=error)
+            answer = Answer(request.number, None, f"{type(error).__name__}: {error}")
+        self.send(answer)

@@ -1,0 +1,110 @@
+"""The process of a worker: `python -m proxy.workers.main LINK PASSING QUESTIONS [SEGMENT]`, by the supervisor alone.
+
+The arguments are numbers of descriptors that the supervisor opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import uvloop
+
+from proxy.app.open_files import fit_open_files
+from proxy.app.run import SWITCH_INTERVAL_S
+from proxy.base.errors import StartError
+from proxy.config.load import ConfigSource
+from proxy.config.problem import ConfigProblems
+from proxy.telemetry import log
+from proxy.workers.link import LENGTH, Link
+from proxy.workers.messages import AnyMessage, Failed, Request, Start, decoded
+from proxy.workers.questions import Questions
+from proxy.workers.worker import Worker, metered_apart
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the supervisor says to end; return the exit code."""
+    link, passing, questions = (socket.socket(fileno=int(number)) for number in arguments[:3])
+    start = _first_message(link)
+    if start is None:
+        return 1
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the supervisor says when to end
+    source = ConfigSource(None if start.config_path is None else Path(start.config_path), start.flags)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(start, source, link, passing, Questions(questions)))
+
+
+def _first_message(link: socket.socket) -> Start | None:
+    size = _received(link, LENGTH.size)
+    data = None if size is None else _received(link, LENGTH.unpack(size)[0])
+    message = None if data is None else decoded(data)
+    return message if isinstance(message, Start) else None
+
+
+def _received(link: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        more = link.recv(size - len(data))
+        if not more:
+            return None
+        data += more
+    return bytes(data)
+
+
+async def _serve(start: Start, source: ConfigSource, link_socket: socket.socket, passing: socket.socket, questions: Questions) -> int:
+    loop = asyncio.get_running_loop()
+    worker: Worker | None = None
+    early: list[AnyMessage] = []
+    lost = asyncio.Event()
+
+    def received(message: AnyMessage) -> None:
+        if worker is None:
+            early.append(message)
+        else:
+            worker.received(message)
+
+    async def answer(request: Request) -> bytes:
+        assert worker is not None
+        return await worker.answer(request)
+
+    def ended() -> None:
+        lost.set()
+        if worker is not None and not worker.ended.is_set():
+            worker.supervisor_lost()
+
+    link = await Link.over(link_socket, received, answer, ended)
+    handler = None
+    try:
+        config = fit_open_files(source.load())
+        handler = log.start_logging(config.log.level, worker=start.number)
+        worker = Worker(metered_apart(config, start.number), source, questions, start.number)
+        loop.set_exception_handler(worker.log_exception)
+        loop.add_signal_handler(signal.SIGTERM, worker.ended.set)
+        worker.start(link, passing)
+        for message in early:
+            worker.received(message)
+    except (ConfigProblems, StartError) as error:
+        link.send(Failed(error.lines() if isinstance(error, ConfigProblems) else [str(error)]))
+        link.close()
+        await lost.wait()
+        return 2
+    try:
+        await worker.ended.wait()
+    finally:
+        await worker.stop()
+        link.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await lost.wait()
+        if handler is not None:
+            log.stop_logging(handler)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,413 @@
+"""All workers: who gets a connection, what each is told, and a new one for each that dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import signal
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from protocol.messages.metadata import Topology
+from proxy.base.clock import now_ms
+from proxy.base.close_reason import CloseReason
+from proxy.config.load import ConfigSource
+from proxy.config.problem import ConfigProblems, Problem
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.quota_scopes import QuotaTable
+from proxy.enforcement.switches import Switches
+from proxy.net.accept.client_listeners import AdmittedConnection
+from proxy.quota_store.store import StoreContent, different_entities
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters, bump
+from proxy.workers.child import WorkerProcess, start_worker, watch_end
+from proxy.workers.messages import (
+    Accepting,
+    AnyMessage,
+    Authority,
+    BrokerMet,
+    Cluster,
+    CommitReload,
+    Drain,
+    Failed,
+    InForce,
+    Left,
+    LoginFailed,
+    Look,
+    MakeRoom,
+    Ports,
+    Prepared,
+    PrepareReload,
+    PrincipalLeft,
+    Quotas,
+    Ready,
+    Request,
+    Start,
+)
+from proxy.workers.questions import AnyQuestion
+
+ANSWER_S: Final = 1.0
+"""How long an alteration, a reload and a page wait for one worker."""
+RETRY_S: Final = 0.01
+QUICK_DEATH_MS: Final = 1_000
+"""A worker that died within this is started again after as long."""
+END_S: Final = 5.0
+"""How long a worker may take to end after its connections have."""
+WAITING_MAX: Final = 256
+"""So many connections wait for a worker that takes them; while there are any, none is accepted."""
+
+
+class WorkerPool:
+    """Starts workers, hands connections to the one that has the fewest, and keeps all of them of one mind.
+
+    Args:
+        on_left: called with listener and address key of each connection that ended.
+        on_login_failed: called with the address of each client that a broker did not let in.
+        on_broker_met: called with each broker that a worker met.
+        answers: answers requests of workers.
+        answer: answers questions of workers.
+    """
+
+    def __init__(
+        self,
+        source: ConfigSource,
+        workers: int,
+        counters: Counters,
+        policy: Policy,
+        *,
+        on_left: Callable[[str, tuple[int, str]], None],
+        on_login_failed: Callable[[tuple[str, int]], None],
+        on_broker_met: Callable[[BrokerMet], None],
+        on_principal_left: Callable[[str, str], None],
+        answers: Callable[[Request], Any],
+        answer: Callable[[WorkerProcess, AnyQuestion], Any],
+        segment: int | None = None,
+        on_death: Callable[[int], None] = lambda _number: None,
+    ) -> None:
+        self._source = source
+        self._number_of_workers = workers
+        self._counters = counters
+        self._policy = policy
+        self._on_left = on_left
+        self._on_login_failed = on_login_failed
+        self._on_broker_met = on_broker_met
+        self._on_principal_left = on_principal_left
+        self._answers = answers
+        self._answer = answer
+        self._segment = segment
+        self._on_death = on_death
+        self.workers: dict[int, WorkerProcess] = {}
+        self._watches: dict[int, Callable[[], None]] = {}
+        self._started_ms: dict[int, int] = {}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._failed: list[str] = []
+        self._changed = asyncio.Event()  # set when a worker is ready, has failed, has ended, or has quotas in force
+        self._content = StoreContent({}, {})
+        self._generation = 0
+        self._ports: dict[str, Ports] = {}
+        self._brokers: dict[tuple[int, int], BrokerMet] = {}
+        self._cluster: Cluster | None = None
+        self._is_trusted = True
+        self._waiting: deque[AdmittedConnection] = deque()
+        self._retry: asyncio.TimerHandle | None = None
+        self._reloads = 0
+        self._prepared: dict[tuple[int, int], Prepared] = {}
+        self._serves = False
+        self._ending = False
+        self.restarts = 0
+
+    # --- life of workers
+
+    async def start(self) -> None:
+        """Start all; return when they serve.
+
+        Raises:
+            ConfigProblems: one cannot start.
+        """
+        for number in range(self._number_of_workers):
+            await self._start(number)
+        while not self._failed and len(self._ready()) < self._number_of_workers:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._failed:
+            raise ConfigProblems([Problem(self._source.place, "workers", line, "see above") for line in self._failed])
+        self._serves = True
+
+    async def _start(self, number: int) -> None:
+        start = Start(None if self._source.path is None else str(self._source.path), self._source.flags, number, self._number_of_workers)
+        worker = await start_worker(
+            start,
+            lambda message: self._received(number, message),
+            self._answers,
+            lambda: None,
+            lambda question: self._answer(self.workers[number], question),
+            self._segment,
+        )
+        self.workers[number] = worker
+        self._started_ms[number] = now_ms()
+        self._watches[number] = watch_end(worker, lambda: self._ended(worker))
+        for ports in self._ports.values():
+            worker.link.send(ports)
+        for broker in self._brokers.values():
+            worker.link.send(broker)
+        if self._cluster is not None:
+            worker.link.send(self._cluster)
+        worker.link.send(Authority(self._is_trusted))
+        worker.link.send(self._all_quotas())
+
+    def _ended(self, worker: WorkerProcess) -> None:
+        """A worker's process is gone: its connections are, too."""
+        number = worker.number
+        worker.close()
+        self._give_back(worker)
+        self._changed.set()
+        if self.workers.get(number) is not worker or self._ending:
+            return
+        del self.workers[number]
+        if not self._serves:
+            self._failed = self._failed or [f"worker {number} ended with exit code {worker.poll()} before it was ready"]
+            return
+        self.restarts += 1
+        self._on_death(number)
+        log.error("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
+        wait_ms = 0 if now_ms() - self._started_ms[number] >= QUICK_DEATH_MS else QUICK_DEATH_MS
+        task = asyncio.ensure_future(self._restart(number, wait_ms))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _restart(self, number: int, wait_ms: int) -> None:
+        await asyncio.sleep(wait_ms / 1_000)
+        if not self._ending:
+            await self._start(number)
+
+    def _give_back(self, worker: WorkerProcess) -> None:
+        """Return the slots of a worker that is gone."""
+        count = worker.slots.total()
+        if count and not self._ending:
+            bump(self._counters.closes, CloseReason.WORKER_DIED.value, count)
+        for (listener, ip_key), times in list(worker.slots.items()):
+            for _ in range(times):
+                self._on_left(listener, ip_key)
+        worker.slots.clear()
+        for (kind, name), times in worker.principals.items():
+            for _ in range(times):
+                self._on_principal_left(kind, name)
+        worker.principals.clear()
+
+    def _ready(self) -> list[WorkerProcess]:
+        return [worker for worker in self.workers.values() if worker.is_ready]
+
+    async def drain(self, drain_ms: int) -> bool:
+        """Let every worker answer what is in flight and end; False when one took longer than it may."""
+        self._ending = True
+        self._broadcast(Drain())
+        try:
+            async with asyncio.timeout(drain_ms / 1_000 + END_S):
+                while any(worker.poll() is None for worker in self.workers.values()):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """End every worker now."""
+        self._ending = True
+        if self._retry is not None:
+            self._retry.cancel()
+        for task in list(self._starting):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for sig in (signal.SIGTERM, signal.SIGKILL):
+            for worker in self.workers.values():
+                if worker.poll() is None:
+                    worker.end(sig)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    while any(worker.poll() is None for worker in self.workers.values()):
+                        self._changed.clear()
+                        await self._changed.wait()
+        for number, worker in self.workers.items():
+            self._watches[number]()
+            worker.close()
+        for admitted in self._waiting:
+            admitted.arrival.sock.close()
+
+    # --- connections
+
+    def serve(self, admitted: AdmittedConnection) -> None:
+        """Hand a connection to the worker that has the fewest; where none takes it, it waits."""
+        if self._waiting or not self._serve(admitted):
+            self._waiting.append(admitted)
+            self._try_soon()
+
+    def _serve(self, admitted: AdmittedConnection) -> bool:
+        for worker in sorted(self._ready(), key=lambda one: one.connections):
+            try:
+                worker.serve(admitted)
+            except OSError:  # full, or about to be found dead
+                continue
+            return True
+        return False
+
+    def _try_soon(self) -> None:
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        while self._waiting and self._serve(self._waiting[0]):
+            self._waiting.popleft()
+        if self._waiting:
+            self._try_soon()
+
+    def may_accept(self) -> bool:
+        """Whether a worker takes connections and has memory for them."""
+        return len(self._waiting) < WAITING_MAX and any(worker.may_accept for worker in self._ready())
+
+    def make_room(self, protected_listener: str) -> None:
+        """Let the worker with the most connections end one of another listener."""
+        ready = self._ready()
+        if ready:
+            max(ready, key=lambda one: one.connections).link.send(MakeRoom(protected_listener))
+
+    # --- what holds
+
+    def content_arrived(self, content: StoreContent, who: str | None) -> None:
+        """Put quotas and switches in force in every worker."""
+        before, self._content = self._content, content
+        self._generation += 1
+        entities = [(entity, dict(content.quotas.get(entity, {}))) for entity in different_entities(before.quotas, content.quotas)]
+        self._broadcast(Quotas(self._generation, False, entities, dict(content.switches), who))
+
+    def _all_quotas(self) -> Quotas:
+        entities = [(entity, dict(values)) for entity, values in self._content.quotas.items()]
+        return Quotas(self._generation, True, entities, dict(self._content.switches), None)
+
+    async def settled(self) -> None:
+        """Wait until every worker has the newest quotas in force, but not longer than 1 s: a worker that is stopped stops nobody."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                while any(worker.generation < self._generation for worker in self._ready()):
+                    self._changed.clear()
+                    await self._changed.wait()
+        for worker in self._ready():
+            if worker.generation < self._generation:
+                log.warning("worker_stale", limit_key="worker_stale", worker=worker.number, waited_s=ANSWER_S)
+
+    def apply_table(self, _table: QuotaTable, _who: str | None) -> None:
+        """Nothing: workers get what the store keeps, by `content_arrived`."""
+
+    def apply_switches(self, table: Mapping[str, str]) -> bool:
+        """Put switches in force for connections that come; workers have them from `content_arrived`."""
+        return self._policy.switch(Switches(table))
+
+    @property
+    def wants_cluster(self) -> bool:
+        """Whether a callback of the workers may ask for topics, partitions and leaders."""
+        return True
+
+    def learn_cluster(self, topology: Topology) -> None:
+        """Tell every worker which brokers and partitions exist."""
+        self._cluster = Cluster(
+            topology.cluster_id,
+            [(broker.node_id, broker.host, broker.port) for broker in topology.brokers],
+            [(part.topic, part.partition, part.leader) for part in topology.partitions],
+        )
+        self._broadcast(self._cluster)
+
+    def ports_bound(self, listener: str, bootstrap_port: int, brokers: Mapping[int, int]) -> None:
+        """Tell every worker which ports a listener has."""
+        ports = self._ports[listener] = Ports(listener, bootstrap_port, dict(brokers))
+        self._broadcast(ports)
+
+    def broker_met(self, broker: BrokerMet) -> None:
+        """Tell every worker where a broker is."""
+        if self._brokers.get((broker.route, broker.node_id)) != broker:
+            self._brokers[broker.route, broker.node_id] = broker
+            self._broadcast(broker)
+
+    def trust(self, is_trusted: bool) -> None:
+        """Tell every worker whether a broker's consent means anything."""
+        if is_trusted != self._is_trusted:
+            self._is_trusted = is_trusted
+            self._broadcast(Authority(is_trusted))
+
+    async def reload(self, commit: Callable[[], None]) -> list[str]:
+        """Let every worker read the configuration again, then let all obey it, or none; return what is wrong.
+
+        A worker that does not answer within 1 s obeys when it goes on.
+        """
+        self._reloads += 1
+        number = self._reloads
+        asked = self._ready()
+        self._broadcast(PrepareReload(number, file_sha256(self._source)))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                while any((number, worker.number) not in self._prepared for worker in asked):
+                    self._changed.clear()
+                    await self._changed.wait()
+        lines = [line for worker in asked for line in self._prepared.pop((number, worker.number), Prepared(number, [])).lines]
+        if not lines:
+            commit()
+        self._broadcast(CommitReload(number, not lines))
+        return lines
+
+    async def look(self, query: bytes) -> list[tuple[int, bytes | None]]:
+        """Ask every worker for its part of a page; None for one that does not answer within 1 s."""
+        workers = self._ready()
+        answers = await asyncio.gather(*(worker.link.ask(Look(query), ANSWER_S) for worker in workers), return_exceptions=True)
+        return [(worker.number, answer if isinstance(answer, bytes) else None) for worker, answer in zip(workers, answers, strict=True)]
+
+    # --- what workers say
+
+    def _received(self, number: int, message: AnyMessage) -> None:
+        worker = self.workers.get(number)
+        if worker is None:
+            return
+        if isinstance(message, Left):
+            if worker.left(message.listener, message.ip_key):
+                self._on_left(message.listener, message.ip_key)
+        elif isinstance(message, LoginFailed):
+            self._on_login_failed((message.host, message.port))
+        elif isinstance(message, PrincipalLeft):
+            self._principal_left(worker, message.kind, message.name)
+        elif isinstance(message, Accepting):
+            worker.may_accept = message.may_accept
+        elif isinstance(message, BrokerMet):
+            self._on_broker_met(message)
+        else:
+            self._progressed(worker, message)
+            self._changed.set()
+
+    def _progressed(self, worker: WorkerProcess, message: AnyMessage) -> None:
+        if isinstance(message, Ready):
+            worker.is_ready = True
+            log.info("worker_ready", worker=worker.number, pid=worker.pid)
+        elif isinstance(message, Failed):
+            self._failed += message.lines
+        elif isinstance(message, InForce):
+            worker.generation = message.generation
+        elif isinstance(message, Prepared):
+            self._prepared[message.number, worker.number] = message
+
+    def _principal_left(self, worker: WorkerProcess, kind: str, name: str) -> None:
+        if worker.principals[kind, name] > 0:
+            worker.principals[kind, name] -= 1
+            self._on_principal_left(kind, name)
+
+    def _broadcast(self, message: AnyMessage) -> None:
+        for worker in self.workers.values():
+            worker.link.send(message)
+
+
+def file_sha256(source: ConfigSource) -> str:
+    """Return the digest of the configuration file; "" without one."""
+    if source.path is None:
+        return ""
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(source.path.read_bytes()).hexdigest()
+    return "unreadable"

@@ -1,0 +1,129 @@
+"""Questions of a worker that cannot go on without an answer: few, and each is answered within a turn of the supervisor's loop.
+
+A worker waits for the answer with its loop stopped, so a question is asked only where a decision must be exact and is rare: a broker that
+was never met, a login of a principal whose connections are limited, a change of topics under a quota. A supervisor that does not
+answer in time is not asked again for a while; meanwhile the worker decides by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from proxy.base.clock import now_ms
+from proxy.telemetry import log
+
+ANSWER_S: Final = 0.25
+SILENCE_MS: Final = 5_000
+"""So long a supervisor is not asked that did not answer."""
+QUESTION_BYTES_MAX: Final = 64 * 1024
+
+
+class Question(msgspec.Struct, tag=True, array_like=True):
+    """One question; its class is its tag."""
+
+
+class BindBroker(Question):
+    """Bind the ports of a broker on the listeners of a route; the answer is its ports, by listener."""
+
+    route: int
+    node_id: int
+    host: str
+    port: int
+
+
+class EnterPrincipal(Question):
+    """Count a connection of a principal; the answer says whether it may stay."""
+
+    kind: str
+    name: str
+    only_observes: bool
+
+
+class UseBucket(Question):
+    """Refill a bucket of controller mutations, then take `permits`; the answer is its balance, and the time of that.
+
+    Attributes:
+        key: tags of the group.
+        permits: taken; negative ones are given back; None: only refill.
+    """
+
+    key: tuple[tuple[str, str], ...]
+    bound: float
+    num_samples: int
+    window_ms: int
+    permits: float | None
+    now_ms: int
+
+
+class _Numbered(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    body: msgspec.Raw
+
+
+AnyQuestion = BindBroker | EnterPrincipal | UseBucket
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_NUMBERED: Final = msgspec.msgpack.Decoder(_Numbered)
+_QUESTION: Final = msgspec.msgpack.Decoder(AnyQuestion)
+T = TypeVar("T")
+
+
+class Questions:
+    """Asks, in a worker."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        channel.settimeout(ANSWER_S)
+        self._number = 0
+        self._silent_until_ms = 0
+
+    def ask(self, question: AnyQuestion, answer: msgspec.msgpack.Decoder[T]) -> T | None:
+        """Return the answer, as `answer` reads it; None: the supervisor does not answer now."""
+        if now_ms() < self._silent_until_ms:
+            return None
+        self._number += 1
+        try:
+            self._channel.send(_ENCODER.encode(_Numbered(self._number, msgspec.Raw(_ENCODER.encode(question)))))
+            while True:
+                received = _NUMBERED.decode(self._channel.recv(QUESTION_BYTES_MAX))
+                if received.number == self._number:  # else it came too late for the question before
+                    return answer.decode(received.body)
+        except (OSError, msgspec.DecodeError) as error:
+            self._silent_until_ms = now_ms() + SILENCE_MS
+            log.warning("supervisor_silent", limit_key="supervisor_silent", question=type(question).__name__, problem=str(error))
+            return None
+
+
+class AnsweredQuestions:
+    """Answers one worker, in the supervisor."""
+
+    def __init__(self, channel: socket.socket, answer: Callable[[AnyQuestion], Any]) -> None:
+        self._channel = channel
+        self._answer = answer
+        channel.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(channel.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Answer no more."""
+        if self._channel.fileno() >= 0:
+            self._loop.remove_reader(self._channel.fileno())
+            self._channel.close()
+
+    def _readable(self) -> None:
+        try:
+            data = self._channel.recv(QUESTION_BYTES_MAX)
+            if not data:
+                self.close()
+                return
+            received = _NUMBERED.decode(data)
+            body = _ENCODER.encode(self._answer(_QUESTION.decode(received.body)))
+            self._channel.send(_ENCODER.encode(_Numbered(received.number, msgspec.Raw(body))))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()

@@ -1,0 +1,61 @@
+"""The administration of quotas as a worker has it: what the configuration says is known here, the rest is asked of the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from proxy.quota_admin.authorizer import Authorizer
+from proxy.quota_admin.requester import Requester
+from proxy.quota_admin.service import NOT_CONTROLLER
+from proxy.workers.link import Link, LinkLost
+from proxy.workers.messages import AlterQuotas, DescribeQuotas, described_in, results_in
+from quota.admin.messages import Alteration, Component, Description, Result
+
+if TYPE_CHECKING:
+    from proxy.config.sections.admin import Authority
+
+ALTER_S: Final = 30.0
+"""A store may be slow; what was begun is finished whoever gives up."""
+
+
+class RemoteAdministration:
+    """What a worker's `ClientQuotaApi` asks."""
+
+    def __init__(self, link: Link, authorizer: Authorizer) -> None:
+        self._link = link
+        self.authorizer = authorizer
+
+    @property
+    def authority(self) -> Authority:
+        """Who says who may."""
+        return self.authorizer.rules.authority
+
+    def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+        """Whether one may change quotas."""
+        return self.authorizer.may_alter(asker, broker_allows)
+
+    def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+        """Whether one may see all quotas."""
+        return self.authorizer.may_describe(asker, broker_allows)
+
+    async def describe_many(
+        self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+    ) -> Description:
+        """Answer a filter, as `Administration.describe_many` does; without a supervisor with Kafka's error 41: ask again."""
+        try:
+            body = await self._link.ask(DescribeQuotas(asker, list(components), strict, broker_allows), ALTER_S)
+        except LinkLost as error:
+            return Description(NOT_CONTROLLER, str(error), None)
+        found = described_in(body)
+        return Description(found.error_code, found.error_message, None if found.entries is None else dict(found.entries))
+
+    async def alter(
+        self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
+    ) -> list[Result]:
+        """Judge alterations and make those that may be, as `Administration.alter` does; without a supervisor with Kafka's error 41."""
+        try:
+            body = await self._link.ask(AlterQuotas(asker, list(alterations), validate_only, broker_allows), ALTER_S)
+        except LinkLost as error:
+            return [Result(one.entity, NOT_CONTROLLER, str(error)) for one in alterations]
+        return results_in(body)

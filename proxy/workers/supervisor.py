@@ -1,0 +1,239 @@
+"""The supervisor: the control plane of a Sluice whose data paths are workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from proxy.app.config_parts import callback_choice
+from proxy.app.control_plane import EXPIRE_S, ControlPlane, admission_of
+from proxy.app.open_files import fit_open_files
+from proxy.app.reload import needs_restart
+from proxy.base.clock import now_ms, now_ns
+from proxy.base.close_reason import CloseReason
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config
+from proxy.config.problem import ConfigProblems
+from proxy.config.sections.groups import declared_groups
+from proxy.enforcement.mode import Enforcement, Mode
+from proxy.enforcement.policy import Policy
+from proxy.net.accept.bound_listener import BoundListener
+from proxy.net.upstream.routes import Route, Routes
+from proxy.quota_store.store import Origin, StoreContent
+from proxy.session.login.principal_connections import PrincipalConnections
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.garbage import GarbageWatch
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.watchdog import Watchdog
+from proxy.tls.contexts import TlsContexts
+from proxy.workers.asked_bucket import Buckets
+from proxy.workers.child import WorkerProcess
+from proxy.workers.messages import AlterQuotas, BrokerMet, Described, DescribeQuotas, Request, encoded
+from proxy.workers.pool import WorkerPool
+from proxy.workers.questions import AnyQuestion, BindBroker, EnterPrincipal
+from quota.entity import KafkaPrincipal
+from quota.groups.declared_groups import DeclaredGroups
+
+
+class Supervisor:
+    """One running proxy of several processes; what `App` is for one."""
+
+    def __init__(self, config: Config, source: ConfigSource, workers: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._source = source
+        self.config = config
+        self.counters = Counters()
+        self.policy = Policy(Enforcement())
+        self.tls = TlsContexts(loop, config, self.counters)
+        self._routes = Routes(loop, config, self.tls)
+        listeners = [BoundListener(one, None, self._routes.of(one.name)) for one in config.listeners]
+        self.admission = admission_of(config, self.counters, self.policy)
+        self._principals = PrincipalConnections()
+        self._buckets = Buckets()
+        self.pool = WorkerPool(
+            source,
+            workers,
+            self.counters,
+            self.policy,
+            on_left=self.admission.left,
+            on_login_failed=self.admission.login_failed,
+            on_broker_met=self._broker_met,
+            on_principal_left=self._principal_left,
+            answers=self._answer_request,
+            answer=self._answer_question,
+        )
+        self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
+        self.control.client_listeners.on_bound = self._ports_bound
+        for route in self._routes:
+            route.book.on_move = self._broker_moved(route)
+        self._apply(config)
+        self.control.quotas.listeners.append(self._content_arrived)
+        self.control.quotas.on_settled = self.pool.settled
+        self._lag = LoopLag()
+        self._garbage = GarbageWatch(self.counters, _log_garbage)
+        self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.draining = False
+
+    @property
+    def requests(self) -> int:
+        """Requests forwarded so far: none here."""
+        return 0
+
+    async def start(self) -> None:
+        """Start the workers, read the quotas, bind every port.
+
+        Raises:
+            ConfigProblems: the quotas are not right, or a worker cannot start.
+            StartError: an address cannot be bound.
+        """
+        await self.pool.start()
+        await self.control.start(_state(self), self._lag)
+        await self.pool.settled()
+        self.control.accept()
+        self._watchdog.start(asyncio.get_running_loop())
+        self._garbage.start()
+        forever = (*self.control.forever(), self._garbage.watch(), self.tls.refresh_forever(), self._expire_forever())
+        self._tasks = [asyncio.create_task(work) for work in forever]
+
+    async def reload(self) -> bool:
+        """Read file and flags again in all processes; all obey, or none does. False: kept all."""
+        try:
+            config = fit_open_files(self._source.load())
+            callback_choice(config, self._source.place)
+            if self.control.needs_other_store(config):
+                await self.control.use_store(config)
+        except ConfigProblems as problems:
+            return self._rejected(problems.lines())
+        lines = await self.pool.reload(lambda: self._obey(config))
+        if lines:
+            return self._rejected(lines)
+        await self.tls.refresh()
+        quotas_are_right = await self.control.quotas.reload()
+        if quotas_are_right:
+            self.counters.config_reloads_succeeded += 1
+            log.info("config_reloaded", mode=config.acting_mode, scope=config.enforcement.scope)
+        else:
+            self.counters.config_reloads_rejected += 1
+        return quotas_are_right
+
+    async def drain(self) -> None:
+        """Stop accepting, let every worker answer what is in flight."""
+        self.draining = True
+        self.control.stop_accepting(CloseReason.DRAIN)
+        log.info("draining", connections=sum(worker.connections for worker in self.pool.workers.values()))
+        in_time = await self.pool.drain(self.config.limits.drain_ms)
+        log.info("drained", in_time=in_time)
+
+    async def stop(self) -> None:
+        """End everything now."""
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self.control.stop_accepting(CloseReason.SHUTDOWN)
+        await self.pool.stop()
+        await self.control.stop()
+        self._routes.close()
+        await self.control.close_admin()
+        self._watchdog.stop()
+        self._garbage.stop()
+
+    async def _expire_forever(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_S)
+            self._buckets.expire(now_ms())
+
+    def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count and log an uncaught exception: the loop's exception handler."""
+        self.counters.internal_errors += 1
+        log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))
+
+    # --- settings
+
+    def _obey(self, config: Config) -> None:
+        for key in needs_restart(self.config, config):
+            log.warning("restart_needed", key=key)
+        self._apply(config)
+        self.control.reload(config)
+        self.config = config
+
+    def _apply(self, config: Config) -> None:
+        groups: DeclaredGroups = declared_groups(config.groups)
+        self.policy.base.mode = Mode(config.acting_mode)
+        self.policy.base.delay_max_ms = config.enforcement.delay_max_ms
+        self.policy.configured(config.quotas.exempt, groups)
+        self._principals.max_connections = config.connections.max_connections_per_principal
+        self._principals.overrides = config.connections.principal_overrides
+
+    def _rejected(self, lines: list[str]) -> bool:
+        self.counters.config_reloads_rejected += 1
+        for line in lines:
+            log.error("config_rejected", problem=line)
+        return False
+
+    # --- quotas, ports, brokers
+
+    def _content_arrived(self, content: StoreContent, origin: Origin) -> None:
+        self.pool.content_arrived(content, self.control.administration.altering if origin == "own" else None)
+
+    def _ports_bound(self, listener: BoundListener) -> None:
+        self.pool.ports_bound(listener.settings.name, listener.bootstrap_port, listener.ports)
+
+    def _broker_moved(self, route: Route) -> Any:
+        return lambda node_id, address: self.pool.broker_met(BrokerMet(route.number, node_id, *address))
+
+    def _broker_met(self, met: BrokerMet) -> None:
+        """A worker heard where a broker is."""
+        for route in self._routes:
+            if route.number == met.route:
+                route.book.learn(met.node_id, met.host, met.port)
+
+    # --- what workers ask
+
+    def _answer_question(self, worker: WorkerProcess, question: AnyQuestion) -> Any:
+        if isinstance(question, BindBroker):
+            self._broker_met(BrokerMet(question.route, question.node_id, question.host, question.port))
+            listeners = self.control.client_listeners.listeners
+            return {one.settings.name: one.ports[question.node_id] for one in listeners if question.node_id in one.ports}
+        if isinstance(question, EnterPrincipal):
+            principal = KafkaPrincipal(question.kind, question.name)
+            may_stay = self._principals.enter(principal, only_observes=question.only_observes)
+            if may_stay:
+                worker.principals[question.kind, question.name] += 1
+            return may_stay
+        return self._buckets.use(question)
+
+    def _principal_left(self, kind: str, name: str) -> None:
+        self._principals.leave(KafkaPrincipal(kind, name))
+
+    async def _answer_request(self, request: Request) -> bytes:
+        asked, administration = request.what, self.control.administration
+        if isinstance(asked, AlterQuotas):
+            results = await administration.alter(
+                asked.requester, asked.alterations, validate_only=asked.validate_only, broker_allows=asked.broker_allows
+            )
+            return encoded(results)
+        if isinstance(asked, DescribeQuotas):
+            found = await administration.describe_many(
+                asked.requester, asked.components, strict=asked.strict, broker_allows=asked.broker_allows
+            )
+            entries = None if found.entries is None else [(entity, dict(values)) for entity, values in found.entries.items()]
+            return encoded(Described(found.error_code, found.error_message, entries))
+        raise TypeError(type(asked).__name__)
+
+
+def _state(supervisor: Supervisor) -> Any:
+    from proxy.app.control_plane_state import ControlPlaneState
+
+    return ControlPlaneState(supervisor.config, supervisor.control)
+
+
+def _log_stall(stack: str) -> None:
+    log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
+
+
+def _log_garbage(generation: int, took_ms: float) -> None:
+    log.warning("gc_pause", limit_key="gc_pause", generation=generation, took_ms=round(took_ms, 1))

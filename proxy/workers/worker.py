@@ -1,0 +1,311 @@
+"""A worker: the data path of one process, told by the supervisor what holds and given the connections that it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import socket
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from protocol.messages.metadata import Broker, Partition, Topology
+from proxy.app.config_parts import callback_choice, quota_windows
+from proxy.app.data_path import DataPath
+from proxy.base.clock import now_ns
+from proxy.config.load import ConfigSource
+from proxy.config.model import Config
+from proxy.config.problem import ConfigProblems
+from proxy.enforcement.mode import Enforcement
+from proxy.enforcement.policy import Policy
+from proxy.enforcement.quota_scopes import CallbackChoice
+from proxy.net.accept.bound_listener import BoundListener
+from proxy.net.accept.client_listeners import AdmittedConnection
+from proxy.net.accept.first_bytes import Arrival
+from proxy.net.upstream.routes import Route, Routes
+from proxy.quota_admin.authorizer import Authorizer, Rules
+from proxy.quota_admin.broker_authority import BrokerAuthority
+from proxy.quota_admin.client_quota_api import ClientQuotaApi
+from proxy.quota_store.in_force import NOTHING, InForce, in_force
+from proxy.quota_store.store import StoreContent
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.garbage import GarbageWatch
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.watchdog import Watchdog
+from proxy.tls.contexts import TlsContexts
+from proxy.workers import messages
+from proxy.workers.asked_bucket import asked_bucket
+from proxy.workers.asked_principals import AskedPrincipals
+from proxy.workers.link import Link
+from proxy.workers.messages import AnyMessage
+from proxy.workers.passing import PassedConnection, PassedConnections
+from proxy.workers.pool import file_sha256
+from proxy.workers.questions import BindBroker, Questions
+from proxy.workers.remote_administration import RemoteAdministration
+from quota.connections.connection_quotas import ConnectionQuotas
+
+UNKNOWN_CONTROLLER: Final = -1
+_PORTS: Final[msgspec.msgpack.Decoder[dict[str, int]]] = msgspec.msgpack.Decoder(dict[str, int])
+ACCEPTING_S: Final = 0.1
+"""So often a worker looks whether it has memory for more connections."""
+
+
+class NoAdmission:
+    """What decides on connections here: nothing, since the supervisor did."""
+
+    only_observes = False
+
+    def __init__(self, config: Config) -> None:
+        windows = quota_windows(config)
+        self.quotas = ConnectionQuotas(
+            (listener.name for listener in config.listeners), num_samples=windows.num_samples, window_ms=windows.window_ms
+        )
+
+
+class Worker:
+    """Serves what it is given until the supervisor lets it end, or is gone and the last connection has ended."""
+
+    def __init__(self, config: Config, source: ConfigSource, questions: Questions, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._source = source
+        self._number = number
+        self.config = config
+        self._questions = questions
+        self._link: Link | None = None
+        self.counters = Counters()
+        policy = Policy(Enforcement())
+        self._tls = TlsContexts(loop, config, self.counters)
+        self._routes = Routes(loop, config, self._tls)
+        listeners = [BoundListener(one, self._tls.clients.get(one.name), self._routes.of(one.name)) for one in config.listeners]
+        self._listeners = {listener.settings.name: listener for listener in listeners}
+        for route in self._routes:
+            route.binds(self._bind)
+            route.book.on_move = functools.partial(self._met, route)
+        self.data_path = DataPath(
+            config,
+            source,
+            self.counters,
+            policy,
+            self._routes,
+            listeners,
+            slots=self,
+            on_login_failed=self._login_failed,
+            make_mutation_group=functools.partial(asked_bucket, questions),
+        )
+        self.data_path.session_settings.principals = AskedPrincipals(questions, self._send)
+        self.data_path.apply_principal_limits(config)
+        self._in_force: InForce = NOTHING
+        self._authority = BrokerAuthority(self.counters.administration)
+        self._authorizer = Authorizer(Rules.of(config.quota_admin))
+        self._prepared: tuple[int, Config, CallbackChoice] | None = None
+        self._passed: PassedConnections | None = None
+        self._may_accept = True
+        self.ended = asyncio.Event()
+        self._lag = LoopLag()
+        self._garbage = GarbageWatch(self.counters, _log_garbage)
+        self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def start(self, link: Link, passing: socket.socket) -> None:
+        """Serve.
+
+        Raises:
+            StartError: the directory of the metering cannot be written.
+        """
+        self._link = link
+        self.data_path.gateway.client_quota_api = ClientQuotaApi(RemoteAdministration(link, self._authorizer), self._authority)
+        self.data_path.meter(NoAdmission(self.config))
+        self.data_path.gateway.start()
+        self._watchdog.start(asyncio.get_running_loop())
+        self._garbage.start()
+        forever = (self.data_path.expire_forever(), self._garbage.watch(), self._tls.refresh_forever(), self._report_forever())
+        self._tasks = [asyncio.create_task(work) for work in forever]
+        self._passed = PassedConnections(passing, self._serve)
+        link.send(messages.Ready())
+
+    async def stop(self) -> None:
+        """End everything now."""
+        if self._passed is not None:
+            self._passed.close()
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.data_path.gateway.close()
+        await self.data_path.stop()
+        self._watchdog.stop()
+        self._garbage.stop()
+
+    def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count and log an uncaught exception: the loop's exception handler."""
+        if not context.get("counted"):
+            self.counters.internal_errors += 1
+        log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))
+
+    # --- connections
+
+    def _serve(self, passed: PassedConnection, sock: socket.socket) -> None:
+        listener = self._listeners.get(passed.listener)
+        if listener is None:
+            sock.close()
+            self.left(passed.listener, passed.ip_key)
+            return
+        arrival = Arrival(sock, passed.peer, passed.listener, passed.since_ms, passed.first)
+        self.data_path.serve(AdmittedConnection(listener, passed.node_id, arrival, passed.ip_key))
+
+    def left(self, listener_name: str, ip_key: tuple[int, str]) -> None:
+        """A connection has ended."""
+        self._send(messages.Left(listener_name, ip_key))
+
+    def _login_failed(self, peer: tuple[str, int]) -> None:
+        self._send(messages.LoginFailed(*peer))
+
+    def _send(self, message: AnyMessage) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
+    async def _report_forever(self) -> None:
+        """Say when there is no memory for more connections, and when there is again."""
+        while True:
+            await asyncio.sleep(ACCEPTING_S)
+            may_accept = self.data_path.may_accept()
+            if may_accept != self._may_accept:
+                self._may_accept = may_accept
+                self._send(messages.Accepting(may_accept))
+
+    # --- ports and brokers
+
+    def _bind(self, route: Route, node_id: int) -> bool:
+        """Have the ports of a broker bound before an answer that names it leaves."""
+        host, port = route.book.upstream[node_id]
+        ports = self._questions.ask(BindBroker(route.number, node_id, host, port), _PORTS)
+        if ports is None:
+            return False
+        own = [listener for listener in self._listeners.values() if listener.route is route]
+        for listener in own:
+            if listener.settings.name in ports:
+                listener.ports[node_id] = ports[listener.settings.name]
+        return all(node_id in listener.ports or listener.names is not None for listener in own)
+
+    def _met(self, route: Route, node_id: int, address: tuple[str, int]) -> None:
+        self._send(messages.BrokerMet(route.number, node_id, *address))
+
+    # --- what the supervisor says
+
+    def received(self, message: AnyMessage) -> None:
+        """Take in a message."""
+        handle: Callable[[Any], None] | None = self._handlers().get(type(message))
+        if handle is not None:
+            handle(message)
+
+    def _handlers(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            messages.Quotas: self._quotas_changed,
+            messages.Ports: self._ports_bound,
+            messages.BrokerMet: self._broker_met,
+            messages.Cluster: self._cluster_changed,
+            messages.Authority: self._authority_changed,
+            messages.MakeRoom: lambda message: self.data_path.make_room(message.protected_listener),
+            messages.PrepareReload: self._prepare,
+            messages.CommitReload: self._commit,
+            messages.Drain: lambda _message: self._tasks.append(asyncio.ensure_future(self._drain())),
+        }
+
+    def _quotas_changed(self, message: messages.Quotas) -> None:
+        kept = {} if message.whole else dict(self._in_force.content.quotas)
+        for entity, values in message.entities:
+            if values:
+                kept[entity] = MappingProxyType(values)
+            else:
+                kept.pop(entity, None)
+        before = self._in_force
+        switches = before.content.switches if message.switches == before.content.switches else MappingProxyType(message.switches)
+        self._in_force = in_force(StoreContent(MappingProxyType(kept), switches), before)
+        if self._in_force.table is not before.table:
+            self.data_path.apply_table(self._in_force.table, message.who)
+        self.data_path.apply_switches(switches)
+        self._send(messages.InForce(message.generation))
+
+    def _ports_bound(self, message: messages.Ports) -> None:
+        listener = self._listeners.get(message.listener)
+        if listener is not None:
+            listener.bootstrap_port = message.bootstrap_port
+            listener.ports.update(message.brokers)
+
+    def _broker_met(self, message: messages.BrokerMet) -> None:
+        route = next((route for route in self._routes if route.number == message.route), None)
+        if route is not None:
+            route.book.upstream[message.node_id] = (message.host, message.port)
+
+    def _cluster_changed(self, message: messages.Cluster) -> None:
+        brokers = tuple(Broker(*broker, None) for broker in message.brokers)
+        partitions = tuple(Partition(*part) for part in message.partitions)
+        self.data_path.learn_cluster(Topology(message.cluster_id, UNKNOWN_CONTROLLER, brokers, partitions))
+
+    def _authority_changed(self, message: messages.Authority) -> None:
+        self._authority.is_trusted = message.is_trusted
+
+    async def answer(self, request: messages.Request) -> bytes:
+        """Return what a page of the admin port needs of this worker."""
+        raise ValueError(f"{type(request.what).__name__} is nothing that a worker knows")
+
+    # --- reload
+
+    def _prepare(self, message: messages.PrepareReload) -> None:
+        """Read the configuration that the supervisor read, and say whether it can be obeyed here."""
+        self._prepared = None
+        try:
+            config = metered_apart(self._source.load(), self._number)
+            choice = callback_choice(config, self._source.place)
+            lines = [] if file_sha256(self._source) == message.sha256 else [f"{self._source.place}: was changed meanwhile; reload again"]
+        except ConfigProblems as problems:
+            lines = problems.lines()
+        else:
+            self._prepared = (message.number, config, choice)
+        self._send(messages.Prepared(message.number, lines))
+
+    def _commit(self, message: messages.CommitReload) -> None:
+        prepared, self._prepared = self._prepared, None
+        if not message.is_agreed or prepared is None or prepared[0] != message.number:
+            return
+        _, config, choice = prepared
+        self.data_path.reload(config, choice)
+        self._authorizer.rules = Rules.of(config.quota_admin)
+        self.config = config
+        self._tasks.append(asyncio.ensure_future(self._tls.refresh()))
+
+    # --- the end
+
+    async def _drain(self) -> None:
+        if self._passed is not None:
+            self._passed.close()
+        await self.data_path.drain()
+        self.ended.set()
+
+    def supervisor_lost(self) -> None:
+        """The supervisor is gone: serve what is here to its end."""
+        log.error("supervisor_lost", connections=len(self.data_path.gateway.connections))
+        self._link = None
+        self._tasks.append(asyncio.ensure_future(self._serve_the_rest()))
+
+    async def _serve_the_rest(self) -> None:
+        await self.data_path.gateway.until_none()
+        self.ended.set()
+
+
+def metered_apart(config: Config, number: int) -> Config:
+    """Return the configuration of a worker: its metering is a run of its own, under a name of its own."""
+    name = f"{config.metering.proxy_id or socket.gethostname()}-{number}"
+    return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name))
+
+
+def _log_stall(stack: str) -> None:
+    log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
+
+
+def _log_garbage(generation: int, took_ms: float) -> None:
+    log.warning("gc_pause", limit_key="gc_pause", generation=generation, took_ms=round(took_ms, 1))
