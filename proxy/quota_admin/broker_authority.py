@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from protocol.api_keys import API_VERSIONS, ApiKey
@@ -48,11 +48,16 @@ class Judged(NamedTuple):
 
 
 class BrokerAuthority:
-    """Asks brokers."""
+    """Asks brokers.
+
+    Attributes:
+        on_trust: called each time that it is known anew whether a broker's consent means anything.
+    """
 
     def __init__(self, counts: AdministrationCounts, wait_s: float = WAIT_S) -> None:
         self._counts = counts
         self._wait_s = wait_s
+        self.on_trust: Callable[[bool], None] = lambda _is_trusted: None
 
     @property
     def is_trusted(self) -> bool:
@@ -62,6 +67,7 @@ class BrokerAuthority:
     @is_trusted.setter
     def is_trusted(self, value: bool) -> None:
         self._counts.authority_is_trusted = value
+        self.on_trust(value)
 
     async def judge(self, connection: Connection, request: Administered, alterations: Sequence[Alteration]) -> Judged:
         """Have the broker judge alterations.

@@ -71,6 +71,7 @@ class Supervisor:
         self._apply(config)
         self.control.quotas.listeners.append(self._content_arrived)
         self.control.quotas.on_settled = self.pool.settled
+        self.control.authority.on_trust = self.pool.trust
         self._lag = LoopLag()
         self._garbage = GarbageWatch(self.counters, _log_garbage)
         self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)

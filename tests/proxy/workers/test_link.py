@@ -1,0 +1,111 @@
+"""Messages between the supervisor and a worker."""
+
+import asyncio
+import socket
+
+import pytest
+
+from proxy.workers.link import LENGTH, Link, LinkLost
+from proxy.workers.messages import AnyMessage, Drain, InForce, Look, Ports, Quotas, Ready, Request, encoded
+from tests.support.scripted.scripted_sockets import until
+
+QUOTAS = Quotas(7, False, [((("client-id", None), ("user", "a")), {"producer_byte_rate": 1.5})], {"all": "observe"}, "User:a")
+
+
+class Ends:
+    """Both ends of a link, with what each received."""
+
+    def __init__(self) -> None:
+        self.here: list[AnyMessage] = []
+        self.there: list[AnyMessage] = []
+        self.lost: list[str] = []
+
+    async def connect(self) -> tuple[Link, Link]:
+        first, second = socket.socketpair()
+        here = await Link.over(first, self.here.append, self.answer, lambda: self.lost.append("here"))
+        there = await Link.over(second, self.there.append, self.answer, lambda: self.lost.append("there"))
+        return here, there
+
+    async def answer(self, request: Request) -> bytes:
+        assert isinstance(request.what, Look)
+        if request.what.query == b"wrong":
+            raise ValueError("no such page")
+        if request.what.query == b"slow":
+            await asyncio.sleep(10)
+        return request.what.query.upper()
+
+
+MESSAGES = (Ready(), Drain(), InForce(3), Ports("edge", 9092, {1: 9093}), QUOTAS)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda one: type(one).__name__)
+async def test_what_is_sent_arrives(message: AnyMessage) -> None:
+    """A message arrives equal to what was sent."""
+    ends = Ends()
+    here, there = await ends.connect()
+    here.send(message)
+    await until(lambda: bool(ends.there))
+    assert ends.there == [message]
+    here.close()
+    there.close()
+
+
+async def test_messages_may_be_cut_anywhere() -> None:
+    """A message that comes byte by byte is one message, and two in one piece are two."""
+    ends = Ends()
+    first, second = socket.socketpair()
+    link = await Link.over(second, ends.there.append, ends.answer, lambda: None)
+    data = b"".join(LENGTH.pack(len(encoded(one))) + encoded(one) for one in (QUOTAS, Ready()))
+    for at in range(len(QUOTAS.switches) + 40):
+        first.send(data[at : at + 1])
+        await asyncio.sleep(0)
+    first.send(data[len(QUOTAS.switches) + 40 :])
+    await until(lambda: len(ends.there) == 2)
+    assert ends.there == [QUOTAS, Ready()]
+    link.close()
+    first.close()
+
+
+async def test_a_request_gets_its_answer() -> None:
+    """Answers are matched with requests by number, whichever comes first."""
+    ends = Ends()
+    here, there = await ends.connect()
+    answers = await asyncio.gather(*(here.ask(Look(str(number).encode() + b"x"), 5) for number in range(20)))
+    assert answers == [str(number).encode() + b"X" for number in range(20)]
+    here.close()
+    there.close()
+
+
+async def test_a_request_that_fails_there_names_the_reason() -> None:
+    """The error of the other process is in the exception."""
+    ends = Ends()
+    here, there = await ends.connect()
+    with pytest.raises(LinkLost, match="no such page"):
+        await here.ask(Look(b"wrong"), 5)
+    here.close()
+    there.close()
+
+
+async def test_an_answer_that_does_not_come_in_time_is_given_up() -> None:
+    """A stopped process stops nobody."""
+    ends = Ends()
+    here, there = await ends.connect()
+    with pytest.raises(LinkLost, match="within"):
+        await here.ask(Look(b"slow"), 0.01)
+    assert await here.ask(Look(b"next"), 5) == b"NEXT"
+    here.close()
+    there.close()
+
+
+async def test_the_end_of_the_other_process_ends_requests() -> None:
+    """Who waits for an answer of a process that is gone hears of it at once, and so does the owner of the link."""
+    ends = Ends()
+    here, there = await ends.connect()
+    asked = asyncio.ensure_future(here.ask(Look(b"slow"), 60))
+    await asyncio.sleep(0)
+    there.close()
+    with pytest.raises(LinkLost, match="ended"):
+        await asked
+    assert "here" in ends.lost
+    assert not here.is_open
+    here.send(Ready())  # nothing happens

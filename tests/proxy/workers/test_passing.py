@@ -1,0 +1,84 @@
+"""Connections that the supervisor gives away."""
+
+import asyncio
+import socket
+
+import pytest
+
+from proxy.workers.passing import TURN, PassedConnection, PassedConnections, pass_on, socket_pair
+from tests.support.scripted.scripted_sockets import until
+
+PASSED = PassedConnection("edge", 3, ("192.0.2.1", 4_711), 12_345, (-1, "192.0.2.1"), int(socket.AF_UNIX), b"hello")
+
+
+def pass_on_often(channel: socket.socket, sock: socket.socket) -> None:
+    """Give one connection away more often than a channel holds."""
+    for _ in range(100_000):
+        pass_on(channel, PASSED, sock)
+
+
+async def test_a_connection_arrives_with_what_is_known_of_it() -> None:
+    """Its bytes come from the very client, and its head is equal."""
+    supervisor, worker = socket_pair()
+    taken: list[tuple[PassedConnection, socket.socket]] = []
+    passed = PassedConnections(worker, lambda connection, sock: taken.append((connection, sock)))
+    client, accepted = socket.socketpair()
+    pass_on(supervisor, PASSED, accepted)
+    accepted.close()
+    await until(lambda: bool(taken))
+    ((connection, sock),) = taken
+    assert connection == PASSED
+    client.send(b"from the client")
+    assert sock.recv(100) == b"from the client"
+    for one in (client, sock, supervisor):
+        one.close()
+    passed.close()
+
+
+async def test_many_connections_arrive_in_order() -> None:
+    """More than one turn of the loop takes are all taken, in order."""
+    supervisor, worker = socket_pair()
+    supervisor.setblocking(False)
+    taken: list[int | None] = []
+
+    def take(connection: PassedConnection, sock: socket.socket) -> None:
+        taken.append(connection.node_id)
+        sock.close()
+
+    passed = PassedConnections(worker, take)
+    count = 3 * TURN
+    for number in range(count):
+        client, accepted = socket.socketpair()
+        head = PassedConnection("edge", number, ("192.0.2.1", 1), 0, (-1, "192.0.2.1"), int(socket.AF_UNIX), b"")
+        while True:
+            try:
+                pass_on(supervisor, head, accepted)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0)
+        accepted.close()
+        client.close()
+    await until(lambda: len(taken) == count)
+    assert taken == list(range(count))
+    passed.close()
+    supervisor.close()
+
+
+async def test_a_worker_that_takes_nothing_does_not_block_the_supervisor() -> None:
+    """When the channel is full the supervisor hears of it, and still has the connection."""
+    supervisor, worker = socket_pair()
+    supervisor.setblocking(False)
+    client, accepted = socket.socketpair()
+    with pytest.raises(BlockingIOError):
+        pass_on_often(supervisor, accepted)
+    assert accepted.fileno() >= 0
+    for one in (supervisor, worker, client, accepted):
+        one.close()
+
+
+async def test_the_end_of_the_supervisor_ends_the_channel() -> None:
+    """No connection comes after that, and the loop is not woken again."""
+    supervisor, worker = socket_pair()
+    PassedConnections(worker, lambda _connection, sock: sock.close())
+    supervisor.close()
+    await until(lambda: worker.fileno() < 0)
