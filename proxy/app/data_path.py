@@ -14,6 +14,7 @@ from proxy.config.model import Config
 from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
+from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
@@ -44,6 +45,7 @@ class DataPath:
         listeners: where clients come in, for what they are told of addresses.
         slots: takes back what an admitted connection was given.
         on_login_failed: called with the address of each client that a broker does not let in.
+        factories: what makes the groups of each scope.
         make_mutation_group: makes the groups of controller mutations.
     """
 
@@ -58,6 +60,7 @@ class DataPath:
         *,
         slots: ConnectionSlots,
         on_login_failed: Callable[[Peer], None],
+        factories: GroupFactories = PLAIN,
         make_mutation_group: Callable[..., EnforcedMutationGroup] = enforced_bucket,
     ) -> None:
         self.config = config
@@ -74,6 +77,7 @@ class DataPath:
             choice=callback_choice(config, source.place),
             statics=static_defaults(config),
             windows=quota_windows(config),
+            factories=factories,
             make_mutation_group=make_mutation_group,
         )
         self.scopes.declare(self._groups)

@@ -105,7 +105,7 @@ async def start_worker(
     answers: Answers,
     on_lost: Callable[[], None],
     answer: Callable[[AnyQuestion], Any],
-    segment: int | None = None,
+    segment: int,
 ) -> WorkerProcess:
     """Start a worker.
 
@@ -113,15 +113,13 @@ async def start_worker(
         start: its first message.
         on_message, answers, on_lost: as `Link` wants them.
         answer: answers its questions.
-        segment: descriptor of the memory that all workers share; None: there is none.
+        segment: descriptor of the memory that all workers share.
     """
     link_here, link_there = socket.socketpair()
     passing_here, passing_there = socket_pair()
     questions_here, questions_there = socket_pair()
     passing_here.setblocking(False)
-    there = [link_there.fileno(), passing_there.fileno(), questions_there.fileno()]
-    if segment is not None:
-        there.append(segment)
+    there = [link_there.fileno(), passing_there.fileno(), questions_there.fileno(), segment]
     process = _spawn(there)
     for sock in (link_there, passing_there, questions_there):
         sock.close()

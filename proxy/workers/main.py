@@ -1,4 +1,4 @@
-"""The process of a worker: `python -m proxy.workers.main LINK PASSING QUESTIONS [SEGMENT]`, by the supervisor alone.
+"""The process of a worker: `python -m proxy.workers.main LINK PASSING QUESTIONS SEGMENT`, by the supervisor alone.
 
 The arguments are numbers of descriptors that the supervisor opened.
 """
@@ -19,6 +19,8 @@ from proxy.app.run import SWITCH_INTERVAL_S
 from proxy.base.errors import StartError
 from proxy.config.load import ConfigSource
 from proxy.config.problem import ConfigProblems
+from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from proxy.workers.link import LENGTH, Link
 from proxy.workers.messages import AnyMessage, Failed, Request, Start, decoded
@@ -29,6 +31,7 @@ from proxy.workers.worker import Worker, metered_apart
 def main(arguments: list[str]) -> int:
     """Serve until the supervisor says to end; return the exit code."""
     link, passing, questions = (socket.socket(fileno=int(number)) for number in arguments[:3])
+    segment = Segment(int(arguments[3]))
     start = _first_message(link)
     if start is None:
         return 1
@@ -36,7 +39,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the supervisor says when to end
     source = ConfigSource(None if start.config_path is None else Path(start.config_path), start.flags)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(start, source, link, passing, Questions(questions)))
+        return runner.run(_serve(start, source, link, passing, Questions(questions), segment))
 
 
 def _first_message(link: socket.socket) -> Start | None:
@@ -56,7 +59,9 @@ def _received(link: socket.socket, size: int) -> bytes | None:
     return bytes(data)
 
 
-async def _serve(start: Start, source: ConfigSource, link_socket: socket.socket, passing: socket.socket, questions: Questions) -> int:
+async def _serve(
+    start: Start, source: ConfigSource, link_socket: socket.socket, passing: socket.socket, questions: Questions, segment: Segment
+) -> int:
     loop = asyncio.get_running_loop()
     worker: Worker | None = None
     early: list[AnyMessage] = []
@@ -82,7 +87,7 @@ async def _serve(start: Start, source: ConfigSource, link_socket: socket.socket,
     try:
         config = fit_open_files(source.load())
         handler = log.start_logging(config.log.level, worker=start.number)
-        worker = Worker(metered_apart(config, start.number), source, questions, start.number)
+        worker = Worker(metered_apart(config, start.number), source, questions, SharedUsage(segment, start.number))
         loop.set_exception_handler(worker.log_exception)
         loop.add_signal_handler(signal.SIGTERM, worker.ended.set)
         worker.start(link, passing)

@@ -67,7 +67,10 @@ class WorkerPool:
         on_login_failed: called with the address of each client that a broker did not let in.
         on_broker_met: called with each broker that a worker met.
         answers: answers requests of workers.
+        on_principal_left: called with kind and name of each principal of which a counted connection ended.
         answer: answers questions of workers.
+        segment: descriptor of the memory that all workers share.
+        on_death: called with the number of each worker that died.
     """
 
     def __init__(
@@ -83,8 +86,8 @@ class WorkerPool:
         on_principal_left: Callable[[str, str], None],
         answers: Callable[[Request], Any],
         answer: Callable[[WorkerProcess, AnyQuestion], Any],
-        segment: int | None = None,
-        on_death: Callable[[int], None] = lambda _number: None,
+        segment: int,
+        on_death: Callable[[int], None],
     ) -> None:
         self._source = source
         self._number_of_workers = workers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Any, Final
 
-from proxy.app.config_parts import callback_choice
+from proxy.app.config_parts import callback_choice, quota_windows
 from proxy.app.control_plane import EXPIRE_S, ControlPlane, admission_of
 from proxy.app.open_files import fit_open_files
 from proxy.app.reload import needs_restart
@@ -22,6 +22,7 @@ from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.upstream.routes import Route, Routes
 from proxy.quota_store.store import Origin, StoreContent
 from proxy.session.login.principal_connections import PrincipalConnections
+from proxy.shared_usage.segment import Segment
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.garbage import GarbageWatch
@@ -35,6 +36,9 @@ from proxy.workers.pool import WorkerPool
 from proxy.workers.questions import AnyQuestion, BindBroker, EnterPrincipal
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import DeclaredGroups
+
+GROUP_ROWS: Final = 65_536
+"""So many quota groups are shared by all workers; those beyond are counted by each worker alone."""
 
 
 class Supervisor:
@@ -52,6 +56,8 @@ class Supervisor:
         self.admission = admission_of(config, self.counters, self.policy)
         self._principals = PrincipalConnections()
         self._buckets = Buckets()
+        windows = quota_windows(config)
+        self._segment = Segment.create(workers, GROUP_ROWS, windows.num_samples, windows.window_ms)
         self.pool = WorkerPool(
             source,
             workers,
@@ -63,6 +69,8 @@ class Supervisor:
             on_principal_left=self._principal_left,
             answers=self._answer_request,
             answer=self._answer_question,
+            segment=self._segment.descriptor,
+            on_death=self._segment.exit,
         )
         self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
         self.control.client_listeners.on_bound = self._ports_bound

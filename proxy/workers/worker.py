@@ -15,7 +15,7 @@ import msgspec
 from protocol.messages.metadata import Broker, Partition, Topology
 from proxy.app.config_parts import callback_choice, quota_windows
 from proxy.app.data_path import DataPath
-from proxy.base.clock import now_ns
+from proxy.base.clock import now_ms, now_ns
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
@@ -31,6 +31,8 @@ from proxy.quota_admin.broker_authority import BrokerAuthority
 from proxy.quota_admin.client_quota_api import ClientQuotaApi
 from proxy.quota_store.in_force import NOTHING, InForce, in_force
 from proxy.quota_store.store import StoreContent
+from proxy.shared_usage.shared_groups import SHARE_MS
+from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.garbage import GarbageWatch
@@ -69,10 +71,11 @@ class NoAdmission:
 class Worker:
     """Serves what it is given until the supervisor lets it end, or is gone and the last connection has ended."""
 
-    def __init__(self, config: Config, source: ConfigSource, questions: Questions, number: int) -> None:
+    def __init__(self, config: Config, source: ConfigSource, questions: Questions, usage: SharedUsage) -> None:
         loop = asyncio.get_running_loop()
         self._source = source
-        self._number = number
+        self._usage = usage
+        usage.on_unpublished = self._publish_soon
         self.config = config
         self._questions = questions
         self._link: Link | None = None
@@ -94,6 +97,7 @@ class Worker:
             listeners,
             slots=self,
             on_login_failed=self._login_failed,
+            factories=usage,
             make_mutation_group=functools.partial(asked_bucket, questions),
         )
         self.data_path.session_settings.principals = AskedPrincipals(questions, self._send)
@@ -168,10 +172,18 @@ class Worker:
         if self._link is not None:
             self._link.send(message)
 
+    def _publish_soon(self) -> None:
+        """Publish what groups recorded, also when no request comes any more."""
+        asyncio.get_running_loop().call_later(SHARE_MS / 1_000, self._publish)
+
+    def _publish(self) -> None:
+        self._usage.publish_dirty(now_ms())
+
     async def _report_forever(self) -> None:
-        """Say when there is no memory for more connections, and when there is again."""
+        """Say that this worker is alive; say when there is no memory for more connections, and when there is again."""
         while True:
             await asyncio.sleep(ACCEPTING_S)
+            self._usage.segment.beat(self._usage.worker, now_ms())
             may_accept = self.data_path.may_accept()
             if may_accept != self._may_accept:
                 self._may_accept = may_accept
@@ -259,7 +271,7 @@ class Worker:
         """Read the configuration that the supervisor read, and say whether it can be obeyed here."""
         self._prepared = None
         try:
-            config = metered_apart(self._source.load(), self._number)
+            config = metered_apart(self._source.load(), self._usage.worker)
             choice = callback_choice(config, self._source.place)
             lines = [] if file_sha256(self._source) == message.sha256 else [f"{self._source.place}: was changed meanwhile; reload again"]
         except ConfigProblems as problems:
