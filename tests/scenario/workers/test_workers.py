@@ -1,0 +1,209 @@
+"""A Sluice of several processes, started as an operator starts it, in front of a scripted broker: one budget, whichever worker serves."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+from tests.support.processes.sluice_process import SluiceProcess, write_quotas
+from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
+from tests.support.scripted.scripted_frames import PRODUCE, api_versions_request, correlation_id_of, produce_of_size, throttle_ms_of
+from tests.support.scripted.scripted_sockets import until
+
+BOUND = 10_000
+VERSION = 7
+LARGE_BYTES = 40 * BOUND
+"""Of a request: far beyond what the window of a group holds."""
+
+
+@contextlib.asynccontextmanager
+async def running(broker: ScriptedBroker, folder: Path, *, workers: int = 2, arguments: Iterable[str] = ()) -> AsyncIterator[SluiceProcess]:
+    """A Sluice with so many workers and a quota on all clients; no process of it is left afterwards."""
+    quotas = write_quotas(folder / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": BOUND}])
+    options = ["--workers", str(workers), *arguments]
+    sluice = SluiceProcess(f"127.0.0.1:{broker.port}", quotas=quotas, enforcement="mute", arguments=options, name="workers")
+    await asyncio.to_thread(sluice.start)
+    children = workers_of(sluice)
+    try:
+        yield sluice
+        children += workers_of(sluice)
+    finally:
+        await asyncio.to_thread(sluice.__exit__, None, None, None)
+    assert [pid for pid in children if is_alive(pid)] == []
+
+
+def workers_of(sluice: SluiceProcess) -> list[int]:
+    """The processes of its workers, oldest first."""
+    listed = subprocess.run(["ps", "--ppid", str(sluice.pid), "-o", "pid="], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def connections_of_workers(sluice: SluiceProcess) -> Counter[int]:
+    """Open connections by worker."""
+    page = json.loads(sluice.get("/connections")[1])
+    return Counter(one["worker"] for one in page["connections"])
+
+
+async def connected(sluice: SluiceProcess, count: int) -> list[ScriptedClient]:
+    """So many clients that were served once."""
+    clients = [await ScriptedClient.connect(sluice.port) for _ in range(count)]
+    for at, client in enumerate(clients, 1):
+        assert correlation_id_of(await client.ask(api_versions_request(at))) == at
+    return clients
+
+
+async def test_connections_are_spread_evenly(tmp_path: Path) -> None:
+    """Each connection goes to the worker that has the fewest."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path, workers=3) as sluice:
+        clients = await connected(sluice, 9)
+        spread = await asyncio.to_thread(connections_of_workers, sluice)
+        assert sorted(spread.values()) == [3, 3, 3]
+        for client in clients:
+            client.close()
+
+
+async def test_workers_have_one_budget(tmp_path: Path) -> None:
+    """What a client used by one worker counts for the next client by another: it is throttled for its first small request."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        first, second = await connected(sluice, 2)
+        large = await first.ask(produce_of_size(LARGE_BYTES, 7))
+        assert throttle_ms_of(PRODUCE, VERSION, large) > 0
+        throttle_ms = 0
+        for at in range(8, 1_000):  # the usage is known there after 10 ms
+            small = await second.ask(produce_of_size(200, at))
+            throttle_ms = throttle_ms_of(PRODUCE, VERSION, small)
+            if throttle_ms:
+                break
+        assert throttle_ms > 0
+        first.close()
+        second.close()
+
+
+async def test_a_worker_that_dies_takes_its_connections_and_no_others(tmp_path: Path) -> None:
+    """They end, the reason is counted, its usage stays counted, and a new worker serves in its place."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        first, second = await connected(sluice, 2)
+        assert throttle_ms_of(PRODUCE, VERSION, await first.ask(produce_of_size(LARGE_BYTES, 7))) > 0
+        dead, alive = workers_of(sluice)
+        await asyncio.sleep(0.05)  # the usage is published after 10 ms
+        os.kill(dead, signal.SIGKILL)
+        assert await first.read_to_end() == b""
+        assert correlation_id_of(await second.ask(api_versions_request(9))) == 9
+        await until(lambda: len(sluice.events("worker_ready")) == 3)
+        assert alive in workers_of(sluice)
+        (third,) = await connected(sluice, 1)
+        assert throttle_ms_of(PRODUCE, VERSION, await third.ask(produce_of_size(200, 10))) > 0
+        assert await asyncio.to_thread(sluice.metric, "kafka_sluice_closes_total", reason="worker_died") == 1
+        for client in (first, second, third):
+            client.close()
+
+
+async def test_limits_of_connections_hold_over_all_workers(tmp_path: Path) -> None:
+    """An address may have as many connections as the configuration says, not as many for each worker; who leaves makes room."""
+    config = tmp_path / "sluice.toml"
+    async with ScriptedBroker() as broker:
+        port = SluiceProcess("", config=config).port
+        config.write_text(
+            f'workers = 2\n[upstream]\nbootstrap = ["127.0.0.1:{broker.port}"]\n[[listener]]\naddress = "127.0.0.1:{port}"\n'
+            "[connections]\nmax_connections_per_ip = 3\n"
+        )
+        sluice = SluiceProcess("", config=config, port=port, name="workers")
+        await asyncio.to_thread(sluice.start)
+        try:
+            clients = await connected(sluice, 3)
+            refused = await ScriptedClient.connect(sluice.port)
+            assert await refused.read_to_end() == b""
+            clients.pop().close()
+            await until(lambda: bool(sluice.events("connection_closed")))
+            clients += await connected(sluice, 1)
+            for client in clients:
+                client.close()
+        finally:
+            await asyncio.to_thread(sluice.__exit__, None, None, None)
+
+
+async def test_another_quota_holds_in_every_worker(tmp_path: Path) -> None:
+    """A change of the quota file reaches all workers; none of them disconnects a client."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        clients = await connected(sluice, 2)
+        write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": 1}])
+        await until(lambda: len(sluice.events("quotas_loaded")) == 2)
+        await asyncio.gather(*(until_throttled(client) for client in clients))
+        for client in clients:
+            client.close()
+
+
+async def until_throttled(client: ScriptedClient) -> None:
+    """Ask until an answer says that the client is throttled."""
+    for at in range(7, 1_000):
+        if throttle_ms_of(PRODUCE, VERSION, await client.ask(produce_of_size(200, at))):
+            return
+    raise AssertionError("no answer was throttled")
+
+
+async def test_a_reload_is_obeyed_by_all_or_by_none(tmp_path: Path) -> None:
+    """A file that is wrong changes nothing; one that is right is obeyed by every worker, and nobody is disconnected."""
+    config = tmp_path / "sluice.toml"
+    async with ScriptedBroker() as broker:
+        port = SluiceProcess("", config=config).port
+        text = f'workers = 2\n[upstream]\nbootstrap = ["127.0.0.1:{broker.port}"]\n[[listener]]\naddress = "127.0.0.1:{port}"\n'
+        config.write_text(text)
+        sluice = SluiceProcess("", config=config, port=port, name="workers")
+        await asyncio.to_thread(sluice.start)
+        try:
+            clients = await connected(sluice, 2)
+            config.write_text(text + "nonsense = 1\n")
+            sluice.send(signal.SIGHUP)
+            await until(lambda: bool(sluice.events("config_rejected")))
+            config.write_text(text + "[limits]\nidle_ms = 1\n")
+            sluice.send(signal.SIGHUP)
+            await until(lambda: bool(sluice.events("config_reloaded")))
+            for client in clients:
+                assert await client.read_to_end() == b""  # the new deadline ends the idle ones, in both workers
+            assert Counter(one["reason"] for one in sluice.events("connection_closed")) == {"idle": 2}
+        finally:
+            await asyncio.to_thread(sluice.__exit__, None, None, None)
+
+
+async def test_a_stopped_worker_stops_nobody(tmp_path: Path) -> None:
+    """While one worker stands still, clients of the other are served, and a change of quotas is in force there."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        _, second = clients = await connected(sluice, 2)
+        stopped, _ = workers_of(sluice)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": 1}])
+            await until_throttled(second)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert correlation_id_of(await clients[0].ask(api_versions_request(9))) == 9
+        for client in clients:
+            client.close()
+
+
+async def test_workers_serve_on_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    """Connections go on; the workers end with the last of them."""
+    async with ScriptedBroker() as broker:
+        sluice = SluiceProcess(f"127.0.0.1:{broker.port}", arguments=["--workers", "2"], name="workers")
+        await asyncio.to_thread(sluice.start)
+        clients = await connected(sluice, 2)
+        children = workers_of(sluice)
+        await asyncio.to_thread(sluice.kill)
+        for client in clients:
+            assert correlation_id_of(await client.ask(api_versions_request(9))) == 9
+            client.close()
+        await until(lambda: not any(is_alive(pid) for pid in children))
