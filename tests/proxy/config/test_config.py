@@ -46,6 +46,21 @@ def test_smallest_configuration_has_the_documented_defaults(tmp_path: Path) -> N
     assert config.limits == Limits()
 
 
+@pytest.mark.parametrize(("flag", "expected"), [(None, 3), ("2", 2), ("auto", "auto")])
+def test_the_number_of_workers(tmp_path: Path, flag: str | None, expected: object) -> None:
+    """The file says it, and a flag overrides the file; one is the default."""
+    assert load(tmp_path, "workers = 3\n" + SMALLEST, Flags(workers=flag)).workers == expected
+    assert load(tmp_path, SMALLEST).workers == 1
+
+
+@pytest.mark.parametrize("number", ["0", "65", "'many'", "true", "2.5"])
+def test_a_number_of_workers_that_is_none(tmp_path: Path, number: str) -> None:
+    """One clear line says what to write."""
+    (line,) = complaints(tmp_path, f"workers = {number}\n" + SMALLEST)
+    shown = number.replace("'", '"')
+    assert line.endswith(f'workers: {shown} is not possible; write a whole number from 1 to 64, or "auto"')
+
+
 def test_everything_at_once(tmp_path: Path) -> None:
     """All that a file can say is read."""
     config = load(
