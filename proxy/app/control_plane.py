@@ -44,6 +44,7 @@ from quota.connections.connection_quotas import ConnectionQuotas
 
 if TYPE_CHECKING:
     from proxy.observe.admin_http import AdminHttp
+    from proxy.observe.workers.many_workers import ManyWorkers
 
 EXPIRE_S = 30.0
 
@@ -132,7 +133,7 @@ class ControlPlane:
         self.tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
 
-    async def start(self, state: ProxyState, lag: LoopLag) -> None:
+    async def start(self, shown: ProxyState | ManyWorkers, lag: LoopLag) -> None:
         """Open the admin port, and read the quotas; a store may have to be waited for, and /readyz says so meanwhile.
 
         Raises:
@@ -140,7 +141,7 @@ class ControlPlane:
             StartError: the admin port cannot be bound.
         """
         if self.config.admin.address is not None:
-            self._admin = self._admin_http(self.config.admin.address, state, lag)
+            self._admin = self._admin_http(self.config.admin.address, shown, lag)
             await self._admin.start()
         await self.use_store(self.config)
         _warn_of_administration(self.config)
@@ -229,18 +230,18 @@ class ControlPlane:
         self.connection_limits.apply(config.connections, config.listeners)
         self.admission.failed_logins.max_per_minute = config.connections.max_failed_logins_per_ip
 
-    def _admin_http(self, address: HostPort, state: ProxyState, lag: LoopLag) -> AdminHttp:
+    def _admin_http(self, address: HostPort, shown: ProxyState | ManyWorkers, lag: LoopLag) -> AdminHttp:
         from proxy.observe.admin_changes import ChangesPages  # only here: who has no admin port loads no HTTP server
         from proxy.observe.admin_http import AdminHttp
 
         return AdminHttp(
-            state,
+            shown,
             address,
             lag=lag,
             open_quotas=self.config.admin.open_quotas,
             open_names=self.config.admin.metrics_names == "all",
             tokens=self.tokens,
-            changes=lambda access: ChangesPages(state, self.administration, self.audit, access),
+            changes=lambda access: ChangesPages(shown, self.administration, self.audit, access),
             tls=self.tls.admin,
         )
 

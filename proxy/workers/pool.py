@@ -23,6 +23,7 @@ from proxy.quota_store.store import StoreContent, different_entities
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters, bump
 from proxy.workers.child import WorkerProcess, start_worker, watch_end
+from proxy.workers.link import LinkLost
 from proxy.workers.messages import (
     Accepting,
     AnyMessage,
@@ -360,10 +361,16 @@ class WorkerPool:
         return lines
 
     async def look(self, query: bytes) -> list[tuple[int, bytes | None]]:
-        """Ask every worker for its part of a page; None for one that does not answer within 1 s."""
-        workers = self._ready()
-        answers = await asyncio.gather(*(worker.link.ask(Look(query), ANSWER_S) for worker in workers), return_exceptions=True)
-        return [(worker.number, answer if isinstance(answer, bytes) else None) for worker, answer in zip(workers, answers, strict=True)]
+        """Ask every worker for its part of a page; None for one that is not there, or does not answer within 1 s."""
+        numbers = range(self._number_of_workers)
+        return list(zip(numbers, await asyncio.gather(*(self._look(number, query) for number in numbers)), strict=True))
+
+    async def _look(self, number: int, query: bytes) -> bytes | None:
+        worker = self.workers.get(number)
+        try:
+            return None if worker is None or not worker.is_ready else await worker.link.ask(Look(query), ANSWER_S)
+        except LinkLost:
+            return None
 
     # --- what workers say
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from proxy.app.config_parts import callback_choice, quota_windows
 from proxy.app.control_plane import EXPIRE_S, ControlPlane, admission_of
+from proxy.app.control_plane_state import ControlPlaneState
 from proxy.app.open_files import fit_open_files
 from proxy.app.reload import needs_restart
 from proxy.base.clock import now_ms, now_ns
@@ -20,6 +21,7 @@ from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.policy import Policy
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.upstream.routes import Route, Routes
+from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_store.store import Origin, StoreContent
 from proxy.session.login.principal_connections import PrincipalConnections
 from proxy.shared_usage.segment import Segment
@@ -84,7 +86,8 @@ class Supervisor:
         self._garbage = GarbageWatch(self.counters, _log_garbage)
         self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
         self._tasks: list[asyncio.Task[Any]] = []
-        self.draining = False
+        self._state = ControlPlaneState(config, self.control)
+        self._shown = ManyWorkers(self._state, self.pool.look)
 
     @property
     def requests(self) -> int:
@@ -99,7 +102,7 @@ class Supervisor:
             StartError: an address cannot be bound.
         """
         await self.pool.start()
-        await self.control.start(_state(self), self._lag)
+        await self.control.start(self._shown, self._lag)
         await self.pool.settled()
         self.control.accept()
         self._watchdog.start(asyncio.get_running_loop())
@@ -130,7 +133,7 @@ class Supervisor:
 
     async def drain(self) -> None:
         """Stop accepting, let every worker answer what is in flight."""
-        self.draining = True
+        self._state.draining = True
         self.control.stop_accepting(CloseReason.DRAIN)
         log.info("draining", connections=sum(worker.connections for worker in self.pool.workers.values()))
         in_time = await self.pool.drain(self.config.limits.drain_ms)
@@ -167,7 +170,7 @@ class Supervisor:
             log.warning("restart_needed", key=key)
         self._apply(config)
         self.control.reload(config)
-        self.config = config
+        self.config = self._state.config = config
 
     def _apply(self, config: Config) -> None:
         groups: DeclaredGroups = declared_groups(config.groups)
@@ -232,12 +235,6 @@ class Supervisor:
             entries = None if found.entries is None else [(entity, dict(values)) for entity, values in found.entries.items()]
             return encoded(Described(found.error_code, found.error_message, entries))
         raise TypeError(type(asked).__name__)
-
-
-def _state(supervisor: Supervisor) -> Any:
-    from proxy.app.control_plane_state import ControlPlaneState
-
-    return ControlPlaneState(supervisor.config, supervisor.control)
 
 
 def _log_stall(stack: str) -> None:

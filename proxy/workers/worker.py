@@ -15,6 +15,7 @@ import msgspec
 from protocol.messages.metadata import Broker, Partition, Topology
 from proxy.app.config_parts import callback_choice, quota_windows
 from proxy.app.data_path import DataPath
+from proxy.app.data_path_state import DataPathState
 from proxy.base.clock import now_ms, now_ns
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
@@ -26,6 +27,7 @@ from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_listeners import AdmittedConnection
 from proxy.net.accept.first_bytes import Arrival
 from proxy.net.upstream.routes import Route, Routes
+from proxy.observe.workers.answers import WorkerAnswers
 from proxy.quota_admin.authorizer import Authorizer, Rules
 from proxy.quota_admin.broker_authority import BrokerAuthority
 from proxy.quota_admin.client_quota_api import ClientQuotaApi
@@ -100,7 +102,9 @@ class Worker:
             factories=usage,
             make_mutation_group=functools.partial(asked_bucket, questions),
         )
-        self.data_path.session_settings.principals = AskedPrincipals(questions, self._send)
+        sessions = self.data_path.session_settings
+        sessions.principals = AskedPrincipals(questions, self._send)
+        sessions.first_number, sessions.number_step = usage.worker + 1, usage.segment.workers
         self.data_path.apply_principal_limits(config)
         self._in_force: InForce = NOTHING
         self._authority = BrokerAuthority(self.counters.administration)
@@ -110,6 +114,7 @@ class Worker:
         self._may_accept = True
         self.ended = asyncio.Event()
         self._lag = LoopLag()
+        self._answers = WorkerAnswers(DataPathState(self.data_path.gateway, self.data_path.scopes), self._lag)
         self._garbage = GarbageWatch(self.counters, _log_garbage)
         self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
         self._tasks: list[asyncio.Task[Any]] = []
@@ -263,7 +268,8 @@ class Worker:
 
     async def answer(self, request: messages.Request) -> bytes:
         """Return what a page of the admin port needs of this worker."""
-        raise ValueError(f"{type(request.what).__name__} is nothing that a worker knows")
+        assert isinstance(request.what, messages.Look)
+        return await self._answers.answer(request.what.query)
 
     # --- reload
 
