@@ -49,7 +49,7 @@ def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[st
     _, out, _ = sluice(capsys, "run", "--help")
     flags = {word for line in out for word in line.split() if word.startswith("--")}
     assert flags == {
-        "--config", "--listen", "--upstream", "--advertise", "--sidecar", "--quotas", "--enforcement", "--admin", "--metering", "--quota-admin", "--profile", "--help",
+        "--config", "--listen", "--upstream", "--advertise", "--sidecar", "--quotas", "--enforcement", "--admin", "--metering", "--workers", "--quota-admin", "--profile", "--help",
         "--listen.",
     }  # fmt: skip
 
