@@ -25,7 +25,7 @@ from proxy.telemetry import log
 from proxy.workers.link import LENGTH, Link
 from proxy.workers.messages import AnyMessage, Failed, Request, Start, decoded
 from proxy.workers.questions import Questions
-from proxy.workers.worker import Worker, metered_apart
+from proxy.workers.worker import Worker, config_of_worker
 
 
 def main(arguments: list[str]) -> int:
@@ -87,7 +87,7 @@ async def _serve(
     try:
         config = fit_open_files(source.load())
         handler = log.start_logging(config.log.level, worker=start.number)
-        worker = Worker(metered_apart(config, start.number), source, questions, SharedUsage(segment, start.number))
+        worker = Worker(config_of_worker(config, start.number, start.workers), source, questions, SharedUsage(segment, start.number))
         loop.set_exception_handler(worker.log_exception)
         loop.add_signal_handler(signal.SIGTERM, worker.ended.set)
         worker.start(link, passing)

@@ -277,7 +277,7 @@ class Worker:
         """Read the configuration that the supervisor read, and say whether it can be obeyed here."""
         self._prepared = None
         try:
-            config = metered_apart(self._source.load(), self._usage.worker)
+            config = config_of_worker(self._source.load(), self._usage.worker, self._usage.segment.workers)
             choice = callback_choice(config, self._source.place)
             lines = [] if file_sha256(self._source) == message.sha256 else [f"{self._source.place}: was changed meanwhile; reload again"]
         except ConfigProblems as problems:
@@ -315,10 +315,11 @@ class Worker:
         self.ended.set()
 
 
-def metered_apart(config: Config, number: int) -> Config:
-    """Return the configuration of a worker: its metering is a run of its own, under a name of its own."""
+def config_of_worker(config: Config, number: int, workers: int) -> Config:
+    """Return the configuration of one worker: its metering is a run with a name of its own, its byte budget a share of the whole."""
     name = f"{config.metering.proxy_id or socket.gethostname()}-{number}"
-    return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name))
+    limits = msgspec.structs.replace(config.limits, process_buffer_bytes_max=config.limits.process_buffer_bytes_max // workers)
+    return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name), limits=limits)
 
 
 def _log_stall(stack: str) -> None:
