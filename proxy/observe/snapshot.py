@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proxy.enforcement.rule import group_name, rule_of
 from proxy.observe.state import ControlState, DataState, ProxyState
+from proxy.shared_usage.shared_groups import Shared
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import UNLIMITED
@@ -63,6 +64,11 @@ class GroupView(NamedTuple):
     def recorded_total(self) -> float:
         """Units since the start."""
         return self.group.recorded_total
+
+    @property
+    def own_total(self) -> float:
+        """Units that this process recorded itself since the start."""
+        return self.group.own_total if isinstance(self.group, Shared) else self.group.recorded_total
 
     def rate(self, now_ms: int) -> float:
         """Return units per second; changes nothing."""

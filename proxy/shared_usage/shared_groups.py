@@ -95,6 +95,11 @@ class Shared(EnforcedGroup):
             sharing.pending = pending
             self._note_unpublished()
 
+    @property
+    def own_total(self) -> float:
+        """Units that were recorded by this process since the start, and not taken in from others."""
+        return self.recorded_total - self._sharing.remote
+
     # Called by who has the list of groups to publish
 
     def publish(self, now_ms: int) -> None:

@@ -65,7 +65,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
         type_at: the quota type, as a place in `TYPES`.
         order: what groups of one type are sorted and told apart by.
         observed: units per second.
-        recorded_total: units since the start.
+        recorded_total: units since the start, those that this process recorded itself.
         balance: of a token bucket; None: it is none.
         parent: the tags of the group that it is a part of.
         verdicts: the last ones, oldest first.
@@ -156,7 +156,7 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
         kept_name(view.rule),
         group.bound,
         group.rate(now_ms),
-        group.recorded_total,
+        view.own_total,
         group.throttled_until_ms,
         group.throttle_count,
         group.throttle_ms_total,

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from proxy.observe.page_source import Pulse
 from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion
@@ -30,6 +30,8 @@ from proxy.observe.workers.messages import (
 from proxy.observe.workers.packing import pack, unpack
 from proxy.telemetry.status import ConnectionInfo, ReadinessCheck
 
+PULSE_SHARED_MS: Final = 200
+
 T = TypeVar("T")
 Answers = Sequence[tuple[int, bytes | None]]
 
@@ -48,6 +50,9 @@ class ManyWorkers:
         self._reports = MergedReports()
         self._pulses: dict[int, WorkerPulse] = {}
         self._ended_errors = 0
+        self._pulse: Pulse | None = None
+        self._pulse_ms = 0
+        self._one_pulse = asyncio.Lock()
 
     async def snapshot(self) -> Snapshot:
         """Return how things stand in all processes; reports are merged in a thread."""
@@ -74,7 +79,17 @@ class ManyWorkers:
         return [answer for _, answer in _read(await self._answers(question), ClientAnswer)]
 
     async def pulse(self) -> Pulse:
-        """Return the errors of all workers, also of those that ended, and whether one serves."""
+        """Return the errors of all workers, also of those that ended, and whether one serves; asked for once in `PULSE_SHARED_MS`.
+
+        Whoever reaches the port may ask for it, so a flood of requests must not become one of messages.
+        """
+        async with self._one_pulse:
+            now_ms = self.control.now_ms()
+            if self._pulse is None or now_ms - self._pulse_ms >= PULSE_SHARED_MS:
+                self._pulse, self._pulse_ms = await self._ask_pulse(), now_ms
+            return self._pulse
+
+    async def _ask_pulse(self) -> Pulse:
         answers = await self._answers(PulseQuery())
         for number, pulse in _read(answers, WorkerPulse):
             before = self._pulses.get(number)

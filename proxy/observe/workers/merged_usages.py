@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import add
 
 from proxy.observe.workers.packing import unpack
 from proxy.observe.workers.report import Report, UsageRow
@@ -43,7 +44,7 @@ class UsageSum:
         self.produce_bytes += other.produce_bytes
         self.fetch_bytes += other.fetch_bytes
         self.request_ns += other.request_ns
-        self.requests = [one + more for one, more in zip(self.requests, other.requests, strict=True)] if self.requests else other.requests
+        self.requests = list(map(add, self.requests, other.requests)) if self.requests else other.requests
         _add_to(self.throttled_requests, other.throttled_requests)
         _add_to(self.throttle_ms, other.throttle_ms)
         self.exempt_bytes_total += other.exempt_bytes_total

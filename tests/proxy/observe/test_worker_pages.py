@@ -12,18 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.base.host_port import HostPort
+from proxy.enforcement.groups.child_groups import enforced_group
 from proxy.observe.admin_http import AdminHttp
 from proxy.observe.explain import SHARERS_MAX, NobodyAnswersError, explain
 from proxy.observe.health import ERRORS_PER_MINUTE_MAX
 from proxy.observe.page_source import OneProcess, PageSource
 from proxy.observe.rows.client_groups import CLIENTS_TOLD_MAX
 from proxy.observe.rows.group_rows import Cursor
+from proxy.observe.workers.many_workers import PULSE_SHARED_MS
+from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import ConnectionInfo
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
 from quota.groups.group import VERDICTS_MAX, QuotaGroup
 from quota.manager import ClientQuotaManager
 from tests.support.memory.proxy_state import FakeState
+from tests.support.memory.shared_workers import SharedWorker, new_segment
 from tests.support.memory.worker_states import FakeWorkers
 from tests.support.processes.changing_port import READER
 from tests.support.processes.changing_port import ChangingPort as Port
@@ -116,6 +120,21 @@ async def test_the_verdicts_of_a_group_are_the_newest_of_all_workers() -> None:
     assert row["observed"] == max(group.rate(1_000_000) for group in groups)
 
 
+async def test_what_workers_took_in_from_each_other_counts_once() -> None:
+    """With shared usage each worker measures all of it, and the total is that of what each recorded itself."""
+    states, segment = [FakeState(), FakeState()], new_segment(2)
+    now_ms = states[0].time_ms
+    sharing = [SharedWorker(segment, number, 1_000.0, now_ms) for number in range(2)]
+    for state, worker in zip(states, sharing, strict=True):
+        state.produce.groups().append(worker.group)
+        worker.record(3_000, now_ms)
+        worker.publish(now_ms)
+    for worker in sharing:
+        worker.pull(now_ms + 2 * SHARE_MS)
+    (row,) = await pages(FakeWorkers(states).pages, 10)
+    assert (row["recorded_total"], row["observed"]) == (6_000.0, 600.0)
+
+
 async def test_a_page_names_workers_that_gave_no_answer() -> None:
     """What the others have is shown; a process without workers has no such field."""
     states = [FakeState(), FakeState()]
@@ -156,7 +175,7 @@ def test_connections_of_all_workers_stand_in_the_order_of_their_numbers(count: i
 
 def limited(client_id: str, *users: str, connections: int = 1) -> FakeState:
     """Return a worker at which users with one client-id are connected."""
-    state, manager = FakeState(), ClientQuotaManager(ClientQuotaType.PRODUCE)
+    state, manager = FakeState(), ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(None, client_id), 1_000.0)
     record(manager, EVE, client_id, 50_000, state.time_ms)
     state.produce = manager  # type: ignore[assignment]
@@ -223,6 +242,7 @@ async def test_ready_while_one_worker_serves(served: tuple[FakeWorkers, list[Fak
     workers, _, get = served
     for silent, status, detail in ((set(), 200, "2 of 2 answer"), ({1}, 200, "1 of 2 answer"), ({1, 2}, 503, "0 of 2 answer")):
         workers.silent = silent
+        workers.control.time_ms += PULSE_SHARED_MS
         found, text = await get("/readyz")
         assert (found, json.loads(text)["checks"][-1]) == (status, {"name": "workers", "ok": status == 200, "detail": detail})
 
@@ -236,7 +256,18 @@ async def test_errors_of_all_workers_make_the_process_unwell(served: tuple[FakeW
     workers.control.time_ms += 1_000
     assert (await get("/healthz"))[0] == 503
     workers.replace(1, FakeState())
+    workers.control.time_ms += PULSE_SHARED_MS
     assert await get("/healthz") == (503, f"{ERRORS_PER_MINUTE_MAX + 2} internal errors within 1 s\n")
+
+
+async def test_a_flood_of_health_checks_asks_workers_once(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:
+    """Requests at once, and those within a fifth of a second, share an answer."""
+    workers, _, get = served
+    await asyncio.gather(*(get(path) for path in ("/healthz", "/readyz") * 20))
+    assert workers.asked == 1
+    workers.control.time_ms += PULSE_SHARED_MS
+    await get("/readyz")
+    assert workers.asked == 2
 
 
 async def test_every_page_answers_with_workers(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:

@@ -12,6 +12,7 @@ class FakeWorkers:
     """Some workers, numbered from 1.
 
     Attributes:
+        asked: how often.
         silent: numbers of those that give no answer.
         control: what is there once.
         pages: what the admin port shows of them.
@@ -20,6 +21,7 @@ class FakeWorkers:
     def __init__(self, states: Sequence[FakeState], control: FakeState | None = None) -> None:
         self._workers = {number: WorkerAnswers(state, LoopLag()) for number, state in enumerate(states, 1)}
         self.silent: set[int] = set()
+        self.asked = 0
         self.control = control or FakeState()
         self.pages = ManyWorkers(self.control, self._ask)
 
@@ -32,4 +34,5 @@ class FakeWorkers:
         del self._workers[number]
 
     async def _ask(self, query: bytes) -> list[tuple[int, bytes | None]]:
+        self.asked += 1
         return [(number, None if number in self.silent else await worker.answer(query)) for number, worker in self._workers.items()]
