@@ -66,6 +66,11 @@ class GroupView(NamedTuple):
         return self.group.recorded_total
 
     @property
+    def measures_all(self) -> bool:
+        """Whether its rate is that of all processes; otherwise of this one alone."""
+        return isinstance(self.group, Shared) and self.group.measures_all
+
+    @property
     def own_total(self) -> float:
         """Units that this process recorded itself since the start."""
         return self.group.own_total if isinstance(self.group, Shared) else self.group.recorded_total

@@ -96,6 +96,11 @@ class Shared(EnforcedGroup):
             self._note_unpublished()
 
     @property
+    def measures_all(self) -> bool:
+        """Whether its rate is that of all processes; otherwise it counts alone."""
+        return self._sharing.row is not None
+
+    @property
     def own_total(self) -> float:
         """Units that were recorded by this process since the start, and not taken in from others."""
         return self.recorded_total - self._sharing.remote

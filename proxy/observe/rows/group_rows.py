@@ -65,6 +65,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
         type_at: the quota type, as a place in `TYPES`.
         order: what groups of one type are sorted and told apart by.
         observed: units per second.
+        measures_all: whether that is the use at all processes; otherwise at the one that made the row.
         recorded_total: units since the start, those that this process recorded itself.
         balance: of a token bucket; None: it is none.
         parent: the tags of the group that it is a part of.
@@ -79,6 +80,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     rule: str
     bound: Number
     observed: Number
+    measures_all: bool
     recorded_total: Number
     throttled_until_ms: int
     throttle_count: int
@@ -156,6 +158,7 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
         kept_name(view.rule),
         group.bound,
         group.rate(now_ms),
+        view.measures_all,
         view.own_total,
         group.throttled_until_ms,
         group.throttle_count,
@@ -169,7 +172,7 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
 def merged_row(rows: list[GroupRow]) -> GroupRow:
     """Return one row for the same group in several processes.
 
-    Each process measures what it knows of the use of all, so the greatest rate is the nearest; what each recorded and threw is added.
+    Each process measures the use at all, and the greatest is the nearest. Rates of use at one, and totals, add up.
     """
     first = rows[0]
     if len(rows) == 1:
@@ -178,7 +181,8 @@ def merged_row(rows: list[GroupRow]) -> GroupRow:
     balances = [row.balance for row in rows if row.balance is not None]
     return msgspec.structs.replace(
         first,
-        observed=max(row.observed for row in rows),
+        observed=max((row.observed for row in rows if row.measures_all), default=0.0)
+        + sum(row.observed for row in rows if not row.measures_all),
         recorded_total=sum(row.recorded_total for row in rows),
         throttled_until_ms=max(row.throttled_until_ms for row in rows),
         throttle_count=sum(row.throttle_count for row in rows),

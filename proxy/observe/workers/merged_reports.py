@@ -4,7 +4,7 @@
 |---|---|
 | counters, histograms, traffic, calls of the callback, stalls | the sum, with those of workers that ended |
 | numbers of things that are there now | the sum over those that live; see `counts.HOW` for the few that are a largest or smallest one |
-| groups | equal ones are one: the greatest rate, the sum of what was recorded and of verdicts, the smallest balance |
+| groups | equal ones are one; `merged_row` says how |
 | clients | equal ones are one, counters added; the first 10,000 are counted one by one, those after them together |
 """
 

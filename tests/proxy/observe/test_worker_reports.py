@@ -189,14 +189,14 @@ def test_each_worker_shows_what_it_takes_of_the_machine() -> None:
 
 
 def test_equal_groups_are_one() -> None:
-    """The greatest rate, since each worker measures what it knows of all; the smallest balance of a bucket."""
+    """The rates of groups that do not share their usage are added; of balances of a bucket the smallest is shown."""
     states = [fresh_state() for _ in range(3)]
     for at, state in enumerate(states):
         use(state, "etl", 10_001 + 1_000 * at)
     found = scrape(FakeWorkers(states, fresh_state()).pages)
     assert value(found, "kafka_quota_groups") == 3  # one of each type
     rates = [state.produce.groups()[0].rate(state.time_ms) for state in states]
-    assert value(found, "kafka_quota_rate", quota_type="Produce", quota_entity="client-id=etl") == max(rates)
+    assert value(found, "kafka_quota_rate", quota_type="Produce", quota_entity="client-id=etl") == sum(rates)
     balances = [next(iter(state.mutation.groups())).tokens(state.time_ms) for state in states]
     assert value(found, "kafka_quota_mutation_tokens", quota_entity="client-id=etl") == min(balances)
 
