@@ -15,15 +15,20 @@ from proxy.config.paths import administration_beside, resolved, stores_beside
 from proxy.config.problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config.sections.login import check_secrets
 from proxy.config.sections.upstreams import upstreams_of
-from proxy.config.toml_reader import Place, read_toml, read_values
+from proxy.config.toml_reader import CONFIG_BYTES_MAX, Place, parse_toml, read_bounded, read_values
 
 
 class ConfigSource:
-    """The file and the flags of one command line; read again at every reload."""
+    """The file and the flags of one command line; read again at every reload.
+
+    Attributes:
+        text: what the file said when it was last read; None: there is no file, or it was not read yet.
+    """
 
     def __init__(self, path: Path | None = None, flags: Flags | None = None) -> None:
         self.path = path
         self.flags = flags or Flags()
+        self.text: bytes | None = None
 
     @property
     def place(self) -> str:
@@ -37,7 +42,7 @@ class ConfigSource:
             ConfigProblems: everything that is wrong with it.
         """
         problems: list[Problem] = []
-        table: dict[str, Any] = {} if self.path is None else read_toml(self.path)
+        table: dict[str, Any] = {} if self.path is None else parse_toml(self._read(self.path), str(self.path))
         apply_flags(table, self.flags, problems)
         place = Place(self.place, "", problems, LATER_KEYS)
         values = read_values(Config, table, place)
@@ -54,6 +59,10 @@ class ConfigSource:
         if problems:
             raise ConfigProblems(problems)
         return config
+
+    def _read(self, path: Path) -> bytes:
+        self.text = read_bounded(path, CONFIG_BYTES_MAX)
+        return self.text
 
     def _resolved(self, config: Config) -> Config:
         listeners = tuple(
@@ -73,3 +82,15 @@ class ConfigSource:
             return resolved(config, None)
         folder = self.path.parent
         return stores_beside(administration_beside(resolved(config, folder), folder), folder)
+
+
+class GivenConfig(ConfigSource):
+    """The same in a process that is given the text of the file, as another one has read it."""
+
+    def __init__(self, path: Path | None, flags: Flags, text: bytes | None) -> None:
+        super().__init__(path, flags)
+        self.text = text
+
+    def _read(self, path: Path) -> bytes:
+        assert self.text is not None, path
+        return self.text

@@ -35,9 +35,9 @@ FULL: Final = -2
 TAKEN: Final = -3
 """Instead of a row: another process changes rows at this moment; there is none left; another object of this worker has it."""
 
-_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _TABLE_GENERATION = range(7)
+_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS = range(6)
 _PER_WORKER: Final = 8
-"""Where the words begin that each worker has in the header: its heartbeat, then whether it is active."""
+"""Where the words begin that each worker has in the header: its heartbeat."""
 
 
 class SegmentError(ProxyError):
@@ -100,26 +100,13 @@ class Segment:
 
     # The header
 
-    @property
-    def table_generation(self) -> int:
-        """Number of the quota table in force; whoever changes the table sets it."""
-        return self.words[_TABLE_GENERATION]
-
-    @table_generation.setter
-    def table_generation(self, generation: int) -> None:
-        self.words[_TABLE_GENERATION] = generation
-
     def beat(self, worker: int, now_ms: int) -> None:
         """A worker is alive at `now_ms`."""
         self.words[_PER_WORKER + worker] = now_ms
 
     def heartbeat_ms(self, worker: int) -> int:
-        """Return when a worker last was alive; 0: never."""
+        """Return when a worker last was alive; 0: it never was, or it ended."""
         return self.words[_PER_WORKER + worker]
-
-    def is_active(self, worker: int) -> bool:
-        """Whether a worker counts here."""
-        return self.words[_PER_WORKER + self.workers + worker] != 0
 
     def enter(self, worker: int) -> None:
         """A process begins as this worker: its predecessor has no rows and nothing under way any more, and what it used stays counted."""
@@ -128,12 +115,11 @@ class Segment:
             if mark:
                 self.words[self.under_way_at(row) + worker] = 0
         self.words[marks : marks + self.rows_max] = _zeros(self.rows_max)
-        self.words[_PER_WORKER + self.workers + worker] = 1
 
     def exit(self, worker: int) -> None:
         """A worker ends, or was found dead: its rows can be given to other groups."""
         self.enter(worker)
-        self.words[_PER_WORKER + self.workers + worker] = 0
+        self.words[_PER_WORKER + worker] = 0
 
     # Rows
 
@@ -226,7 +212,7 @@ def _zeros(count: int) -> memoryview:
 
 def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
     """Return where generations, digests, marks and rows begin."""
-    generations = _whole_lines(_PER_WORKER + 2 * workers)
+    generations = _whole_lines(_PER_WORKER + workers)
     digests = generations + rows_max
     in_use = digests + 2 * rows_max
     return generations, digests, in_use, _whole_lines(in_use + workers * rows_max)

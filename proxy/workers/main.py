@@ -17,7 +17,7 @@ import uvloop
 from proxy.app.open_files import fit_open_files
 from proxy.app.run import SWITCH_INTERVAL_S
 from proxy.base.errors import StartError
-from proxy.config.load import ConfigSource
+from proxy.config.load import ConfigSource, GivenConfig
 from proxy.config.problem import ConfigProblems
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_usage import SharedUsage
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
         return 1
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the supervisor says when to end
-    source = ConfigSource(None if start.config_path is None else Path(start.config_path), start.flags)
+    source = GivenConfig(None if start.config_path is None else Path(start.config_path), start.flags, start.config_text)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(start, source, link, passing, Questions(questions), segment))
 

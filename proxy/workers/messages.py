@@ -19,9 +19,10 @@ class Message(msgspec.Struct, tag=True, array_like=True):
 
 
 class Start(Message):
-    """The first message of all: which configuration to load, and which worker this is."""
+    """The first message of all: the configuration, as the supervisor has read it, and which worker this is."""
 
     config_path: str | None
+    config_text: bytes | None
     flags: Flags
     number: int
     workers: int
@@ -74,10 +75,10 @@ class Authority(Message):
 
 
 class PrepareReload(Message):
-    """Read the configuration again, whose file has this SHA-256, and say whether it can be obeyed."""
+    """Say whether the configuration can be obeyed whose file says this."""
 
     number: int
-    sha256: str
+    config_text: bytes | None
 
 
 class CommitReload(Message):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -72,6 +71,10 @@ class WorkerPool:
         answer: answers questions of workers.
         segment: descriptor of the memory that all workers share.
         on_death: called with the number of each worker that died.
+        is_awake: whether a worker has been at work lately; one that is not is given connections last.
+
+    Attributes:
+        wants_cluster: whether a callback of the workers asks for topics, partitions and leaders.
     """
 
     def __init__(
@@ -89,8 +92,10 @@ class WorkerPool:
         answer: Callable[[WorkerProcess, AnyQuestion], Any],
         segment: int,
         on_death: Callable[[int], None],
+        is_awake: Callable[[int], bool],
     ) -> None:
         self._source = source
+        self._config_text = source.text  # of the configuration in force: a worker that starts later obeys no other
         self._number_of_workers = workers
         self._counters = counters
         self._policy = policy
@@ -102,6 +107,7 @@ class WorkerPool:
         self._answer = answer
         self._segment = segment
         self._on_death = on_death
+        self._is_awake = is_awake
         self.workers: dict[int, WorkerProcess] = {}
         self._watches: dict[int, Callable[[], None]] = {}
         self._started_ms: dict[int, int] = {}
@@ -120,7 +126,7 @@ class WorkerPool:
         self._prepared: dict[tuple[int, int], Prepared] = {}
         self._serves = False
         self._ending = False
-        self.restarts = 0
+        self.wants_cluster = False
 
     # --- life of workers
 
@@ -140,7 +146,8 @@ class WorkerPool:
         self._serves = True
 
     async def _start(self, number: int) -> None:
-        start = Start(None if self._source.path is None else str(self._source.path), self._source.flags, number, self._number_of_workers)
+        path = self._source.path
+        start = Start(None if path is None else str(path), self._config_text, self._source.flags, number, self._number_of_workers)
         worker = await start_worker(
             start,
             lambda message: self._received(number, message),
@@ -173,18 +180,23 @@ class WorkerPool:
         if not self._serves:
             self._failed = self._failed or [f"worker {number} ended with exit code {worker.poll()} before it was ready"]
             return
-        self.restarts += 1
         self._on_death(number)
         log.error("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
-        wait_ms = 0 if now_ms() - self._started_ms[number] >= QUICK_DEATH_MS else QUICK_DEATH_MS
+        self._restart_later(number, 0 if now_ms() - self._started_ms[number] >= QUICK_DEATH_MS else QUICK_DEATH_MS)
+
+    def _restart_later(self, number: int, wait_ms: int) -> None:
         task = asyncio.ensure_future(self._restart(number, wait_ms))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
     async def _restart(self, number: int, wait_ms: int) -> None:
         await asyncio.sleep(wait_ms / 1_000)
-        if not self._ending:
-            await self._start(number)
+        try:
+            if not self._ending:
+                await self._start(number)
+        except OSError as error:  # no process or descriptor is left
+            log.error("worker_not_started", limit_key="worker_not_started", worker=number, problem=error.strerror or str(error))
+            self._restart_later(number, QUICK_DEATH_MS)
 
     def _give_back(self, worker: WorkerProcess) -> None:
         """Return the slots of a worker that is gone."""
@@ -249,13 +261,16 @@ class WorkerPool:
             self._try_soon()
 
     def _serve(self, admitted: AdmittedConnection) -> bool:
-        for worker in sorted(self._ready(), key=lambda one: one.connections):
+        for worker in sorted(self._ready(), key=self._burden_of):
             try:
                 worker.serve(admitted)
             except OSError:  # full, or about to be found dead
                 continue
             return True
         return False
+
+    def _burden_of(self, worker: WorkerProcess) -> tuple[bool, int]:
+        return not self._is_awake(worker.number), worker.connections
 
     def _try_soon(self) -> None:
         if self._retry is None:
@@ -309,19 +324,16 @@ class WorkerPool:
         """Put switches in force for connections that come; workers have them from `content_arrived`."""
         return self._policy.switch(Switches(table))
 
-    @property
-    def wants_cluster(self) -> bool:
-        """Whether a callback of the workers may ask for topics, partitions and leaders."""
-        return True
-
     def learn_cluster(self, topology: Topology) -> None:
         """Tell every worker which brokers and partitions exist."""
-        self._cluster = Cluster(
+        cluster = Cluster(
             topology.cluster_id,
             [(broker.node_id, broker.host, broker.port) for broker in topology.brokers],
             [(part.topic, part.partition, part.leader) for part in topology.partitions],
         )
-        self._broadcast(self._cluster)
+        if self.wants_cluster and cluster != self._cluster:
+            self._cluster = cluster
+            self._broadcast(cluster)
 
     def ports_bound(self, listener: str, bootstrap_port: int, brokers: Mapping[int, int]) -> None:
         """Tell every worker which ports a listener has."""
@@ -348,7 +360,8 @@ class WorkerPool:
         self._reloads += 1
         number = self._reloads
         asked = self._ready()
-        self._broadcast(PrepareReload(number, file_sha256(self._source)))
+        text = self._source.text
+        self._broadcast(PrepareReload(number, text))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
                 while any((number, worker.number) not in self._prepared for worker in asked):
@@ -356,6 +369,7 @@ class WorkerPool:
                     await self._changed.wait()
         lines = [line for worker in asked for line in self._prepared.pop((number, worker.number), Prepared(number, [])).lines]
         if not lines:
+            self._config_text = text
             commit()
         self._broadcast(CommitReload(number, not lines))
         return lines
@@ -399,6 +413,8 @@ class WorkerPool:
             log.info("worker_ready", worker=worker.number, pid=worker.pid)
         elif isinstance(message, Failed):
             self._failed += message.lines
+            for line in message.lines if self._serves else ():
+                log.error("worker_rejected", worker=worker.number, problem=line)
         elif isinstance(message, InForce):
             worker.generation = message.generation
         elif isinstance(message, Prepared):
@@ -412,12 +428,3 @@ class WorkerPool:
     def _broadcast(self, message: AnyMessage) -> None:
         for worker in self.workers.values():
             worker.link.send(message)
-
-
-def file_sha256(source: ConfigSource) -> str:
-    """Return the digest of the configuration file; "" without one."""
-    if source.path is None:
-        return ""
-    with contextlib.suppress(OSError):
-        return hashlib.sha256(source.path.read_bytes()).hexdigest()
-    return "unreadable"

@@ -39,6 +39,8 @@ from proxy.workers.questions import AnyQuestion, BindBroker, EnterPrincipal
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import DeclaredGroups
 
+ASLEEP_MS: Final = 1_000
+"""A worker that did not say for so long that it is alive, which it does every 100 ms, is stopped or overloaded."""
 GROUP_ROWS: Final = 65_536
 """So many quota groups are shared by all workers; those beyond are counted by each worker alone."""
 
@@ -73,6 +75,7 @@ class Supervisor:
             answer=self._answer_question,
             segment=self._segment.descriptor,
             on_death=self._segment.exit,
+            is_awake=lambda number: now_ms() - self._segment.heartbeat_ms(number) < ASLEEP_MS,
         )
         self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
         self.control.client_listeners.on_bound = self._ports_bound
@@ -177,6 +180,7 @@ class Supervisor:
         self.policy.base.mode = Mode(config.acting_mode)
         self.policy.base.delay_max_ms = config.enforcement.delay_max_ms
         self.policy.configured(config.quotas.exempt, groups)
+        self.pool.wants_cluster = config.callback is not None
         self._principals.max_connections = config.connections.max_connections_per_principal
         self._principals.overrides = config.connections.principal_overrides
 

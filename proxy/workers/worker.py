@@ -17,7 +17,7 @@ from proxy.app.config_parts import callback_choice, quota_windows
 from proxy.app.data_path import DataPath
 from proxy.app.data_path_state import DataPathState
 from proxy.base.clock import now_ms, now_ns
-from proxy.config.load import ConfigSource
+from proxy.config.load import ConfigSource, GivenConfig
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
 from proxy.enforcement.mode import Enforcement
@@ -47,7 +47,6 @@ from proxy.workers.asked_principals import AskedPrincipals
 from proxy.workers.link import Link
 from proxy.workers.messages import AnyMessage
 from proxy.workers.passing import PassedConnection, PassedConnections
-from proxy.workers.pool import file_sha256
 from proxy.workers.questions import BindBroker, Questions
 from proxy.workers.remote_administration import RemoteAdministration
 from quota.connections.connection_quotas import ConnectionQuotas
@@ -276,10 +275,11 @@ class Worker:
     def _prepare(self, message: messages.PrepareReload) -> None:
         """Read the configuration that the supervisor read, and say whether it can be obeyed here."""
         self._prepared = None
+        source = GivenConfig(self._source.path, self._source.flags, message.config_text)
+        lines: list[str] = []
         try:
-            config = config_of_worker(self._source.load(), self._usage.worker, self._usage.segment.workers)
-            choice = callback_choice(config, self._source.place)
-            lines = [] if file_sha256(self._source) == message.sha256 else [f"{self._source.place}: was changed meanwhile; reload again"]
+            config = config_of_worker(source.load(), self._usage.worker, self._usage.segment.workers)
+            choice = callback_choice(config, source.place)
         except ConfigProblems as problems:
             lines = problems.lines()
         else:

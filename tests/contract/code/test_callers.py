@@ -14,14 +14,7 @@ USERS = (*PRODUCT, "sluice", "examples")
 EXCEPTIONS = {
     "Kafka's rule for connections beyond the limit, which golden vectors describe; `ListenerAdmission` makes room by it": {"must_close"},
     "for callbacks of users: a team's share of the partitions that a broker leads": {"partitions_led_by"},
-    "a worker answers the process with the admin port by it": {"WorkerAnswers"},
     "kazoo calls it": {"serialize"},
-    "what a worker process and its supervisor do with the segment of shared usage": {
-        "heartbeat_ms",
-        "is_active",
-        "publish_dirty",
-        "table_generation",
-    },
     "faults of the mock cluster, which has no other way to have them": {"push_request_errors", "set_down", "set_up"},
 }
 

@@ -37,14 +37,10 @@ def test_a_segment_is_found_by_its_descriptor() -> None:
     first = Segment.create(3, 100, 11, 2_000)
     second = Segment(os.dup(first.descriptor))
     assert (second.workers, second.rows_max, second.slots, second.slot_ms) == (3, 100, 12, 2_000)
-    first.table_generation = 7
     first.beat(2, 12_345)
-    first.enter(1)
-    assert second.table_generation == 7
     assert [second.heartbeat_ms(worker) for worker in range(3)] == [0, 0, 12_345]
-    assert [second.is_active(worker) for worker in range(3)] == [False, True, False]
-    first.exit(1)
-    assert not second.is_active(1)
+    first.exit(2)
+    assert second.heartbeat_ms(2) == 0
 
 
 def test_another_version_is_refused_by_its_number() -> None:
