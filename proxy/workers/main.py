@@ -89,7 +89,7 @@ async def _serve(
         handler = log.start_logging(config.log.level, worker=start.number)
         worker = Worker(config_of_worker(config, start.number, start.workers), source, questions, SharedUsage(segment, start.number))
         loop.set_exception_handler(worker.log_exception)
-        loop.add_signal_handler(signal.SIGTERM, worker.ended.set)
+        loop.add_signal_handler(signal.SIGTERM, worker.terminate)
         worker.start(link, passing)
         for message in early:
             worker.received(message)

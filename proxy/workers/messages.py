@@ -92,6 +92,10 @@ class Drain(Message):
     """Answer what is in flight, then end."""
 
 
+class Stop(Message):
+    """End now."""
+
+
 # --- by a worker
 
 
@@ -218,6 +222,7 @@ AnyMessage = (
     | PrepareReload
     | CommitReload
     | Drain
+    | Stop
     | Ready
     | Failed
     | InForce

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -45,6 +44,7 @@ from proxy.workers.messages import (
     Ready,
     Request,
     Start,
+    Stop,
 )
 from proxy.workers.questions import AnyQuestion
 
@@ -181,7 +181,8 @@ class WorkerPool:
             self._failed = self._failed or [f"worker {number} ended with exit code {worker.poll()} before it was ready"]
             return
         self._on_death(number)
-        log.error("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
+        say = log.error if worker.poll() else log.info  # code 0: somebody told it to end
+        say("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
         self._restart_later(number, 0 if now_ms() - self._started_ms[number] >= QUICK_DEATH_MS else QUICK_DEATH_MS)
 
     def _restart_later(self, number: int, wait_ms: int) -> None:
@@ -219,8 +220,12 @@ class WorkerPool:
         """Let every worker answer what is in flight and end; False when one took longer than it may."""
         self._ending = True
         self._broadcast(Drain())
+        return await self._all_ended(drain_ms / 1_000 + END_S)
+
+    async def _all_ended(self, timeout_s: float) -> bool:
+        """Wait until no worker runs; False when one still does."""
         try:
-            async with asyncio.timeout(drain_ms / 1_000 + END_S):
+            async with asyncio.timeout(timeout_s):
                 while any(worker.poll() is None for worker in self.workers.values()):
                     self._changed.clear()
                     await self._changed.wait()
@@ -237,15 +242,11 @@ class WorkerPool:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        for sig in (signal.SIGTERM, signal.SIGKILL):
+        self._broadcast(Stop())
+        if not await self._all_ended(END_S):
             for worker in self.workers.values():
-                if worker.poll() is None:
-                    worker.end(sig)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(END_S):
-                    while any(worker.poll() is None for worker in self.workers.values()):
-                        self._changed.clear()
-                        await self._changed.wait()
+                worker.kill()
+            await self._all_ended(END_S)
         for number, worker in self.workers.items():
             self._watches[number]()
             worker.close()

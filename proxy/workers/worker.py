@@ -111,6 +111,7 @@ class Worker:
         self._prepared: tuple[int, Config, CallbackChoice] | None = None
         self._passed: PassedConnections | None = None
         self._may_accept = True
+        self._draining = self._terminated = False
         self.ended = asyncio.Event()
         self._lag = LoopLag()
         self._answers = WorkerAnswers(DataPathState(self.data_path.gateway, self.data_path.scopes), self._lag)
@@ -228,7 +229,8 @@ class Worker:
             messages.MakeRoom: lambda message: self.data_path.make_room(message.protected_listener),
             messages.PrepareReload: self._prepare,
             messages.CommitReload: self._commit,
-            messages.Drain: lambda _message: self._tasks.append(asyncio.ensure_future(self._drain())),
+            messages.Drain: lambda _message: self.drain(),
+            messages.Stop: lambda _message: self.ended.set(),
         }
 
     def _quotas_changed(self, message: messages.Quotas) -> None:
@@ -297,6 +299,19 @@ class Worker:
         self._tasks.append(asyncio.ensure_future(self._tls.refresh()))
 
     # --- the end
+
+    def terminate(self) -> None:
+        """Drain at the first signal; end now at the second. A service manager may send the first to all processes of a service."""
+        if self._terminated:
+            self.ended.set()
+        self._terminated = True
+        self.drain()
+
+    def drain(self) -> None:
+        """Answer what is in flight, then end."""
+        if not self._draining:
+            self._draining = True
+            self._tasks.append(asyncio.ensure_future(self._drain()))
 
     async def _drain(self) -> None:
         if self._passed is not None:

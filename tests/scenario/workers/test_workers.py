@@ -11,9 +11,16 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
-from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
-from tests.support.scripted.scripted_frames import PRODUCE, api_versions_request, correlation_id_of, produce_of_size, throttle_ms_of
+from tests.support.scripted.scripted_frames import (
+    PRODUCE,
+    Request,
+    api_versions_request,
+    correlation_id_of,
+    produce_of_size,
+    throttle_ms_of,
+)
 from tests.support.scripted.scripted_sockets import until
 
 BOUND = 10_000
@@ -32,7 +39,8 @@ async def running(broker: ScriptedBroker, folder: Path, *, workers: int = 2, arg
     children = workers_of(sluice)
     try:
         yield sluice
-        children += workers_of(sluice)
+        if sluice.exit_code is None:
+            children += workers_of(sluice)
     finally:
         await asyncio.to_thread(sluice.__exit__, None, None, None)
     assert [pid for pid in children if is_alive(pid)] == []
@@ -179,13 +187,34 @@ async def test_a_reload_is_obeyed_by_all_or_by_none(tmp_path: Path) -> None:
             await asyncio.to_thread(sluice.__exit__, None, None, None)
 
 
+async def test_a_new_worker_obeys_the_configuration_in_force(tmp_path: Path) -> None:
+    """A file that was edited and not reloaded, or is wrong, does not reach the worker that takes the place of a dead one."""
+    config = tmp_path / "sluice.toml"
+    async with ScriptedBroker() as broker:
+        port = SluiceProcess("", config=config).port
+        config.write_text(f'workers = 2\n[upstream]\nbootstrap = ["127.0.0.1:{broker.port}"]\n[[listener]]\naddress = "127.0.0.1:{port}"\n')
+        sluice = SluiceProcess("", config=config, port=port, name="workers")
+        await asyncio.to_thread(sluice.start)
+        try:
+            config.write_text("nonsense = 1\n")
+            os.kill(workers_of(sluice)[0], signal.SIGKILL)
+            await until(lambda: len(sluice.events("worker_ready")) == 3)
+            for client in await connected(sluice, 2):
+                client.close()
+        finally:
+            await asyncio.to_thread(sluice.__exit__, None, None, None)
+
+
 async def test_a_stopped_worker_stops_nobody(tmp_path: Path) -> None:
-    """While one worker stands still, clients of the other are served, and a change of quotas is in force there."""
+    """While one worker stands still, clients of the other are served, new ones go there, and a change of quotas is in force there."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         _, second = clients = await connected(sluice, 2)
         stopped, _ = workers_of(sluice)
         os.kill(stopped, signal.SIGSTOP)
         try:
+            await asyncio.sleep(1.5)  # a worker says every 100 ms that it is alive, and is passed over after a second without
+            for client in await connected(sluice, 4):
+                client.close()
             write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": 1}])
             await until_throttled(second)
         finally:
@@ -207,3 +236,24 @@ async def test_workers_serve_on_when_the_supervisor_is_killed(tmp_path: Path) ->
             assert correlation_id_of(await client.ask(api_versions_request(9))) == 9
             client.close()
         await until(lambda: not any(is_alive(pid) for pid in children))
+
+
+async def test_a_signal_to_all_processes_drains_once(tmp_path: Path) -> None:
+    """A service manager that ends all processes of a service at the same time loses no answer that is under way."""
+    may_answer = asyncio.Event()
+
+    async def answer_late(connection: BrokerConnection, request: Request) -> None:
+        if request.key == PRODUCE:
+            await may_answer.wait()
+        await connection.answer(request)
+
+    async with ScriptedBroker(answer_late) as broker, running(broker, tmp_path) as sluice:
+        clients = await connected(sluice, 2)
+        asked = [asyncio.ensure_future(client.ask(produce_of_size(200, 7))) for client in clients]
+        await until(lambda: sum(request.key == PRODUCE for request in broker.requests) == 2)
+        os.killpg(sluice.pid, signal.SIGTERM)
+        await until(lambda: len(sluice.events("draining")) == 3)
+        may_answer.set()
+        assert [correlation_id_of(answer) for answer in await asyncio.gather(*asked)] == [7, 7]
+        assert await asyncio.to_thread(sluice.wait) == 0
+        assert sluice.events("worker_died") == []
