@@ -172,7 +172,8 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
 def merged_row(rows: list[GroupRow]) -> GroupRow:
     """Return one row for the same group in several processes.
 
-    Each process measures the use at all, and the greatest is the nearest. Rates of use at one, and totals, add up.
+    A process that shares its usage measures that of all, so of these rates the greatest holds. Rates of those that count alone add up, as
+    totals do.
     """
     first = rows[0]
     if len(rows) == 1:
