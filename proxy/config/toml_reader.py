@@ -1,6 +1,5 @@
 """Tables of TOML into msgspec structs, without stopping at the first problem."""
 
-import difflib
 import functools
 import re
 import tomllib
@@ -132,6 +131,8 @@ def _refuse_unknown(table: Mapping[str, Any], known: Mapping[str, object], place
             message, _, remedy = sentence.partition("; ")
             place.add(key, message, remedy or "leave it out")
             continue
+        import difflib  # only here: a file as it should be needs no guess
+
         near = difflib.get_close_matches(key, known, n=1)
         place.add(key, "is not a setting", f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}")
 

@@ -13,10 +13,9 @@ from aiohttp import web
 
 from proxy.observe.admin_access import Access
 from proxy.observe.explain import NobodyAnswersError, explain
-from proxy.observe.page_source import OneProcess
+from proxy.observe.page_source import PageSource, source_of
 from proxy.observe.pages import json_page, number_in
 from proxy.observe.state import ProxyState
-from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.service import NOT_CONTROLLER, Administration
 from quota.admin.messages import (
@@ -58,8 +57,8 @@ class _Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ChangesPages:
     """What the administration answers, as HTTP and JSON."""
 
-    def __init__(self, shown: ProxyState | ManyWorkers, administration: Administration, audit: AuditLog, access: Access) -> None:
-        self._source = shown if isinstance(shown, ManyWorkers) else OneProcess(shown)
+    def __init__(self, shown: ProxyState | PageSource, administration: Administration, audit: AuditLog, access: Access) -> None:
+        self._source = source_of(shown)
         self._administration = administration
         self._audit = audit
         self._access = access

@@ -18,12 +18,11 @@ from proxy.observe.admin_access import Access, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.health import Health
 from proxy.observe.metrics.shared import SHARED_MS, SharedMetrics
-from proxy.observe.page_source import OneProcess, PageSource
+from proxy.observe.page_source import PageSource, source_of
 from proxy.observe.pages import json_page, limit_in, number_in
 from proxy.observe.rows.group_rows import Cursor, CursorError
 from proxy.observe.state import ProxyState
 from proxy.observe.tokens import Tokens
-from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import IpRate
 from proxy.tls.keeper import ContextKeeper
@@ -60,7 +59,7 @@ class AdminHttp:
 
     def __init__(
         self,
-        shown: ProxyState | ManyWorkers,
+        shown: ProxyState | PageSource,
         address: HostPort,
         *,
         lag: LoopLag,
@@ -71,7 +70,7 @@ class AdminHttp:
         tls: ContextKeeper | None = None,
         is_local: Callable[[str], bool] = is_loopback,
     ) -> None:
-        self._source: PageSource = shown if isinstance(shown, ManyWorkers) else OneProcess(shown)
+        self._source = source_of(shown)
         self._control = self._source.control
         self._address = address
         self._access = Access(tokens or Tokens(), open_quotas=open_quotas, open_names=open_names, is_local=is_local)

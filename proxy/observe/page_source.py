@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion, client_answer
 from proxy.observe.rows.connections_json import connections_json, shown_connection
@@ -24,6 +24,7 @@ class Pulse(NamedTuple):
     """About workers."""
 
 
+@runtime_checkable
 class PageSource(Protocol):
     """What the admin port shows; everything is asked on the loop's thread, and what takes long is done in another."""
 
@@ -75,3 +76,8 @@ class OneProcess:
     async def pulse(self) -> Pulse:
         """Return the errors of this process."""
         return Pulse(self._state.counters.internal_errors, ())
+
+
+def source_of(shown: ProxyState | PageSource) -> PageSource:
+    """Return what shows a process that does everything, or what stands for several workers as it is: it loads what they need."""
+    return shown if isinstance(shown, PageSource) else OneProcess(shown)

@@ -12,11 +12,12 @@ from tests.support.ports import free_bootstrap_port, free_port
 
 RUN_AND_TELL = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from sluice_cli.__main__ import main; main()"
 OF_PARTS = ("aiokafka", "confluent_kafka", "kafka", "kazoo", "numpy", "pandas", "prometheus_client", "pyarrow", "pyspark", "tomlkit")
+WITH_ADMIN_PORT = (*OF_PARTS, "cProfile", "cryptography", "proxy.observe.workers")
 OF_ALL_PARTS = (*OF_PARTS, "aiohttp", "cProfile", "cryptography")
 
 
 def loaded(*flags: str) -> set[str]:
-    """Run a proxy with these flags until it listens, and return the packages that it has loaded."""
+    """Run a proxy with these flags until it listens, and return the packages and modules that it has loaded."""
     port = free_bootstrap_port()
     where = ("--listen", f"127.0.0.1:{port}", "--upstream", f"127.0.0.1:{free_port()}")
     command = [sys.executable, "-c", RUN_AND_TELL, "run", *where, *flags]
@@ -26,14 +27,18 @@ def loaded(*flags: str) -> set[str]:
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate()
         assert said is not None, err
-    return {name.partition(".")[0] for name in out.split()}
+    return {part for name in out.split() for part in (name.partition(".")[0], name)}
 
 
 @pytest.mark.parametrize(
     ("flags", "absent"),
     [
         pytest.param((), OF_ALL_PARTS, id="plain"),
-        pytest.param(("--admin", f"127.0.0.1:{free_port()}"), (*OF_PARTS, "cProfile", "cryptography"), id="with-an-admin-port"),
+        pytest.param(
+            ("--admin", f"127.0.0.1:{free_port()}"),
+            WITH_ADMIN_PORT,
+            id="with-an-admin-port",
+        ),
     ],
 )
 def test_a_part_that_is_off_loads_no_library(flags: Sequence[str], absent: Sequence[str]) -> None:

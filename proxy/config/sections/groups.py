@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Final
@@ -143,6 +142,8 @@ def _check_parent(key: str, group: Group, by_name: dict[str, Group], place: Plac
     while above.parent is not None:
         if above.parent not in by_name:
             if above is group:
+                import difflib  # only here: a file as it should be needs no guess
+
                 near = difflib.get_close_matches(above.parent, by_name, n=1)
                 remedy = f"did you mean {near[0]}?" if near else "write the name of another [[group]]"
                 place.add(f"{key}.parent", f'"{above.parent}" is no group', remedy)
