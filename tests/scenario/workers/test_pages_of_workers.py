@@ -1,0 +1,85 @@
+"""The admin port of a Sluice of several processes: one proxy is shown, also while a worker is gone or stands still."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.processes.sluice_process import SluiceProcess
+from tests.support.processes.sluice_workers import connected, running, workers_of
+from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_frames import correlation_id_of, produce_of_size
+from tests.support.scripted.scripted_sockets import until
+
+SENT_BYTES = 2_000
+"""By a request: less than the window of a group holds."""
+
+
+async def page_of(sluice: SluiceProcess, path: str) -> Any:
+    return json.loads((await asyncio.to_thread(sluice.get, path))[1])
+
+
+async def metric(sluice: SluiceProcess, name: str, **labels: str) -> float:
+    return await asyncio.to_thread(sluice.metric, name, **labels)
+
+
+async def test_two_workers_are_shown_as_one_proxy(tmp_path: Path) -> None:
+    """One group with the usage of both, connections of both in one order, and each client as a sharer."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        clients = await connected(sluice, 2)
+        for at, client in enumerate(clients, 10):
+            assert correlation_id_of(await client.ask(produce_of_size(SENT_BYTES, at))) == at
+        groups = [one for one in (await page_of(sluice, "/quotas"))["groups"] if one["quota_type"] == "Produce"]
+        sent = await metric(sluice, "kafka_quota_bytes_total", direction="produce")
+        assert sent == pytest.approx(2 * SENT_BYTES, rel=0.01)  # without the length of a request
+        assert [(one["recorded_total"], one["bound"]) for one in groups] == [(sent, 10_000)]
+        rows = (await page_of(sluice, "/connections"))["connections"]
+        assert [(row["number"], row["worker"]) for row in rows] == [(1, 0), (2, 1)]
+        client_id = groups[0]["tags"]["client-id"]
+        shared = (await page_of(sluice, f"/explain?client-id={client_id}"))["quotas"][0]["groups"][0]["shared_by"]
+        assert (shared["connections"], shared["clients"]) == (2, 1)
+        for client in clients:
+            client.close()
+
+
+async def test_totals_stay_when_a_worker_is_killed(tmp_path: Path) -> None:
+    """What a scrape has seen stays counted; what is there now is that of the workers that live."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        first, second = await connected(sluice, 2)
+        assert correlation_id_of(await first.ask(produce_of_size(SENT_BYTES, 7))) == 7
+        names = ("kafka_quota_bytes_total", "kafka_quota_requests_total", "kafka_sluice_requests_total")
+        before = [await metric(sluice, name) for name in names]
+        assert await metric(sluice, "kafka_sluice_connections_open") == 2
+        os.kill(workers_of(sluice)[0], signal.SIGKILL)
+        assert await first.read_to_end() == b""
+        await until(lambda: len(sluice.events("worker_ready")) == 3)
+        assert [await metric(sluice, name) for name in names] == before
+        assert await metric(sluice, "kafka_sluice_connections_open") == 1
+        first.close()
+        second.close()
+
+
+async def test_a_worker_that_stands_still_stops_no_page(tmp_path: Path) -> None:
+    """Its last values are shown and called stale; other pages name it; one worker that answers is enough to be ready."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        clients = await connected(sluice, 2)
+        assert await metric(sluice, "kafka_sluice_connections_open") == 2
+        stopped, _ = workers_of(sluice)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            assert await metric(sluice, "kafka_sluice_worker_stale") == 1
+            assert await metric(sluice, "kafka_sluice_connections_open") == 2
+            page = await page_of(sluice, "/connections")
+            assert (len(page["connections"]), len(page["workers_unanswered"])) == (1, 1)
+            check = (await page_of(sluice, "/readyz"))["checks"][-1]
+            assert check == {"name": "workers", "ok": True, "detail": "1 of 2 answer"}
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        while await metric(sluice, "kafka_sluice_worker_stale"):
+            pass
+        for client in clients:
+            client.close()
